@@ -2,21 +2,25 @@
 
 use std::borrow::Cow;
 
-use metaclaw_chat::{Message, Role, Utterance};
+use metaclaw_chat::{Message, Role, Speaker, utterance_at, utterances};
 
 /// The tags between which a model thinks aloud.
 const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
+/// The role of what was passed on: the user says nothing by it.
+const APPLICATION: &str = "application";
+
 /// One turn and what followed it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What the owner typed that the reply answers, if the owner it was.
+    /// What was typed that the reply answers.
     pub request: Option<String>,
-    /// What the owner typed before that: "shorter, please" is about something.
+    /// What was typed before that: "shorter, please" is about something.
     pub earlier: Option<String>,
     /// The reply.
     pub reply: Message,
-    /// Every message after the reply up to the next assistant's: all parallel tool results count.
+    /// Every message after the reply up to the next assistant's: all parallel tool results count, and of a user's what
+    /// was typed.
     pub next: Vec<Message>,
 }
 
@@ -27,19 +31,19 @@ impl Evidence {
     ///
     /// `messages` are those of the turn's request; `following` begins right after the reply.
     pub fn new(messages: &[Message], reply: Message, following: &[Message]) -> Self {
-        let typed = |message: &Message| Utterance::parse(&message.text()).text.into_owned();
-        let mut owners = messages.iter().rev().filter(|message| message.is_owners());
+        let mut typed = utterances(messages).map(|(_, said)| said.text.into_owned());
         let next = following
             .iter()
             .take_while(|message| message.role() != Role::Assistant);
+        let before = messages.iter().chain([&reply]);
+        let all: Vec<&Message> = before.chain(next).collect();
+        let next = (messages.len() + 1..all.len()).filter_map(|at| next_state(&all, at));
+        let next = next.collect();
         Self {
-            request: owners.next().map(typed),
-            earlier: owners.next().map(typed),
+            request: typed.next(),
+            earlier: typed.next(),
             reply,
-            next: next
-                .filter(|message| message.role() != Role::System)
-                .cloned()
-                .collect(),
+            next,
         }
     }
 
@@ -58,6 +62,20 @@ impl Evidence {
         let thought = in_field.map_or_else(|| in_text, Cow::Borrowed);
         let thought = thought.trim();
         (!thought.is_empty()).then(|| thought.to_owned())
+    }
+}
+
+/// What a message says of the reply before it: a tool's result as it came, a user's message as it was typed. What the
+/// application adds and a client writes by itself says nothing of it.
+fn next_state(messages: &[&Message], at: usize) -> Option<Message> {
+    let Some(said) = utterance_at(messages, at) else {
+        let message = messages[at];
+        return (message.role() != Role::System).then(|| message.clone());
+    };
+    match said.speaker {
+        Speaker::Owner | Speaker::Group => Some(Message::user(said.text)),
+        Speaker::Forwarded => Some(Message::new(APPLICATION, said.text)),
+        Speaker::Client => None,
     }
 }
 

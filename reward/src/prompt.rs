@@ -79,11 +79,9 @@ fn step(evidence: &Evidence) -> String {
 /// Who speaks after the step.
 fn after(message: &Message) -> &'static str {
     match message.role() {
-        Role::User if message.is_owners() => "what happened next: the user says",
+        Role::User => "what happened next: the user says",
         Role::Tool => "what happened next: a tool returns",
-        Role::User | Role::System | Role::Assistant | Role::Other => {
-            "what happened next: the application adds"
-        }
+        Role::System | Role::Assistant | Role::Other => "what happened next: the application adds",
     }
 }
 

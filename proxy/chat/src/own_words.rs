@@ -5,27 +5,36 @@ use std::borrow::Borrow;
 use crate::{
     call_texts::CallTexts,
     message::Message,
-    utterance::Utterance,
+    utterance::{Speaker, Utterance},
 };
 
 /// So many messages before one are looked at for calls whose arguments may come back in it.
-const LOOKED_BACK: usize = 128;
+pub const LOOKED_BACK: usize = 128;
 
 /// What was typed of the message at `at`; none where it is no user's.
 ///
 /// What stood in the arguments of a call before it is nobody's words.
-pub fn utterance_at(messages: &[Message], at: usize) -> Option<Utterance<'_>> {
-    let utterance = messages.get(at)?.utterance()?;
-    let before = &messages[..at];
-    Some(utterance.without_calls(|| call_texts(before.iter().rev())))
+pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
+    let utterance = messages.get(at)?.borrow().utterance()?;
+    let before = messages[..at].iter().rev().map(Borrow::borrow);
+    Some(utterance.without_calls(|| call_texts::<&Message>(before)))
+}
+
+/// What people typed, the last first, with the index of each message: the owner, others in a group, whoever is quoted.
+/// What a client or the model wrote in the user's place is left out.
+pub fn utterances<M: Borrow<Message>>(
+    messages: &[M],
+) -> impl Iterator<Item = (usize, Utterance<'_>)> {
+    let all = (0..messages.len()).rev();
+    let all = all.filter_map(|at| Some((at, utterance_at(messages, at)?)));
+    all.filter(|(_, utterance)| utterance.speaker != Speaker::Client)
 }
 
 /// What the owner typed, the last first, with the index of each message.
-pub fn owners_words(messages: &[Message]) -> impl Iterator<Item = (usize, Utterance<'_>)> {
-    let utterances = (0..messages.len())
-        .rev()
-        .filter_map(|at| Some((at, utterance_at(messages, at)?)));
-    utterances.filter(|(_, utterance)| utterance.is_owners())
+pub fn owners_words<M: Borrow<Message>>(
+    messages: &[M],
+) -> impl Iterator<Item = (usize, Utterance<'_>)> {
+    utterances(messages).filter(|(_, utterance)| utterance.is_owners())
 }
 
 /// What stood in the arguments of the last calls, of messages that come the last first.

@@ -11,6 +11,7 @@
 //! What remains is the owner's, however long the rest was. What stood in a call of the model's is nobody's words too:
 //! [`CallTexts`](crate::CallTexts).
 
+mod brackets;
 mod elements;
 mod markup;
 mod openclaw;
@@ -57,9 +58,16 @@ impl<'t> Utterance<'t> {
 
     /// Reads a user's message by the texts of its parts.
     pub fn of_parts(parts: impl IntoIterator<Item = Cow<'t, str>>) -> Self {
-        let read = parts.into_iter().map(|part| match part {
-            Cow::Borrowed(text) => Part::read(text),
-            Cow::Owned(text) => Part::read(&text).into_owned(),
+        let mut is_in_block = false;
+        let read = parts.into_iter().map(|part| {
+            let was_in_block = is_in_block;
+            is_in_block =
+                brackets::opens_block(&part) || was_in_block && !brackets::closes_block(&part);
+            match part {
+                _ if was_in_block || is_in_block => Part::clients(),
+                Cow::Borrowed(text) => Part::read(text),
+                Cow::Owned(text) => Part::read(&text).into_owned(),
+            }
         });
         let parts: Vec<Part<'t>> = read.collect();
         let mut speaker =
@@ -200,7 +208,7 @@ impl<'t> Part<'t> {
         let (text, speaker) = openclaw::read(text);
         let part = match text {
             Cow::Borrowed(text) => Self::without_wrappers(text),
-            Cow::Owned(text) => Self::without_wrappers(&text).into_owned(),
+            Cow::Owned(text) => Part::without_wrappers(&text).into_owned(),
         };
         Self {
             speaker,
@@ -212,30 +220,50 @@ impl<'t> Part<'t> {
     /// What is left of a text without what clients are known to put around what was typed.
     fn without_wrappers(text: &'t str) -> Self {
         let mut part = Self {
-            speaker: Speaker::Owner,
-            was_said: true,
-            pieces: Vec::new(),
-            command: None,
             has_summary: wrappers::is_summary(text),
+            ..Self::clients()
         };
         if wrappers::is_by_itself(text) {
             return part;
         }
-        let split = Split::of(wrappers::trim(text));
+        match brackets::without_brackets(wrappers::trim(text)) {
+            Cow::Borrowed(text) => part.take_apart(text),
+            Cow::Owned(text) => {
+                let mut owned = part.into_owned();
+                owned.take_apart(&text);
+                return owned.into_owned();
+            }
+        }
+        part
+    }
+
+    /// Adds the pieces of a text by its elements.
+    fn take_apart(&mut self, text: &'t str) {
+        let split = Split::of(text);
         let outside = match split.outside.as_slice() {
             [one] => Cow::Borrowed(*one),
             many => Cow::Owned(many.concat()),
         };
         let outside = wrappers::without_headings(outside);
-        part.has_summary |= split.has_summary || wrappers::is_summary(&outside);
-        part.command = split.command;
+        self.has_summary |= split.has_summary || wrappers::is_summary(&outside);
+        self.command = split.command;
         if !wrappers::is_by_itself(&outside) {
-            part.pieces.push((Place::Outside, outside));
+            self.pieces.push((Place::Outside, outside));
         }
         let inside = split.inside.into_iter();
-        part.pieces
+        self.pieces
             .extend(inside.map(|(place, text)| (place, Cow::Borrowed(text))));
-        part
+    }
+
+    /// A part that is wholly a client's.
+    fn clients() -> Self {
+        Self {
+            speaker: Speaker::Owner,
+            was_said: true,
+            pieces: Vec::new(),
+            command: None,
+            has_summary: false,
+        }
     }
 
     fn into_owned<'o>(self) -> Part<'o> {

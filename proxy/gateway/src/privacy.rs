@@ -116,11 +116,25 @@ impl Keeper {
 /// may keep the name. A history that was summed up has the summary before it. Behind it the agent itself may add
 /// something that is nobody's words, as OpenClaw does with each message.
 fn begins_anew(chat: &ChatRequest) -> bool {
-    use metaclaw_chat::Role;
+    use metaclaw_chat::{Role, Speaker, Utterance};
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
     if chat.has_reply() || goes_on("previous_response_id") || goes_on("conversation") {
         return false;
     }
-    let mut said = chat.messages().filter(|it| it.role() != Role::System);
-    said.next().is_some_and(|first| first.is_owners()) && !said.any(|it| it.is_owners())
+    let said = chat.messages().filter(|it| it.role() != Role::System);
+    let mut n_typed = 0;
+    for message in said {
+        let utterance = message.utterance();
+        let is_typed = |it: &Utterance<'_>| it.speaker != Speaker::Client;
+        match utterance {
+            Some(utterance) if utterance.has_summary => return false,
+            Some(utterance) if is_typed(&utterance) => n_typed += 1,
+            // What the client puts before it and behind it.
+            Some(_) => {}
+            // What a tool returned.
+            None if n_typed == 0 => return false,
+            None => {}
+        }
+    }
+    n_typed == 1
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, SessionId, Utterance};
+use metaclaw_chat::{AgentId, SessionId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::{Lessons, Library, Refresh};
 use metaclaw_turns::TurnKind;
@@ -122,18 +122,18 @@ impl Sessions {
     /// Whether a request of a session that goes on has its lessons chosen anew: one that the owner's own words
     /// end, and none of the loop of tools that follows.
     fn is_refreshed_by(&self, chat: &ChatRequest) -> bool {
-        let is_instruction = || chat.messages().next_back().is_some_and(|it| it.is_owners());
+        let last = || chat.messages().next_back()?.utterance();
+        let is_instruction = || last().is_some_and(|it| it.speaker != Speaker::Client);
         match self.library.refresh() {
             Refresh::Session => false,
             Refresh::Turn => is_instruction(),
         }
     }
 
-    /// The lessons for what the owner said last.
+    /// The lessons for what was typed last.
     async fn chosen(&self, agent: &AgentId, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
-        let last = chat.last_owners();
-        let query = last.map(|said| Utterance::parse(&said.text()).text.into_owned());
-        let query = query.unwrap_or_default();
+        let last = chat.utterances().next();
+        let query = last.map(|said| said.text.into_owned()).unwrap_or_default();
         let lessons = self.retrieve(agent, query, lease.adapter()).await;
         self.shared(agent, lessons)
     }

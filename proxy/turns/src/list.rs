@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use metaclaw_chat::{Message, TurnId, Utterance};
+use metaclaw_chat::{LOOKED_BACK, Message, Role, TurnId, utterances};
 
 use crate::{
     error::LogError,
@@ -10,7 +10,7 @@ use crate::{
     log::TurnLog,
     query::{in_session, moved},
     read::reply,
-    record::{Record, Setup, messages},
+    record::{Record, Run, Setup, messages},
     session::SessionRecord,
     state,
     store::Store,
@@ -138,17 +138,40 @@ fn summary(
     }))
 }
 
-/// The owner's last message among those that are new in a turn; of a request that says nothing new, as one
-/// that was sent twice, among all.
+/// What was typed last of what is new in a turn; of a request that says nothing new, as one that was sent twice, of all
+/// of it.
 fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, TxnError> {
-    let runs = if turn.new.is_empty() {
-        &turn.old
+    let (before, new): (&[Run], _) = if turn.new.is_empty() {
+        (&[], &turn.old)
     } else {
-        &turn.new
+        (&turn.old, &turn.new)
     };
-    let messages = messages(store, id, runs)?;
-    let asked = messages.iter().rev().find(|message| message.is_owners());
-    Ok(asked.map(|message| cut(&Utterance::parse(&message.text()).text)))
+    let new = messages(store, id, new)?;
+    if new.iter().all(|message| message.role() != Role::User) {
+        return Ok(None);
+    }
+    // What the model wrote in its calls may have come back.
+    let mut all = messages(store, id, &last_lines(before))?;
+    let from = all.len();
+    all.extend(new);
+    let asked = utterances(&all).next().filter(|(at, _)| *at >= from);
+    Ok(asked.map(|(_, utterance)| cut(&utterance.text)))
+}
+
+/// The last of some runs of lines, as many as are looked at for calls.
+fn last_lines(runs: &[Run]) -> Vec<Run> {
+    let mut room = u32::try_from(LOOKED_BACK).unwrap_or(u32::MAX);
+    let mut last = Vec::new();
+    for (from, to, seq) in runs.iter().rev() {
+        if room == 0 {
+            break;
+        }
+        // A run is read from the turn on that has its first line.
+        last.push((*from, *to, *seq));
+        room = room.saturating_sub(to.saturating_sub(*from));
+    }
+    last.reverse();
+    last
 }
 
 fn snippet(message: &Message) -> String {

@@ -1,6 +1,9 @@
 //! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, TurnId, Usage, Verdict};
+use metaclaw_chat::{
+    AgentId, ChainHash, Message, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
+    utterance_at,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -274,6 +277,15 @@ impl TurnMeta {
 // === impl Turn ===
 
 impl Turn {
+    /// What the owner typed last of what is new in it.
+    pub fn new_words(&self) -> Option<Utterance<'_>> {
+        let messages = &self.request.messages;
+        let new = (self.new_from..messages.len()).rev();
+        let mut said = new.filter_map(|at| utterance_at(messages, at));
+        said.find(|utterance| utterance.speaker != Speaker::Client)
+            .filter(Utterance::is_owners)
+    }
+
     /// What followed the parent's reply: the evidence about the parent, tool results included.
     pub fn evidence(&self) -> &[Message] {
         self.request

@@ -1,8 +1,10 @@
 //! A turn that went wrong, as the evolver is shown it: who said what, shortened.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-use metaclaw_chat::{Message, Role, SessionId, Speaker, TurnId, Utterance};
+use metaclaw_chat::{
+    Message, Role, SessionId, Speaker, TurnId, Utterance, utterance_at, utterances,
+};
 
 use crate::{guard::suspicions, library::SkillRef};
 
@@ -71,19 +73,17 @@ pub struct Failure {
 impl Trajectory {
     /// Reads the request's messages, the reply to them, and the messages that came after it.
     pub fn read(messages: &[Message], reply: &Message, next: &[Message]) -> Self {
-        let from = messages.iter().rposition(Message::is_owners).unwrap_or(0);
-        let done = messages[from..].iter().chain([reply]);
-        let after = next
+        let from = utterances(messages).next().map_or(0, |(at, _)| at);
+        let all: Vec<&Message> = messages.iter().chain([reply]).chain(next).collect();
+        let behind = messages.len() + 1;
+        let n_next = next
             .iter()
             .take_while(|message| message.role() != Role::Assistant);
+        let end = behind + n_next.count();
         Self {
-            done: steps(done),
-            next: steps(after),
-            is_owners: messages
-                .iter()
-                .chain([reply])
-                .chain(next)
-                .all(is_owners_or_assistants),
+            done: steps(&all, from..behind),
+            next: steps(&all, behind..end),
+            is_owners: (0..all.len()).all(|at| is_owners_or_assistants(&all, at)),
         }
     }
 
@@ -94,8 +94,8 @@ impl Trajectory {
     }
 }
 
-fn steps<'m>(messages: impl Iterator<Item = &'m Message>) -> Vec<Step> {
-    let mut steps: Vec<Step> = messages.filter_map(step).collect();
+fn steps(messages: &[&Message], which: Range<usize>) -> Vec<Step> {
+    let mut steps: Vec<Step> = which.filter_map(|at| step(messages, at)).collect();
     if steps.len() > MAX_STEPS {
         let n_out = steps.len() - MAX_STEPS;
         let out = Step {
@@ -107,22 +107,24 @@ fn steps<'m>(messages: impl Iterator<Item = &'m Message>) -> Vec<Step> {
     steps
 }
 
-fn step(message: &Message) -> Option<Step> {
+fn step(messages: &[&Message], at: usize) -> Option<Step> {
+    let message = messages[at];
     let text = message.text();
     let (teller, text) = match message.role() {
         Role::System => return None,
         Role::Assistant => (Teller::Assistant, answered(message)),
         Role::Tool => (Teller::Tool, shorten(&text, OTHERS).into_owned()),
-        Role::User if message.is_owners() => {
-            let said = Utterance::parse(&text);
+        Role::User => {
+            let said = utterance_at(messages, at)?;
             match said.speaker {
                 Speaker::Owner => (Teller::Owner, shorten(&said.text, OWNER).into_owned()),
                 Speaker::Group | Speaker::Forwarded => {
                     (Teller::Others, shorten(&said.text, OTHERS).into_owned())
                 }
+                Speaker::Client => (Teller::Application, shorten(&text, OTHERS).into_owned()),
             }
         }
-        Role::User | Role::Other => (Teller::Application, shorten(&text, OTHERS).into_owned()),
+        Role::Other => (Teller::Application, shorten(&text, OTHERS).into_owned()),
     };
     Some(Step { teller, text })
 }
@@ -140,17 +142,17 @@ fn answered(message: &Message) -> String {
 }
 
 /// The owner may paste what others wrote: what looks like a lesson for the assistant, a page or a message counts as theirs.
-fn is_owners_or_assistants(message: &Message) -> bool {
+fn is_owners_or_assistants(messages: &[&Message], at: usize) -> bool {
+    let message = messages[at];
     match message.role() {
         Role::System => true,
         // A tool's result may be gone from the conversation and stand in what the assistant said of it.
         Role::Assistant => message.tool_calls().is_empty(),
         Role::Tool | Role::Other => false,
         Role::User => {
-            let text = message.text();
-            let said = Utterance::parse(&text);
+            let said = utterance_at(messages, at).filter(Utterance::is_owners);
             let is_plain = |line: &str| suspicions(line).is_empty();
-            message.is_owners() && said.speaker == Speaker::Owner && said.text.lines().all(is_plain)
+            said.is_some_and(|said| said.text.lines().all(is_plain))
         }
     }
 }

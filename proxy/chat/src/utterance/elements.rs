@@ -111,7 +111,13 @@ impl<'t> Split<'t> {
     /// Takes out those alone that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
         let is_known = |tag: &Tag<'_>| KNOWN.contains(&tag.name);
-        Self::without(text, |tag| if is_known(tag) { Class::Known } else { Class::Subject })
+        Self::without(text, |tag| {
+            if is_known(tag) {
+                Class::Known
+            } else {
+                Class::Subject
+            }
+        })
     }
 
     fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class) -> Self {

@@ -215,6 +215,9 @@ fn what_a_client_writes_by_itself_is_nobodys() {
         "# AGENTS.md instructions for /root/p\n\n<INSTRUCTIONS>\nFrom now on always answer in German.\n</INSTRUCTIONS>",
         "<environment_context>\n  <cwd>/root</cwd>\n</environment_context>",
         "[Subagent 'x' completed successfully]\n\nTask: always x",
+        "[IMPORTANT: Background process 7 finished\nOutput:\nalways x]",
+        "[ASYNC DELEGATION COMPLETE — 7]\nFrom now on always rhyme.",
+        "[System: Continue now. Execute the required tool calls]",
         "The scheduled time has arrived. Execute this scheduled cron job now and report",
         "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nfacts",
         "I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\n# always x\n```",
@@ -262,6 +265,36 @@ fn known_texts_before_and_behind_go() {
         format!("{WISH}\n---\nx")
     );
     is_nobodys(&["# BOOTSTRAP MODE\n\n`BOOTSTRAP.md` exists"]);
+}
+
+#[test]
+fn notes_and_blocks_of_agents_go() {
+    let skill = "[IMPORTANT: The user has invoked the \"x\" skill. The full skill content is loaded below.]\n\nAlways be strict.";
+    is_nobodys(&[skill]);
+    let typed = format!(
+        "{skill}\n\nThe user has provided the following instruction alongside the skill invocation: {WISH}\n\n[Runtime note: x]"
+    );
+    assert_eq!(owners(&[&typed]), WISH);
+    assert_eq!(
+        owners(&[&format!("[System note: it was interrupted]\n\n{WISH}")]),
+        WISH
+    );
+    assert_eq!(
+        owners(&[
+            WISH,
+            "[Runtime Context — metadata only]\nalways x\n[/Runtime Context]"
+        ]),
+        WISH
+    );
+    let files = [
+        "Sum @notes.md up.",
+        "\n--- Content from referenced files ---",
+        "\nContent from @notes.md:\n",
+        "always x",
+        "\n--- End of content ---",
+        "Shorter.",
+    ];
+    assert_eq!(owners(&files), "Sum @notes.md up.\nShorter.");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use metaclaw_chat::{AgentId, Speaker, Utterance};
+use metaclaw_chat::AgentId;
 use metaclaw_skills::hear;
 use metaclaw_turns::{StreamEnd, Turn, TurnFilter, TurnKind, TurnLog};
 
@@ -52,17 +52,9 @@ pub(crate) async fn pick(log: &TurnLog, agent: &AgentId, n: usize) -> anyhow::Re
 
 /// What the owner asked in a turn, if it can be asked alone: no wish, no complaint, nobody else's words.
 fn question(turn: &Turn) -> Option<String> {
-    let asked = turn
-        .evidence()
-        .iter()
-        .rev()
-        .find(|it| it.is_owners())?
-        .text();
-    let utterance = Utterance::parse(&asked);
-    let text = utterance.text.trim();
-    let is_fit = utterance.speaker == Speaker::Owner
-        && text.chars().count() <= LONGEST
+    let text = turn.new_words()?.text;
+    let is_fit = text.chars().count() <= LONGEST
         && (text.split_whitespace().count() >= FEWEST_WORDS || !text.is_ascii())
-        && hear(text, true).is_empty();
-    is_fit.then(|| text.to_owned())
+        && hear(&text, true).is_empty();
+    is_fit.then(|| text.into_owned())
 }

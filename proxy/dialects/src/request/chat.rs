@@ -4,7 +4,9 @@ use std::{borrow::Cow, iter};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use metaclaw_chat::{CallTexts, ChainHash, Message, Role, SaidHash, Speaker, Utterance, call_texts};
+use metaclaw_chat::{
+    CallTexts, ChainHash, Message, Role, SaidHash, Speaker, Utterance, call_texts,
+};
 use serde_json::Value;
 
 use super::{
@@ -106,7 +108,9 @@ impl ChatRequest {
 
     /// The last user's message, whoever wrote it.
     pub fn last_said(&self) -> Option<MessageRef<'_>> {
-        self.messages().rev().find(|message| message.message.is_said)
+        self.messages()
+            .rev()
+            .find(|message| message.message.is_said)
     }
 
     /// What people typed, the last first: the owner, others in a group, whoever is quoted. What clients and the model

@@ -4,12 +4,13 @@
 //! replaces the caller's; the proxy's own fields are cut out. Every other byte stays where it was.
 
 use bytes::Bytes;
-use metaclaw_chat::Role;
+use metaclaw_chat::{Role, Speaker};
 use serde_json::Value;
 
 use super::{
     chat::ChatRequest,
-    conversation::Item,
+    content::Content,
+    conversation::{Item, Message},
     layout::{Layout, Member, Span},
 };
 use crate::api::Api;
@@ -145,7 +146,10 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
 /// What people said, each message taken by itself; a conversation that is one text is one element.
 fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
     let conversation = &request.conversation;
-    let said = conversation.messages.iter().filter(|it| is_typed(request, it));
+    let said = conversation
+        .messages
+        .iter()
+        .filter(|it| is_typed(request, it));
     said.filter_map(|message| match message.item {
         Some(item) => conversation.items.get(item).map(Place::Item),
         None => message.content.as_ref().map(|it| Place::Value(&it.span)),
@@ -154,7 +158,11 @@ fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
 
 fn is_typed(request: &ChatRequest, message: &Message) -> bool {
     let speaker = |content: &Content| content.utterance(request.text(&content.span)).speaker;
-    message.is_said && message.content.as_ref().is_none_or(|it| speaker(it) != Speaker::Client)
+    message.is_said
+        && message
+            .content
+            .as_ref()
+            .is_none_or(|it| speaker(it) != Speaker::Client)
 }
 
 /// Adds a text to the end of what stands at `place`, by its shape. What has no known shape is the

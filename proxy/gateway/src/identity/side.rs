@@ -70,7 +70,7 @@ impl SidePatterns {
     /// Whether the request is an errand of the agent.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
         let system = chat.messages().find(|it| it.role() == Role::System);
-        let said = chat.last_owners().map(|message| message.head(HEAD));
+        let said = chat.last_said().map(|message| message.head(HEAD));
         // Also below what the client writes around it: the time, and what happened in the system.
         let is_errand = |said: &str| {
             self.user.is_match(said) || self.user.is_match(&Utterance::parse(said).text)

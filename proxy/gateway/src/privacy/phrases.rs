@@ -1,6 +1,6 @@
 //! What an owner says to keep something to themselves: "off the record".
 
-use metaclaw_chat::{Role, Speaker, Utterance};
+use metaclaw_chat::{Role, Utterance};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 use regex::Regex;
@@ -31,27 +31,27 @@ impl Phrases {
         Ok(Self(Some(regex)))
     }
 
-    /// Whether the owner says one anywhere in a conversation. An errand has the conversation within one text: there
-    /// they count wherever they stand.
+    /// Whether the owner says one anywhere in a conversation. An errand may have the whole conversation within one text:
+    /// there they count wherever they stand but in what a client is known to write by itself.
     pub(super) fn are_in(&self, chat: &ChatRequest, kind: TurnKind) -> bool {
         let Some(phrases) = &self.0 else {
             return false;
         };
-        chat.messages().any(|message| {
-            if message.role() != Role::User {
-                return false;
-            }
+        let users = || chat.messages().filter(|it| it.role() == Role::User);
+        let is_errand = kind == TurnKind::Side && users().nth(1).is_none();
+        users().any(|message| {
             let text = message.text();
             // Most say none: only then is it looked at whose words they are.
-            phrases.is_match(&text)
-                && (kind == TurnKind::Side || message.is_owners() && is_owners(phrases, &text))
+            if !phrases.is_match(&text) {
+                return false;
+            }
+            if is_errand {
+                return phrases.is_match(&Utterance::in_errand(&text));
+            }
+            let utterance = message.utterance().filter(Utterance::is_owners);
+            utterance.is_some_and(|it| phrases.is_match(&it.text))
         })
     }
-}
-
-fn is_owners(phrases: &Regex, text: &str) -> bool {
-    let utterance = Utterance::parse(text);
-    utterance.speaker == Speaker::Owner && phrases.is_match(&utterance.text)
 }
 
 /// A phrase in any case, with any blanks and either apostrophe; one that begins or ends with a letter is no part of a

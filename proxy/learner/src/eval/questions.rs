@@ -1,6 +1,6 @@
 //! Turns of the owner's that are asked again.
 
-use metaclaw_chat::{AgentId, Message, TurnId};
+use metaclaw_chat::{AgentId, TurnId, owners_words};
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn, TurnFilter};
 use serde_json::Value;
@@ -96,9 +96,8 @@ async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<Question
 impl Question {
     /// None of a turn in which its owner asks nothing, or that is an agent's errand.
     fn of(turn: Turn) -> Option<Self> {
-        let said = turn.request.messages.iter().rev();
-        let said = said.filter(|it| it.is_owners()).map(Message::text);
-        let text = said.map(|it| it.trim().to_owned()).next()?;
+        let (_, said) = owners_words(&turn.request.messages).next()?;
+        let text = said.text.into_owned();
         let conversation = Conversation::of(&turn)?;
         let is_main = turn.meta.kind == metaclaw_turns::TurnKind::Main;
         (is_main && !text.is_empty()).then_some(Self {

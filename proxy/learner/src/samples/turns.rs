@@ -72,7 +72,7 @@ pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
 pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();
     turn.meta.kind == TurnKind::Main
-        && evidence.iter().any(metaclaw_chat::Message::is_owners)
+        && turn.new_words().is_some()
         && !evidence.iter().any(|message| message.role() == Role::Tool)
 }
 

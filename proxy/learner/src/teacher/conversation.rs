@@ -1,6 +1,6 @@
 //! A turn's conversation as messages, with what was put into it and without.
 
-use metaclaw_chat::{Message, Role};
+use metaclaw_chat::{Message, Role, owners_words};
 use metaclaw_skills::without_wishes;
 use metaclaw_turns::Turn;
 use serde_json::{Map, Value, json};
@@ -22,7 +22,7 @@ impl Conversation {
     /// None if its owner says nothing in it.
     pub(crate) fn of(turn: &Turn) -> Option<Self> {
         let asked = &turn.request.messages;
-        let mut owner = asked.iter().rposition(Message::is_owners)?;
+        let (mut owner, _) = owners_words(asked).next()?;
         let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
         if let Some(block) = skills_block(turn) {
             let opening = asked.iter().take_while(|it| is_system(it)).count();

@@ -1,6 +1,6 @@
 //! The teacher's replies to one turn, and how relevant each is.
 
-use metaclaw_chat::Message;
+use metaclaw_chat::{Message, owners_words};
 use metaclaw_reward::{Evidence, count_words};
 use metaclaw_turns::Turn;
 use serde_json::Value;
@@ -139,8 +139,8 @@ impl Draws<'_> {
         if candidates.is_empty() {
             return Ok(());
         }
-        let said = turn.request.messages.iter().rev().find(|it| it.is_owners());
-        let said = said.map(Message::text).unwrap_or_default();
+        let said = owners_words(&turn.request.messages).next();
+        let said = said.map(|(_, words)| words.text).unwrap_or_default();
         let mut prompts = vec![prompt.to_vec()];
         for other in others(turn.id, &said) {
             prompts.push(self.render(turn, conversation.asking(other)).await?);

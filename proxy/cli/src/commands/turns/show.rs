@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use metaclaw_chat::{Message, Role, Utterance, now_ms};
+use metaclaw_chat::{Message, Role, Speaker, now_ms, utterance_at};
 use metaclaw_learner::POLICY_UPSTREAM;
 use metaclaw_turns::{Served, Turn};
 
@@ -27,9 +27,8 @@ pub(super) fn text(turn: &Turn, full: bool) -> String {
             "          {from} messages of earlier turns (--full shows them)"
         ));
     }
-    for message in turn.request.messages.iter().skip(from) {
-        lines.push(said(message, full));
-    }
+    let messages = &turn.request.messages;
+    lines.extend((from..messages.len()).map(|at| said(messages, at, full)));
     match &turn.reply {
         Some(reply) => lines.push(format!("[reply] {}", shortened(&reply.text(), full))),
         None => lines.push("[no reply]".to_owned()),
@@ -108,7 +107,8 @@ fn tokens(turn: &Turn) -> Option<String> {
 }
 
 /// One message; of a user's what was typed, unless all is to be seen.
-fn said(message: &Message, full: bool) -> String {
+fn said(messages: &[Message], at: usize, full: bool) -> String {
+    let message = &messages[at];
     let text = message.text();
     let role = match message.role() {
         Role::System => "system",
@@ -117,12 +117,12 @@ fn said(message: &Message, full: bool) -> String {
         Role::Tool => "tool",
         Role::Other => "other",
     };
-    let mut line = match message.role() {
-        Role::User if !full => {
-            let typed = Utterance::parse(&text);
-            format!("[{role}] {}", shortened(&typed.text, full))
+    let mut line = match utterance_at(messages, at) {
+        Some(typed) if typed.speaker == Speaker::Client => {
+            format!("[client] {}", shortened(&text, full))
         }
-        _ => format!("[{role}] {}", shortened(&text, full)),
+        Some(typed) if !full => format!("[{role}] {}", shortened(&typed.text, full)),
+        Some(_) | None => format!("[{role}] {}", shortened(&text, full)),
     };
     for call in message.tool_calls() {
         let _ = write!(

@@ -1,4 +1,4 @@
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, utterance_at};
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Value, json};
 
@@ -50,7 +50,8 @@ fn what_no_value_can_hold_is_no_reason_to_refuse() {
 
 fn owners(request: &ChatRequest) -> Vec<bool> {
     let messages = request.messages();
-    messages.map(|message| message.is_owners()).collect()
+    let is_owners = |it: MessageRef<'_>| it.utterance().is_some_and(|it| it.is_owners());
+    messages.map(is_owners).collect()
 }
 
 /// Role and text of each message.
@@ -77,7 +78,7 @@ fn a_chat_is_read_where_it_stands() {
     );
     let request = read(Api::Chat, raw);
     assert_eq!(owners(&request), [false, true, false, false, false]);
-    let last = request.last_owners().unwrap();
+    let last = request.messages().nth(1).unwrap();
     assert_eq!(
         (last.head(2), last.head(4)),
         ("b\n".into(), "b\n\nc".into())
@@ -215,10 +216,10 @@ proptest! {
         let expected = request.to_messages().unwrap();
         let roles: Vec<Role> = request.messages().map(|message| message.role()).collect();
         prop_assert_eq!(roles, expected.iter().map(Message::role).collect::<Vec<_>>());
-        for (message, expected) in request.messages().zip(&expected) {
-            prop_assert_eq!(message.is_owners(), expected.is_owners(), "{:?}", expected);
+        for (at, (message, expected_message)) in request.messages().zip(&expected).enumerate() {
+            prop_assert_eq!(message.utterance(), utterance_at(&expected, at), "{:?}", expected_message);
             if message.role() != Role::Assistant {
-                prop_assert_eq!(message.text(), expected.text());
+                prop_assert_eq!(message.text(), expected_message.text());
             }
         }
         let agent = AgentId::default_agent();

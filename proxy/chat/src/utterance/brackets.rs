@@ -1,0 +1,163 @@
+//! What clients put between square brackets, and between lines of hyphens: notes to the model before what was typed,
+//! and blocks of context with a closing mark.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+/// Beginnings of notes that stand before what was typed, up to their closing bracket.
+const NOTES: [&str; 5] = [
+    "[System note:",
+    "[System:",
+    "[IMPORTANT:",
+    "[Runtime note:",
+    "[Note: model was just switched",
+];
+/// Tags of forums: a person's subject.
+const BBCODE: [&str; 16] = [
+    "b", "i", "u", "s", "url", "img", "quote", "code", "list", "size", "color", "center", "table",
+    "tr", "td", "spoiler",
+];
+/// Blocks of one text that are looked for; no client writes more.
+const MOST_BLOCKS: usize = 64;
+
+/// Without notes at the beginning, and without blocks.
+pub(super) fn without_brackets(text: &str) -> Cow<'_, str> {
+    without_blocks(without_notes(text))
+}
+
+fn without_notes(text: &str) -> &str {
+    let mut rest = text;
+    loop {
+        let trimmed = rest.trim_start();
+        if !NOTES.iter().any(|it| trimmed.starts_with(it)) {
+            return rest;
+        }
+        // One that is cut is no less the client's.
+        rest = closing(trimmed).map_or("", |end| &trimmed[end..]);
+    }
+}
+
+/// Behind the bracket that closes the one at the beginning.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, c) in text.bytes().enumerate() {
+        match c {
+            b'[' => depth += 1,
+            b']' if depth == 1 => return Some(at + 1),
+            b']' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Without `[Name …]`, `[/Name]` and all between, and without `--- Name ---`, `--- End of name ---` and all between.
+fn without_blocks(text: &str) -> Cow<'_, str> {
+    if !text.contains("[/") && !text.contains(END_OF) {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::new();
+    let mut from = 0;
+    let mut at = 0;
+    let mut n_blocks = 0;
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        if start < from || n_blocks == MOST_BLOCKS {
+            continue;
+        }
+        let Some(opening) = opening_of(line.trim()) else {
+            continue;
+        };
+        n_blocks += 1;
+        if let Some(open) = line_that_begins(&text[from..start], &opening) {
+            kept.push_str(&text[from..from + open]);
+            from = at;
+        }
+    }
+    if from == 0 {
+        return Cow::Borrowed(text);
+    }
+    kept.push_str(&text[from..]);
+    Cow::Owned(kept)
+}
+
+const END_OF: &str = "--- End of ";
+
+/// How the block begins that a line closes.
+fn opening_of(line: &str) -> Option<String> {
+    if let Some(name) = line
+        .strip_prefix("[/")
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        let is_forum = BBCODE.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let is_name = !is_forum && name.starts_with(|c: char| c.is_ascii_alphabetic());
+        return is_name.then(|| format!("[{name}"));
+    }
+    (line.starts_with(END_OF) && line.ends_with("---")).then(|| "--- ".to_owned())
+}
+
+/// Where the first line begins that begins with `mark`.
+fn line_that_begins(text: &str, mark: &str) -> Option<usize> {
+    let mut found = memmem::find_iter(text.as_bytes(), mark.as_bytes());
+    found.find(|at| {
+        text[..*at]
+            .trim_end_matches([' ', '\t'])
+            .bytes()
+            .next_back()
+            .is_none_or(|c| c == b'\n')
+    })
+}
+
+/// Whether a part of a message opens a block that a later part closes.
+pub(super) fn opens_block(part: &str) -> bool {
+    let first = part
+        .trim_start()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end();
+    first.starts_with("--- ") && first.len() > 8 && first.ends_with(" ---") && !closes_block(part)
+}
+
+/// Whether a part closes it.
+pub(super) fn closes_block(part: &str) -> bool {
+    part.lines()
+        .any(|line| line.trim_start().starts_with(END_OF))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_before_and_blocks_anywhere_go() {
+        for (text, rest) in [
+            (
+                "[System note: A new message has arrived.]\n\nHello",
+                "\n\nHello",
+            ),
+            (
+                "[IMPORTANT: x [SILENT] y]\n[System: z] Hello [a]",
+                " Hello [a]",
+            ),
+            ("[System note: it was cut", ""),
+            (
+                "Hello\n\n[Runtime Context — metadata only, not instructions]\nTime: now\n[/Runtime Context]",
+                "Hello\n\n",
+            ),
+            ("a\n[Goal Guidance]\nx\n[/Goal Guidance]\nb", "a\nb"),
+            (
+                "Sum @a up\n--- Content from files ---\nalways x\n--- End of content ---",
+                "Sum @a up\n",
+            ),
+            ("[code]\nx\n[/code]\nwhy?", "[code]\nx\n[/code]\nwhy?"),
+            ("[x] done\n[/y]", "[x] done\n[/y]"),
+            ("[draft] Hello", "[draft] Hello"),
+            ("---\na\n---\nb", "---\na\n---\nb"),
+        ] {
+            assert_eq!(without_brackets(text), rest, "{text}");
+        }
+    }
+}
