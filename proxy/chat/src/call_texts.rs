@@ -66,18 +66,27 @@ struct Word {
 impl CallTexts {
     /// Keeps what stands in the arguments of a call: the strings of JSON at any depth, or free text.
     pub fn note(&mut self, arguments: &str) {
-        let is_json = arguments.trim_start().starts_with(['{', '[', '"']);
-        match serde_json::from_str::<Value>(arguments) {
-            Ok(value) if is_json => self.note_value(&value),
-            _ => self.note_text(arguments),
-        }
+        self.note_unless(arguments, |_| false);
     }
 
-    /// The same for arguments that are read already.
+    /// The same without strings that are `others`.
+    pub fn note_unless(&mut self, arguments: &str, others: impl Fn(&str) -> bool) {
+        let is_json = arguments.trim_start().starts_with(['{', '[', '"']);
+        let value = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
+        let value = value.flatten().unwrap_or_else(|| arguments.into());
+        self.note_value_unless(&value, others);
+    }
+
+    /// Keeps what stands in arguments that are read already.
     pub fn note_value(&mut self, arguments: &Value) {
+        self.note_value_unless(arguments, |_| false);
+    }
+
+    fn note_value_unless(&mut self, arguments: &Value, others: impl Fn(&str) -> bool) {
         let mut rest = vec![arguments];
         while let Some(value) = rest.pop() {
             match value {
+                Value::String(text) if others(text) => {}
                 Value::String(text) => self.note_text(text),
                 Value::Array(values) => rest.extend(values),
                 Value::Object(fields) => rest.extend(fields.values()),
@@ -86,7 +95,8 @@ impl CallTexts {
         }
     }
 
-    fn note_text(&mut self, text: &str) {
+    /// Keeps a text.
+    pub fn note_text(&mut self, text: &str) {
         let text = &text[..text.floor_char_boundary(MOST_OF_ONE)];
         if self.newer.n_bytes + text.len() > MOST_BYTES {
             self.older = std::mem::take(&mut self.newer);

@@ -23,7 +23,7 @@ pub use self::{
     excerpt::excerpt,
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
-    own_words::{LOOKED_BACK, call_texts, owners_words, utterance_at, utterances},
+    own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,
     units::{Size, Span, UnitError},
     utterance::{Speaker, Utterance},

@@ -170,11 +170,6 @@ impl Message {
         })
     }
 
-    /// Whether the owner typed anything in it, taken by itself.
-    pub fn is_owners(&self) -> bool {
-        self.utterance().is_some_and(|it| it.is_owners())
-    }
-
     /// One field as it came.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.0.get(field)

@@ -10,14 +10,16 @@ use crate::{
 
 /// So many messages before one are looked at for calls whose arguments may come back in it.
 pub const LOOKED_BACK: usize = 128;
+/// So much of an argument, by words, makes it the owner's.
+const NEARLY_ALL: f64 = 0.9;
 
 /// What was typed of the message at `at`; none where it is no user's.
 ///
 /// What stood in the arguments of a call before it is nobody's words.
 pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
     let utterance = messages.get(at)?.borrow().utterance()?;
-    let before = messages[..at].iter().rev().map(Borrow::borrow);
-    Some(utterance.without_calls(|| call_texts::<&Message>(before)))
+    let before = &messages[at.saturating_sub(LOOKED_BACK)..at];
+    Some(utterance.without_calls(|| calls_in(before)))
 }
 
 /// What people typed, the last first, with the index of each message: the owner, others in a group, whoever is quoted.
@@ -37,18 +39,48 @@ pub fn owners_words<M: Borrow<Message>>(
     utterances(messages).filter(|(_, utterance)| utterance.is_owners())
 }
 
-/// What stood in the arguments of the last calls, of messages that come the last first.
-pub fn call_texts<M: Borrow<Message>>(messages: impl Iterator<Item = M>) -> CallTexts {
-    let mut calls = CallTexts::default();
-    for message in messages.take(LOOKED_BACK) {
-        for call in message.borrow().tool_calls() {
-            calls.note(&call.arguments);
-        }
-        if calls.is_full() {
-            break;
+fn calls_in<M: Borrow<Message>>(messages: &[M]) -> CallTexts {
+    let mut before = SaidBefore::default();
+    for message in messages {
+        match message.borrow().utterance() {
+            Some(utterance) => before.note_typed(utterance),
+            None => before.note_calls(message.borrow()),
         }
     }
-    calls
+    before.into_calls()
+}
+
+/// What was said so far in a conversation, as far back as it matters: by the owner, and by the model in its calls.
+#[derive(Debug, Default)]
+pub struct SaidBefore {
+    owners: CallTexts,
+    calls: CallTexts,
+}
+
+// === impl SaidBefore ===
+
+impl SaidBefore {
+    /// The next message was typed, as far as it tells by itself.
+    pub fn note_typed(&mut self, utterance: Utterance<'_>) {
+        let utterance = utterance.without(&self.calls);
+        if utterance.is_owners() {
+            self.owners.note_text(&utterance.text);
+        }
+    }
+
+    /// The next message is the model's. What it passes on of the owner's words stays the owner's.
+    pub fn note_calls(&mut self, message: &Message) {
+        for call in message.tool_calls() {
+            self.calls.note_unless(&call.arguments, |text| {
+                self.owners.share(text) >= NEARLY_ALL
+            });
+        }
+    }
+
+    /// What stood in the arguments of calls, and the owner had not said before.
+    pub fn into_calls(self) -> CallTexts {
+        self.calls
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +95,7 @@ mod tests {
             "name": "spawn", "arguments": r#"{"task": "From now on always answer in Latin."}"#,
         }}]});
         let messages = [
-            Message::user("From now on always answer in Latin."),
+            Message::user("Look up who Seneca was."),
             serde_json::from_value(call).unwrap(),
             Message::new("tool", "started"),
             Message::user("Shorter, please.\nTask: From now on always answer in Latin."),
@@ -76,11 +108,29 @@ mod tests {
             said,
             [
                 (3, "Shorter, please.\nTask:".to_owned()),
-                (0, "From now on always answer in Latin.".to_owned()),
+                (0, "Look up who Seneca was.".to_owned()),
             ]
         );
         assert_eq!(utterance_at(&messages, 4).unwrap().text, "");
         assert_eq!(utterance_at(&messages, 1), None);
         assert_eq!(utterance_at(&messages, 9), None);
+    }
+
+    #[test]
+    fn what_the_model_passes_on_of_the_owners_words_stays_the_owners() {
+        let call = json!({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {
+            "name": "remember", "arguments": r#"{"text": "From now on answer in one sentence."}"#,
+        }}]});
+        let messages = [
+            Message::user("From now on answer in one sentence."),
+            serde_json::from_value(call).unwrap(),
+            Message::new("tool", "kept"),
+            Message::user("From now on answer in one sentence!"),
+        ];
+        let said = owners_words(&messages).next().unwrap();
+        assert_eq!(
+            (said.0, &*said.1.text),
+            (3, "From now on answer in one sentence!")
+        );
     }
 }

@@ -17,6 +17,7 @@ mod markup;
 mod openclaw;
 mod speaker;
 mod tags;
+mod work;
 mod wrappers;
 
 use std::borrow::Cow;
@@ -58,18 +59,7 @@ impl<'t> Utterance<'t> {
 
     /// Reads a user's message by the texts of its parts.
     pub fn of_parts(parts: impl IntoIterator<Item = Cow<'t, str>>) -> Self {
-        let mut is_in_block = false;
-        let read = parts.into_iter().map(|part| {
-            let was_in_block = is_in_block;
-            is_in_block =
-                brackets::opens_block(&part) || was_in_block && !brackets::closes_block(&part);
-            match part {
-                _ if was_in_block || is_in_block => Part::clients(),
-                Cow::Borrowed(text) => Part::read(text),
-                Cow::Owned(text) => Part::read(&text).into_owned(),
-            }
-        });
-        let parts: Vec<Part<'t>> = read.collect();
+        let parts: Vec<Part<'t>> = read(parts.into_iter().collect());
         let mut speaker =
             parts
                 .iter()
@@ -105,9 +95,18 @@ impl<'t> Utterance<'t> {
         if self.speaker != Speaker::Owner || !CallTexts::may_have(&self.text) {
             return self;
         }
+        self.without(&calls())
+    }
+
+    /// The same without what stood in those.
+    #[must_use]
+    pub(crate) fn without(self, calls: &CallTexts) -> Self {
+        if self.speaker != Speaker::Owner || !CallTexts::may_have(&self.text) {
+            return self;
+        }
         let text = match self.text {
-            Cow::Borrowed(text) => calls().strip(text),
-            Cow::Owned(text) => Cow::Owned(calls().strip(&text).into_owned()),
+            Cow::Borrowed(text) => calls.strip(text),
+            Cow::Owned(text) => Cow::Owned(calls.strip(&text).into_owned()),
         };
         let speaker = if text.is_empty() {
             Speaker::Client
@@ -125,6 +124,25 @@ impl<'t> Utterance<'t> {
     pub fn is_owners(&self) -> bool {
         self.speaker == Speaker::Owner
     }
+}
+
+/// Reads parts one by one, but for those that a part before them speaks for.
+fn read(parts: Vec<Cow<'_, str>>) -> Vec<Part<'_>> {
+    let last_end = parts.iter().rposition(|part| brackets::closes_block(part));
+    let (mut is_in_block, mut is_call) = (false, false);
+    let read = parts.into_iter().enumerate().map(|(at, part)| {
+        let was_in_block = is_in_block;
+        let was_call = std::mem::replace(&mut is_call, wrappers::is_call(&part));
+        let has_end = last_end.is_some_and(|end| at < end);
+        is_in_block = has_end && brackets::opens_block(&part)
+            || was_in_block && !brackets::closes_block(&part);
+        match part {
+            _ if was_in_block || is_in_block || was_call => Part::clients(),
+            Cow::Borrowed(text) => Part::read(text),
+            Cow::Owned(text) => Part::read(&text).into_owned(),
+        }
+    });
+    read.collect()
 }
 
 /// What was typed of all parts.
@@ -156,11 +174,12 @@ fn typed<'t>(parts: &[Part<'t>]) -> Cow<'t, str> {
 }
 
 fn joined<'t>(texts: impl Iterator<Item = Cow<'t, str>>) -> Cow<'t, str> {
-    let mut said = texts.map(trimmed).filter(|text| !text.is_empty());
-    let first = said.next().unwrap_or_default();
-    said.fold(first, |all, text| {
-        Cow::Owned([&*all, "\n", &*text].concat())
-    })
+    let said = texts.map(trimmed).filter(|text| !text.is_empty());
+    let mut said: Vec<Cow<'t, str>> = said.collect();
+    match said.len() {
+        0 | 1 => said.pop().unwrap_or_default(),
+        _ => Cow::Owned(said.join("\n")),
+    }
 }
 
 fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
@@ -173,7 +192,9 @@ fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
 
 /// A message that is one quotation and nothing else was typed like that, or put into quotation marks by a shell's wrapper.
 fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
-    const MARKS: [(char, char); 6] = [
+    const MARKS: [(char, char); 8] = [
+        ('„', '“'),
+        ('«', '»'),
         ('"', '"'),
         ('\'', '\''),
         ('“', '”'),
@@ -205,7 +226,7 @@ fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
 impl<'t> Part<'t> {
     fn read(text: &'t str) -> Self {
         let was_said = !text.trim().is_empty();
-        let (text, speaker) = openclaw::read(text);
+        let (text, speaker) = openclaw::read(wrappers::without_language(text));
         let part = match text {
             Cow::Borrowed(text) => Self::without_wrappers(text),
             Cow::Owned(text) => Part::without_wrappers(&text).into_owned(),

@@ -116,25 +116,59 @@ impl Keeper {
 /// may keep the name. A history that was summed up has the summary before it. Behind it the agent itself may add
 /// something that is nobody's words, as OpenClaw does with each message.
 fn begins_anew(chat: &ChatRequest) -> bool {
-    use metaclaw_chat::{Role, Speaker, Utterance};
+    use metaclaw_chat::{Role, Speaker};
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
     if chat.has_reply() || goes_on("previous_response_id") || goes_on("conversation") {
         return false;
     }
-    let said = chat.messages().filter(|it| it.role() != Role::System);
     let mut n_typed = 0;
-    for message in said {
-        let utterance = message.utterance();
-        let is_typed = |it: &Utterance<'_>| it.speaker != Speaker::Client;
-        match utterance {
+    for message in chat.messages().filter(|it| it.role() != Role::System) {
+        match message.utterance() {
             Some(utterance) if utterance.has_summary => return false,
-            Some(utterance) if is_typed(&utterance) => n_typed += 1,
             // What the client puts before it and behind it.
-            Some(_) => {}
+            Some(utterance) if utterance.speaker == Speaker::Client => {}
+            Some(_) => n_typed += 1,
             // What a tool returned.
             None if n_typed == 0 => return false,
             None => {}
         }
     }
     n_typed == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::Message;
+
+    use super::begins_anew;
+    use crate::identity::tests::request;
+
+    #[test]
+    fn a_session_begins_anew_with_one_message_and_no_summary() {
+        let user = Message::user;
+        let environment = "<environment_context>\n</environment_context>";
+        let summary = "Another language model started to solve this problem and produced a summary of its thinking process.";
+        let internal = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
+        for messages in [
+            vec![user("hi")],
+            vec![Message::system("x"), user(environment), user("hi")],
+            vec![user("hi"), user(internal)],
+        ] {
+            assert!(begins_anew(&request(&messages)), "{messages:?}");
+        }
+        for messages in [
+            vec![user(environment)],
+            vec![user("hi"), user("again")],
+            vec![user("hi"), user(summary)],
+            vec![
+                user(
+                    "This session is being continued from a previous conversation that ran out of context.",
+                ),
+                user("hi"),
+            ],
+            vec![user("hi"), Message::assistant("x"), user("again")],
+        ] {
+            assert!(!begins_anew(&request(&messages)), "{messages:?}");
+        }
+    }
 }

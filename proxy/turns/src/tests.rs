@@ -8,6 +8,7 @@ mod importing;
 mod kill;
 mod kit;
 mod learning;
+mod listing;
 mod long;
 mod masking;
 mod opening;

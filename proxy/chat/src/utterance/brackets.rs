@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
+use super::work::looks_at;
+
 /// Beginnings of notes that stand before what was typed, up to their closing bracket.
 const NOTES: [&str; 5] = [
     "[System note:",
@@ -19,7 +21,7 @@ const BBCODE: [&str; 16] = [
     "tr", "td", "spoiler",
 ];
 /// Blocks of one text that are looked for; no client writes more.
-const MOST_BLOCKS: usize = 64;
+const MOST_BLOCKS: usize = 16;
 
 /// Without notes at the beginning, and without blocks.
 pub(super) fn without_brackets(text: &str) -> Cow<'_, str> {
@@ -42,6 +44,7 @@ fn without_notes(text: &str) -> &str {
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.bytes().enumerate() {
+        looks_at(1);
         match c {
             b'[' => depth += 1,
             b']' if depth == 1 => return Some(at + 1),
@@ -71,6 +74,7 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
             continue;
         };
         n_blocks += 1;
+        looks_at(start - from);
         if let Some(open) = line_that_begins(&text[from..start], &opening) {
             kept.push_str(&text[from..from + open]);
             from = at;

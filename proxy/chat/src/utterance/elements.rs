@@ -6,6 +6,8 @@
 use super::{
     markup::{is_document, is_markup},
     tags::{Kind, Tag},
+    work::looks_at,
+    wrappers,
 };
 
 /// Names that clients are known to write, wherever in a line, even if they are not closed.
@@ -105,22 +107,19 @@ enum Class {
 impl<'t> Split<'t> {
     /// Takes out all elements of clients.
     pub(super) fn of(text: &'t str) -> Self {
-        Self::without(text, class)
+        Self::without(text, class, false)
     }
 
     /// Takes out those alone that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
-        let is_known = |tag: &Tag<'_>| KNOWN.contains(&tag.name);
-        Self::without(text, |tag| {
-            if is_known(tag) {
-                Class::Known
-            } else {
-                Class::Subject
-            }
-        })
+        let class = |tag: &Tag<'_>| match KNOWN.contains(&tag.name) {
+            true => Class::Known,
+            false => Class::Subject,
+        };
+        Self::without(text, class, false)
     }
 
-    fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class) -> Self {
+    fn without(text: &'t str, class: impl Fn(&Tag<'_>) -> Class, is_inner: bool) -> Self {
         let tags = Tag::all(text, is_of_clients);
         let mut fences = Fences::of(text, &tags);
         let mut split = Self::default();
@@ -144,7 +143,8 @@ impl<'t> Split<'t> {
                 }
                 (Kind::Open, Some(close)) => {
                     split.outside.push(&text[from..tag.span.start]);
-                    split.element(tag.name, &text[tag.span.end..tags[close].span.start]);
+                    let inner = &text[tag.span.end..tags[close].span.start];
+                    split.element(tag, inner, is_inner);
                     from = tags[close].end;
                 }
                 // It may have been cut, and nobody knows where it ends.
@@ -169,19 +169,33 @@ impl<'t> Split<'t> {
         split
     }
 
-    fn element(&mut self, name: &str, inner: &'t str) {
+    fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_inner: bool) {
+        let name = tag.name;
         self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
-        if TYPED.contains(&name) {
-            self.inside.push((Place::Typed, inner));
+        // What brings its id or its state along is no person's.
+        if is_inner || !tag.attributes.is_empty() {
+            return;
+        }
+        if let Some(typed) = wrappers::queued(inner).filter(|_| name == "system-reminder") {
+            self.typed(Place::Outside, typed);
+        } else if TYPED.contains(&name) {
+            self.typed(Place::Typed, inner);
         } else if TYPED_ALONE.contains(&name) {
-            self.inside.push((Place::TypedAlone, inner));
+            self.typed(Place::TypedAlone, inner);
         } else if name == ARGUMENTS {
-            self.inside.push((Place::Arguments, inner));
+            self.typed(Place::Arguments, inner);
         } else if name == "command-name" {
             self.command.get_or_insert(Command::Prompt);
         } else if name.starts_with("local-command-") {
             self.command = Some(Command::Local);
         }
+    }
+
+    /// What was typed within an element, without elements of clients that stand in it too.
+    fn typed(&mut self, place: Place, inner: &'t str) {
+        let split = Self::without(inner, class, true);
+        self.inside
+            .extend(split.outside.into_iter().map(|text| (place, text)));
     }
 }
 
@@ -212,7 +226,11 @@ fn is_persons(text: &str, tags: &[Tag<'_>], (open, close): (usize, usize), class
 
 /// Whether a tag that is not closed begins a wrapper all the same: one that we know, or that has its line to itself.
 fn is_doubtful(text: &str, tag: &Tag<'_>, class: Class) -> bool {
-    let behind = || text[tag.span.end..].trim_start_matches([' ', '\t', '\r']);
+    let behind = || {
+        let behind = text[tag.span.end..].trim_start_matches([' ', '\t', '\r']);
+        looks_at(text.len() - tag.span.end - behind.len());
+        behind
+    };
     match class {
         Class::Known => tag.opens_line,
         Class::Compound => behind().is_empty() || behind().starts_with('\n'),
@@ -234,6 +252,7 @@ impl Fences {
         let mut at = Vec::new();
         if !tags.is_empty() {
             let mut start = 0;
+            looks_at(text.len());
             for line in text.split_inclusive('\n') {
                 let trimmed = line.trim_start();
                 if trimmed.starts_with("```") || trimmed.starts_with("~~~") {

@@ -1,9 +1,12 @@
 //! Which elements are a person's subject, as a page or a document that was pasted, and not a wrapper of a client's.
 
-use super::tags::{Kind, Tag};
+use super::{
+    tags::{Kind, Tag},
+    work::looks_at,
+};
 
-/// Names of HTML, SVG and MathML, sorted. `summary` is none: clients put a conversation's into it.
-const MARKUP: [&str; 158] = [
+/// Names of HTML, SVG and MathML, sorted. `summary` and `path` are none: clients have them too.
+const MARKUP: [&str; 157] = [
     "a",
     "abbr",
     "acronym",
@@ -106,7 +109,6 @@ const MARKUP: [&str; 158] = [
     "output",
     "p",
     "param",
-    "path",
     "pattern",
     "picture",
     "polygon",
@@ -196,6 +198,7 @@ pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usiz
         return true;
     }
     let inner = &tags[open + 1..close];
+    looks_at(INTRODUCTION + tags[close].span.start - tags[open].span.start);
     if inner.iter().any(|tag| is_of_two_cases(tag.name)) {
         return true;
     }
@@ -216,4 +219,12 @@ pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usiz
 fn is_of_two_cases(name: &str) -> bool {
     let has = |is: fn(&u8) -> bool| name.as_bytes().iter().any(is);
     has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn names_are_sorted() {
+        assert!(super::MARKUP.is_sorted());
+    }
 }

@@ -4,6 +4,8 @@ use std::{collections::HashMap, ops::Range};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
+use super::work::looks_at;
+
 /// No tag that we know has a longer name; longer ones are no tags.
 const LONGEST_NAME: usize = 64;
 
@@ -106,6 +108,7 @@ impl<'t> Tag<'t> {
             .filter(|_| n_name <= LONGEST_NAME)?;
         // An attribute may hold anything but another tag's beginning.
         let until = memchr(b'<', rest.as_bytes()).unwrap_or(rest.len());
+        looks_at(n_name + until);
         let n_attributes = memchr(b'>', &rest.as_bytes()[..until])?;
         let attributes = &rest[..n_attributes];
         if !attributes.is_empty()
@@ -136,6 +139,7 @@ impl<'t> Tag<'t> {
 fn opens_line(text: &str, at: usize, before: Option<&Tag<'_>>) -> bool {
     let from = before.map_or(0, |tag| tag.span.end.min(at));
     let between = &text[from..at];
+    looks_at(between.len());
     match memrchr(b'\n', between.as_bytes()) {
         Some(newline) => between[newline..].trim().is_empty(),
         None => between.trim().is_empty() && before.is_none_or(|it| it.opens_line),

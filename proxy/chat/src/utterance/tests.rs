@@ -47,6 +47,7 @@ fn what_was_typed_is_left_as_it_is() {
         "He said \"From now on answer in French.\"",
         "\"From now on answer in French.\" is what he said",
         "# Task\nDo it.\n---\nand that",
+        "--- Notes ---\nbuy milk",
         "",
     ] {
         assert_eq!(owners(&[text]), text);
@@ -200,6 +201,7 @@ fn a_message_that_is_one_quotation_was_typed() {
         ("“以后都用中文回答”", "以后都用中文回答"),
         ("\"say \\\"hi\\\" now\"", "say \"hi\" now"),
         ("\"\"", "\"\""),
+        ("„Ab jetzt kurz.“", "Ab jetzt kurz."),
     ] {
         assert_eq!(owners(&[text]), typed);
     }
@@ -268,6 +270,28 @@ fn known_texts_before_and_behind_go() {
 }
 
 #[test]
+fn aiders_line_about_the_language_goes() {
+    assert_eq!(owners(&["What is x?\n\nReply in English.\n"]), "What is x?");
+    assert_eq!(
+        owners(&["What is x?\n\n\nReply in Brazilian Portuguese.\n"]),
+        "What is x?"
+    );
+    let typed = "What is x?\n\nReply in English.";
+    assert_eq!(owners(&[typed]), typed);
+}
+
+#[test]
+fn what_was_typed_while_claude_code_worked_is_the_owners() {
+    let queued = format!("The user sent a new message while you were working:\n{WISH}");
+    assert_eq!(owners(&[&queued]), WISH);
+    let reminder = format!(
+        "<system-reminder>\n{queued}\n\nIMPORTANT: After completing your task, you MUST address it.\n</system-reminder>"
+    );
+    assert_eq!(owners(&[&reminder]), WISH);
+    assert_eq!(owners(&["Fix it.", &reminder]), format!("Fix it.\n{WISH}"));
+}
+
+#[test]
 fn notes_and_blocks_of_agents_go() {
     let skill = "[IMPORTANT: The user has invoked the \"x\" skill. The full skill content is loaded below.]\n\nAlways be strict.";
     is_nobodys(&[skill]);
@@ -295,6 +319,19 @@ fn notes_and_blocks_of_agents_go() {
         "Shorter.",
     ];
     assert_eq!(owners(&files), "Sum @notes.md up.\nShorter.");
+    let read = "Called the Read tool with the following input: {\"filePath\":\"/p/notes.md\"}";
+    let content = "<path>/p/notes.md</path>\n<type>file</type>\n<content>\n1: always x\n</content>";
+    assert_eq!(
+        owners(&["Sum @notes.md up.", read, content]),
+        "Sum @notes.md up."
+    );
+    assert_eq!(
+        owners(&["Sum @notes.md up.", read, "1: always x", WISH]),
+        format!("Sum @notes.md up.\n{WISH}")
+    );
+    is_nobodys(&[
+        "<task id=\"ses_1\" state=\"completed\">\n<summary>done</summary>\n<task_result>\nalways x\n</task_result>\n</task>",
+    ]);
 }
 
 #[test]
@@ -304,6 +341,72 @@ fn a_part_ends_what_is_wrong_with_it() {
         owners(&["```\nwas cut", "<made-up>always</made-up>", WISH]),
         format!("```\nwas cut\n{WISH}")
     );
+}
+
+/// However a text of a megabyte is made, no more bytes are looked at than a few times as many as it has.
+#[test]
+fn work_grows_with_the_text_and_no_faster() {
+    for unit in [
+        "<",
+        "<a",
+        "<a ",
+        "<a-b>",
+        "</a-b>",
+        "<a-b>x</a-b>",
+        "<ab>y</ab>",
+        "<ab><cd>",
+        "<a-b><c-d></c-d>\n",
+        "<a-b>\n",
+        "<a-b>  ",
+        "</a-b>\n<a-b>\n</a-b>\n",
+        "<system-reminder>",
+        "</system-reminder>\n",
+        "<task>",
+        "<task>a</task>",
+        "<user_query>a</user_query>\n",
+        "```\n",
+        "[System: x]",
+        "[System:",
+        "[a",
+        "[/Ab cd]\n",
+        "[Ab cd]\n[/Ab cd]\n",
+        "--- End of x ---\n",
+        "--- x ---\n",
+        "\n\n",
+        " ",
+        "\"",
+        "'",
+        "\n\n# File editing rules:",
+        "# AGENTS.md instructions for x\n",
+        "以后<",
+        "Runtime: agent=x\n",
+        "System: [x\n",
+        "<div>\n",
+        "<div><a-b>",
+        "<note>\n<to>x</to>\n</note>:\n",
+    ] {
+        for prefix in [
+            "",
+            "x:\n",
+            "<a-b>\n",
+            "# BOOTSTRAP MODE\n",
+            "<command-name>a</command-name>",
+        ] {
+            let n_bytes = if prefix.is_empty() {
+                1_000_000
+            } else {
+                100_000
+            };
+            let text = [prefix, &unit.repeat(n_bytes / unit.len())].concat();
+            work::looked_at();
+            Utterance::parse(&text);
+            let n = work::looked_at();
+            assert!(
+                n <= 32 * text.len(),
+                "{prefix:?} and {unit:?}: {n} bytes were looked at"
+            );
+        }
+    }
 }
 
 proptest! {

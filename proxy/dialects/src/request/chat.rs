@@ -1,11 +1,11 @@
 //! A chat request, read.
 
-use std::{borrow::Cow, iter};
+use std::{borrow::Cow, iter, ops::Range};
 
 use bytes::Bytes;
 use bytestring::ByteString;
 use metaclaw_chat::{
-    CallTexts, ChainHash, Message, Role, SaidHash, Speaker, Utterance, call_texts,
+    CallTexts, ChainHash, LOOKED_BACK, Message, Role, SaidBefore, SaidHash, Speaker, Utterance,
 };
 use serde_json::Value;
 
@@ -164,15 +164,35 @@ impl ChatRequest {
         Some(messages)
     }
 
-    /// What stood in the arguments of the calls before an element of the conversation.
-    fn call_texts(&self, before: usize) -> CallTexts {
-        let items = self.conversation.items[..before].iter().rev();
-        let models = items.filter(|item| matches!(item.role, None | Some(Role::Assistant)));
-        let messages = models.filter_map(|item| {
+    /// What stood in the arguments of the calls before a message, as [`metaclaw_chat::utterance_at`] has it.
+    fn calls_before(&self, message: &conversation::Message) -> CallTexts {
+        let mut before = SaidBefore::default();
+        let all = &self.conversation.messages;
+        let n_before = all.iter().take_while(|it| it.item < message.item).count();
+        for at in n_before.saturating_sub(LOOKED_BACK)..n_before {
+            match (all[at].role, &all[at].content) {
+                (Role::User, Some(content)) => {
+                    before.note_typed(content.utterance(self.text(&content.span)));
+                }
+                (Role::Assistant, _) => {
+                    let next = all.get(at + 1).and_then(|it| it.item);
+                    let items = all[at].item.zip(next).map(|(from, to)| from..to);
+                    self.models(items.unwrap_or_default())
+                        .for_each(|it| before.note_calls(&it));
+                }
+                _ => {}
+            }
+        }
+        before.into_calls()
+    }
+
+    /// What the model said in some elements of the conversation.
+    fn models(&self, items: Range<usize>) -> impl Iterator<Item = Message> {
+        let items = self.conversation.items.get(items).unwrap_or_default();
+        items.iter().filter_map(|item| {
             let value = json::value(self.text(&item.whole).as_bytes())?;
             self.api.item(&value).ok()?.pop()
-        });
-        call_texts(messages)
+        })
     }
 
     pub(super) fn text(&self, span: &layout::Span) -> &str {
@@ -198,9 +218,8 @@ impl<'a> MessageRef<'a> {
             Some((content, json)) => content.utterance(json),
             None => Utterance::parse(""),
         };
-        let request = self.request;
-        let before = self.message.item.unwrap_or_default();
-        Some(utterance.without_calls(|| request.call_texts(before)))
+        let Self { request, message } = self;
+        Some(utterance.without_calls(|| request.calls_before(message)))
     }
 
     /// Its content, or the texts of its parts, joined by newlines; nothing of an assistant's.
@@ -242,5 +261,7 @@ impl<'a> MessageRef<'a> {
     }
 }
 
+#[cfg(test)]
+mod clients;
 #[cfg(test)]
 mod tests;

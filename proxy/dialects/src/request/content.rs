@@ -24,6 +24,13 @@ const MEDIA: [&str; 9] = [
     "document",
 ];
 
+/// What a reminder of Claude Code's says to whoever asks for the owner's words: as much as a long one.
+const REMINDER: &str = "<system-reminder></system-reminder>";
+const REMINDER_OPEN: &str = "<system-reminder>";
+const REMINDER_CLOSE: &str = "</system-reminder>";
+/// A reminder that begins so may have the owner's words in it.
+const QUEUED: &str = "The user sent a new message";
+
 /// A content: a string, or a list of parts.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
@@ -56,7 +63,13 @@ impl Content {
 
     /// What was typed of it, by its parts.
     pub(super) fn utterance<'a>(&self, json: &'a str) -> Utterance<'a> {
-        Utterance::of_parts(self.texts(json).into_iter().filter_map(json::string))
+        let texts = self.texts(json).into_iter();
+        Utterance::of_parts(texts.filter_map(|text| {
+            if is_reminder(text) {
+                return Some(Cow::Borrowed(REMINDER));
+            }
+            json::string(text)
+        }))
     }
 
     /// The first `limit` bytes of that text, cut between characters.
@@ -111,6 +124,16 @@ impl Content {
 pub(super) fn is_result(part: &RawValue) -> bool {
     let fields = Fields::parse(part.get());
     fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
+}
+
+/// Whether a text is one whole reminder, seen without reading it: Claude Code's first message has 60 KB of them.
+fn is_reminder(quoted: &str) -> bool {
+    let text = quoted.trim_matches('"').trim_end_matches("\\n");
+    let n_of = |mark: &str| memchr::memmem::find_iter(quoted.as_bytes(), mark).count();
+    text.starts_with(REMINDER_OPEN)
+        && text.ends_with(REMINDER_CLOSE)
+        && (n_of(REMINDER_OPEN), n_of(REMINDER_CLOSE)) == (1, 1)
+        && n_of(QUEUED) == 0
 }
 
 fn part_text(part: &RawValue) -> Option<&str> {

@@ -93,6 +93,7 @@ mod tests {
             "Off the record: my salary is 5,000.",
             "[Fri 2026-11-20 05:31 UTC] Please don’t  remember\nthis.\n\nRuntime: agent=main | host=x",
             "Conversation info: ⟦openclaw:ctx⟧\n```json\n{}\n```\n\n别记住这个：我搬家了",
+            "<system-reminder>\nUse tabs.\n</system-reminder>\nOff the record: I move.",
         ] {
             assert!(say(text), "{text}");
         }
@@ -102,6 +103,8 @@ mod tests {
             "Forwarded message context: ⟦openclaw:ctx⟧\n```json\n{}\n```\nThis is off the record.",
             "[Chat messages since your last reply - for context]\nBob: off the record\n[Current message - respond to this]\nAnn: hi",
             "[2026-11-20 05:31] hi\n\nContext: ⟦openclaw:ctx⟧\n```json\n{}\n```\noff the record",
+            "<system-reminder>\n# CLAUDE.md\nNever say that something is off the record.\n</system-reminder>\nhi",
+            "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>\nThis is off the record.\n</INSTRUCTIONS>",
         ] {
             assert!(!say(text), "{text}");
         }
@@ -113,6 +116,19 @@ mod tests {
         let text = "<conversation>\nuser: off the record, ..\n</conversation>\n\nContext: ⟦openclaw:ctx⟧\noff the record";
         let chat = request(&[Message::user(text)]);
         assert!(phrases.are_in(&chat, TurnKind::Side));
+        let reminder = "<system-reminder>\noff the record\n</system-reminder>\n<session>\nfix the tests\n</session>";
+        let chat = request(&[Message::user(reminder)]);
+        assert!(!phrases.are_in(&chat, TurnKind::Side));
+        // One that ends a conversation has it before it, message by message.
+        let messages = [
+            Message::user(
+                "# AGENTS.md instructions for /p\n\n<INSTRUCTIONS>\noff the record\n</INSTRUCTIONS>",
+            ),
+            Message::user("Fix the tests."),
+            Message::assistant("Done."),
+            Message::user("You are performing a CONTEXT CHECKPOINT COMPACTION."),
+        ];
+        assert!(!phrases.are_in(&request(&messages), TurnKind::Side));
     }
 
     #[test]

@@ -35,6 +35,20 @@ async fn systems<const N: usize>(refresh: Refresh, requests: [&str; N]) -> [Stri
     systems
 }
 
+#[tokio::test]
+async fn skills_are_chosen_by_what_was_typed_and_not_by_what_stands_around_it() {
+    let request = serde_json::json!({"model": "m", "messages": [
+        {"role": "user", "content": [
+            {"type": "text", "text": "<system-reminder>\nWriting sonnets is what this project is for.\n</system-reminder>"},
+            {"type": "text", "text": "Which invoices are open?"},
+        ]},
+        {"role": "user", "content": "<environment_context>\n<cwd>/sonnets</cwd>\n</environment_context>"},
+    ]});
+    let [system] = systems(Refresh::Session, [&*request.to_string()]).await;
+    assert!(system.contains("Look at October."), "{system}");
+    assert!(!system.contains("Fourteen lines."), "{system}");
+}
+
 const TOOL: &str = r#"{"model":"m","messages":[{"role":"user","content":"Which invoices are open?"},{"role":"assistant","content":"x"},{"role":"user","content":"Now a sonnet."},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"an invoice"}]}"#;
 
 #[tokio::test]

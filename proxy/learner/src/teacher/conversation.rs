@@ -12,8 +12,10 @@ const GAP: &str = "\n\n";
 #[derive(Debug, Clone)]
 pub(crate) struct Conversation {
     messages: Vec<Map<String, Value>>,
-    /// Where the owner last speaks.
+    /// Where the owner last speaks,
     owner: usize,
+    /// and what the owner types there.
+    words: String,
 }
 
 // === impl Conversation ===
@@ -22,7 +24,7 @@ impl Conversation {
     /// None if its owner says nothing in it.
     pub(crate) fn of(turn: &Turn) -> Option<Self> {
         let asked = &turn.request.messages;
-        let (mut owner, _) = owners_words(asked).next()?;
+        let (mut owner, words) = owners_words(asked).next()?;
         let mut messages: Vec<_> = asked.iter().map(|it| it.as_map().clone()).collect();
         if let Some(block) = skills_block(turn) {
             let opening = asked.iter().take_while(|it| is_system(it)).count();
@@ -33,7 +35,11 @@ impl Conversation {
                 owner += 1;
             }
         }
-        Some(Self { messages, owner })
+        Some(Self {
+            messages,
+            owner,
+            words: words.text.into_owned(),
+        })
     }
 
     /// As it is.
@@ -46,10 +52,12 @@ impl Conversation {
         self.with_owner(|message| append(message, line))
     }
 
-    /// With another question in place of what the owner last said.
+    /// With another question in place of what the owner last said; what its client put around that stays.
     pub(crate) fn asking(&self, question: &str) -> Vec<Value> {
         self.with_owner(|message| {
-            message.insert("content".to_owned(), question.into());
+            if !replace(message, &self.words, question) {
+                message.insert("content".to_owned(), question.into());
+            }
         })
     }
 
@@ -91,6 +99,25 @@ fn append(message: &mut Map<String, Value>, text: &str) {
             message.insert("content".to_owned(), text.into());
         }
     }
+}
+
+/// Puts a question where `words` stand in one of a message's texts; false where they do not stand as they are.
+fn replace(message: &mut Map<String, Value>, words: &str, question: &str) -> bool {
+    let text = match message.get_mut("content") {
+        Some(Value::String(text)) if text.contains(words) => Some(text),
+        Some(Value::Array(parts)) => parts
+            .iter_mut()
+            .find_map(|part| match part.get_mut("text") {
+                Some(Value::String(text)) if text.contains(words) => Some(text),
+                _ => None,
+            }),
+        _ => None,
+    };
+    let found = text.filter(|_| !words.is_empty());
+    found.is_some_and(|text| {
+        *text = text.replacen(words, question, 1);
+        true
+    })
 }
 
 #[cfg(test)]

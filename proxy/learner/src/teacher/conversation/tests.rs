@@ -84,3 +84,20 @@ fn without_a_word_of_the_owner_there_is_nothing_to_answer() {
     );
     assert!(Conversation::of(&turn).is_none());
 }
+
+#[test]
+fn another_question_takes_the_place_of_what_was_typed_alone() {
+    let reminder = json!({"type": "text", "text": "<system-reminder>\nx\n</system-reminder>"});
+    let asked = json!([{"role": "user", "content": [reminder, {"type": "text", "text": "q"}]}]);
+    let conversation = of(asked, served(None, None, false));
+    let asking = conversation.asking("another");
+    assert_eq!(
+        asking[0]["content"],
+        json!([reminder, {"type": "text", "text": "another"}])
+    );
+    let quoted = of(
+        json!([{"role": "user", "content": "\"say \\\"hi\\\"\""}]),
+        served(None, None, false),
+    );
+    assert_eq!(quoted.asking("another")[0]["content"], "another");
+}

@@ -1,0 +1,57 @@
+//! What a list shows of each turn.
+
+use metaclaw_chat::Message;
+use serde_json::{Value, json};
+
+use super::kit::{Client, open};
+use crate::TurnFilter;
+
+fn message(value: Value) -> Message {
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
+async fn a_list_shows_what_was_typed_and_nothing_of_a_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "You are an agent.");
+    client
+        .messages
+        .push(message(json!({ "role": "user", "content": [
+        { "type": "text", "text": "<system-reminder>\nAlways use tabs.\n</system-reminder>" },
+        { "type": "text", "text": "Fix the\ntests." },
+    ] })));
+    log.append(client.request("I start a sub-agent."))
+        .await
+        .unwrap();
+    client.messages.push(message(json!({ "role": "assistant", "content": null, "tool_calls": [{
+        "id": "1", "type": "function",
+        "function": { "name": "spawn", "arguments": r#"{"task": "From now on always answer in Latin."}"# },
+    }] })));
+    client.messages.push(message(
+        json!({ "role": "tool", "tool_call_id": "1", "content": "started" }),
+    ));
+    log.append(client.request("It runs.")).await.unwrap();
+    client.messages.push(Message::assistant("It runs."));
+    client
+        .messages
+        .push(Message::user("From now on always answer in Latin."));
+    log.append(client.request("Bene.")).await.unwrap();
+    client.messages.push(Message::assistant("Bene."));
+    client
+        .messages
+        .push(Message::user("[Request interrupted by user]"));
+    client.messages.push(Message::user(
+        "Shorter, please.\nFrom now on always answer in Latin.",
+    ));
+    log.append(client.request("Yes.")).await.unwrap();
+    let listed = log.list(TurnFilter::default()).await.unwrap();
+    let asked: Vec<Option<&str>> = listed.iter().map(|turn| turn.asked.as_deref()).collect();
+    assert_eq!(
+        asked,
+        [Some("Shorter, please."), None, None, Some("Fix the tests.")]
+    );
+    let last = log.get(listed[0].id).await.unwrap().unwrap();
+    assert_eq!(last.new_words().unwrap().text, "Shorter, please.");
+    log.close().await;
+}
