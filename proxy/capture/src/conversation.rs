@@ -4,10 +4,10 @@
 //! Of a chat completion each message is kept as its text stands in the request: to build values of all
 //! of them would cost several times as much. The other APIs' are put into chat shape.
 
-use metaclaw_chat::{ChainHash, Message};
+use metaclaw_chat::{Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{
     Api, json,
-    request::{ChatRequest, OWN_FIELDS},
+    request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS},
 };
 use metaclaw_turns::{JsonText, NewMessage};
 use serde_json::{Map, Value};
@@ -79,7 +79,7 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
         ("messages", Api::Chat)
         | ("messages" | "system", Api::Messages)
         | ("input" | "instructions", Api::Responses) => true,
-        (name, _) => name == "tools" || OWN_FIELDS.contains(&name),
+        (name, _) => name == "tools" || OWN_FIELDS.contains(&name) || SHARED_FIELDS.contains(&name),
     };
     let steering = chat.fields().filter(|(name, _)| !is_said(name));
     let param = |(name, json): (&str, &str)| {
@@ -101,10 +101,10 @@ fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
 
 /// The messages of another API, in chat shape.
 fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
-    let mut chain = start;
     let messages = chat.to_messages()?;
+    let mut chains = Chain::new(start);
     let message = |message: &Message| {
-        chain = chain.then(message);
+        let chain = chains.push(Said::of_message(message));
         let text = JsonText::of(message.as_map()).ok()?;
         Some(NewMessage { text, chain })
     };

@@ -1,7 +1,8 @@
 //! What chat leaves for learning: a bounded copy of each reply, and its way to a turn in the log.
 //!
 //! While a reply is relayed its bytes are copied ([`Recording::push`]); nothing else is done on the
-//! threads that chat. When it has ended, the capture goes into one queue ([`Recording::end`]). A thread
+//! threads that chat, but to read what a reply calls at its end, where it calls tools: a sub-agent's first request may
+//! be there before any other thread is. When it has ended, the capture goes into one queue ([`Recording::end`]). A thread
 //! behind it decompresses and decodes the reply, reads the request into the log's messages, hashes them
 //! and hands the turn over ([`Worker::run`]), in the order in which the replies ended.
 //!

@@ -28,6 +28,12 @@ use crate::{
 /// How much of a reply's beginning is looked through for its id, decompressed, in bytes: some 100 us.
 const BEGINNING: usize = 64 << 10;
 
+/// The longest reply that is read for its calls at its end, in bytes as they came: an event has some 300 of them and one
+/// token. A longer one is read by the worker.
+const CALLS: usize = 2 << 20;
+/// The same decompressed.
+const MOST_OPENED: u64 = 4 << 20;
+
 /// The bounds on captures.
 #[derive(Debug, Clone, Copy)]
 pub struct CaptureConfig {
@@ -55,7 +61,7 @@ pub struct Recorder {
 pub struct Recording {
     capture: Box<Capture>,
     recorder: Recorder,
-    /// It becomes a turn; else it is only listened to for the reply's id.
+    /// It becomes a turn; else it is only listened to.
     is_kept: bool,
 }
 
@@ -111,7 +117,8 @@ impl Recorder {
         self.recording(request, response, true)
     }
 
-    /// Listens to a reply for its id alone, by which the next request may go on. Nothing of it is kept.
+    /// Listens to a reply for its id, by which the next request may go on, and for its calls, with which a sub-agent's
+    /// may begin. Nothing of it becomes a turn.
     pub fn listen(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
         self.recording(request, response, false)
     }
@@ -165,7 +172,7 @@ impl Recording {
         let capture = &mut *self.capture;
         capture.first_byte_ms.get_or_insert_with(now_ms);
         capture.n_bytes += data.len() as u64;
-        let has_enough = !self.is_kept && capture.n_bytes > 2 * BEGINNING as u64;
+        let has_enough = !self.is_kept && capture.n_bytes > CALLS as u64;
         if capture.response.encoding == Encoding::Unsupported || has_enough {
             return false;
         }
@@ -183,6 +190,7 @@ impl Recording {
     /// will be.
     pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.capture.tell_id();
+        self.capture.tell_calls();
         if !self.is_kept {
             return None;
         }
@@ -209,6 +217,29 @@ impl Recording {
 // === impl Capture ===
 
 impl Capture {
+    /// Tells the reply's calls, if it has any.
+    fn tell_calls(&mut self) {
+        if self.n_bytes > CALLS as u64 {
+            return;
+        }
+        let response = self.response;
+        let bytes = self.reply.bytes();
+        let opened = bytes
+            .as_ref()
+            .and_then(|bytes| response.encoding.open_to(MOST_OPENED, bytes));
+        let Some(opened) = opened.filter(|it| (it.len() as u64) < MOST_OPENED) else {
+            return;
+        };
+        let Some(tell) = self.request.on_calls.take() else {
+            return;
+        };
+        if response.api.may_call(&opened)
+            && let Some(reply) = response.parse(&opened).message
+        {
+            tell(&self.request.chat, &reply);
+        }
+    }
+
     /// Tells the reply's id, if its beginning says it.
     fn tell_id(&mut self) {
         let Self {

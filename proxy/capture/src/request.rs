@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use metaclaw_chat::{AgentId, ChainHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Served, TurnKind};
 use tracing::Span;
@@ -26,6 +26,9 @@ pub struct CapturedRequest {
     /// Called with the id by which the reply names itself, before the agent has its end where the id is
     /// among its first bytes, and else soon after: the next request may go on from it.
     pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
+    /// Called with a reply that calls tools, before the agent has its end, unless it is very long: what stands in the
+    /// calls may be the next request's first message.
+    pub on_calls: Option<Box<dyn FnOnce(&ChatRequest, &Message) + Send>>,
     /// When the request had been read, in Unix milliseconds.
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.

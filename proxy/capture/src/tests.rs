@@ -87,6 +87,7 @@ fn asked(api: Api, raw: &str) -> CapturedRequest {
         is_last: false,
         served: Served::default(),
         on_reply_id: None,
+        on_calls: None,
         started_ms: 0,
         traceparent: None,
         span: Span::none(),
@@ -232,6 +233,53 @@ async fn an_id_far_behind_in_a_reply_is_told_when_it_is_read() {
         () = way.log.asked.notified() => {}
     }
     assert_eq!(told.lock().unwrap().as_deref(), Some("resp_1"));
+}
+
+#[test]
+fn what_a_reply_calls_is_known_before_its_end_is() {
+    let arguments = r#"{"task":"Look around."}"#;
+    let quoted = serde_json::Value::from(arguments);
+    for (api, raw, reply) in [
+        (
+            Api::Chat,
+            REQUEST,
+            format!(
+                r#"{{"choices":[{{"index":0,"message":{{"role":"assistant","content":null,"tool_calls":[{{"id":"1","type":"function","function":{{"name":"spawn","arguments":{quoted}}}}}]}},"finish_reason":"tool_calls"}}]}}"#
+            ),
+        ),
+        (
+            Api::Messages,
+            REQUEST,
+            format!(
+                r#"{{"type":"message","role":"assistant","content":[{{"type":"tool_use","id":"1","name":"spawn","input":{arguments}}}],"stop_reason":"tool_use"}}"#
+            ),
+        ),
+        (
+            Api::Responses,
+            r#"{"input":"hi"}"#,
+            format!(
+                r#"{{"id":"resp_1","status":"completed","output":[{{"type":"function_call","call_id":"1","name":"spawn","arguments":{quoted}}}]}}"#
+            ),
+        ),
+    ] {
+        let way = way(true);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let request = CapturedRequest {
+            on_calls: Some(Box::new(move |_, reply| {
+                tell.lock().unwrap().extend(reply.tool_calls())
+            })),
+            ..asked(api, raw)
+        };
+        let meta = began(api, Format::Json, Encoding::Identity);
+        // Nothing of it is kept, and it is listened to all the same.
+        let mut recording = way.recorder.listen(request, meta).unwrap();
+        recording.push(&reply.into());
+        recording.end(StreamEnd::Complete);
+        let told = told.lock().unwrap();
+        let said: Vec<_> = told.iter().map(|call| call.arguments.as_str()).collect();
+        assert_eq!(said, [arguments], "{api:?}");
+    }
 }
 
 /// How the log has a reply that ended early.

@@ -40,6 +40,9 @@ impl Finished {
         if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
             tell(id);
         }
+        if let Some((tell, reply)) = request.on_calls.take().zip(reply.message.as_ref()) {
+            tell(&request.chat, reply);
+        }
         let Some(asked) = NormalizedRequest::from_request(&request.chat, request.start) else {
             metrics.unreadable.inc();
             return None;

@@ -5,13 +5,17 @@ use std::fmt;
 use memchr::{memchr3_iter, memmem};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::Error as _};
 
-use crate::message::{Message, Role};
+use crate::{
+    message::{Message, Role},
+    utterance,
+};
 
 /// The hash of a conversation up to and including one message: who said what, in what order.
 ///
 /// Over user and tool messages (role and normalised text); system, developer and synthetic messages
-/// are left out, assistants are counted but not compared, since clients rewrite them. So a replay of
-/// the same conversation has the same hash, whatever was injected or re-serialised on the way.
+/// are left out, and so is what clients show beside it: aider's files move behind what was said since. Assistants
+/// are counted but not compared, since clients rewrite them. So a replay of the same conversation has the same hash,
+/// whatever was injected or re-serialised on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainHash(pub [u8; 32]);
 
@@ -20,22 +24,84 @@ pub struct ChainHash(pub [u8; 32]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaidHash([u8; 32]);
 
+/// What a message is to the conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Said {
+    /// It says something.
+    Words(SaidHash),
+    /// The model answers.
+    Reply,
+    /// A client shows files and the like; the answer to that is none.
+    Context,
+    /// It does not count.
+    Nothing,
+}
+
+/// A conversation on the way to its hash, message by message.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain {
+    hash: ChainHash,
+    /// The last message that counts in any way was [`Said::Context`].
+    is_context: bool,
+}
+
+// === impl Said ===
+
+impl Said {
+    /// What a message is of which only the role and the text are at hand. The text of an assistant or a system message
+    /// does not count.
+    pub fn of(role: Role, text: &str) -> Self {
+        match role {
+            Role::User if !role.is_said(text) => Self::Nothing,
+            Role::User if utterance::is_context(text) => Self::Context,
+            Role::User => Self::Words(SaidHash::of_words(1, utterance::without_rules(text))),
+            Role::Tool => Self::Words(SaidHash::of_words(2, text)),
+            Role::Assistant => Self::Reply,
+            Role::System | Role::Other => Self::Nothing,
+        }
+    }
+
+    /// What a message is.
+    pub fn of_message(message: &Message) -> Self {
+        match message.role() {
+            role @ (Role::User | Role::Tool) => Self::of(role, &message.text()),
+            role => Self::of(role, ""),
+        }
+    }
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// A conversation of which this is the hash so far.
+    pub fn new(hash: ChainHash) -> Self {
+        Self {
+            hash,
+            is_context: false,
+        }
+    }
+
+    /// The hash after one more message.
+    pub fn push(&mut self, said: Said) -> ChainHash {
+        match said {
+            Said::Nothing => {}
+            Said::Context => self.is_context = true,
+            Said::Reply if self.is_context => self.is_context = false,
+            Said::Reply => self.hash = self.hash.then_said(SaidHash::ASSISTANT),
+            Said::Words(said) => {
+                self.hash = self.hash.then_said(said);
+                self.is_context = false;
+            }
+        }
+        self.hash
+    }
+}
+
 // === impl SaidHash ===
 
 impl SaidHash {
     /// An assistant has spoken. No text has this hash.
     pub const ASSISTANT: Self = Self([3; 32]);
-
-    /// The hash of a message of which only the role and the text are at hand; none where it does not
-    /// count. The text of an assistant or a system message does not count.
-    pub fn of(role: Role, text: &str) -> Option<Self> {
-        match role {
-            Role::User if role.is_said(text) => Some(Self::of_words(1, text)),
-            Role::Tool => Some(Self::of_words(2, text)),
-            Role::Assistant => Some(Self::ASSISTANT),
-            Role::User | Role::System | Role::Other => None,
-        }
-    }
 
     fn of_words(tag: u8, text: &str) -> Self {
         // In one piece: the hash of many small ones takes several times as long.
@@ -57,11 +123,7 @@ impl ChainHash {
     /// The hash after one more message. Messages that do not count leave it as it is.
     #[must_use]
     pub fn then(self, message: &Message) -> Self {
-        let said = match message.role() {
-            role @ (Role::User | Role::Tool) => SaidHash::of(role, &message.text()),
-            role => SaidHash::of(role, ""),
-        };
-        said.map_or(self, |said| self.then_said(said))
+        Chain::new(self).push(Said::of_message(message))
     }
 
     /// The hash after one more message that counts.
@@ -76,11 +138,9 @@ impl ChainHash {
 
     /// The hash after each message in turn; the last is that of the whole conversation.
     pub fn chain(agent: &crate::AgentId, messages: &[Message]) -> Vec<Self> {
-        let step = |hash: &mut Self, message: &Message| {
-            *hash = hash.then(message);
-            Some(*hash)
-        };
-        messages.iter().scan(Self::start(agent), step).collect()
+        let mut chain = Chain::new(Self::start(agent));
+        let said = messages.iter().map(Said::of_message);
+        said.map(|said| chain.push(said)).collect()
     }
 }
 
@@ -191,6 +251,31 @@ mod tests {
             last(&said)
         );
         assert!(serde_json::from_str::<ChainHash>("\"12\"").is_err());
+    }
+
+    /// As aider 0.86.2 does: the files stand before what is asked, and in the next request behind it; its rules stand
+    /// behind what is asked, and in the next request no more.
+    #[test]
+    fn files_that_move_and_rules_that_go_leave_the_conversation_as_it_is() {
+        let agent = AgentId::default_agent();
+        let files = |text: &str| {
+            let shown = "I have *added these files to the chat* so you can go ahead and edit them.";
+            let ok = Message::assistant("Ok, any changes I propose will be to those files.");
+            [Message::user(format!("{shown}\n\n{text}")), ok]
+        };
+        let asked = |text: &str| {
+            let rules = "# *SEARCH/REPLACE block* Rules:\n\nEvery block must use this format:";
+            [Message::user(format!("{text}\n\n{rules}"))]
+        };
+        let first = [&files("a.py: 1")[..], &asked("Fix it.")].concat();
+        let said = [Message::user("Fix it."), Message::assistant("Done.")];
+        let second = [&said[..], &files("a.py: 2"), &asked("Thanks.")].concat();
+        let answered = ChainHash::chain(&agent, &first)
+            .last()
+            .unwrap()
+            .then_said(SaidHash::ASSISTANT);
+        assert_eq!(ChainHash::chain(&agent, &second)[1], answered);
+        assert_ne!(ChainHash::chain(&agent, &second).last(), Some(&answered));
     }
 
     proptest! {

@@ -18,7 +18,7 @@ mod verdict;
 
 pub use self::{
     call_texts::CallTexts,
-    chain::{ChainHash, SaidHash},
+    chain::{Chain, ChainHash, Said, SaidHash},
     clock::{now_ms, retry_after},
     excerpt::excerpt,
     message::{Message, MessageError, Role, ToolCall, Usage},

@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use self::elements::{Command, Place, Split};
 pub(crate) use self::openclaw::INTERNAL as OPENCLAW_INTERNAL;
 pub use self::speaker::Speaker;
+pub(crate) use self::wrappers::{is_context, without_rules};
 use crate::call_texts::CallTexts;
 
 /// What was typed of a message.
@@ -118,6 +119,12 @@ impl<'t> Utterance<'t> {
             speaker,
             has_summary: self.has_summary,
         }
+    }
+
+    /// A text without the time, the context and the line about itself that OpenClaw writes around it, be it the owner's
+    /// or not.
+    pub fn undecorated(text: &'t str) -> Cow<'t, str> {
+        openclaw::undecorated(text).0
     }
 
     /// Whether the owner typed it.

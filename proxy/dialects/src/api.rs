@@ -105,6 +105,17 @@ impl Api {
         }
     }
 
+    /// Whether a reply, whole or in events, may call tools: quickly, and none that does is missed.
+    pub fn may_call(self, reply: &[u8]) -> bool {
+        let marks: &[&str] = match self {
+            Self::Chat => &["tool_calls", "function_call"],
+            Self::Messages => &["tool_use"],
+            Self::Responses => &["_call"],
+        };
+        let has = |mark: &&str| memchr::memmem::find(reply, mark.as_bytes()).is_some();
+        marks.iter().any(|mark| has(&mark))
+    }
+
     /// One element of `messages` (or of Responses' `input`, or that itself where it is one text) as
     /// messages. Anthropic's user message that brings tool results is several: the results first.
     ///

@@ -10,5 +10,5 @@ mod splice;
 pub use self::{
     chat::{ChatRequest, MessageRef},
     error::RequestError,
-    splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, splice},
+    splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, SHARED_FIELDS, splice},
 };

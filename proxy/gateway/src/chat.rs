@@ -51,6 +51,7 @@ struct Turn {
     headers: HeaderMap,
     chat: ChatRequest,
     who: Identity,
+    caller: Caller,
     start: ChainHash,
     keeping: Keeping,
     context: SessionContext,
@@ -97,10 +98,11 @@ impl Chat {
         metrics: &RequestMetrics,
     ) -> Result<Turn, GatewayError> {
         let started_ms = now_ms();
+        let caller = Caller::from_extensions(&head.extensions)?;
         let claims = identity::Claims {
             headers: &head.headers,
             chat: &chat,
-            caller: &Caller::from_extensions(&head.extensions)?,
+            caller: &caller,
         };
         let (who, start) = self.identifier.identify(&claims)?;
         let says_no = claims.says_no()?;
@@ -123,6 +125,7 @@ impl Chat {
             headers: head.headers,
             chat,
             who,
+            caller,
             start,
             keeping,
             context,
@@ -183,6 +186,7 @@ impl Turn {
                 (true, Api::Chat) => &vllm::WANTED,
                 _ => &[],
             },
+            cuts_shared: upstream.capabilities.refuses_unknown,
         };
         splice(&self.chat, changes)
     }
@@ -237,10 +241,10 @@ impl Turn {
         let captured = || self.captured(&server.identifier, &upstream);
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
-            Keeping::OffRecord | Keeping::RelayOnly if is_named_later => {
-                it.listen(captured(), meta)
-            }
-            Keeping::OffRecord | Keeping::RelayOnly => None,
+            // A sub-agent that it sends out is off the record as well.
+            Keeping::OffRecord => it.listen(captured(), meta),
+            Keeping::RelayOnly if is_named_later => it.listen(captured(), meta),
+            Keeping::RelayOnly => None,
         });
         let relay = Relay::new(body, recording, idle);
         Response::from_parts(head, Body::new(Gathered::new(relay)))
@@ -254,6 +258,7 @@ impl Turn {
         } = self;
         let on_reply_id =
             (chat.api() == Api::Responses).then(|| identifier.on_reply_id(&who, &chat, start));
+        let on_calls = identifier.on_calls(&self.caller, &who);
         let traceparent = self.headers.get("traceparent");
         CapturedRequest {
             agent: who.agent,
@@ -264,6 +269,7 @@ impl Turn {
             start,
             served,
             on_reply_id,
+            on_calls: Some(on_calls),
             started_ms: self.started_ms,
             traceparent: traceparent.and_then(|it| Some(it.to_str().ok()?.to_owned())),
             span: Span::current(),

@@ -11,7 +11,7 @@ use crate::{
     auth::Caller,
     config::CompatConfig,
     headers,
-    identity::{Claims, Identifier, Lineage, SidePatterns},
+    identity::{Claims, Delegations, Identifier, Lineage, SidePatterns},
 };
 
 /// Finds out who asks, and remembers it for the next request.
@@ -60,7 +60,13 @@ impl Who {
             Caller::Of(agents.into())
         };
         Ok(Self {
-            identifier: Identifier::new(lineage, side, &compat, BTreeMap::new()),
+            identifier: Identifier::new(
+                lineage,
+                Delegations::new(&[]),
+                side,
+                &compat,
+                BTreeMap::new(),
+            ),
             caller,
         })
     }

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
 use metaclaw_skills::Library;
+use metaclaw_turns::Turn;
 use rustls::RootCertStore;
 use tokio_util::task::TaskTracker;
 
@@ -15,7 +16,7 @@ use crate::{
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
-    identity::{Identifier, Lineage, SidePatterns},
+    identity::{Delegations, Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
     privacy::{Keeper, Privacy},
@@ -40,6 +41,8 @@ pub struct GatewayParts {
     pub log: Arc<dyn TurnSink>,
     /// The conversations of the log, the newest first: the hash after the reply, and the session.
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
+    /// The turns of the last hour, the newest first: a sub-agent that was sent out in one goes on with its work.
+    pub recent: Vec<Turn>,
     /// Skills and wishes.
     pub library: Library,
     /// The certificates that upstreams are trusted by, where they have no authority of their own.
@@ -114,6 +117,7 @@ impl Gateway {
         ));
         let identifier = Identifier::new(
             Lineage::new(pin_idle, parts.known),
+            Delegations::new(&parts.recent),
             SidePatterns::new(&config.compat.side_patterns)?,
             &config.compat,
             config.agents.clone(),

@@ -254,18 +254,20 @@ mod tests {
         pairs.iter().map(pair).collect()
     }
 
-    const SENT: [(&str, &str); 9] = [
+    const SENT: [(&str, &str); 10] = [
         ("authorization", "Bearer own"),
         ("x-api-key", "own"),
         ("connection", "keep-alive, X-Hop"),
         ("x-hop", "1"),
+        ("x-turn-type", "main"),
         ("x-session-id", "s"),
         ("session_id", "s:0"),
         ("traceparent", "00-1-2-01"),
         ("accept", "application/json"),
         ("host", "127.0.0.1:30000"),
     ];
-    const PASS: [(&str, &str); 3] = [
+    const PASS: [(&str, &str); 4] = [
+        ("x-session-id", "s"),
         ("session_id", "s:0"),
         ("traceparent", "00-1-2-01"),
         ("accept", "application/json"),

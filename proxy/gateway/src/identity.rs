@@ -1,10 +1,14 @@
 //! Who is asking: which agent, in which session, for the owner or on an errand of its own.
 
 mod claims;
+mod delegations;
 mod error;
 mod lineage;
+mod marks;
+mod naming;
 mod replies;
 mod runtime;
+mod shape;
 mod side;
 
 use std::{
@@ -14,19 +18,24 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, Message, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 
 pub(crate) use self::{
     claims::{Claims, OWN_HEADERS, agent_of},
+    delegations::Delegations,
     error::IdentityError,
     lineage::Lineage,
+    naming::Naming,
     side::SidePatterns,
 };
 use self::{
+    marks::Mark,
+    naming::{Named, cache_key},
     replies::{Replied, Replies},
     runtime::Runtime,
+    shape::{Shape, Shapes},
 };
 use crate::{
     auth::Caller,
@@ -42,8 +51,8 @@ pub(crate) struct Identity {
     pub agent: AgentId,
     pub session: SessionId,
     pub kind: TurnKind,
-    /// The client names the session; else what was said so far tells it.
-    pub is_named: bool,
+    /// Who names the session.
+    pub naming: Naming,
     /// The client says that the session ends with this turn.
     pub is_last: bool,
 }
@@ -52,6 +61,8 @@ pub(crate) struct Identity {
 #[derive(Debug)]
 pub(crate) struct Identifier {
     lineage: Lineage,
+    delegations: Arc<Delegations>,
+    shapes: Shapes,
     replies: Arc<Replies>,
     /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
     /// that was compacted has lost its beginning. What the holder of one key said is not believed of
@@ -76,12 +87,15 @@ struct NamedAgent {
 impl Identifier {
     pub(crate) fn new(
         lineage: Lineage,
+        delegations: Delegations,
         side: SidePatterns,
         compat: &CompatConfig,
         config: BTreeMap<AgentId, AgentConfig>,
     ) -> Self {
         Self {
             lineage,
+            delegations: Arc::new(delegations),
+            shapes: Shapes::new(),
             replies: Arc::new(Replies::new()),
             agents: Mutex::new(LruCache::new(BOUND)),
             side,
@@ -96,35 +110,77 @@ impl Identifier {
         &self,
         claims: &Claims<'_>,
     ) -> Result<(Identity, ChainHash), IdentityError> {
-        let system = Runtime::in_system(claims.chat);
-        let user = Runtime::in_user(claims.chat);
-        let own = claims.own_session()?;
-        let has_own_session = own.is_some();
-        let named = own.or_else(|| claims.others_session());
-        let named = named.or(system.session);
-        let told = self.told(claims.caller, named.as_ref(), (system.agent, &user));
+        let chat = claims.chat;
+        let mark = Mark::of(claims.headers, chat);
+        let system = Runtime::in_system(chat);
+        let user = Runtime::in_user(chat);
+        let own = claims.own_session()?.map(Named::of_ours);
+        let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
+        let named = Named::of_parent(claims.headers).or(own);
+        let named = named.or_else(|| Named::of_client(claims.headers, chat, mark));
+        let named = named.or(system.session.map(Named::of_runtime));
+        let told = named.as_ref().map(|named| &named.session);
+        let told = self.told(claims.caller, told, (system.agent, &user));
         let agent = self.agent(claims, told)?;
         let replied = self.replied(claims, &agent);
         let start = match &replied {
             Some(replied) => replied.chain,
             None => ChainHash::start(&agent),
         };
-        let named = named.or(user.session);
-        let is_named = named.is_some();
-        let session = named.or_else(|| Some(replied?.session));
-        let session = session.unwrap_or_else(|| {
-            let key = claims.cache_key();
-            let chains = claims.chat.chains(start);
-            self.lineage.session(&agent, key.as_deref(), &chains)
-        });
+        let says = claims.is_main()?;
+        // A client that says what its turns are is believed.
+        let delegated = says
+            .is_none()
+            .then(|| self.delegated(claims, &agent))
+            .flatten();
+        let is_marked = mark.is_some() || delegated.is_some();
+        let named = delegated.or(named).or(user.session.map(Named::of_runtime));
+        let (session, naming) = match (named, replied) {
+            (Some(named), _) => (named.session, named.naming),
+            (None, Some(replied)) => (replied.session, Naming::Unnamed),
+            (None, None) => {
+                let key = cache_key(claims.headers, chat);
+                let chains = chat.chains(start);
+                let session = self.lineage.session(&agent, key.as_deref(), &chains);
+                (session, Naming::Unnamed)
+            }
+        };
+        let shape = Shape::of(chat);
+        let is_side = || {
+            is_marked
+                || (self.session_implies_side && has_own_session)
+                || self.side.is_side(chat)
+                || self.shapes.is_errand(&agent, &session, &shape)
+        };
+        let kind = if says.unwrap_or_else(|| !is_side()) {
+            TurnKind::Main
+        } else {
+            TurnKind::Side
+        };
+        if kind == TurnKind::Main {
+            self.shapes.note(&agent, &session, shape);
+        }
         let who = Identity {
-            kind: self.kind(claims, has_own_session)?,
-            is_named,
+            kind,
+            naming,
             is_last: claims.is_last()?,
             agent,
             session,
         };
         Ok((who, start))
+    }
+
+    /// What remembers the calls of a reply, so that a conversation that begins with them is known.
+    pub(crate) fn on_calls(
+        &self,
+        caller: &Caller,
+        who: &Identity,
+    ) -> Box<dyn FnOnce(&ChatRequest, &Message) + Send> {
+        let delegations = Arc::clone(&self.delegations);
+        let (caller, session, kind) = (caller.clone(), who.session.clone(), who.kind);
+        Box::new(move |chat, reply| {
+            delegations.note((&caller, &session), (kind, chat), reply, now_ms());
+        })
     }
 
     /// What remembers the reply to a request by its id, for a request that goes on from it; `start` is the
@@ -206,16 +262,12 @@ impl Identifier {
         self.replies.get(agent, id.as_str()?)
     }
 
-    fn kind(&self, claims: &Claims<'_>, has_own_session: bool) -> Result<TurnKind, IdentityError> {
-        let is_main = claims.is_main()?.unwrap_or_else(|| {
-            let is_implied = self.session_implies_side && has_own_session;
-            !is_implied && !self.side.is_side(claims.chat)
-        });
-        Ok(if is_main {
-            TurnKind::Main
-        } else {
-            TurnKind::Side
-        })
+    /// The session in which a model began this conversation: its sub-agent's turns belong there.
+    fn delegated(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Named> {
+        let session = self
+            .delegations
+            .session(claims.caller, agent, claims.chat, now_ms());
+        session.map(Named::of_caller)
     }
 }
 

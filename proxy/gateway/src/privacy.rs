@@ -17,7 +17,11 @@ pub use self::{
     off_record::{Mark, OffRecord},
     switch::{RelayOnly, Switch},
 };
-use crate::{config::ConfigError, identity::Identity, metrics::Metrics};
+use crate::{
+    config::ConfigError,
+    identity::{Identity, Naming},
+    metrics::Metrics,
+};
 use phrases::Phrases;
 
 /// What outlives the gateway's requests: the switch, and what is off the record.
@@ -86,20 +90,28 @@ impl Keeper {
             return Keeping::Kept;
         }
         // A session that its client names is known by that; any other by what was said in it.
-        let chains = if who.is_named {
+        let is_named = who.naming != Naming::Unnamed;
+        let chains = if is_named && who.kind == TurnKind::Main {
             Vec::new()
         } else {
             chat.chains(start)
         };
-        let begins_anew = who.kind == TurnKind::Main && begins_anew(chat);
-        if !says_no && !is_off && who.is_named && begins_anew {
+        // Under a name that is one conversation's a history that begins again was summed up.
+        let may_begin_anew = who.kind == TurnKind::Main && who.naming == Naming::Reused;
+        if !says_no && !is_off && may_begin_anew && begins_anew(chat) {
             off_record.lift(who);
         }
         let was_marked = off_record.has(who, &chains);
         if !says_no && !is_off && !was_marked {
             return Keeping::Kept;
         }
-        off_record.mark(who, &chains);
+        // What an errand says may be anybody's words: it takes itself off the record, and not the owner's session.
+        let is_errands = who.kind == TurnKind::Side && !asked.says_no && !is_off;
+        if is_errands && !off_record.has(who, &[]) {
+            off_record.mark_said(who, &chains);
+        } else {
+            off_record.mark(who, &chains);
+        }
         if is_off {
             self.metrics.relayed_only.inc();
             return Keeping::RelayOnly;

@@ -20,7 +20,7 @@ use metaclaw_turns::TurnKind;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 
 use crate::{
-    identity::Identity,
+    identity::{Identity, Naming},
     lock::lock,
     metrics::Metrics,
     serving::{Lease, Serving},
@@ -86,37 +86,45 @@ impl Sessions {
         }
     }
 
-    /// What a request takes along: what its session was given, else what is best now.
-    ///
-    /// An errand of the client gets no lessons, unless it goes on with a conversation that has some:
-    /// there they stay, as the cache lives by them.
+    /// What a request takes along: what its session was given, else what is best now. Nobody's lessons are for an
+    /// errand.
     pub(crate) async fn context(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
-        let is_errand = who.kind == TurnKind::Side;
-        let begins = !chat.has_reply();
-        if !(is_errand && begins)
-            && let Some(context) = self.kept(who, begins)
-        {
-            if is_errand || !self.is_refreshed_by(chat) {
+        match who.kind {
+            TurnKind::Main => self.of_turn(who, chat).await,
+            TurnKind::Side => self.of_errand(who),
+        }
+    }
+
+    async fn of_turn(&self, who: &Identity, chat: &ChatRequest) -> SessionContext {
+        // A history that begins again under the name of one conversation was summed up.
+        let begins = !chat.has_reply() && who.naming != Naming::Unique;
+        if let Some(context) = self.kept(who, begins) {
+            if !self.is_refreshed_by(chat) {
                 return context;
             }
             let lessons = self.chosen(&who.agent, chat, &context.lease).await;
             return self.with_lessons(who, context, lessons);
         }
         let lease = self.serving.lease(&who.agent);
-        let lessons = if is_errand {
-            self.shared(&who.agent, Lessons::default())
-        } else {
-            self.chosen(&who.agent, chat, &lease).await
-        };
+        let lessons = self.chosen(&who.agent, chat, &lease).await;
         let context = SessionContext {
             lessons,
             lease,
             holders: Arc::default(),
         };
-        if is_errand {
-            return context;
-        }
         self.keep(who, context)
+    }
+
+    /// The adapter of its session, whose cache may serve it, and nothing else.
+    fn of_errand(&self, who: &Identity) -> SessionContext {
+        let known = lock(&self.known);
+        let lease = known.peek(&key(who)).map(|it| it.context.lease.clone());
+        drop(known);
+        SessionContext {
+            lessons: Arc::default(),
+            lease: lease.unwrap_or_else(|| self.serving.lease(&who.agent)),
+            holders: Arc::default(),
+        }
     }
 
     /// Whether a request of a session that goes on has its lessons chosen anew: one that the owner's own words
@@ -221,12 +229,14 @@ impl Sessions {
         known.get_or_insert(key(who), begin).context.clone()
     }
 
-    /// A reply of the session has ended: its pause begins now, unless it was its last.
+    /// A reply of the session has ended: its pause begins now, unless it was its last. An errand's is none of it.
     pub(crate) fn touch(&self, who: &Identity) {
         let mut known = lock(&self.known);
         if who.is_last {
             known.pop(&key(who));
-        } else if let Some(session) = known.get_mut(&key(who)) {
+        } else if who.kind == TurnKind::Main
+            && let Some(session) = known.get_mut(&key(who))
+        {
             session.last_used = Instant::now();
             session.is_answered = true;
         }
@@ -300,7 +310,7 @@ mod tests {
             agent: AgentId::default_agent(),
             session: "s".parse().unwrap(),
             kind: TurnKind::Main,
-            is_named: true,
+            naming: Naming::Reused,
             is_last: false,
         };
         let raw = br#"{"messages":[{"role":"user","content":"Which invoices are open?"}]}"#;

@@ -4,19 +4,17 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use metaclaw_chat::{AgentId, ChainHash, Message};
+use metaclaw_chat::{AgentId, Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{Api, request::ChatRequest};
 use metaclaw_fuzz::{Input, api};
 use metaclaw_gateway::fuzzing::{self, Who};
 use serde_json::Value;
 
 /// Headers that say who asks, ours first.
-const NAMES: [&str; 16] = [
-    "x-session-id",
+const NAMES: [&str; 24] = [
     "x-turn-type",
     "x-session-done",
     "x-memory-scope",
-    "x-user-id",
     "x-workspace-id",
     "x-agent-id",
     "authorization",
@@ -24,13 +22,22 @@ const NAMES: [&str; 16] = [
     "api-key",
     "connection",
     "te",
+    "x-session-id",
     "session_id",
+    "session-id",
+    "thread-id",
+    "x-claude-code-session-id",
+    "x-claude-code-agent-id",
+    "x-parent-session-id",
+    "x-openai-subagent",
+    "x-codex-turn-metadata",
+    "x-user-id",
     "x-session-affinity",
     "traceparent",
     "user-agent",
 ];
 /// Of those, the ones that no upstream sees where callers show keys of ours: the first so many.
-const N_OURS: usize = 12;
+const N_OURS: usize = 10;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -92,10 +99,10 @@ fn compare_chains(api: Api, body: &[u8]) {
     let Some(messages) = messages(api, &value) else {
         return;
     };
+    let mut chain = Chain::new(start);
     let mut chains = vec![start];
     for message in &messages {
-        let last = chains[chains.len() - 1];
-        chains.push(last.then(message));
+        chains.push(chain.push(Said::of_message(message)));
     }
     assert_eq!(request.chains(start), chains, "{api:?} {messages:?}");
     assert_eq!(request.to_messages().as_ref(), Some(&messages), "{api:?}");

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use metaclaw_dialects::request::{
-    Absent, Changes, ChatRequest, OWN_FIELDS, RequestError, splice,
+    Absent, Changes, ChatRequest, OWN_FIELDS, RequestError, SHARED_FIELDS, splice,
 };
 use metaclaw_fuzz::{
     Input, api,
@@ -31,6 +31,7 @@ fuzz_target!(|data: &[u8]| {
         },
         user_line: (choice & 8 != 0).then_some(LINE),
         fields: &[],
+        cuts_shared: true,
     };
     let raw = input.rest();
     let request = ChatRequest::parse(api(choice >> 4), raw.to_vec().into());
@@ -57,19 +58,23 @@ fuzz_target!(|data: &[u8]| {
     compare(raw, &out, changes);
 });
 
+fn is_cut(name: &str) -> bool {
+    OWN_FIELDS.contains(&name) || SHARED_FIELDS.contains(&name)
+}
+
 fn compare(raw: &str, out: &str, changes: Changes<'_>) {
     let (Some(Members(old)), Some(Members(new))) = (json::members(raw), json::members(out)) else {
         panic!("no object: {raw} {out}");
     };
     let key = |raw: &str| json::text(raw).unwrap_or_default();
     assert!(
-        !new.iter().any(|(name, _)| OWN_FIELDS.contains(&&*key(name.get()))),
+        !new.iter().any(|(name, _)| is_cut(&key(name.get()))),
         "a field of ours goes upstream: {out}"
     );
     let n_old = old.len();
     let kept: Vec<_> = old
         .into_iter()
-        .filter(|(name, _)| !OWN_FIELDS.contains(&&*key(name.get())))
+        .filter(|(name, _)| !is_cut(&key(name.get())))
         .collect();
     let n_added = new.len().checked_sub(kept.len()).expect("a field is gone");
     let (added, same) = new.split_at(n_added);

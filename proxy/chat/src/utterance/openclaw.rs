@@ -55,7 +55,7 @@ pub(super) fn read(text: &str) -> (Cow<'_, str>, Speaker) {
     (text, speaker)
 }
 
-fn undecorated(text: &str) -> (Cow<'_, str>, Speaker) {
+pub(super) fn undecorated(text: &str) -> (Cow<'_, str>, Speaker) {
     let text = without_time_stamp(text.trim());
     let (text, is_group) = match text.split_once(CURRENT) {
         Some((before, current)) if before.contains(HISTORY) => (current, true),

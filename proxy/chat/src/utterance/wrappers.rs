@@ -81,6 +81,14 @@ const SUMMARIES: [&str; 5] = [
     "[CONTEXT SUMMARY]",
     "[Earlier conversation digest",
 ];
+/// Of what a client wrote by itself, aider's files: they move behind whatever is said.
+const CONTEXT: [&str; 5] = [
+    "I have *added these files to the chat* so you can go ahead and edit them.",
+    "Here are summaries of some files present in my git repository.",
+    "Here are some READ ONLY files, provided for your reference.",
+    "Don't try and edit any existing code without asking me to add the files to the chat!",
+    "I am not sharing any files that you can edit yet.",
+];
 /// Lines that a client puts above an element of its own.
 const HEADINGS: [&str; 1] = ["# AGENTS.md instructions for "];
 /// First lines of what a client puts behind what was typed, a blank line before them: to the end.
@@ -129,6 +137,17 @@ pub(super) fn is_by_itself(text: &str) -> bool {
 pub(super) fn is_summary(text: &str) -> bool {
     let text = text.trim_start();
     SUMMARIES.iter().any(|it| text.starts_with(it))
+}
+
+/// Whether a text shows files that stand elsewhere in the next request.
+pub(crate) fn is_context(text: &str) -> bool {
+    let text = text.trim_start();
+    CONTEXT.iter().any(|it| text.starts_with(it))
+}
+
+/// Without the rules behind what was typed, which the next request has no more.
+pub(crate) fn without_rules(text: &str) -> &str {
+    without_tail(text)
 }
 
 /// Without what is known to stand before and behind what was typed.

@@ -3,15 +3,20 @@
 use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::anyhow;
+use metaclaw_chat::now_ms;
 use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
 use metaclaw_skills::Library;
-use metaclaw_turns::{Durability, TurnLog, TurnsConfig};
+use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog, TurnsConfig};
 use tokio::net::TcpListener;
 
 use super::{plan::Plan, upstreams};
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
+
+/// Turns of the last hour that are read at a start: a sub-agent that was sent out in one goes on with its work.
+const RECENT_TURNS: usize = 200;
+const RECENT_MS: u64 = 60 * 60 * 1_000;
 
 /// Takes the port.
 pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -48,6 +53,7 @@ pub(super) async fn gateway(
         config,
         log: Arc::new(log.clone()),
         known: log.recent_chains(KNOWN_CHAINS).await?,
+        recent: recent_turns(log).await?,
         library: library.clone(),
         roots: Arc::clone(&plan.roots),
         serving: Arc::clone(serving),
@@ -55,4 +61,21 @@ pub(super) async fn gateway(
         services,
     });
     gateway.map_err(|error| in_file(error.into()))
+}
+
+/// The turns of the last hour, the newest first.
+async fn recent_turns(log: &TurnLog) -> anyhow::Result<Vec<Turn>> {
+    let since = now_ms().saturating_sub(RECENT_MS);
+    let filter = TurnFilter {
+        limit: RECENT_TURNS,
+        ..TurnFilter::default()
+    };
+    let mut turns = Vec::new();
+    for line in log.list(filter).await? {
+        if line.ended_ms >= since {
+            // One that does not read back keeps nobody from chatting.
+            turns.extend(log.get(line.id).await.ok().flatten());
+        }
+    }
+    Ok(turns)
 }

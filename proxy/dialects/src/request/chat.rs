@@ -5,7 +5,7 @@ use std::{borrow::Cow, iter, ops::Range};
 use bytes::Bytes;
 use bytestring::ByteString;
 use metaclaw_chat::{
-    CallTexts, ChainHash, LOOKED_BACK, Message, Role, SaidBefore, SaidHash, Speaker, Utterance,
+    CallTexts, Chain, ChainHash, LOOKED_BACK, Message, Role, Said, SaidBefore, Speaker, Utterance,
 };
 use serde_json::Value;
 
@@ -133,12 +133,8 @@ impl ChatRequest {
     /// The hash of the conversation before its first message, which is `start`, and after each, as
     /// [`ChainHash::then`] has it.
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
-        let mut chain = start;
-        let after = self.messages().map(|message| {
-            let said = message.said_hash();
-            chain = said.map_or(chain, |said| chain.then_said(said));
-            chain
-        });
+        let mut chain = Chain::new(start);
+        let after = self.messages().map(|message| chain.push(message.said()));
         iter::once(start).chain(after).collect()
     }
 
@@ -234,6 +230,13 @@ impl<'a> MessageRef<'a> {
             .map_or_else(Cow::default, |(content, json)| content.head(json, limit))
     }
 
+    /// The first `limit` bytes of each of its texts, in order: clients put texts of their own beside the owner's.
+    pub fn heads(&self, limit: usize) -> Vec<Cow<'a, str>> {
+        self.content()
+            .map(|(content, json)| content.heads(json, limit))
+            .unwrap_or_default()
+    }
+
     /// Whether its content, as JSON text, holds `needle`: without reading the text, to know that it is not
     /// there.
     pub fn may_say(&self, needle: &str) -> bool {
@@ -241,12 +244,12 @@ impl<'a> MessageRef<'a> {
         json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
     }
 
-    /// What it adds to the hash of the conversation; `None` where it does not count.
-    pub fn said_hash(&self) -> Option<SaidHash> {
+    /// What it is to the hash of the conversation.
+    pub fn said(&self) -> Said {
         match self.role() {
-            Role::User if !self.message.is_said => None,
-            role @ (Role::User | Role::Tool) => SaidHash::of(role, &self.text()),
-            role => SaidHash::of(role, ""),
+            Role::User if !self.message.is_said => Said::Nothing,
+            role @ (Role::User | Role::Tool) => Said::of(role, &self.text()),
+            role => Said::of(role, ""),
         }
     }
 

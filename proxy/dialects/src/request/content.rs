@@ -88,6 +88,14 @@ impl Content {
         all
     }
 
+    /// The first `limit` bytes of each of its texts, cut between characters.
+    pub(super) fn heads<'a>(&self, json: &'a str, limit: usize) -> Vec<Cow<'a, str>> {
+        let texts = self.texts(json).into_iter();
+        texts
+            .filter_map(|text| json::string_head(text, limit))
+            .collect()
+    }
+
     /// Whether a part is no text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {

@@ -1,7 +1,8 @@
 //! What is changed in a chat request on its way upstream, and nothing else.
 //!
 //! Lessons go to the end of the system text, where they cost a prompt cache least; a configured model
-//! replaces the caller's; the proxy's own fields are cut out. Every other byte stays where it was.
+//! replaces the caller's; the proxy's own fields are cut out, and those that it shares with providers where the
+//! upstream would refuse them. Every other byte stays where it was.
 
 use bytes::Bytes;
 use metaclaw_chat::{Role, Speaker};
@@ -15,15 +16,11 @@ use super::{
 };
 use crate::api::Api;
 
-/// Fields of a request that are addressed to the proxy; no upstream sees them.
-pub const OWN_FIELDS: [&str; 6] = [
-    "session_id",
-    "session_done",
-    "turn_type",
-    "memory_scope",
-    "user_id",
-    "workspace_id",
-];
+/// Fields of a request that are addressed to the proxy alone; no upstream sees them.
+pub const OWN_FIELDS: [&str; 4] = ["session_done", "turn_type", "memory_scope", "workspace_id"];
+/// Fields that the proxy reads and providers do too: OpenRouter keeps a `session_id` at one provider, DeepSeek and
+/// Z.ai tell users apart by `user_id`.
+pub const SHARED_FIELDS: [&str; 2] = ["session_id", "user_id"];
 
 /// The field by which our own trainer takes lessons when the conversation has no system message, so
 /// that the chat template's own default system text stands in front of them.
@@ -45,6 +42,8 @@ pub struct Changes<'a> {
     pub user_line: Option<&'a str>,
     /// Fields to set, with their values as JSON.
     pub fields: &'a [(&'a str, &'a str)],
+    /// Whether [`SHARED_FIELDS`] are cut out as well: the upstream refuses fields that it does not know.
+    pub cuts_shared: bool,
 }
 
 /// What to do where there is no system message to append to.
@@ -83,7 +82,8 @@ pub fn splice(request: &ChatRequest, changes: Changes<'_>) -> Vec<Bytes> {
 
 fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
     let (api, layout) = (request.api(), &request.layout);
-    let mut edits = cuts(&layout.members);
+    let is_cut = |member: &Member| is_cut(member, changes.cuts_shared);
+    let mut edits = cuts(&layout.members, is_cut);
     let mut fields = Vec::new();
     let model = changes.model.map(quoted);
     let model = model.as_deref().map(|model| ("model", model));
@@ -106,7 +106,7 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
         let owners = owners(request);
         edits.extend(owners.filter_map(|place| append(request, place, &line)));
     }
-    edits.extend(new_fields(layout, &fields));
+    edits.extend(new_fields(layout, &fields, is_cut));
     edits
 }
 
@@ -210,14 +210,14 @@ fn first_message(request: &ChatRequest, quoted: &str) -> Option<Edit> {
     Some(Edit::insert(first.whole.start, message))
 }
 
-/// Cuts our own fields out, each with one of the commas beside it.
-fn cuts(members: &[Member]) -> Vec<Edit> {
+/// Cuts fields out, each with one of the commas beside it.
+fn cuts(members: &[Member], is_cut: impl Fn(&Member) -> bool) -> Vec<Edit> {
     let mut cuts = Vec::new();
     let mut at = 0;
     while at < members.len() {
-        let n_ours = members[at..].iter().take_while(|it| is_ours(it)).count();
-        let run = at..at + n_ours;
-        at += n_ours.max(1);
+        let n_cut = members[at..].iter().take_while(|it| is_cut(it)).count();
+        let run = at..at + n_cut;
+        at += n_cut.max(1);
         let Some(last) = members[run.clone()].last() else {
             continue;
         };
@@ -231,16 +231,21 @@ fn cuts(members: &[Member]) -> Vec<Edit> {
     cuts
 }
 
-fn is_ours(member: &Member) -> bool {
-    OWN_FIELDS.contains(&member.name.as_str())
+fn is_cut(member: &Member, cuts_shared: bool) -> bool {
+    let name = member.name.as_str();
+    OWN_FIELDS.contains(&name) || (cuts_shared && SHARED_FIELDS.contains(&name))
 }
 
 /// Puts new fields in front of all others; a comma follows if any other stays.
-fn new_fields(layout: &Layout, fields: &[String]) -> Option<Edit> {
+fn new_fields(
+    layout: &Layout,
+    fields: &[String],
+    is_cut: impl Fn(&Member) -> bool,
+) -> Option<Edit> {
     if fields.is_empty() {
         return None;
     }
-    let comma = if layout.members.iter().all(is_ours) {
+    let comma = if layout.members.iter().all(is_cut) {
         ""
     } else {
         ","

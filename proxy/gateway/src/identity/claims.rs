@@ -8,13 +8,12 @@ use serde_json::Value;
 use super::error::IdentityError;
 use crate::auth::Caller;
 
-/// Headers that are addressed to us; no upstream sees them.
-pub(crate) const OWN_HEADERS: [HeaderName; 8] = [
-    HeaderName::from_static("x-session-id"),
+/// Headers that are addressed to us alone; no upstream sees them. `x-session-id` is not among them: opencode sends it
+/// to each provider, and some keep a conversation together by it.
+pub(crate) const OWN_HEADERS: [HeaderName; 6] = [
     HeaderName::from_static("x-turn-type"),
     HeaderName::from_static("x-session-done"),
     HeaderName::from_static("x-memory-scope"),
-    HeaderName::from_static("x-user-id"),
     HeaderName::from_static("x-workspace-id"),
     HeaderName::from_static("x-agent-id"),
     HeaderName::from_static("x-metaclaw-learn"),
@@ -37,25 +36,6 @@ impl Claims<'_> {
         let session = name.map(|name| name.parse()).transpose();
         let field = "X-Session-Id";
         session.map_err(|source| IdentityError::Name { field, source })
-    }
-
-    /// The session, where a header or field of a client's or provider's names it. One that is no name is the
-    /// upstream's business, not a reason to refuse.
-    pub(super) fn others_session(&self) -> Option<SessionId> {
-        let mut headers = ["x-session-affinity", "session_id"].into_iter();
-        let header = headers.find_map(|name| text(self.headers, name).ok().flatten());
-        match header {
-            Some(name) => openclaws(name).unwrap_or(name).parse().ok(),
-            None => openclaws(&self.cache_key()?)?.parse().ok(),
-        }
-    }
-
-    /// What the client tells a provider's cache, by which it finds what it has seen before.
-    pub(super) fn cache_key(&self) -> Option<String> {
-        match self.chat.field("prompt_cache_key")? {
-            Value::String(key) => Some(key),
-            _ => None,
-        }
     }
 
     /// Whether it says to be the owner's, and no errand; `None` where it does not say.
@@ -123,18 +103,11 @@ pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, 
     Ok(agent.unwrap_or_else(AgentId::default_agent))
 }
 
-/// The session in a name of OpenClaw's: it says `<uuid>:0` in headers and in `prompt_cache_key`, and
-/// `<uuid>` in its text. What others say in `prompt_cache_key` may as well be one for all that they ask,
-/// or one for each user: it tells conversations apart that begin alike, and makes none of two.
-fn openclaws(name: &str) -> Option<&str> {
-    let (id, attempt) = name.split_once(':')?;
-    let is_number = !attempt.is_empty() && attempt.bytes().all(|b| b.is_ascii_digit());
-    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    (is_number && is_uuid).then_some(id)
-}
-
 /// A header as a text; an empty one is none.
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, IdentityError> {
+pub(super) fn text<'a>(
+    headers: &'a HeaderMap,
+    name: &'static str,
+) -> Result<Option<&'a str>, IdentityError> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };

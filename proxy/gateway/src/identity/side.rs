@@ -1,20 +1,24 @@
 //! Requests that an agent makes for itself: heartbeats, titles, compactions.
 
+mod beginnings;
+
 use metaclaw_chat::{Role, Utterance};
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
 use regex::RegexSet;
 
+use self::beginnings::{OF_SUB_AGENTS, OF_SYSTEMS, OF_USERS, begins_with};
 use crate::config::ConfigError;
 
 /// What is looked at of what was said; such requests say what they are in their first words.
 const HEAD: usize = 1_000;
-/// The same of a system text, where no pattern takes more.
+/// The same of each part of a system text.
 const SYSTEM_HEAD: usize = 250;
+/// How far down a system text a sub-agent may be told that it is one: Hermes does so behind its own text.
+const SYSTEM_DEPTH: usize = 16_384;
 
-/// Patterns for the last thing that a user said. Each is anchored at the beginning and takes a whole
-/// phrase of a known client: an owner who asks for a title or a summary must not be taken for one.
-/// OpenClaw's are shown to be its own by a test that reads its package.
-const USER_PATTERNS: [&str; 12] = [
+/// Patterns for the last text in the user's place, where no phrase tells. Each is anchored at the beginning and takes
+/// a whole phrase of a known client. OpenClaw's are shown to be its own by a test that reads its package.
+const USER_PATTERNS: [&str; 11] = [
     // OpenClaw's heartbeat, as it was and as it is.
     r"(?i)^\s*(read HEARTBEAT\.md if it exists|follow the heartbeat monitor scratch context when provided)",
     // What woke it instead of the owner: its short form in the history, and the long ones.
@@ -25,60 +29,66 @@ const USER_PATTERNS: [&str; 12] = [
     // Its titles, its diary, its probes.
     r"(?i)^\s*(generate a concise session title \(|generate a very short topic label \(|write a dream diary entry from these memory fragments|reply with (the single word )?OK\. do not use tools\.)",
     // Open WebUI: titles, tags, follow-ups, queries.
-    r"(?i)^\s*#{3} Task:\s*(generate|suggest|analyze|determine)\b",
+    r"(?i)^\s*#{3} Task:\s*(generate|suggest|analyze|determine|you are an autocompletion system)\b",
     // LibreChat.
     r"(?i)^\s*provide a concise, 5-word-or-less title for the conversation",
-    // Claude Code and its kin: titles and compaction.
+    // Claude Code and its kin: titles.
     r"(?i)^\s*(please )?write a \d+-\d+ word title for the following conversation",
-    r"(?i)^\s*your task is to create a detailed summary of the conversation so far",
     // OpenClaw, pi: compaction.
     r"(?i)^\s*<conversation>[\s\S]*",
     r"(?i)^\s*(create|update) a structured (context )?(checkpoint )?summary",
     r"(?i)^\s*the messages above are (a conversation to summarize|NEW conversation messages to incorporate)",
 ];
 
-/// Patterns for the system text.
-const SYSTEM_PATTERNS: [&str; 3] = [
-    r"(?i)^\s*you are a context summarization assistant",
-    r"(?i)^\s*you are a title generator",
-    r"(?i)^\s*(analyze if this message indicates a new conversation topic|summarize this coding conversation in under)",
-];
-
-/// Tells errands from turns.
+/// Tells errands from turns by their words.
 #[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
     user: RegexSet,
-    system: RegexSet,
 }
 
 // === impl SidePatterns ===
 
 impl SidePatterns {
-    /// The built-in patterns and `more`, which are matched against what a user said last.
+    /// The built-in patterns and `more`, which are matched against what stands in the user's place last.
     pub(crate) fn new(more: &[String]) -> Result<Self, ConfigError> {
-        let compile = |patterns: Vec<&str>| {
-            let compiled = RegexSet::new(patterns);
-            compiled.map_err(|error| ConfigError::invalid("compat.side_patterns", &error))
-        };
         let more = more.iter().map(String::as_str);
-        Ok(Self {
-            user: compile(USER_PATTERNS.into_iter().chain(more).collect())?,
-            system: compile(SYSTEM_PATTERNS.to_vec())?,
-        })
+        let user = RegexSet::new(USER_PATTERNS.into_iter().chain(more));
+        let user = user.map_err(|error| ConfigError::invalid("compat.side_patterns", &error))?;
+        Ok(Self { user })
     }
 
     /// Whether the request is an errand of the agent.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
-        let system = chat.messages().find(|it| it.role() == Role::System);
-        let said = chat.last_said().map(|message| message.head(HEAD));
-        // Also below what the client writes around it: the time, and what happened in the system.
-        let is_errand = |said: &str| {
-            self.user.is_match(said) || self.user.is_match(&Utterance::parse(said).text)
-        };
-        let is_of_system =
-            |message: MessageRef<'_>| self.system.is_match(&message.head(SYSTEM_HEAD));
-        said.is_some_and(|said| is_errand(&said)) || system.is_some_and(is_of_system)
+        let mut heads = chat
+            .last_said()
+            .into_iter()
+            .flat_map(|message| message.heads(HEAD));
+        heads.any(|head| self.is_errand(&head)) || is_of_system(chat)
     }
+
+    /// Whether a text in the user's place is an errand, also below what the client writes around it: the time, and
+    /// what happened in the system.
+    fn is_errand(&self, said: &str) -> bool {
+        let is_known = |said: &str| {
+            self.user.is_match(said) || OF_USERS.iter().any(|phrase| begins_with(said, phrase))
+        };
+        is_known(said) || is_known(&Utterance::undecorated(said))
+    }
+}
+
+/// Whether the system text is that of an errand, or of a sub-agent.
+fn is_of_system(chat: &ChatRequest) -> bool {
+    let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
+    let mut opening = chat.messages().take_while(is_opening);
+    let is_errands = |head: &str| OF_SYSTEMS.iter().any(|phrase| begins_with(head, phrase));
+    let is_sub_agents = |line: &str| OF_SUB_AGENTS.iter().any(|phrase| line.starts_with(phrase));
+    opening.any(|message| {
+        let heads = message.heads(SYSTEM_HEAD);
+        heads.iter().any(|head| is_errands(head))
+            // Most say nothing of the kind, and are long.
+            || message.may_say("subagent")
+                && message.head(SYSTEM_DEPTH).lines().any(is_sub_agents)
+    })
 }
 
 #[cfg(test)]
@@ -118,6 +128,92 @@ mod tests {
         ));
         let system = Message::system("You are a context summarization assistant. …");
         assert!(is_side(&[system, Message::user("x")]));
+    }
+
+    /// As captured, or as their packages have it.
+    #[test]
+    fn the_errands_of_known_clients_are_known() {
+        let patterns = SidePatterns::new(&[]).unwrap();
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        for system in [
+            "You are naming a coding session so the user can pick it out of a long list of sessions.",
+            "You are a title generator. You output ONLY a thread title. Nothing else.",
+            "You are a context summarization agent. You are given a conversation between a user and an agent.",
+            "Generate a short, descriptive title (3-7 words) for a conversation that starts with the following exchange.",
+            "# Subagent\n\nYou are a subagent spawned by the main agent to complete a specific task.",
+            "You are running Dream. Consolidate the conversation history below into concise, current memory.",
+            "You are a notification gate for a background agent. You will be given the original task",
+            "You write short, neutral chat titles. Return only the title text.",
+            "You are an expert software engineer that generates concise, one-line Git commit messages based on the provided diffs.",
+            "*Briefly* summarize this partial conversation about programming.\nInclude less detail about older parts",
+            "You generate short titles for chat sessions. Given the first user message, reply with a concise title",
+            "You are judging one planned coding-agent action.\nAssess the exact action's intrinsic risk",
+            "You are a Memory Writing Agent.",
+        ] {
+            let messages = [Message::system(system), Message::user("Look around.")];
+            assert!(is_side(&messages), "{system}");
+        }
+        for user in [
+            "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\n- Do NOT use Read.\n\nYour task is to create a detailed summary of the conversation so far",
+            "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM",
+            "Create a new anchored summary from the conversation history in the <conversation> tags above",
+            "Review the conversation above and consider saving to memory if appropriate.",
+            "Review the conversation above and update the skill library. Be ACTIVE",
+            "You are a summarization agent creating a context checkpoint. Treat the conversation turns below",
+            "Create a compact replacement checkpoint for this session.",
+            "The scheduled time has arrived. Execute this scheduled cron job now and report the result",
+            "[Fri 2026-11-20 05:31 UTC] Skill review. Distill new durable learning from the full retained conversation.",
+            "[cron:0b3c digest] Say good morning.",
+        ] {
+            let messages = [
+                Message::user("hi"),
+                Message::assistant("hello"),
+                Message::user(user),
+            ];
+            assert!(is_side(&messages), "{user}");
+        }
+        // Not the first words: Hermes tells a sub-agent 4 KB down, Claude Code puts reminders beside its prompt.
+        let deep = format!(
+            "You are Hermes.\n{}\n\nYou are a focused subagent working on a specific delegated task.",
+            "Be kind to all that live.\n".repeat(200)
+        );
+        assert!(is_side(&[
+            Message::system(deep),
+            Message::user("Look around.")
+        ]));
+        let parts = serde_json::json!({"role": "user", "content": [
+            {"type": "text", "text": "<system-reminder>\nBe brief.\n</system-reminder>"},
+            {"type": "text", "text": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."},
+        ]});
+        assert!(is_side(&[parts.try_into().unwrap()]));
+        let blocks = serde_json::json!({"role": "system", "content": [
+            {"type": "text", "text": "You are Claude Code, Anthropic's official CLI for Claude."},
+            {"type": "text", "text": "You are naming a coding session so the user can pick it out"},
+        ]});
+        assert!(is_side(&[blocks.try_into().unwrap(), Message::user("hi")]));
+    }
+
+    #[test]
+    fn an_owner_who_speaks_of_errands_has_none() {
+        let patterns = SidePatterns::new(&[]).unwrap();
+        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        for user in [
+            "Review the conversation above and tell me what I forgot.",
+            "What does \"You are performing a CONTEXT CHECKPOINT COMPACTION\" mean?",
+            "Create a new summary of chapter two.",
+            "Skill review: which of them are any good?",
+            "Generate a title for this poem: ...",
+        ] {
+            let system = Message::system("You help.\nA prompt may say: You are a title generator.");
+            assert!(!is_side(&[system, Message::user(user)]), "{user}");
+        }
+        // An errand that was answered is over.
+        let talk = [
+            Message::user("The scheduled time has arrived. Execute this scheduled cron job now"),
+            Message::assistant("Good morning."),
+            Message::user("Why so early?"),
+        ];
+        assert!(!is_side(&talk));
     }
 
     #[test]

@@ -123,6 +123,7 @@ async fn a_users_text_chooses_among_agents_that_are_answered_alike() {
         serde_json::from_str(r#"{"office":{"upstream":["own"]},"quiet":{"mode":"skills_only"}}"#);
     let identifier = Identifier::new(
         Lineage::new(IDLE, Vec::new()),
+        Delegations::new(&[]),
         SidePatterns::new(&[]).unwrap(),
         &CompatConfig::default(),
         config.unwrap(),

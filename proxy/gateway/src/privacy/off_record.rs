@@ -77,9 +77,18 @@ impl OffRecord {
     /// Puts a conversation off the record. One that goes on takes its mark along: the longer it is, the less is it
     /// like another.
     pub(super) fn mark(&self, who: &Identity, chains: &[ChainHash]) {
+        let is_new = lock(&self.marks).put(session(who), ()).is_none();
+        let has_more = self.mark_said(who, chains);
+        if is_new && !has_more {
+            self.changed.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Puts off the record what was said, and not the session that it was said in; whether anything was.
+    pub(super) fn mark_said(&self, who: &Identity, chains: &[ChainHash]) -> bool {
         let mut marks = lock(&self.marks);
-        let mut is_new = marks.put(session(who), ()).is_none();
         let whole = chains.last().copied();
+        let mut is_new = false;
         if let Some(whole) = whole.filter(|whole| *whole != ChainHash::start(&who.agent)) {
             for before in said(chains) {
                 marks.pop(&before);
@@ -92,6 +101,7 @@ impl OffRecord {
         if is_new {
             self.changed.send_modify(|n| *n += 1);
         }
+        is_new
     }
 
     /// A session begins anew.

@@ -61,6 +61,8 @@ pub(super) struct SetUp {
     pub max_connections: Option<usize>,
     /// How long a stream of HTTP/2 may not be read; minutes, where it is not said.
     pub stalled: Option<Duration>,
+    /// What the log has of the last hour.
+    pub recent: Vec<Turn>,
 }
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
@@ -133,6 +135,7 @@ impl Harness {
             config: set_up.config,
             log: Arc::clone(&log) as Arc<dyn TurnSink>,
             known: Vec::new(),
+            recent: set_up.recent,
             library,
             roots: Arc::new(RootCertStore::empty()),
             serving: Arc::clone(&serving),

@@ -272,6 +272,63 @@ async fn a_reply_that_is_named_later_is_known_though_it_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_sub_agent_is_off_the_record_with_the_session_that_sent_it_out() {
+    let privacy = Arc::new(Privacy::default());
+    let mut harness = harness(&privacy).await;
+    let reply = r#"{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"spawn","arguments":"{\"task\":\"Find out where the treasure lies.\"}"}}]},"finish_reason":"tool_calls"}]}"#;
+    let first = post(
+        "/v1/chat/completions",
+        "",
+        &conversation(&["Off the record: dig."]),
+    );
+    harness.exchange(&first, &json_reply(reply)).await;
+    let task = conversation(&["Find out where the treasure lies."]);
+    harness.chat("", &task, "x").await;
+    let child = "x-session-id: ses_4567efab\r\nx-parent-session-id: ses_0123abcd\r\n";
+    let owners = "x-session-id: ses_0123abcd\r\n";
+    harness
+        .chat(owners, &conversation(&["Off the record: dig."]), "x")
+        .await;
+    harness
+        .chat(child, &conversation(&["dig there"]), "x")
+        .await;
+    assert_eq!(kept(&mut harness, 0).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn an_errand_takes_no_session_of_the_owners_off_the_record() {
+    let privacy = Arc::new(Privacy::default());
+    let mut harness = harness(&privacy).await;
+    let owners = "x-claude-code-session-id: 0f0e0d0c-1111-4222-8333-444455556666\r\n";
+    let sub_agents = format!("{owners}x-claude-code-agent-id: a1\r\n");
+    harness.chat(owners, &conversation(&["one"]), "1").await;
+    for texts in [
+        &["Keep this off the record."][..],
+        &["Keep this off the record.", "x", "go on"],
+    ] {
+        harness.chat(&sub_agents, &conversation(texts), "x").await;
+    }
+    harness
+        .chat(owners, &conversation(&["one", "1", "two"]), "2")
+        .await;
+    assert_eq!(kept(&mut harness, 2).await, ["one", "one|1|two"]);
+}
+
+#[tokio::test]
+async fn what_was_summed_up_stays_off_the_record() {
+    let privacy = Arc::new(Privacy::default());
+    let mut harness = harness(&privacy).await;
+    let headers = "x-claude-code-session-id: 0f0e0d0c-1111-4222-8333-444455556666\r\n";
+    harness
+        .chat(headers, &conversation(&["Off the record: a secret"]), "1")
+        .await;
+    harness
+        .chat(headers, &conversation(&["There was a secret. Go on."]), "2")
+        .await;
+    assert_eq!(kept(&mut harness, 0).await, [""; 0]);
+}
+
+#[tokio::test]
 async fn nothing_is_marked_where_nobody_asks_for_it() {
     let privacy = Arc::new(Privacy::default());
     let mut harness = harness(&privacy).await;

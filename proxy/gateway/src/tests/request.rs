@@ -8,13 +8,13 @@ const WISH: (&str, &str) = ("_default/WISHES.md", "- Answer in one short sentenc
 #[tokio::test]
 async fn a_request_passes_as_it_is_but_for_what_is_ours() {
     let mut harness = Harness::start().await;
-    let body = r#"{ "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}],"user_id":7 }"#;
-    let headers = "authorization: Bearer sk-callers\r\nX-Session-Id: s1\r\nX-Agent-Id: main\r\nTraceparent: 00-1-2-01\r\nx-stainless-lang: js\r\nsession_id: z:0\r\nUser-Agent: OpenAI/JS 7.15.0\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\ncontent-type: application/json\r\n";
+    let body = r#"{ "turn_type":"main", "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}],"session_done":false }"#;
+    let headers = "authorization: Bearer sk-callers\r\nX-Session-Id: s1\r\nX-Agent-Id: main\r\nX-Turn-Type: main\r\nTraceparent: 00-1-2-01\r\nx-stainless-lang: js\r\nsession_id: z:0\r\nUser-Agent: OpenAI/JS 7.15.0\r\nconnection: keep-alive, x-hop\r\nx-hop: 1\r\ncontent-type: application/json\r\n";
     let request = post("/v1/chat/completions?api-version=1%2F2", headers, body);
     let (exchange, _) = harness
         .exchange(&request, &json_reply(&completion("x")))
         .await;
-    let cut = r#"{ "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}] }"#;
+    let cut = r#"{ "session_id":"s1", "model" : "mock-model","zeta":1.0e0,"messages":[{"role":"user","content":"caf\u00e9"}] }"#;
     assert_eq!(exchange.body(), cut);
     let mut head: Vec<&str> = exchange.head.trim_end().lines().collect();
     head[1..].sort_unstable();
@@ -31,6 +31,7 @@ async fn a_request_passes_as_it_is_but_for_what_is_ours() {
             "session_id: z:0",
             "traceparent: 00-1-2-01",
             "user-agent: OpenAI/JS 7.15.0",
+            "x-session-id: s1",
             "x-stainless-lang: js",
         ]
     );
@@ -122,7 +123,7 @@ async fn other_routes_pass_unread_both_ways() {
     let reply = "HTTP/1.1 201 Created\r\ncontent-type: audio/mpeg\r\nconnection: close\r\ncontent-length: 3\r\nx-thing: y\r\n\r\n\x00\x01\x02";
     let request = post(
         "/v1/audio/speech?x=1",
-        "content-type: text/plain\r\nx-user-id: me\r\n",
+        "content-type: text/plain\r\nx-agent-id: me\r\n",
         body,
     );
     let (exchange, seen) = harness.exchange(&request, reply).await;
@@ -135,7 +136,7 @@ async fn other_routes_pass_unread_both_ways() {
     );
     assert_eq!(exchange.body(), body);
     assert_eq!(
-        (exchange.header("x-user-id"), exchange.header("accept")),
+        (exchange.header("x-agent-id"), exchange.header("accept")),
         (None, None)
     );
     assert_eq!(

@@ -11,6 +11,15 @@ use crate::{
 
 /// The host that serves OpenAI's own APIs and nobody else's.
 const OPENAI: &str = "api.openai.com";
+/// Hosts that refuse a request with a field that they do not know.
+const STRICT: [&str; 6] = [
+    OPENAI,
+    "api.anthropic.com",
+    "generativelanguage.googleapis.com",
+    "api.mistral.ai",
+    "api.groq.com",
+    "api.cerebras.ai",
+];
 
 /// What an upstream can be asked.
 ///
@@ -36,6 +45,8 @@ pub(crate) struct Capabilities {
     pub takes_everything: bool,
     /// It appends lessons to the system text itself.
     pub appends_system: bool,
+    /// It refuses fields that it does not know, or must not take those of a client for its own.
+    pub refuses_unknown: bool,
 }
 
 /// One of the ways to put a chat to an upstream.
@@ -69,6 +80,7 @@ impl Capabilities {
             reads_media: true,
             takes_everything: true,
             appends_system: false,
+            refuses_unknown: config.dialect == Azure || STRICT.contains(&address.name()),
         }
     }
 
@@ -82,6 +94,7 @@ impl Capabilities {
             reads_media: false,
             takes_everything: false,
             appends_system,
+            refuses_unknown: true,
         }
     }
 

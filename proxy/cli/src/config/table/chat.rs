@@ -256,7 +256,7 @@ pub(super) const PROXY: &[Key] = &[
         "compat.side_patterns",
         Texts,
         "[]",
-        "regular expressions; a first line that fits one makes a side turn, beside the built-in ones",
+        "regular expressions for the last text in the user's place; one that fits makes a side turn, beside the built-in ones",
     ),
 ];
 

@@ -90,6 +90,10 @@ fn of_several_opening_system_messages_the_last_is_appended_to() {
 #[test]
 fn our_own_fields_go_with_one_comma_each() {
     let edit_bare = |raw, changes| edit_as(Api::Responses, raw, changes);
+    let strict = Changes {
+        cuts_shared: true,
+        ..Changes::default()
+    };
     for (raw, expected) in [
         (r#"{"session_id":"a","model":"m"}"#, r#"{"model":"m"}"#),
         (
@@ -104,11 +108,11 @@ fn our_own_fields_go_with_one_comma_each() {
         (r#"{"session_id":"a","b":1,"session_id":"c"}"#, r#"{"b":1}"#),
         (r#"{"x":{"session_id":"a"}}"#, r#"{"x":{"session_id":"a"}}"#),
     ] {
-        assert_eq!(edit_bare(raw, Changes::default()), expected);
+        assert_eq!(edit_bare(raw, strict), expected);
     }
     let model = Changes {
         model: Some("m"),
-        ..Changes::default()
+        ..strict
     };
     assert_eq!(
         edit_bare(r#"{"session_id":"a"}"#, model),
@@ -119,6 +123,21 @@ fn our_own_fields_go_with_one_comma_each() {
         edit_bare(r#"{"model":"a", "model" :null}"#, model),
         r#"{"model":"a", "model" :"m"}"#
     );
+}
+
+#[test]
+fn what_providers_have_a_meaning_for_stays_unless_the_upstream_refuses_it() {
+    let raw = r#"{"session_id":"goose-1","user_id":7,"turn_type":"main","input":"hi"}"#;
+    let edit_bare = |changes| edit_as(Api::Responses, raw, changes);
+    assert_eq!(
+        edit_bare(Changes::default()),
+        r#"{"session_id":"goose-1","user_id":7,"input":"hi"}"#
+    );
+    let strict = Changes {
+        cuts_shared: true,
+        ..Changes::default()
+    };
+    assert_eq!(edit_bare(strict), r#"{"input":"hi"}"#);
 }
 
 #[test]

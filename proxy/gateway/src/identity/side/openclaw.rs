@@ -24,7 +24,7 @@ const ERRANDS: [&str; 13] = [
     "SETUP_INFERENCE_TEST_PROMPT",
 ];
 /// Beginnings of texts that it puts together.
-const BEGINNINGS: [&str; 12] = [
+const BEGINNINGS: [&str; 16] = [
     "[OpenClaw heartbeat poll]",
     "[OpenClaw exec completion]",
     "[OpenClaw cron wake]",
@@ -37,6 +37,10 @@ const BEGINNINGS: [&str; 12] = [
     "Generate a concise session title (3-6 words",
     "The messages above are a conversation to summarize.",
     "The messages above are NEW conversation messages to incorporate",
+    "Skill review. Distill new durable learning from the full retained conversation.",
+    "Review this agent's Skill Workshop as a collection",
+    "[Subagent Context] You are running as a subagent (depth ",
+    "[cron:",
 ];
 /// What is no errand, as somebody waits for the reply, and nobody's words either.
 const NOBODYS: [&str; 3] = [
@@ -130,10 +134,7 @@ fn what_openclaw_writes_in_the_users_place_is_known() {
     for text in BEGINNINGS {
         assert!(is_side(text), "{text}");
     }
-    for text in NOBODYS
-        .into_iter()
-        .chain(["[cron:0b3c digest] From now on say ping."])
-    {
+    for text in NOBODYS {
         assert_eq!(Utterance::parse(text).speaker, Speaker::Forwarded, "{text}");
         assert!(!is_side(text), "{text}");
     }

@@ -101,8 +101,8 @@ fn any_request() -> impl Strategy<Value = (Api, String)> {
 /// What `splice` is to do, done on parsed values instead of bytes.
 fn expected(api: Api, body: &str, (model, text, user_line): (&str, &str, &str)) -> Value {
     let mut body: Map<String, Value> = serde_json::from_str(body).unwrap();
-    for field in OWN_FIELDS {
-        body.shift_remove(field);
+    for field in OWN_FIELDS.iter().chain(&SHARED_FIELDS) {
+        body.shift_remove(*field);
     }
     body.insert("model".into(), model.into());
     for (key, _) in SET {
@@ -173,7 +173,10 @@ fn is_allowed(raw: &str, edit: &Edit) -> bool {
     let was = &raw[edit.span.clone()];
     let is_ours = |was: &str| {
         let was = was.replace("\\u005f", "_");
-        OWN_FIELDS.iter().any(|field| was.contains(field))
+        OWN_FIELDS
+            .iter()
+            .chain(&SHARED_FIELDS)
+            .any(|field| was.contains(field))
     };
     let before = raw[..edit.span.start].trim_end();
     was.is_empty()
@@ -197,6 +200,7 @@ proptest! {
             absent: Absent::Insert,
             user_line: Some(&user_line),
             fields: &SET,
+            cuts_shared: true,
         };
         let request = parse(api, &raw);
         let out = splice(&request, changes).concat();

@@ -1,0 +1,355 @@
+//! Conversations that a model began: a sub-agent's first message is what the model wrote in the arguments of a call,
+//! whatever the client calls its tool, and whether or not a header says so.
+//!
+//! A call counts for an hour, by the same caller. A message of the owner's that the model repeats in a call stays the
+//! owner's.
+
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use lru::LruCache;
+use metaclaw_chat::{AgentId, CallTexts, Message, Role, SessionId, Utterance};
+use metaclaw_dialects::request::ChatRequest;
+use metaclaw_turns::{Turn, TurnKind};
+use serde_json::{Map, Value};
+
+use super::shape::begins;
+use crate::{auth::Caller, lock::lock};
+
+/// How long after a call a conversation may begin with what stood in it.
+const RECENT_MS: u64 = 60 * 60 * 1_000;
+/// Callers whose calls are remembered, replies with calls of each, and bytes of their arguments.
+const CALLERS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+const REPLIES: usize = 64;
+const BYTES: usize = 512 << 10;
+/// Conversations of sub-agents that are remembered.
+const CONVERSATIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// So much of a first message, by words, makes it the model's: clients write a frame around it.
+const MOST: f64 = 0.5;
+/// The owner's last messages before a call, which stay the owner's: a model may hand on what it was told.
+const LAST_SAID: usize = 8;
+/// How much of a message is looked at, in bytes.
+const HEAD: usize = 16 << 10;
+/// Arguments that say in short what another says in full: an owner may well say the same.
+const LABELS: [&str; 6] = ["description", "label", "name", "reason", "summary", "title"];
+
+/// What models have handed on.
+#[derive(Debug)]
+pub(crate) struct Delegations {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    calls: LruCache<Scope, VecDeque<Call>>,
+    conversations: LruCache<Opening, SessionId>,
+}
+
+/// Whose calls they are. Those read from the log are known by the agent alone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Scope {
+    Caller(Caller),
+    Agent(AgentId),
+}
+
+/// The calls of one reply.
+#[derive(Debug)]
+struct Call {
+    at_ms: u64,
+    /// The conversation with that reply.
+    session: SessionId,
+    n_bytes: usize,
+    texts: Arc<Texts>,
+}
+
+/// What the owner's model wrote, and what the owner had said.
+#[derive(Debug)]
+struct Texts {
+    texts: CallTexts,
+    /// Hashes of the owner's last messages before it.
+    said: Vec<u64>,
+}
+
+/// A session, and what stood in the calls of one of its replies.
+type Handed = (SessionId, Arc<Texts>);
+
+/// By what a conversation is known again: its agent, and what its first message says.
+type Opening = (AgentId, u64);
+
+// === impl Delegations ===
+
+impl Delegations {
+    /// Remembers what the log has of the last hour, given the newest first.
+    pub(crate) fn new(log: &[Turn]) -> Self {
+        let delegations = Self {
+            known: Mutex::new(Known {
+                calls: LruCache::new(CALLERS),
+                conversations: LruCache::new(CONVERSATIONS),
+            }),
+        };
+        for turn in log.iter().rev() {
+            delegations.restore(turn);
+        }
+        delegations
+    }
+
+    fn restore(&self, turn: &Turn) {
+        let mut known = lock(&self.known);
+        let scope = Scope::Agent(turn.agent.clone());
+        let messages = &turn.request.messages;
+        let first = first(messages.iter().filter_map(Message::utterance));
+        if turn.meta.kind == TurnKind::Side
+            && let Some(first) = first
+        {
+            let recent = known.recent(std::slice::from_ref(&scope), turn.meta.started_ms);
+            if let Some(session) = caller_of(&recent, &first.text) {
+                let opening = opening(&turn.agent, &first.text);
+                known.conversations.put(opening, session);
+            }
+        }
+        let calls = turn.reply.as_ref().map(Message::tool_calls);
+        let arguments = calls.iter().flatten().map(|call| call.arguments.as_str());
+        let users = messages.iter().rev().filter_map(Message::utterance);
+        let said = said(turn.meta.kind, users);
+        let at_ms = turn.meta.ended_ms;
+        if let Some(call) = Call::new(&turn.session, at_ms, arguments, said) {
+            known.note(scope, call);
+        }
+    }
+
+    /// Remembers the calls of a reply to a request.
+    pub(super) fn note(
+        &self,
+        (caller, session): (&Caller, &SessionId),
+        (kind, chat): (TurnKind, &ChatRequest),
+        reply: &Message,
+        at_ms: u64,
+    ) {
+        let calls = reply.tool_calls();
+        if calls.is_empty() {
+            return;
+        }
+        let users = chat.messages().rev().filter(|it| it.role() == Role::User);
+        let said = said(kind, users.map(|it| Utterance::of_parts(it.heads(HEAD))));
+        let arguments = calls.iter().map(|call| call.arguments.as_str());
+        if let Some(call) = Call::new(session, at_ms, arguments, said) {
+            lock(&self.known).note(Scope::Caller(caller.clone()), call);
+        }
+    }
+
+    /// The session in which a model began this conversation; `None` where an owner did.
+    pub(super) fn session(
+        &self,
+        caller: &Caller,
+        agent: &AgentId,
+        chat: &ChatRequest,
+        at_ms: u64,
+    ) -> Option<SessionId> {
+        let may_begin = begins(chat);
+        let recent = {
+            let mut known = lock(&self.known);
+            if known.conversations.is_empty() && (!may_begin || known.calls.is_empty()) {
+                return None;
+            }
+            let scopes = [Scope::Caller(caller.clone()), Scope::Agent(agent.clone())];
+            if may_begin {
+                known.recent(&scopes, at_ms)
+            } else {
+                Vec::new()
+            }
+        };
+        let first = first(chat.messages().filter_map(|message| message.utterance()))?;
+        let opening = opening(agent, &first.text);
+        if let Some(session) = lock(&self.known).conversations.get(&opening) {
+            return Some(session.clone());
+        }
+        let session = caller_of(&recent, &first.text)?;
+        let mut known = lock(&self.known);
+        known.conversations.put(opening, session.clone());
+        Some(session)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The calls of the last hour, the latest first.
+    fn recent(&mut self, scopes: &[Scope], at_ms: u64) -> Vec<Handed> {
+        let mut recent = Vec::new();
+        for scope in scopes {
+            let calls = self.calls.get(scope).into_iter().flatten().rev();
+            let calls = calls.take_while(|call| call.at_ms + RECENT_MS > at_ms);
+            recent.extend(calls.map(|call| (call.session.clone(), Arc::clone(&call.texts))));
+        }
+        recent
+    }
+
+    fn note(&mut self, scope: Scope, call: Call) {
+        let calls = self.calls.get_or_insert_mut(scope, VecDeque::new);
+        calls.push_back(call);
+        let all: usize = calls.iter().map(|call| call.n_bytes).sum();
+        let mut over = all.saturating_sub(BYTES);
+        while calls.len() > REPLIES || over > 0 && calls.len() > 1 {
+            let oldest = calls.pop_front().map_or(0, |call| call.n_bytes);
+            over = over.saturating_sub(oldest);
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// What stands in these arguments; `None` where nothing does that is more than an everyday text.
+    fn new<'a>(
+        session: &SessionId,
+        at_ms: u64,
+        arguments: impl Iterator<Item = &'a str>,
+        said: Vec<u64>,
+    ) -> Option<Self> {
+        let mut texts = CallTexts::default();
+        let mut n_bytes = 0;
+        for arguments in arguments {
+            n_bytes += arguments.len();
+            let mut value = match serde_json::from_str(arguments) {
+                Ok(value @ (Value::Object(_) | Value::Array(_) | Value::String(_))) => value,
+                _ => Value::from(arguments),
+            };
+            drop_labels(&mut value);
+            texts.note_value(&value);
+        }
+        (!texts.is_empty()).then(|| Self {
+            at_ms,
+            session: session.clone(),
+            n_bytes,
+            texts: Arc::new(Texts { texts, said }),
+        })
+    }
+}
+
+/// What a conversation begins with: a client may write messages of its own before it.
+fn first<'a>(mut utterances: impl Iterator<Item = Utterance<'a>>) -> Option<Utterance<'a>> {
+    utterances.find(|utterance| !utterance.text.is_empty())
+}
+
+/// The session of the first of these calls that a text stood in, unless the owner has said the same.
+fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
+    if !CallTexts::may_have(text) {
+        return None;
+    }
+    let text = &text[..text.floor_char_boundary(HEAD)];
+    let said = hash_of_words(text);
+    if recent.iter().any(|(_, call)| call.said.contains(&said)) {
+        return None;
+    }
+    let mut recent = recent.iter();
+    let (session, _) = recent.find(|(_, call)| call.texts.share(text) > MOST)?;
+    Some(session.clone())
+}
+
+/// What the owner said last, to know it again.
+fn said<'a>(kind: TurnKind, last_first: impl Iterator<Item = Utterance<'a>>) -> Vec<u64> {
+    let owners = last_first.filter(|it| kind == TurnKind::Main && it.is_owners());
+    let texts = owners.take(LAST_SAID).map(|it| it.text);
+    texts
+        .map(|text| hash_of_words(&text[..text.floor_char_boundary(HEAD)]))
+        .collect()
+}
+
+/// Takes a label out that stands beside a longer text.
+fn drop_labels(arguments: &mut Value) {
+    match arguments {
+        Value::Object(fields) => {
+            let longest = longest(fields);
+            fields.retain(|name, value| {
+                let is_short = value.as_str().is_some_and(|text| text.len() < longest);
+                !(is_short && LABELS.contains(&name.as_str()))
+            });
+            fields.values_mut().for_each(drop_labels);
+        }
+        Value::Array(values) => values.iter_mut().for_each(drop_labels),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn longest(fields: &Map<String, Value>) -> usize {
+    let texts = fields.values().filter_map(Value::as_str);
+    texts.map(str::len).max().unwrap_or_default()
+}
+
+fn opening(agent: &AgentId, first: &str) -> Opening {
+    (agent.clone(), hash_of_words(first))
+}
+
+fn hash_of_words(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for word in text.split_whitespace() {
+        word.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::identity::tests::request;
+
+    fn reply(task: &str) -> Message {
+        let arguments = json!({ "task": task }).to_string();
+        let function = json!({"name": "spawn", "arguments": arguments});
+        let call = json!({"id": "1", "type": "function", "function": function});
+        let reply = json!({"role": "assistant", "tool_calls": [call]});
+        reply.try_into().unwrap()
+    }
+
+    fn note(delegations: &Delegations, session: &str, task: &str, at_ms: u64) {
+        let session = session.parse().unwrap();
+        let chat = request(&[Message::user("Go on.")]);
+        let asked = (TurnKind::Main, &chat);
+        delegations.note((&Caller::Any, &session), asked, &reply(task), at_ms);
+    }
+
+    fn session(delegations: &Delegations, task: &str, at_ms: u64) -> Option<String> {
+        let agent = AgentId::default_agent();
+        let chat = request(&[Message::user(task)]);
+        let session = delegations.session(&Caller::Any, &agent, &chat, at_ms);
+        session.map(|session| session.to_string())
+    }
+
+    #[test]
+    fn a_call_counts_for_an_hour_and_what_it_began_goes_on() {
+        let delegations = Delegations::new(&[]);
+        note(&delegations, "a", "Count the words of the letters.", 0);
+        note(&delegations, "b", "Look for the key in the garden.", 0);
+        let late = RECENT_MS + 1;
+        let began = session(
+            &delegations,
+            "Count the words of the letters.",
+            RECENT_MS - 1,
+        );
+        assert_eq!(began.as_deref(), Some("a"));
+        let goes_on = session(&delegations, "Count the words of the letters.", late);
+        assert_eq!(goes_on.as_deref(), Some("a"));
+        let begins = session(&delegations, "Look for the key in the garden.", late);
+        assert_eq!(begins, None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let delegations = Delegations::new(&[]);
+        let task = |n: usize| format!("Look into drawer number {n} of the cupboard.");
+        for n in 0..3 * REPLIES {
+            note(&delegations, "a", &task(n), 0);
+        }
+        let long = "word ".repeat(BYTES / 5);
+        note(&delegations, "b", &long, 0);
+        let known = lock(&delegations.known);
+        let calls: Vec<usize> = known.calls.iter().map(|(_, calls)| calls.len()).collect();
+        assert_eq!(calls, [1]);
+    }
+}
