@@ -1,6 +1,7 @@
 //! Judging a turn when the next one of its session shows what came of it, or when nothing will.
 
 mod find;
+mod followed;
 mod look;
 mod patience;
 mod silence;

@@ -14,9 +14,9 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns of a session that may be the parent of a new one, or tried again by it. Of older ones the lines
-/// are known, and no more.
-const RECENT: u32 = 12;
+/// Turns of a session, of each kind, that may be the parent of a new one, or tried again by it. Of older ones the lines
+/// are known, and no more. A sub-agent may take many turns while the owner's waits for it.
+const RECENT: usize = 12;
 /// Stands for a line that does not read back, or is no more: no text has this hash.
 const UNKNOWN: Hash = [0; 16];
 
@@ -166,10 +166,17 @@ impl SessionIndex {
         self.is_masked |= turn.meta.masked;
         match self.recent.iter_mut().find(|(old, _)| *old == seq) {
             Some((_, old)) => *old = turn,
-            None => self.recent.push_back((seq, turn)),
-        }
-        if self.recent.len() > RECENT as usize {
-            self.recent.pop_front();
+            None => {
+                let kind = turn.meta.kind;
+                self.recent.push_back((seq, turn));
+                let mut same = (0..).zip(&self.recent);
+                let oldest = same.find(|(_, (_, it))| it.meta.kind == kind);
+                let oldest = oldest.map(|(place, _)| place);
+                let n_same = self.recent.iter().filter(|it| it.1.meta.kind == kind);
+                if n_same.count() > RECENT {
+                    oldest.and_then(|place| self.recent.remove(place));
+                }
+            }
         }
         self.next_seq = self.next_seq.max(seq + 1);
     }

@@ -1,7 +1,7 @@
 //! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
 
 use metaclaw_chat::{
-    AgentId, ChainHash, Message, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
+    AgentId, ChainHash, Message, Role, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
     utterance_at,
 };
 use serde::{Deserialize, Serialize};
@@ -277,12 +277,19 @@ impl TurnMeta {
 // === impl Turn ===
 
 impl Turn {
-    /// What the owner typed last of what is new in it.
+    /// What the owner typed last of what is new in it. Where it goes on from no turn that the log knows, what was
+    /// answered already, or stands before a summary, was heard before.
     pub fn new_words(&self) -> Option<Utterance<'_>> {
         let messages = &self.request.messages;
-        let new = (self.new_from..messages.len()).rev();
+        let is_answer = |it: &Message| matches!(it.role(), Role::Assistant | Role::Tool);
+        let answered = messages.iter().rposition(is_answer);
+        let from = match self.parent {
+            Some(_) => self.new_from,
+            None => answered.map_or(0, |last| last + 1),
+        };
+        let new = (from..messages.len()).rev();
         let mut said = new.filter_map(|at| utterance_at(messages, at));
-        said.find(|utterance| utterance.speaker != Speaker::Client)
+        said.find(|it| it.speaker != Speaker::Client || it.has_summary)
             .filter(Utterance::is_owners)
     }
 

@@ -18,9 +18,9 @@ pub(crate) struct Case<'a> {
 
 impl<'a> Case<'a> {
     /// A turn, and what followed it; none if its reply is not whole.
-    pub(crate) fn followed(turn: &'a Turn, following: &Turn) -> Option<Self> {
+    pub(crate) fn followed(turn: &'a Turn, following: &[Message]) -> Option<Self> {
         let reply = whole_reply(turn)?;
-        Some(Self::new(turn, reply, following.evidence(), &[]))
+        Some(Self::new(turn, reply, following, &[]))
     }
 
     /// A turn that nothing followed; none if its reply is not whole.

@@ -53,7 +53,7 @@ async fn judged_for(
         is_base: false,
     };
     let (turn, following) = (turn_with("q", "a"), turn_with("Thanks.", "b"));
-    let case = Case::followed(&turn, &following).unwrap();
+    let case = Case::followed(&turn, following.evidence()).unwrap();
     let verdict = judge.verdict(&case, price).await;
     let n_asked = *model.n_asked.lock().unwrap();
     (
@@ -127,7 +127,7 @@ fn asked_by(policy: Policy, is_base: bool) -> (Judge, Arc<Listening>) {
 async fn openclaw_rl_asks_for_hints_apart_and_the_base_signs_its_verdicts() {
     let (judge, model) = asked_by(Policy::OpenclawRl, true);
     let (turn, following) = (turn_with("q", "a"), turn_with("Shorter!", "b"));
-    let case = Case::followed(&turn, &following).unwrap();
+    let case = Case::followed(&turn, following.evidence()).unwrap();
     let verdict = judge
         .verdict(&case, Price::Majority)
         .await

@@ -6,6 +6,7 @@ use metaclaw_chat::{Score, TurnId, Verdict, now_ms};
 use metaclaw_reward::{hint, may_complain};
 use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 
+use super::followed::{Followed, MOST_ERRANDS, followed};
 use crate::{
     judge::{AskFailed, Case, NoVerdict, Price},
     said::owner_says,
@@ -15,8 +16,6 @@ use crate::{
 
 /// How much a verdict counts that was given at a session's end: content owners leave, and so do those who gave up.
 const AT_SESSION_END: f32 = 0.3;
-/// Turns at a session's end among which is its last main one.
-const ERRANDS: usize = 16;
 
 /// What came of a look.
 #[derive(Debug)]
@@ -59,21 +58,21 @@ pub(super) async fn look_at_follower(
         shared.spend(id, reason::SIDE).await?;
         return Ok(done);
     }
-    let Some(before) = turn.parent else {
-        return Ok(done);
-    };
     let worth = price(shared, &turn, why);
     if !shared.judge.judges(worth) {
         return Ok(done);
     }
-    let before = shared.persist(|| shared.log.get(before)).await?;
-    let Some(before) = before.filter(is_to_be_judged) else {
+    let Some(Followed { before, new_from }) = followed(shared, &turn).await? else {
         return Ok(done);
     };
+    if !is_to_be_judged(&before) {
+        return Ok(done);
+    }
     if (shared.is_off)(&turn.agent) {
         return Ok(Looked::Later);
     }
-    let Some(case) = Case::followed(&before, &turn) else {
+    let new = turn.request.messages.get(new_from..).unwrap_or_default();
+    let Some(case) = Case::followed(&before, new) else {
         shared.spend(before.id, reason::INCOMPLETE).await?;
         return Ok(done);
     };
@@ -148,7 +147,7 @@ async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, 
     };
     let all = shared.persist(|| shared.log.in_session(&turn.agent, None, id.session));
     let mut is_last = false;
-    for id in all.await?.into_iter().rev().take(ERRANDS) {
+    for id in all.await?.into_iter().rev().take(MOST_ERRANDS) {
         let turn = shared.persist(|| shared.log.get(id)).await?;
         let Some(turn) = turn else { continue };
         is_last |= turn.meta.is_last;

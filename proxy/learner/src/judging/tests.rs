@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, Score, Verdict};
 use metaclaw_reward::{Policy, Rules};
 use metaclaw_schedule::{Keyboard, Schedule};
-use metaclaw_turns::{StateKind, TurnLog, TurnState, TurnsConfig};
+use metaclaw_turns::{StateKind, TurnKind, TurnLog, TurnState, TurnsConfig};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -218,6 +218,77 @@ async fn the_owners_complaint_is_the_first_hint() {
     assert_eq!(hint(0).as_deref(), Some("Too long."));
     assert_eq!(hint(1), None, "it was thanks");
     room.log.close().await;
+}
+
+/// A question, an errand of the agent's own behind it, and what follows: the verdict on the question.
+async fn judged_behind_an_errand(follower: &[Message]) -> Option<Verdict> {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = json!([{"on": "next", "pattern": "too long", "score": -1}, {"on": "next", "pattern": "thanks", "score": 1}]);
+    let config = json!({"mode": "rl", "judge": {"rules": rules}});
+    let room = Room::new(dir.path(), &config, true).await;
+    let nothing = Message::assistant("Nothing to save.");
+    let long = asked()[1].clone();
+    let mut errand = new_turn("b", "b-2", &errand(), nothing);
+    errand.meta.kind = TurnKind::Side;
+    let mut ids = Vec::new();
+    for turn in [
+        new_turn("b", "b-1", &asked()[..1], long),
+        errand,
+        new_turn("b", "b-3", follower, Message::assistant("Shorter.")),
+    ] {
+        ids.push(room.log.append(turn).await.unwrap());
+    }
+    for id in &ids {
+        let looked = look_at_follower(&room.shared, *id, Why::Came).await;
+        assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+    }
+    let turn = |n: usize| room.log.get(ids[n]);
+    assert!(turn(1).await.unwrap().unwrap().verdict.is_none());
+    let verdict = turn(0).await.unwrap().unwrap().verdict;
+    room.log.close().await;
+    verdict
+}
+
+fn asked() -> Vec<Message> {
+    vec![
+        Message::user("What is a proxy?"),
+        Message::assistant("word ".repeat(60)),
+    ]
+}
+
+fn errand() -> Vec<Message> {
+    let mut messages = asked();
+    messages.push(Message::user("Review what was said, thanks."));
+    messages
+}
+
+#[tokio::test]
+async fn an_errand_is_no_evidence_and_the_owners_next_words_are() {
+    let complaint = Message::user("Too long.");
+    let summary = "This session is being continued from a previous conversation that ran out of context. The owner asked what a proxy is.";
+    let kept = [errand(), vec![Message::assistant("Nothing to save.")]].concat();
+    for (what, before) in [
+        ("it went its own way", asked()),
+        ("it stays in the conversation", kept),
+        (
+            "it summed the conversation up",
+            vec![Message::user(summary)],
+        ),
+    ] {
+        let follower = [before, vec![complaint.clone()]].concat();
+        let verdict = judged_behind_an_errand(&follower).await.expect(what);
+        assert_eq!(verdict.score, Score::Bad, "{what}");
+        assert_eq!(verdict.hint.as_deref(), Some("Too long."), "{what}");
+    }
+    for (what, follower) in [
+        ("it begins anew", vec![complaint]),
+        (
+            "it goes on with what was asked before it was summed up",
+            vec![asked().remove(0), Message::user(summary)],
+        ),
+    ] {
+        assert_eq!(judged_behind_an_errand(&follower).await, None, "{what}");
+    }
 }
 
 #[tokio::test]

@@ -219,6 +219,26 @@ async fn a_side_turn_between_does_not_break_the_conversation() {
     assert_eq!((funnel.turns, funnel.main), (3, 2));
 }
 
+/// A sub-agent of Claude Code's takes its turns in the owner's session.
+#[tokio::test]
+async fn many_side_turns_between_do_not_break_the_conversation() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(dir.path());
+    let mut client = Client::new("s", "sys");
+    let first = log.append(client.turn("question", "answer")).await.unwrap();
+    let mut sub_agent = Client::new("s", "You look around.");
+    let mut before = None;
+    for n in 0..40 {
+        let mut side = sub_agent.turn(&format!("look at {n}"), "seen");
+        side.meta.kind = TurnKind::Side;
+        let id = log.append(side).await.unwrap();
+        assert_eq!(log.get(id).await.unwrap().unwrap().parent, before);
+        before = Some(id);
+    }
+    let next = log.append(client.turn("more", "yes")).await.unwrap();
+    assert_eq!(log.get(next).await.unwrap().unwrap().parent, Some(first));
+}
+
 #[tokio::test]
 async fn all_tool_results_after_the_reply_are_evidence_though_the_client_rewrote_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,85 @@
+//! Whose outcome a turn shows: the owner's turn before it, whatever errands came between.
+//!
+//! A heartbeat stands in the conversation, and the owner answers behind it. A compaction ends the conversation as it
+//! was: what follows begins with a summary, and goes on from no reply that the log knows. In both cases the owner's next
+//! own words are about the owner's last turn, and never the errand's.
+
+use metaclaw_chat::{Message, Role, owners_words};
+use metaclaw_turns::{LogError, Turn, TurnKind};
+
+use crate::shared::Shared;
+
+/// Errands in a row behind which the owner's turn is looked for: a sub-agent may take many.
+pub(super) const MOST_ERRANDS: usize = 200;
+
+/// A turn whose outcome another shows.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub before: Turn,
+    /// Where in the other's request it begins.
+    pub new_from: usize,
+}
+
+/// The owner's turn whose outcome a turn shows; none where it begins a conversation.
+pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
+    let mut parent = turn.parent;
+    for _ in 0..MOST_ERRANDS {
+        let Some(id) = parent else { break };
+        let before = shared.persist(|| shared.log.get(id)).await?;
+        let Some(before) = before else { break };
+        if before.meta.kind == TurnKind::Main {
+            let new_from = turn.new_from;
+            return Ok(Some(Followed { before, new_from }));
+        }
+        parent = before.parent;
+    }
+    summed_up(shared, turn).await
+}
+
+/// The same where the conversation was summed up between the two.
+async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
+    let Some(new_from) = new_words_behind_more(&turn.request.messages) else {
+        return Ok(None);
+    };
+    let all = shared.persist(|| {
+        let number = turn.id.session;
+        shared.log.in_session(&turn.agent, None, number)
+    });
+    let mut ids = all.await?;
+    ids.retain(|id| *id < turn.id);
+    let mut has_errand = false;
+    for id in ids.into_iter().rev().take(MOST_ERRANDS) {
+        let before = shared.persist(|| shared.log.get(id)).await?;
+        let Some(before) = before else { continue };
+        if before.meta.kind == TurnKind::Side {
+            has_errand = true;
+            continue;
+        }
+        // Without an errand between them it is another conversation under the same name.
+        let is_said_anew = !said_before(&before, &turn.request.messages);
+        let followed = Followed { before, new_from };
+        return Ok((has_errand && is_said_anew).then_some(followed));
+    }
+    Ok(None)
+}
+
+/// Where the owner's last words stand, if nothing answers them yet and something was said before: a summary, or what
+/// was kept of the conversation.
+fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
+    let (at, words) = owners_words(messages).next()?;
+    let is_answered = messages[at + 1..]
+        .iter()
+        .any(|it| matches!(it.role(), Role::Assistant | Role::Tool));
+    let is_behind = messages[..at].iter().any(|it| it.role() != Role::System);
+    let has_more = || words.text.len() < messages[at].text().trim().len();
+    (!is_answered && (is_behind || has_more())).then_some(at)
+}
+
+/// Whether the owner's last words are what a turn was asked already.
+fn said_before(before: &Turn, messages: &[Message]) -> bool {
+    let last = |messages: &[Message]| {
+        let said = owners_words(messages).next();
+        said.map(|(_, words)| words.text.into_owned())
+    };
+    last(&before.request.messages) == last(messages)
+}
