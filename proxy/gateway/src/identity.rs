@@ -150,6 +150,8 @@ impl Identifier {
             is_marked
                 || (self.session_implies_side && has_own_session)
                 || self.side.is_side(chat)
+                // Those who name each conversation are agents, and their turns have tools: a title may come first.
+                || (naming == Naming::Unique && shape.is_form())
                 || self.shapes.is_errand(&agent, &session, &shape)
         };
         let kind = if says.unwrap_or_else(|| !is_side()) {

@@ -69,6 +69,11 @@ impl Shape {
         }
     }
 
+    /// Whether a form is to be filled in, and no tool is offered for it.
+    pub(super) fn is_form(&self) -> bool {
+        self.tools == 0 && self.has_schema
+    }
+
     /// Whether it is an errand among turns that look like `owners`.
     fn is_errand_among(&self, owners: &Self) -> bool {
         let is_bare = self.tools == 0 && owners.tools > 0;

@@ -254,6 +254,22 @@ async fn an_errand_is_told_from_the_turns_of_its_session_by_its_shape() {
 }
 
 #[tokio::test]
+async fn a_title_may_be_asked_for_before_the_first_turn() {
+    let mut harness = taught().await;
+    let schema = r#""model":"m","response_format":{"type":"json_schema","json_schema":{"name":"title","schema":{}}}"#;
+    let title = conversation(&["What is this about?"]).replace(r#""model":"m""#, schema);
+    let named = format!("x-claude-code-session-id: {A}\r\n");
+    for headers in [&*named, ""] {
+        harness.chat(headers, &title, "ok").await;
+        ask(&mut harness, headers, &["hi"]).await;
+    }
+    let kinds: Vec<_> = log(&harness, 4).await.into_iter().map(|it| it.0).collect();
+    use TurnKind::{Main, Side};
+    // A program of somebody's own may well want a form filled in.
+    assert_eq!(kinds, [Side, Main, Main, Main]);
+}
+
+#[tokio::test]
 async fn a_conversation_stays_one_over_compaction_with_what_it_was_given() {
     let mut harness = Harness::with(SetUp {
         lessons: vec![("_default/WISHES.md", "- Be brief.\n")],
