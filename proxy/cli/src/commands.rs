@@ -25,6 +25,7 @@ mod metrics;
 mod offline;
 mod replay;
 mod report;
+mod restoring;
 mod scheduler;
 mod service;
 mod setup;

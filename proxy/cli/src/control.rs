@@ -13,7 +13,7 @@ mod wire;
 
 pub(crate) use self::{
     client::{ControlClient, ControlError},
-    export::write as write_lines,
+    export::{missing, write as write_lines},
     server::serve,
     wire::{
         AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillChange, SkillView, Status,

@@ -1,19 +1,20 @@
 //! A finished turn becomes a record: found its session, its parent and what its session has of it.
 
 mod conversation;
+pub(crate) mod numbers;
 
-use metaclaw_chat::{Message, Role, TurnId};
+use metaclaw_chat::{AgentId, Message, Role, TurnId};
 use serde_json::Value;
 
 use self::conversation::Conversation;
 use crate::{
     error::LogError,
-    journal, keys,
+    journal, keys, lost,
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     session::{SessionIndex, SessionRecord},
     state,
-    store::{Source as _, StoreError, Table},
+    store::{StoreError, Table},
     text::{Hash, hash},
     texts, tokens,
     turn::{StreamEnd, TurnMeta},
@@ -36,12 +37,39 @@ struct Draft<'n> {
     tools: Option<String>,
 }
 
+/// From where a turn comes.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// It was just had: it may be there already, or be another try.
+    New,
+    /// It stood in a log, and comes back as it was there.
+    Restored {
+        /// The id that it had there: it has it here too, unless another has.
+        id: TurnId,
+        /// The place here of the turn that it goes on from.
+        parent: Option<u32>,
+        /// Where what is new behind that begins.
+        new_from: usize,
+    },
+}
+
 /// Appends a turn, or finds it where it is already.
 pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
+    place(txn, key, new, &Arrival::New)
+}
+
+/// Gives a turn its place.
+pub(crate) fn place(
+    txn: &mut Txn<'_>,
+    key: u64,
+    new: &NewTurn,
+    arrival: &Arrival,
+) -> Result<TurnId, TxnError> {
     let known = SessionRecord::number(txn, &new.agent, &new.session)?;
-    let number = match known {
-        Some(number) => number,
-        None => next_number(txn)?,
+    let number = match (known, arrival) {
+        (Some(number), _) => number,
+        (None, Arrival::Restored { id, .. }) if numbers::is_free(txn, id.session)? => id.session,
+        (None, _) => numbers::next(txn)?,
     };
     let mut session = match (known, txn.cache.take(number)) {
         (None, _) => SessionIndex::default(),
@@ -51,10 +79,14 @@ pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnI
     // From here on a refusal forgets what is remembered of the session: it is read again.
     let (reply, is_masked) = reply(txn, new);
     session.is_masked |= is_masked;
-    let id = if let Some(seq) = already(&session, key, (new, reply.as_deref())) {
+    let there = match arrival {
+        Arrival::New => already(&session, key, (new, reply.as_deref())),
+        Arrival::Restored { .. } => None,
+    };
+    let id = if let Some(seq) = there {
         keys::id(number, seq)
     } else {
-        let draft = Draft::new(txn, &mut session, (number, key), (new, reply))?;
+        let draft = Draft::new(txn, &mut session, (number, key), (new, reply, arrival))?;
         if known.is_none() {
             begin_session(txn, number, new)?;
         }
@@ -136,13 +168,25 @@ impl<'n> Draft<'n> {
         txn: &Txn<'_>,
         session: &mut SessionIndex,
         (number, key): (u64, u64),
-        (new, reply): (&'n NewTurn, Option<String>),
+        (new, reply, arrival): (&'n NewTurn, Option<String>, &Arrival),
     ) -> Result<Self, TxnError> {
-        let retried = match retried(session, new) {
+        let tried = match arrival {
+            Arrival::New => retried(session, new),
+            Arrival::Restored { .. } => None,
+        };
+        let retried = match tried {
             Some(seq) if state::is_free(txn, keys::id(number, seq))? => Some(seq),
             Some(_) | None => None,
         };
-        let id = keys::id(number, retried.unwrap_or(session.next_seq));
+        let seq = match (arrival, retried) {
+            (Arrival::Restored { id, .. }, _) => {
+                let old = keys::id(number, id.seq);
+                place_of_old(txn, session, (&new.agent, old))?
+            }
+            (Arrival::New, Some(seq)) => seq,
+            (Arrival::New, None) => session.next_seq,
+        };
+        let id = keys::id(number, seq);
         if id.seq == u32::MAX {
             return Err(damaged_turn(id, "its session is full"));
         }
@@ -154,13 +198,18 @@ impl<'n> Draft<'n> {
         let tools = tools.transpose()?;
         let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, &setup)?;
-        let mut conversation = Conversation::of(txn, session, id, new)?;
+        let mut conversation = match arrival {
+            Arrival::New => Conversation::of(txn, session, id, new)?,
+            Arrival::Restored {
+                parent, new_from, ..
+            } => Conversation::as_it_was(txn, session, (*parent, *new_from), new)?,
+        };
         let reply = reply.map(|text| conversation.push(text));
         let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
         // Whatever comes behind what was masked may have it in its request.
         let is_masked =
             session.is_masked || conversation.is_masked || setup_is_masked || tools_are_masked;
-        let n_old = conversation.follows.map_or(0, |(_, new_from)| new_from);
+        let n_old = conversation.new_from.min(conversation.places.len());
         let (old, new_places) = conversation.places.split_at(n_old);
         let record = Record {
             key,
@@ -168,7 +217,7 @@ impl<'n> Draft<'n> {
                 masked: new.meta.masked || is_masked,
                 ..new.meta.clone()
             },
-            parent: conversation.follows.map(|(parent, _)| parent),
+            parent: conversation.parent,
             old: session.runs(old, id.seq),
             new: session.runs(new_places, id.seq),
             reply,
@@ -220,6 +269,29 @@ impl<'n> Draft<'n> {
     }
 }
 
+/// The place of a turn that stood in a log: the one that it had, if nobody has it. Places before it are kept for those that
+/// came later, as another try does.
+fn place_of_old(
+    txn: &Txn<'_>,
+    session: &SessionIndex,
+    (agent, old): (&AgentId, TurnId),
+) -> Result<u32, TxnError> {
+    /// More turns than this are not missing in between.
+    const MOST: u32 = 10_000;
+    let next = session.next_seq;
+    if (next..next.saturating_add(MOST)).contains(&old.seq) {
+        for seq in next..old.seq {
+            lost::put(txn, agent, keys::id(old.session, seq))?;
+        }
+        return Ok(old.seq);
+    }
+    if old.seq < next && lost::is_there(txn, old)? {
+        lost::remove(txn, agent, old)?;
+        return Ok(old.seq);
+    }
+    Ok(next)
+}
+
 /// Writes down a session that is seen for the first time.
 fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), StoreError> {
     let record = SessionRecord {
@@ -230,16 +302,5 @@ fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), St
     let key = keys::session(number);
     txn.put(Table::Names, &name, &key)?;
     values::put_json(txn, Table::Sessions, &key, &record)?;
-    // Also after the last session was forgotten its number is nobody else's.
-    txn.put(Table::Names, NEXT_NUMBER, &keys::session(number + 1))
-}
-
-/// Where the next session's number stands: an agent's name is never empty.
-const NEXT_NUMBER: &[u8] = &[0];
-
-fn next_number(txn: &Txn<'_>) -> Result<u64, StoreError> {
-    let stored = txn.get(Table::Names, NEXT_NUMBER)?;
-    Ok(stored
-        .and_then(|number| keys::read_u64(&number))
-        .unwrap_or(1))
+    numbers::take(txn, number)
 }

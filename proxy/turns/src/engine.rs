@@ -36,6 +36,8 @@ pub(crate) struct Batch {
 /// The store failed; these turns are still to be written.
 pub(crate) struct Failed {
     pub(crate) why: String,
+    /// Whether something in it did not read.
+    pub(crate) damaged: bool,
     pub(crate) waiting: Vec<Append>,
 }
 
@@ -76,10 +78,7 @@ impl Engine {
         let write = AssertUnwindSafe(|| self.write(&appends, writes));
         let (ids, acks) = match flatten(catch_unwind(write)) {
             Ok(written) => written,
-            Err(why) => {
-                let waiting = appends;
-                return Err(Failed { why, waiting });
-            }
+            Err(error) => return Err(error.with(appends)),
         };
         for (append, result) in appends.into_iter().zip(ids) {
             if let Ok(id) = &result {
@@ -93,10 +92,7 @@ impl Engine {
         }
         for read in reads {
             let read = AssertUnwindSafe(|| read(&self.opened.store));
-            flatten(catch_unwind(read)).map_err(|why| Failed {
-                why,
-                waiting: Vec::new(),
-            })?;
+            flatten(catch_unwind(read)).map_err(|error| error.with(Vec::new()))?;
         }
         Ok(())
     }
@@ -130,10 +126,33 @@ impl Engine {
     }
 }
 
-/// A panic of the store is a failure like any other.
-fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, String> {
+/// Why the store failed.
+struct Broken {
+    why: String,
+    damaged: bool,
+}
+
+impl Broken {
+    fn with(self, waiting: Vec<Append>) -> Failed {
+        let Self { why, damaged } = self;
+        Failed {
+            why,
+            damaged,
+            waiting,
+        }
+    }
+}
+
+/// A panic of the store is a failure like any other: of a page that it made no sense of, mostly.
+fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, Broken> {
     match caught {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(panic) => Err(panic_text(&*panic)),
+        Ok(result) => result.map_err(|error| Broken {
+            why: error.to_string(),
+            damaged: matches!(error, StoreError::Damaged(_)),
+        }),
+        Err(panic) => Err(Broken {
+            why: panic_text(&*panic),
+            damaged: true,
+        }),
     }
 }

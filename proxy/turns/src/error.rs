@@ -21,17 +21,56 @@ pub enum OpenError {
     Held { dir: PathBuf, holder: String },
     #[error("no space left on the disk of the turn log {dir}: free some; a metaclaw that runs then keeps turns again by itself", dir = .dir.display())]
     Full { dir: PathBuf },
-    #[error("the turn log {dir} cannot be written: {source}", dir = .dir.display())]
-    NotWritable { dir: PathBuf, source: io::Error },
+    #[error(
+        "the turn log cannot use {path}: {source}; {remedy}. Nothing was moved or removed", path = .path.display()
+    )]
+    NotUsable {
+        path: PathBuf,
+        source: io::Error,
+        remedy: String,
+    },
     #[error(
         "the turn log {dir} has lost its database: put a backup back, or delete {dir}/FORMAT to begin an empty log", dir = .dir.display()
     )]
     Vanished { dir: PathBuf },
-    #[error("the turn log {dir} has format {found}; this program knows formats up to {known}", dir = .dir.display())]
-    Format {
+    #[error(
+        "the turn log {dir} has format {found}, which this program does not read: it reads format {known}. Nothing was changed. \
+         Export its turns with the metaclaw that wrote it (`metaclaw turns export > turns.jsonl`), move {dir} away, and bring \
+         them back with `metaclaw turns import turns.jsonl`; or only move {dir} away, and an empty log begins", dir = .dir.display()
+    )]
+    Older {
         dir: PathBuf,
         found: String,
         known: u32,
+    },
+    #[error(
+        "the turn log {dir} has format {found}, of a later metaclaw: this program knows formats up to {known}. Nothing was changed. \
+         Start the metaclaw that wrote it, or a later one", dir = .dir.display()
+    )]
+    Newer {
+        dir: PathBuf,
+        found: String,
+        known: u32,
+    },
+    #[error(
+        "the turn log {dir} is damaged ({why}), and is repaired only once there is a copy of it, which cannot be made: {source}. \
+         Nothing was changed. Make room for {n_mib} MiB on its disk, then start again", dir = .dir.display()
+    )]
+    NoCopy {
+        dir: PathBuf,
+        why: String,
+        n_mib: u64,
+        source: io::Error,
+    },
+    #[error(
+        "the turn log {dir} does not open ({why}), and neither does an empty database beside it ({probe}): so it is not the log \
+         that is damaged. Nothing was moved. See to the limits of memory, threads and open files of this process, and to the disk",
+        dir = .dir.display()
+    )]
+    Environment {
+        dir: PathBuf,
+        why: String,
+        probe: String,
     },
     #[error("the turn log {dir} is damaged ({why}) and could not be moved aside: {source}", dir = .dir.display())]
     Damaged {

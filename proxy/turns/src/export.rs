@@ -1,34 +1,94 @@
-//! The log as JSON lines: one turn a line, whole, session by session.
+//! The log as JSON lines: one turn a line, whole, in the order in which they came.
 
+use metaclaw_chat::TurnId;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::{
+    counts::LogCounts,
     error::{ExportError, LogError},
+    journal,
     log::TurnLog,
-    read,
+    store::Store,
+    turn::Turn,
 };
+
+/// A line of an export.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExportedTurn {
+    /// The turn.
+    #[serde(flatten)]
+    pub turn: Turn,
+    /// Beside the last turn: the counts of the whole log, which may have more than its turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_counts: Option<LogCounts>,
+}
+
+/// What was exported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// How many turns.
+    pub n_turns: u64,
+    /// Turns that do not read back, and are missing: damaged ones.
+    pub unreadable: Vec<TurnId>,
+}
 
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Writes all turns as JSON lines, by session and place; returns how many.
+    /// Writes all turns as JSON lines, in the order in which they came.
     ///
     /// # Errors
     /// [`ExportError`]; what was written until then is whole lines.
-    pub async fn export<W: AsyncWrite + Unpin>(&self, to: &mut W) -> Result<u64, ExportError> {
-        let mut n_turns = 0;
-        for (number, _) in self.sessions().await? {
-            let ids = self.read(move |store| read::turn_ids(store, number));
-            for id in ids.await? {
-                if let Some(turn) = self.get(id).await? {
-                    let mut line = serde_json::to_vec(&turn).map_err(LogError::from)?;
-                    line.push(b'\n');
-                    to.write_all(&line).await?;
-                    n_turns += 1;
+    pub async fn export<W: AsyncWrite + Unpin>(&self, to: &mut W) -> Result<Exported, ExportError> {
+        let mut exported = Exported::default();
+        let mut last: Option<Turn> = None;
+        for id in self.by_arrival().await? {
+            match self.get(id).await {
+                Ok(Some(turn)) => {
+                    if let Some(before) = last.replace(turn) {
+                        write(to, before, None).await?;
+                    }
+                    exported.n_turns += 1;
                 }
+                // Forgotten meanwhile.
+                Ok(None) => {}
+                Err(error @ LogError::Damaged { .. }) => {
+                    tracing::warn!(turn = %id, %error, "a turn is missing in an export");
+                    exported.unreadable.push(id);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
+        if let Some(last) = last {
+            write(to, last, Some(self.counts().await?)).await?;
+        }
         to.flush().await?;
-        Ok(n_turns)
+        Ok(exported)
     }
+
+    /// The ids of all turns, in the order in which they came.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn by_arrival(&self) -> Result<Vec<TurnId>, LogError> {
+        let ids = |store: &Store| {
+            let ids = journal::newest_first(store);
+            let mut ids = ids.collect::<Result<Vec<_>, _>>()?;
+            ids.reverse();
+            Ok(ids)
+        };
+        self.read(ids).await
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(
+    to: &mut W,
+    turn: Turn,
+    log_counts: Option<LogCounts>,
+) -> Result<(), ExportError> {
+    let exported = ExportedTurn { turn, log_counts };
+    let mut line = serde_json::to_vec(&exported).map_err(LogError::from)?;
+    line.push(b'\n');
+    Ok(to.write_all(&line).await?)
 }

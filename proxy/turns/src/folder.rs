@@ -1,13 +1,19 @@
 //! The log's folder: what lies in it, and what is done when it does not open.
 //!
 //! `sled/` is the database, `FORMAT` says that there is one and how it is written, `holder` names the
-//! process that has it open, `flushed` counts transactions (`counter`), and `damaged-TIME/` and
-//! `format-N-TIME/` are databases that were put out of the way: they are never deleted. `sled.new/` and `sled.old/`
-//! are there while the database is written anew (`compact`).
+//! process that has it open, `flushed` counts transactions (`counter`), `damaged-TIME/` are databases that were put out of the
+//! way, or copies of such that lost something, and `repaired-TIME/` parts of the database that it does without: they are
+//! never deleted. `sled.new/` and `sled.old/` are there while the database is written anew (`compact`).
 
+mod access;
 mod aside;
 mod compact;
 mod files;
+mod format;
+mod lock;
+mod parts;
+mod readable;
+mod repair;
 
 use std::{
     fs, io,
@@ -15,29 +21,35 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use self::{
+    access::not_usable,
+    aside::Copied,
+    lock::Lock,
+    repair::{At, Repaired},
+};
 use crate::{
     config::TurnsConfig,
     counter::FlushCounter,
     error::OpenError,
-    folder::aside::Copied,
     health::{MovedAside, OpenOutcome},
     journal,
     mask::Mask,
     store::{Store, StoreError},
 };
 
-/// The format that this program writes and reads; docs/turn-log.md describes it. A log of an older one is
-/// put out of the way.
-const FORMAT: u32 = 4;
-
 /// When a log is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// When the program starts. A damaged database is moved aside; one that is gone is said.
     First,
+    /// To look at it: as the first time, but a damaged database is left alone.
+    Look,
     /// When a running program has lost it. A damaged database is left alone, in case it is not damaged after
     /// all; one that is gone begins anew: turns wait.
-    Again,
+    Again {
+        /// Whether something in it did not read.
+        damaged: bool,
+    },
 }
 
 /// An open log, before anybody asks it.
@@ -50,6 +62,7 @@ pub(crate) struct Opened {
     /// Its file, and which it was when it was opened.
     file: PathBuf,
     inode: (u64, u64),
+    _lock: Lock,
 }
 
 // === impl Opened ===
@@ -78,8 +91,18 @@ pub(crate) fn compact(
     // Nobody may have it open while it is moved.
     drop(opened);
     Store::wait_until_free(&database);
-    compact::swap(dir, &database).map_err(|error| not_writable(dir, error))?;
-    open(dir, config, Opening::Again).map(|(opened, _)| opened)
+    compact::swap(dir, &database).map_err(|error| not_usable(&database, error))?;
+    open(dir, config, Opening::Again { damaged: false }).map(|(opened, _)| opened)
+}
+
+/// Copies a database into a folder of its own, to be opened there.
+pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
+    let copy = || {
+        fs::remove_dir_all(dir).or_else(files::absent)?;
+        make_dir(dir)?;
+        files::copy_all(from, &database(dir))
+    };
+    copy().map_err(|error| not_usable(dir, error))
 }
 
 /// Waits until the log in `dir`, which this process had open, is free for another.
@@ -96,49 +119,51 @@ pub(crate) fn open(
     // Before anything is touched: sled panics for it, which would look like damage.
     config.check()?;
     let mask = Mask::new(config.mask_secrets, &config.mask)?;
-    make_dir(dir).map_err(|error| not_writable(dir, error))?;
-    let settled = compact::settle(dir, &database(dir));
-    settled.map_err(|error| not_writable(dir, error))?;
-    let mut outcome = OpenOutcome {
-        moved_aside: check_format(dir, opening)?,
-        ..OpenOutcome::default()
-    };
+    make_dir(dir).map_err(|error| not_usable(dir, error))?;
     let database = database(dir);
-    let open = || Store::open(&database, config.cache.0);
-    let copied = match opening {
-        Opening::First => Copied::make(dir, &database),
-        Opening::Again => None,
+    let lock = Lock::acquire(dir, &database)?;
+    let settled = compact::settle(dir, &database);
+    settled.map_err(|error| not_usable(dir, error))?;
+    access::check(dir, &database)?;
+    format::check(dir, &database, opening)?;
+    let at = At {
+        dir,
+        database: &database,
+        cache: config.cache.0,
+        opening,
     };
-    let store = match open() {
-        Err(StoreError::Damaged(why)) if opening == Opening::First => {
-            let why = format!("it was damaged: {why}");
-            outcome.moved_aside = Some(aside::move_aside(dir, "damaged", why)?);
-            open().map_err(|error| open_error(dir, error))?
-        }
-        opened => opened.map_err(|error| open_error(dir, error))?,
-    };
-    outcome.recovered = store.was_recovered();
+    let Repaired {
+        store,
+        moved_aside,
+        parts,
+        n_gaps,
+        copied,
+    } = at.open()?;
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
-    let file_error = |error| not_writable(dir, error);
-    let counter = FlushCounter::open(&dir.join("flushed"), count).map_err(file_error)?;
-    outcome.n_lost = counter.n_lost;
-    let copied = copied.filter(|_| counter.n_lost > 0);
-    outcome.copied = copied.map(Copied::keep).transpose().map_err(file_error)?;
+    let flushed = dir.join("flushed");
+    let counter = FlushCounter::open(&flushed, count);
+    let counter = counter.map_err(|error| not_usable(&flushed, error))?;
+    let copied = copied.filter(|_| counter.n_lost > 0 || n_gaps > 0);
+    let copied = copied.map(Copied::keep).transpose();
+    let outcome = OpenOutcome {
+        recovered: store.was_recovered(),
+        moved_aside,
+        repaired: parts,
+        n_lost: counter.n_lost,
+        n_gaps,
+        copied: copied.map_err(|error| not_usable(dir, error))?,
+    };
     say(&outcome);
-    for (file, text) in [
-        ("FORMAT", format!("{FORMAT}\n")),
-        ("holder", format!("{}\n", std::process::id())),
-    ] {
-        write(&dir.join(file), &text).map_err(file_error)?;
-    }
+    format::mark(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
     let file = database.join("db");
-    let inode = inode(&file).map_err(file_error)?;
+    let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
     let opened = Opened {
         store,
         counter,
         mask,
         file,
         inode,
+        _lock: lock,
     };
     Ok((opened, outcome))
 }
@@ -148,6 +173,10 @@ fn say(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
         tracing::warn!(%why, %to, "the turn log was moved aside, and an empty one begins");
+    }
+    if let Some(parts) = &outcome.repaired {
+        let to = parts.display();
+        tracing::warn!(%to, "parts of the turn log's database were damaged and moved aside: it was read without them");
     }
     if outcome.n_lost > 0 {
         let n_lost = outcome.n_lost;
@@ -159,6 +188,18 @@ fn say(outcome: &OpenOutcome) {
             n_lost,
             %copy,
             "the turn log lost its last transactions: its file was cut or damaged, or the power failed"
+        );
+    }
+    if outcome.n_gaps > 0 {
+        let n_gaps = outcome.n_gaps;
+        let copy = outcome
+            .copied
+            .as_ref()
+            .map(|copy| copy.display().to_string());
+        tracing::warn!(
+            n_gaps,
+            copy,
+            "the turn log lost what stood on damaged pages, and keeps all else: as it was, it lies in the copy"
         );
     }
 }
@@ -188,66 +229,25 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
-/// Looks at how the folder is marked; where a log of an older format was moved to.
-fn check_format(dir: &Path, opening: Opening) -> Result<Option<MovedAside>, OpenError> {
-    let found = match fs::read_to_string(dir.join("FORMAT")) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(not_writable(dir, error)),
-    };
-    // sled would make an empty database where there is none.
-    let exists = database(dir).join("db").is_file();
-    match (found.trim(), found.trim().parse()) {
-        // A kill between making the file and writing it.
-        ("", _) => Ok(None),
-        (_, Ok(FORMAT)) if exists => Ok(None),
-        (_, Ok(FORMAT)) if opening == Opening::Again => {
-            let place = dir.display();
-            tracing::error!(%place, "the turn log was removed while it was open: an empty one begins");
-            aside::remove_count(dir).map_err(|error| not_writable(dir, error))?;
-            Ok(None)
-        }
-        (_, Ok(1..=FORMAT)) if !exists => Err(OpenError::Vanished {
-            dir: dir.to_owned(),
-        }),
-        (_, Ok(old @ 1..FORMAT)) => {
-            let why = format!("it has format {old}, this program keeps format {FORMAT}");
-            aside::move_aside(dir, &format!("format-{old}"), why).map(Some)
-        }
-        (text, _) => Err(OpenError::Format {
-            dir: dir.to_owned(),
-            found: text.to_owned(),
-            known: FORMAT,
-        }),
-    }
-}
-
 fn open_error(dir: &Path, error: StoreError) -> OpenError {
     let dir = dir.to_owned();
     match error {
-        StoreError::Held => {
-            let holder = fs::read_to_string(dir.join("holder")).unwrap_or_default();
-            let holder = match holder.trim() {
-                "" => "another process".to_owned(),
-                pid => format!("process {pid}"),
-            };
-            OpenError::Held { dir, holder }
-        }
+        StoreError::Held => OpenError::Held {
+            dir,
+            holder: "another process".to_owned(),
+        },
         StoreError::Full => OpenError::Full { dir },
-        StoreError::NotWritable(source) => OpenError::NotWritable { dir, source },
+        StoreError::NotWritable(source) => not_usable(&database(&dir), source),
+        StoreError::Foreign(names) => OpenError::Older {
+            found: format!("of the tables {names}"),
+            dir,
+            known: format::FORMAT,
+        },
         error @ (StoreError::Damaged(_) | StoreError::Removed | StoreError::Other(_)) => {
             OpenError::Other {
                 dir,
                 why: error.to_string(),
             }
         }
-    }
-}
-
-fn not_writable(dir: &Path, source: io::Error) -> OpenError {
-    let dir = dir.to_owned();
-    match source.kind() {
-        io::ErrorKind::StorageFull => OpenError::Full { dir },
-        _ => OpenError::NotWritable { dir, source },
     }
 }

@@ -76,8 +76,9 @@ impl TurnLog {
         for (number, it) in self.sessions().await? {
             let last = move |store: &Store| {
                 let last = turn_ids(store, number)?.pop();
-                let last = last.map(|id| Record::get(store, id)).transpose()?;
-                Ok(last.flatten().map(|turn| turn.meta.ended_ms))
+                let last = last.map(|id| values::readable(Record::get(store, id)));
+                let last = last.transpose()?.flatten().flatten();
+                Ok(last.map(|turn| turn.meta.ended_ms))
             };
             let ended_ms = self.read(last).await?;
             if ended_ms.is_some_and(&fits) {

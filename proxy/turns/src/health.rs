@@ -28,12 +28,16 @@ pub struct LogHealth {
 pub struct OpenOutcome {
     /// Whether there was a log.
     pub recovered: bool,
-    /// A log that is damaged, or of an older format, was moved here, and an empty one begun.
+    /// A log that was damaged was moved here, and an empty one begun.
     pub moved_aside: Option<MovedAside>,
+    /// Parts of the database that were damaged, and that it does without, were moved here.
+    pub repaired: Option<PathBuf>,
     /// Transactions that were flushed once and are gone: the end of the file was cut off or damaged, or
     /// the power failed. What is left is whole.
     pub n_lost: u64,
-    /// A copy of the log as it was before it lost them; none of a long one.
+    /// Pages of the database that do not read: what they held is gone, all else is there.
+    pub n_gaps: u64,
+    /// A copy of the log as it was before it lost something; none of a long one that lost its last transactions.
     pub copied: Option<PathBuf>,
 }
 

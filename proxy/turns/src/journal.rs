@@ -8,8 +8,10 @@ use metaclaw_chat::TurnId;
 
 use crate::{
     keys,
-    store::{Store, StoreError, StoreTxn, Table},
+    record::Record,
+    store::{Bytes, Source as _, Store, StoreError, StoreTxn, Table},
     text::hash,
+    values::{self, TxnError},
 };
 
 /// Turns of one transaction: an entry is one piece of 4,000 bytes.
@@ -43,6 +45,50 @@ pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[Entry]) -> Result<()
     )
 }
 
+/// Writes the entry of a turn that came into another log about `at_ms`: behind the transaction `after` of this one, and those
+/// that were put there before.
+pub(crate) fn put_back(
+    txn: &StoreTxn<'_>,
+    (after, at_ms): (u64, u64),
+    (id, mark): Entry,
+) -> Result<(), StoreError> {
+    let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
+    let mut keys = (0_u32..).map(|n| [&beginning[..], &n.to_be_bytes()].concat());
+    let is_free = |key: &Vec<u8>| txn.get(Table::Journal, key).map(|it| it.is_none());
+    let key = keys.find_map(|key| match is_free(&key) {
+        Ok(false) => None,
+        Ok(true) => Some(Ok(key)),
+        Err(error) => Some(Err(error)),
+    });
+    let key = key.unwrap_or(Ok(beginning))?;
+    let entry = [&keys::turn(id)[..], &mark].concat();
+    txn.put(Table::Journal, &key, entry)
+}
+
+/// The transactions that brought turns of this log itself, with when the last of these ended: the newest first, up to the first whose turns
+/// had all ended at `ms`.
+pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnError> {
+    let mut found = Vec::new();
+    for pair in store.range(Table::Journal, keys::under(&[])).rev() {
+        let (key, turns) = pair?;
+        let Ok(number) = <[u8; 8]>::try_from(&key[..]) else {
+            continue;
+        };
+        let mut ended_ms = None;
+        for (id, _) in read(&turns) {
+            let turn = values::readable(Record::get(store, id))?.flatten();
+            ended_ms = ended_ms.max(turn.map(|turn| turn.meta.ended_ms));
+        }
+        if let Some(ended_ms) = ended_ms {
+            found.push((u64::from_be_bytes(number), ended_ms));
+            if ended_ms <= ms {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The number of the last transaction; 0 of an empty log.
 pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();
@@ -63,24 +109,27 @@ pub(crate) fn newest_first(
     ids.filter(move |id| id.as_ref().map_or(true, |id| seen.insert(*id)))
 }
 
-/// Those of the last turns before a transaction that have a mark, the last one first, and the transaction that
-/// others are to be looked for before: 0 where there are none.
+/// Those of the last turns before an entry, or of all, that have a mark, the last one first, and the entry that others are to be
+/// looked for before, if there may be some.
 pub(crate) fn marked(
     store: &Store,
     mark: [u8; 8],
-    before: u64,
-) -> Result<(Vec<TurnId>, u64), StoreError> {
+    before: Option<&Bytes>,
+) -> Result<(Vec<TurnId>, Option<Bytes>), StoreError> {
     let (mut ids, mut n_seen) = (Vec::new(), 0);
-    let before = keys::between(&[], &before.to_be_bytes());
-    for turns in store.range(Table::Journal, before).rev() {
-        let (number, turns) = turns?;
+    let range = match before {
+        Some(before) => keys::between(&[], before),
+        None => keys::under(&[]),
+    };
+    for turns in store.range(Table::Journal, range).rev() {
+        let (key, turns) = turns?;
         ids.extend(read(&turns).filter(|it| it.1 == mark).map(|it| it.0));
         n_seen += 1 + turns.len() / ENTRY;
         if n_seen >= MAX_SEEN {
-            return Ok((ids, keys::read_u64(&number).unwrap_or_default()));
+            return Ok((ids, Some(key)));
         }
     }
-    Ok((ids, 0))
+    Ok((ids, None))
 }
 
 /// The turns of one transaction, the last one first.

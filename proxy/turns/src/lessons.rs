@@ -43,7 +43,7 @@ pub(crate) fn counts(
     store: &Store,
     prefix: &[u8],
 ) -> Result<BTreeMap<String, LessonCounts>, TxnError> {
-    let stored: Vec<(_, LessonCounts)> = values::all_json(store, Table::Lessons, prefix)?;
+    let stored: Vec<(_, LessonCounts)> = values::readable_json(store, Table::Lessons, prefix)?;
     let mut all: BTreeMap<Vec<u8>, LessonCounts> = BTreeMap::new();
     let mut found: BTreeMap<String, LessonCounts> = BTreeMap::new();
     for (key, counts) in stored {
@@ -129,18 +129,28 @@ fn each(
     let skills = served.skills.iter().map(|skill| skill.name.clone());
     let wishes = served.wish_ids.iter().map(|id| format!("{WISH}{id}"));
     for name in skills.chain(wishes).chain([ALL.to_owned()]) {
-        let key = keys::lesson(agent, &name);
-        let counts = values::get_json(txn, Table::Lessons, &key);
-        let mut counts: LessonCounts = match counts {
-            Ok(counts) => counts.unwrap_or_default(),
-            Err(TxnError::Store(error)) => return Err(error),
-            Err(TxnError::Refused(error)) => {
-                tracing::warn!(%agent, %error, "a lesson's counts begin anew");
-                LessonCounts::default()
-            }
-        };
-        change(&mut counts);
-        values::put_json(txn, Table::Lessons, &key, &counts)?;
+        self::change(txn, agent, &name, &change)?;
     }
     Ok(())
+}
+
+/// Changes the counts of one lesson; of all turns, where it has no name.
+pub(crate) fn change(
+    txn: &Txn<'_>,
+    agent: &AgentId,
+    name: &str,
+    change: impl FnOnce(&mut LessonCounts),
+) -> Result<(), StoreError> {
+    let key = keys::lesson(agent, name);
+    let counts = values::get_json(txn, Table::Lessons, &key);
+    let mut counts: LessonCounts = match counts {
+        Ok(counts) => counts.unwrap_or_default(),
+        Err(TxnError::Store(error)) => return Err(error),
+        Err(TxnError::Refused(error)) => {
+            tracing::warn!(%agent, %error, "a lesson's counts begin anew");
+            LessonCounts::default()
+        }
+    };
+    change(&mut counts);
+    values::put_json(txn, Table::Lessons, &key, &counts)
 }

@@ -13,6 +13,7 @@ mod codec;
 mod config;
 mod copy;
 mod counter;
+mod counts;
 mod daily;
 mod engine;
 mod error;
@@ -28,14 +29,18 @@ mod learning;
 mod lessons;
 mod list;
 mod log;
+mod lost;
 mod mask;
+mod mend;
 mod new_turn;
 mod query;
 mod read;
 mod record;
+mod restore;
 mod roll_back;
 mod serving;
 mod session;
+mod set_aside;
 mod state;
 mod statistics;
 mod step;
@@ -54,15 +59,19 @@ mod tests;
 
 pub use self::{
     config::{Durability, TurnsConfig},
+    counts::LogCounts,
     daily::{DailyCounts, DayStatistics, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
+    export::{Exported, ExportedTurn},
     health::{LogHealth, MovedAside, OpenOutcome},
     import::{ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES},
     jobs::Done,
     lessons::{LessonCounts, WISH},
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
+    restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
     serving::Choice,
+    set_aside::{AsideLog, SetAside},
     step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,
     turn::{

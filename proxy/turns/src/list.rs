@@ -16,7 +16,7 @@ use crate::{
     store::Store,
     texts, tokens,
     turn::{StateKind, TurnState},
-    values::TxnError,
+    values::{self, TxnError},
     view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
@@ -48,14 +48,17 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
         let id = id?;
         let session = match sessions.entry(id.session) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(SessionRecord::get(store, id.session)?),
+            Entry::Vacant(new) => {
+                let session = values::readable(SessionRecord::get(store, id.session))?;
+                new.insert(session.flatten())
+            }
         };
         let Some(session) = session.as_ref().filter(|it| is_theirs(filter, it)) else {
             continue;
         };
         let state = state::get(store, id)?;
         if filter.state.is_none_or(|kind| kind == state.kind()) {
-            found.extend(summary(store, session, id, state)?);
+            found.extend(values::readable(summary(store, session, id, state))?.flatten());
         }
         if found.len() >= limit {
             break;
@@ -111,8 +114,10 @@ fn summary(
     let Some(turn) = Record::get(store, id)? else {
         return Ok(None);
     };
-    let (_, served): Setup = texts::value(store, &turn.setup)?;
-    let reply = reply(store, id, &turn)?;
+    // What of a turn is damaged is missing in its line, and nothing else.
+    let setup = values::readable(texts::value(store, &turn.setup))?;
+    let (_, served): Setup = setup.unwrap_or_default();
+    let reply = values::readable(reply(store, id, &turn))?.flatten();
     let verdict = learning::verdicts(store, id)?.pop();
     let meta = &turn.meta;
     Ok(Some(TurnSummary {
@@ -127,7 +132,7 @@ fn summary(
         model: served.model,
         adapter: served.adapter,
         n_messages: turn.lines().count(),
-        asked: asked(store, id, &turn)?,
+        asked: values::readable(asked(store, id, &turn))?.flatten(),
         answered: reply.as_ref().map(snippet),
         state,
         score: verdict.as_ref().map(|it| it.score),

@@ -59,13 +59,25 @@ struct Inner {
 impl TurnLog {
     /// Opens the log in `dir`, or makes one, on a thread of its own. Blocks until it is open.
     ///
-    /// A database that is damaged or cut short, or of an older format, is moved aside, an empty one is
-    /// begun, and [`TurnLog::outcome`] says so.
+    /// Of a database that is damaged, what can be done without is moved aside; only one that does not open without that is
+    /// moved aside as a whole, and an empty one is begun. [`TurnLog::outcome`] says so.
     ///
     /// # Errors
-    /// [`OpenError`]: held by another process, no space, not writable, vanished, or of a later format.
+    /// [`OpenError`]: held by another process, no space, not usable, vanished, or of another format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        let (opened, outcome) = folder::open(dir, config, Opening::First)?;
+        Self::open_as(dir, config, Opening::First)
+    }
+
+    /// The same, but a database that does not open stays where it is.
+    ///
+    /// # Errors
+    /// As of [`TurnLog::open`]; and where the database is damaged.
+    pub fn open_unmoved(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
+        Self::open_as(dir, config, Opening::Look)
+    }
+
+    fn open_as(dir: &Path, config: &TurnsConfig, opening: Opening) -> Result<Self, OpenError> {
+        let (opened, outcome) = folder::open(dir, config, opening)?;
         let state = Arc::new(LogState::new());
         let (queue, jobs) = channel(SLOTS);
         let worker = Worker {

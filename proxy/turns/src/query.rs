@@ -72,7 +72,7 @@ impl TurnLog {
     pub async fn last_main_ms(&self) -> Result<Option<u64>, LogError> {
         let last = |store: &Store| {
             for id in journal::newest_first(store).take(ERRANDS) {
-                let turn = Record::get(store, id?)?;
+                let turn = values::readable(Record::get(store, id?))?.flatten();
                 if let Some(turn) = turn.filter(|turn| turn.meta.kind == TurnKind::Main) {
                     return Ok(Some(turn.meta.ended_ms));
                 }
@@ -87,21 +87,25 @@ impl TurnLog {
     pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
         let mark = journal::mark(Some(reply_id));
         let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
-        let mut before = u64::MAX;
-        while before > 0 {
-            let marked = move |store: &Store| Ok(journal::marked(store, mark, before)?);
+        let mut before = None;
+        loop {
+            let marked = move |store: &Store| Ok(journal::marked(store, mark, before.as_ref())?);
             let (ids, next) = self.read(marked).await?;
-            before = next;
             for id in ids {
                 if found.get(&id.session).is_some_and(|latest| *latest >= id) {
                     continue;
                 }
                 // The mark is half a hash, and another try may have taken the turn's place: the record decides.
-                let turn = self.read(move |store| Record::get(store, id)).await?;
+                let record = move |store: &Store| values::readable(Record::get(store, id));
+                let turn = self.read(record).await?.flatten();
                 if turn.is_some_and(|turn| turn.meta.reply_id.as_deref() == Some(reply_id)) {
                     found.insert(id.session, id);
                 }
             }
+            if next.is_none() {
+                break;
+            }
+            before = next;
         }
         Ok(found.into_values().collect())
     }
@@ -119,8 +123,9 @@ impl TurnLog {
                     break;
                 }
                 let id = id?;
-                let after = Record::get(store, id)?.and_then(|turn| turn.after());
-                let session = SessionRecord::get(store, id.session)?;
+                let turn = values::readable(Record::get(store, id))?.flatten();
+                let after = turn.and_then(|turn| turn.after());
+                let session = values::readable(SessionRecord::get(store, id.session))?.flatten();
                 let chain = after.zip(session);
                 chains.extend(chain.map(|(after, it)| (it.agent, after, it.session)));
             }
@@ -132,7 +137,7 @@ impl TurnLog {
     /// All sessions with their numbers, in the order in which they began.
     pub(crate) async fn sessions(&self) -> Result<Vec<(u64, SessionRecord)>, LogError> {
         let sessions = |store: &Store| {
-            let all = values::all_json(store, Table::Sessions, &[])?.into_iter();
+            let all = values::readable_json(store, Table::Sessions, &[])?.into_iter();
             let sessions = all.map(|(key, it)| (keys::read_u64(&key).unwrap_or_default(), it));
             Ok(sessions.collect())
         };
@@ -158,8 +163,8 @@ impl TurnLog {
 }
 
 /// The counts of every agent.
-fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
-    let counts = values::all_json(store, Table::Counts, &[])?.into_iter();
+pub(crate) fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
+    let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
     let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
 }

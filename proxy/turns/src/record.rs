@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     keys,
+    lost::LOST,
     store::{Source, StoreError, StoreTxn, Table},
     texts,
     turn::{Served, TurnMeta},
@@ -64,6 +65,9 @@ impl Stored {
         let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
         let text = bytes.map(String::from_utf8).transpose();
         let text = text.map_err(|_| damaged_turn(id, "it is not UTF-8"))?;
+        if text.as_deref() == Some(LOST) {
+            return Err(damaged_turn(id, "it is lost, and only its place is left"));
+        }
         Ok(text.map(|text| Self { id, text }))
     }
 

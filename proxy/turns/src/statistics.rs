@@ -70,8 +70,8 @@ impl TurnLog {
     }
 }
 
-fn statistics(store: &Store, from_day: u32) -> Result<Vec<DayStatistics>, TxnError> {
-    let all = values::all_json(store, Table::Statistics, &[])?.into_iter();
+pub(crate) fn statistics(store: &Store, from_day: u32) -> Result<Vec<DayStatistics>, TxnError> {
+    let all = values::readable_json(store, Table::Statistics, &[])?.into_iter();
     let entry = |(key, counts): (Bytes, DailyCounts)| {
         let (day, agent) = key.split_first_chunk::<4>()?;
         let day = u32::from_be_bytes(*day);

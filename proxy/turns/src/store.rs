@@ -57,6 +57,9 @@ pub(crate) enum Table {
 const NAMES: &str = "sessions names turns texts text_users tokens verdicts states index uses \
     journal counts steps open_steps serving statistics lessons";
 
+/// The table that every database of sled has.
+const SLEDS_OWN: &str = "__sled__default";
+
 /// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
@@ -68,6 +71,8 @@ pub(crate) enum StoreError {
     NotWritable(io::Error),
     #[error("damaged: {0}")]
     Damaged(String),
+    #[error("its database has tables that are not this program's: {0}")]
+    Foreign(String),
     #[error("its folder was removed or replaced while it was open")]
     Removed,
     #[error("{0}")]
@@ -105,14 +110,17 @@ impl Store {
             .cache_capacity(cache)
             .flush_every_ms(Some(FLUSHER_MS))
             .mode(sled::Mode::LowSpace);
-        let open = || -> sled::Result<Self> {
+        let open = || -> sled::Result<Result<Self, StoreError>> {
             let db = config.open()?;
+            if let Some(names) = foreign(&db) {
+                return Ok(Err(StoreError::Foreign(names)));
+            }
             let trees = NAMES.split(' ').map(|name| db.open_tree(name));
             let trees = trees.collect::<sled::Result<_>>()?;
-            Ok(Self { db, trees })
+            Ok(Ok(Self { db, trees }))
         };
         match catch_unwind(AssertUnwindSafe(open)) {
-            Ok(opened) => opened.map_err(StoreError::from),
+            Ok(opened) => opened.map_err(StoreError::from).flatten(),
             Err(panic) => Err(StoreError::Damaged(panic_text(&*panic))),
         }
     }
@@ -120,12 +128,20 @@ impl Store {
     /// Waits until the database in `path` is free, once its store is dropped: sled's own threads may
     /// still hold the file for a moment.
     pub(crate) fn wait_until_free(path: &Path) {
+        Self::is_held(path);
+    }
+
+    /// Whether another process has the database in `path` open, and for longer than one that lets go of it.
+    pub(crate) fn is_held(path: &Path) -> bool {
         let Ok(file) = File::open(path.join("db")) else {
-            return;
+            return false;
         };
         let began = Instant::now();
-        let is_held = || matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        while is_held() && began.elapsed() < LETS_GO {
+        loop {
+            let is_held = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+            if !is_held || began.elapsed() >= LETS_GO {
+                return is_held;
+            }
             thread::yield_now();
         }
     }
@@ -180,6 +196,29 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Puts all that can be read of it into another store, which is empty; how many gaps there were.
+    ///
+    /// A page that does not read hides what it holds, and nothing else.
+    pub(crate) fn copy_readable_to(&self, other: &Self) -> Result<u64, StoreError> {
+        let trees = self.trees.iter().zip(&other.trees);
+        let gaps = trees.map(|(tree, to)| {
+            each_readable(tree, |key, value| {
+                to.insert(key, value)?;
+                Ok(())
+            })
+        });
+        gaps.sum()
+    }
+
+    /// How many gaps there are: pages, or runs of them, that do not read.
+    pub(crate) fn n_gaps(&self) -> Result<u64, StoreError> {
+        let gaps = self
+            .trees
+            .iter()
+            .map(|tree| each_readable(tree, |_, _| Ok(())));
+        gaps.sum()
     }
 
     /// Hands everything written so far to the operating system: safe from kill -9 afterwards.
@@ -264,20 +303,101 @@ impl From<sled::Error> for StoreError {
 impl StoreError {
     fn from_io(error: io::Error) -> Self {
         match error.kind() {
-            // A write past RLIMIT_FSIZE is EFBIG: to us the disk is as full.
-            io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge => Self::Full,
+            // A write past RLIMIT_FSIZE is EFBIG, one past a quota EDQUOT: to us the disk is as full.
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::QuotaExceeded => Self::Full,
             io::ErrorKind::PermissionDenied
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
             | io::ErrorKind::AlreadyExists => Self::NotWritable(error),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 Self::Damaged(error.to_string())
             }
+            // Of a page that lies in a file of its own.
+            io::ErrorKind::NotFound => Self::Damaged("a file in blobs/ is missing".to_owned()),
             // sled gives its failed flock no kind of its own.
             _ if error.to_string().contains("could not acquire lock") => Self::Held,
             _ => Self::Other(error.to_string()),
         }
     }
+}
+
+/// Walks through all pairs that can be read; how many gaps there were.
+fn each_readable(
+    tree: &sled::Tree,
+    mut each: impl FnMut(Bytes, Bytes) -> sled::Result<()>,
+) -> Result<u64, StoreError> {
+    let (mut from, mut n_gaps) = (Vec::new(), 0);
+    loop {
+        let mut gap = None;
+        for pair in tree.range(from.clone()..) {
+            match pair.map_err(StoreError::from) {
+                Ok((key, value)) => {
+                    from = [&key[..], &[0]].concat();
+                    each(key, value)?;
+                }
+                Err(StoreError::Damaged(why)) => {
+                    gap = Some(why);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(why) = gap else {
+            return Ok(n_gaps);
+        };
+        n_gaps += 1;
+        let table = String::from_utf8_lossy(&tree.name()).into_owned();
+        tracing::error!(%table, %why, "a page of the turn log does not read");
+        match behind_gap(tree, &from)? {
+            Some(next) => from = next,
+            None => return Ok(n_gaps),
+        }
+    }
+}
+
+/// The first key above one in a page that does not read which lies in a page that does; none where that is the last.
+///
+/// Pages hold ranges of keys: byte by byte, the least one behind the gap is looked for.
+fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    /// Longer than the keys that pages begin with.
+    const LONGEST: usize = 64;
+    let is_in_gap = |key: &[u8]| match tree.get(key).map_err(StoreError::from) {
+        Ok(_) => Ok(false),
+        Err(StoreError::Damaged(_)) => Ok(true),
+        Err(error) => Err(error),
+    };
+    let (mut beginning, mut behind) = (Vec::new(), None);
+    while beginning.len() < LONGEST {
+        // The first byte with which a key lies behind it, of 256.
+        let (mut least, mut most) = (0_u16, 256_u16);
+        while least < most {
+            let middle = least.midpoint(most);
+            let key = [&beginning[..], &[middle.to_le_bytes()[0]]].concat();
+            if key.as_slice() < from || is_in_gap(&key)? {
+                least = middle + 1;
+            } else {
+                most = middle;
+                behind = Some(key);
+            }
+        }
+        match least.checked_sub(1) {
+            Some(last) => beginning.push(last.to_le_bytes()[0]),
+            None => break,
+        }
+    }
+    Ok(behind)
+}
+
+/// The names of tables that are not ours, where there are some: another format, or somebody else's database.
+fn foreign(db: &sled::Db) -> Option<String> {
+    let names = db.tree_names();
+    let names = names.iter().map(|name| String::from_utf8_lossy(name));
+    let is_ours = |name: &str| name == SLEDS_OWN || NAMES.split(' ').any(|ours| ours == name);
+    let foreign: Vec<_> = names.filter(|name| !is_ours(name)).collect();
+    (!foreign.is_empty()).then(|| foreign.join(", "))
 }
 
 /// What a caught panic said.

@@ -3,6 +3,7 @@
 mod append;
 mod continuing;
 mod copying;
+mod damage;
 mod forgetting;
 mod importing;
 mod kill;
@@ -13,6 +14,7 @@ mod long;
 mod masking;
 mod opening;
 mod random;
+mod restoring;
 mod size;
 mod statistics;
 mod together;

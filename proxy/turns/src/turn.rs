@@ -4,7 +4,7 @@ use metaclaw_chat::{
     AgentId, ChainHash, Message, Role, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
     utterance_at,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// What a turn is for.
@@ -178,8 +178,10 @@ pub struct Tokens {
     /// The sampled ids.
     pub ids: Vec<u32>,
     /// Log-probabilities at temperature 1 over the full vocabulary, in nats.
+    #[serde(deserialize_with = "logprobs")]
     pub logprobs: Vec<f32>,
     /// Log-probabilities as drawn: after temperature, top-p and top-k. Empty where they are not known.
+    #[serde(deserialize_with = "logprobs")]
     pub sampling_logprobs: Vec<f32>,
     /// The adapter that sampled; none is the base model.
     pub adapter: Option<String>,
@@ -300,6 +302,15 @@ impl Turn {
             .get(self.new_from..)
             .unwrap_or_default()
     }
+}
+
+/// JSON has no infinity, and writes `null`: what could not be drawn.
+fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+    let logprobs: Vec<Option<f32>> = Vec::deserialize(from)?;
+    Ok(logprobs
+        .into_iter()
+        .map(|it| it.unwrap_or(f32::NEG_INFINITY))
+        .collect())
 }
 
 // === impl Tokens ===

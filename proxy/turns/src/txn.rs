@@ -56,7 +56,17 @@ impl<'a> Txn<'a> {
         at_ms: u64,
         change: impl FnOnce(&mut DailyCounts),
     ) -> Result<(), StoreError> {
-        let key = keys::day(day_of(at_ms), agent);
+        self.count_on(agent, day_of(at_ms), change)
+    }
+
+    /// Changes an agent's counts of a day ([`day_of`]).
+    pub(crate) fn count_on(
+        &self,
+        agent: &AgentId,
+        day: u32,
+        change: impl FnOnce(&mut DailyCounts),
+    ) -> Result<(), StoreError> {
+        let key = keys::day(day, agent);
         self.change(agent, (Table::Statistics, &key), change)
     }
 

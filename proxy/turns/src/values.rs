@@ -43,14 +43,52 @@ pub(crate) fn all_json<T: DeserializeOwned>(
     table: Table,
     prefix: &[u8],
 ) -> Result<Vec<(Bytes, T)>, TxnError> {
+    let found = each_json(store, table, prefix)?.into_iter();
+    found.map(|(key, value)| Ok((key, value?))).collect()
+}
+
+/// Those of them that read back: one that does not must not hide the others.
+pub(crate) fn readable_json<T: DeserializeOwned>(
+    store: &Store,
+    table: Table,
+    prefix: &[u8],
+) -> Result<Vec<(Bytes, T)>, TxnError> {
+    let mut found = Vec::new();
+    for (key, value) in each_json(store, table, prefix)? {
+        found.extend(readable(value)?.map(|value| (key, value)));
+    }
+    Ok(found)
+}
+
+type Each<T> = Vec<(Bytes, Result<T, TxnError>)>;
+
+fn each_json<T: DeserializeOwned>(
+    store: &Store,
+    table: Table,
+    prefix: &[u8],
+) -> Result<Each<T>, TxnError> {
     let (mut pairs, mut found) = (store.range(table, keys::under(prefix)), Vec::new());
     while let Some(pair) = pairs.next() {
         let (key, first) = pair?;
         let others = pairs.by_ref().map(|pair| pair.map(|(_, piece)| piece));
-        let value = join(table, &first, others)?;
-        found.push((key, read_json(table, &value)?));
+        let value = match join(table, &first, others) {
+            Err(error @ TxnError::Store(_)) => return Err(error),
+            value => value.and_then(|value| read_json(table, &value)),
+        };
+        found.push((key, value));
     }
     Ok(found)
+}
+
+/// What reads back; none, and a word in our own log, of what is damaged.
+pub(crate) fn readable<T>(read: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
+    match read {
+        Err(TxnError::Refused(error @ LogError::Damaged { .. })) => {
+            tracing::warn!(%error, "something in the turn log is passed over");
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }
 
 /// Puts a value together from its first piece and those behind it.

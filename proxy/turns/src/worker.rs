@@ -137,6 +137,7 @@ impl Worker {
     fn compact(&self, engine: Option<Engine>) -> Result<Engine, Failed> {
         let failed = |why: String| Failed {
             why,
+            damaged: false,
             waiting: Vec::new(),
         };
         let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
@@ -147,7 +148,11 @@ impl Worker {
 
     /// Opens the store again and writes what waits. Fails only when asked to close meanwhile.
     fn recover(&mut self, failed: Failed, mut close: Option<Close>) -> Result<Engine, Close> {
-        let Failed { why, mut waiting } = failed;
+        let Failed {
+            why,
+            mut damaged,
+            mut waiting,
+        } = failed;
         let mut wait = FIRST_WAIT;
         self.fail(why);
         loop {
@@ -156,13 +161,14 @@ impl Worker {
             }
             close = self.hold(wait, &mut waiting);
             wait = (wait * 2).min(LAST_WAIT);
-            match folder::open(&self.dir, &self.config, Opening::Again) {
+            match folder::open(&self.dir, &self.config, Opening::Again { damaged }) {
                 Err(error) => self.fail(error.to_string()),
                 Ok((opened, _)) => match self.rewrite(Engine::new(opened), waiting) {
                     // If it was asked to close meanwhile, all is written.
                     Ok(engine) => return close.map_or(Ok(engine), Err),
                     Err(failed) => {
                         self.fail(failed.why);
+                        damaged |= failed.damaged;
                         waiting = failed.waiting;
                     }
                 },

@@ -132,7 +132,7 @@ async fn a_file_where_the_log_should_be_is_named() {
     let place = home.path().join("turns").display().to_string();
     let last = said.lines().last().unwrap();
     assert!(
-        last.contains(&place) && last.contains("cannot be written"),
+        last.contains(&place) && last.contains("cannot use"),
         "{last}"
     );
 }

@@ -14,6 +14,7 @@ mod agent;
 mod check;
 mod home;
 mod proxy;
+mod turns;
 mod upstream;
 
 use self::check::{Check, Verdict};
@@ -21,7 +22,7 @@ use self::check::{Check, Verdict};
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Mend what can be mended: modes of files, what a crash left in the agent's own file.
+    /// Mend what can be mended: modes of files, turns of logs that were set aside, what a crash left in the agent's own file.
     #[arg(long)]
     fix: bool,
     /// As JSON.
@@ -62,6 +63,7 @@ impl DoctorArgs {
         };
         let (check, running) = proxy::check(context, &loaded).await;
         checks.push(check);
+        checks.extend(turns::checks(context, &loaded, self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
         checks.push(upstream::check(&loaded).await);
         checks.push(Check::note(

@@ -1,16 +1,19 @@
 //! Where a subcommand gets its answer: from the running process, or from the files where nothing
 //! runs.
 
-use std::{collections::BTreeMap, io::Write, time::Duration};
+use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
 
 use anyhow::bail;
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_turns::{LessonCounts, Turn, TurnLog, TurnSummary, TurnsConfig};
+use metaclaw_turns::{
+    Fingerprint, LessonCounts, LogCounts, OpenError, RestoreOutcome, RestoredTurn, Turn, TurnLog,
+    TurnSummary, TurnsConfig,
+};
 use tokio::time::Instant;
 
 use super::context::Context;
 use crate::{
-    control::{ControlClient, TurnsQuery, write_lines},
+    control::{ControlClient, TurnsQuery, missing, write_lines},
     home::{Home, HomeLock},
     lessons::{self, Done},
     out,
@@ -19,6 +22,8 @@ use crate::{
 /// A process that has the home and is not listening yet says where it is soon.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Until a piece of another log is in this one.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
 /// OpenClaw's own name for its first agent.
 const OPENCLAWS: &str = "main";
 
@@ -110,6 +115,8 @@ pub(super) async fn agent(context: &Context, named: Option<&AgentId>) -> anyhow:
     Ok(last.unwrap_or(first))
 }
 
+type Open = fn(&Path, &TurnsConfig) -> Result<TurnLog, OpenError>;
+
 /// Where turns come from.
 pub(super) enum TurnSource {
     Running(ControlClient),
@@ -128,13 +135,34 @@ impl TurnSource {
         if let Some(client) = running(&context.home).await? {
             return Ok(Self::Running(client));
         }
-        let folder = context.home.turns();
-        if !folder.exists() {
+        if !context.home.turns().exists() {
             bail!("there is no log in {} yet", context.home.dir().display());
         }
+        Self::files(context, doing, TurnLog::open).await
+    }
+
+    /// The same, for turns that are to come into the log: where there is none, it begins one.
+    pub(super) async fn open_or_begin(context: &Context, doing: &str) -> anyhow::Result<Self> {
+        if let Some(client) = running(&context.home).await? {
+            return Ok(Self::Running(client));
+        }
+        context.home.create()?;
+        Self::files(context, doing, TurnLog::open).await
+    }
+
+    /// The same, to look at the log: one that is damaged stays where it is.
+    pub(super) async fn open_unmoved(context: &Context, doing: &str) -> anyhow::Result<Self> {
+        if let Some(client) = running(&context.home).await? {
+            return Ok(Self::Running(client));
+        }
+        Self::files(context, doing, TurnLog::open_unmoved).await
+    }
+
+    async fn files(context: &Context, doing: &str, open: Open) -> anyhow::Result<Self> {
+        let folder = context.home.turns();
         let lock = context.home.lock(doing)?;
         let config: TurnsConfig = context.settings(None, Vec::new())?.section("turns")?;
-        let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
+        let log = tokio::task::spawn_blocking(move || open(&folder, &config)).await??;
         Ok(Self::Files { log, _lock: lock })
     }
 
@@ -165,9 +193,38 @@ impl TurnSource {
     pub(super) async fn export(&self, to: &mut impl Write) -> anyhow::Result<()> {
         match self {
             Self::Running(client) => client.copy("export", to).await?,
-            Self::Files { log, .. } => write_lines(log, to).await?,
+            Self::Files { log, .. } => {
+                let exported = write_lines(log, to).await?;
+                if let Some(warning) = missing(&exported) {
+                    out::aside(format!("warning: {warning}"));
+                }
+            }
         }
         Ok(to.flush()?)
+    }
+
+    /// Which of these turns the log does not have.
+    pub(super) async fn lacks(&self, turns: Vec<Fingerprint>) -> anyhow::Result<Vec<bool>> {
+        match self {
+            Self::Running(client) => Ok(client.ask("lacks", &turns).await?),
+            Self::Files { log, .. } => Ok(log.lacks(turns).await?),
+        }
+    }
+
+    /// Takes turns of another log.
+    pub(super) async fn restore(&self, turns: Vec<RestoredTurn>) -> anyhow::Result<RestoreOutcome> {
+        match self {
+            Self::Running(client) => Ok(client.order("restore", &turns, RESTORE_TIMEOUT).await?),
+            Self::Files { log, .. } => Ok(log.restore(turns).await?),
+        }
+    }
+
+    /// Takes over what else another log had counted.
+    pub(super) async fn raise_counts(&self, counts: LogCounts) -> anyhow::Result<()> {
+        match self {
+            Self::Running(client) => Ok(client.ask("raise_counts", &counts).await?),
+            Self::Files { log, .. } => Ok(log.raise_counts(counts).await?),
+        }
     }
 
     /// Lets go of the files.

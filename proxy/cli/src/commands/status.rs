@@ -190,7 +190,7 @@ fn log(log: &Value) -> Vec<String> {
     }
     if let Some(place) = log["moved_aside"].as_str() {
         lines.push(format!(
-            "log:     it was damaged, or of an older format, and lies in {place} now; an empty one began"
+            "log:     it was damaged, and lies in {place} now; an empty one began (`metaclaw doctor` looks what can be had of it)"
         ));
     }
     if let Some(n_lost) = log["n_lost"].as_u64().filter(|n| *n > 0) {
@@ -316,7 +316,7 @@ mod tests {
         trainer: ready at 127.0.0.1:1 (PID=8)
         turns:   5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
                  1 not used: unclear
-        log:     it was damaged, or of an older format, and lies in /h/turns/damaged-1 now; an empty one began
+        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 taught and 2 judged replies ready to train on, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)

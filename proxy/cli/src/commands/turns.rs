@@ -11,6 +11,7 @@ pub(super) use self::outcome::score;
 use super::{context::Context, source::TurnSource};
 use crate::{control::TurnsQuery, out};
 
+mod exported;
 mod import;
 mod kept;
 mod outcome;
@@ -63,7 +64,7 @@ enum What {
     },
     /// Every turn, whole, one JSON object a line.
     Export,
-    /// Turns that were had elsewhere, with scores, from JSON lines: all of a file, or none (docs/training.md).
+    /// Turns from JSON lines: what `turns export` wrote, as it was; or turns that were had elsewhere, with scores (docs/training.md).
     Import {
         /// The file; - for standard input.
         file: PathBuf,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use futures_util::{Stream, stream};
-use metaclaw_turns::{ExportError, TurnLog};
+use metaclaw_turns::{ExportError, Exported, TurnLog};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 
@@ -20,6 +20,9 @@ pub(super) fn stream(app: &App) -> impl Stream<Item = io::Result<Vec<u8>>> + use
     let log = app.log.clone();
     app.tasks.spawn(async move {
         let written = log.export(&mut writer).await;
+        if let Some(missing) = written.as_ref().ok().and_then(missing) {
+            tracing::warn!("{missing}");
+        }
         // The caller hung up.
         ended
             .send(written.map_err(|error| io::Error::other(error.to_string())))
@@ -40,7 +43,7 @@ pub(super) fn stream(app: &App) -> impl Stream<Item = io::Result<Vec<u8>>> + use
 }
 
 /// Writes all turns as JSON lines.
-pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<(), ExportError> {
+pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<Exported, ExportError> {
     let (mut writer, mut reader) = duplex(PIECE);
     // It owns its end: when nobody takes the lines any more, the other end learns of it.
     let copy = async move {
@@ -52,7 +55,20 @@ pub(crate) async fn write(log: &TurnLog, to: &mut impl Write) -> Result<(), Expo
     let export = async move { log.export(&mut writer).await };
     let (exported, copied) = tokio::join!(export, copy);
     copied.map_err(ExportError::from)?;
-    exported.map(drop)
+    exported
+}
+
+/// What is said of turns that do not read back.
+pub(crate) fn missing(exported: &Exported) -> Option<String> {
+    let ids: Vec<String> = exported
+        .unreadable
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    (!ids.is_empty()).then(|| {
+        let ids = ids.join(", ");
+        format!("damaged turns are missing in the export: {ids} (`metaclaw turns show` says why)")
+    })
 }
 
 async fn piece(reader: &mut DuplexStream) -> io::Result<Option<Vec<u8>>> {

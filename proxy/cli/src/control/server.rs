@@ -14,7 +14,7 @@ use axum::{
 use metaclaw_chat::{TurnId, now_ms};
 use metaclaw_gateway::ConfigError;
 use metaclaw_schedule::SavedState;
-use metaclaw_turns::MAX_IMPORT_BYTES;
+use metaclaw_turns::{Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoredTurn};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -58,6 +58,12 @@ pub(crate) async fn serve(
             "/import",
             post(import).layer(DefaultBodyLimit::max(MAX_IMPORT)),
         )
+        .route(
+            "/restore",
+            post(restore).layer(DefaultBodyLimit::max(MAX_IMPORT)),
+        )
+        .route("/lacks", post(lacks))
+        .route("/raise_counts", post(raise_counts))
         .route("/report", post(report_of))
         .route("/compare", post(compare))
         .route("/compare_plan", post(compare_plan))
@@ -121,6 +127,19 @@ async fn exported(State(control): State<Control>) -> Response {
 async fn import(State(control): State<Control>, Json(import): Json<Import>) -> Response {
     let imported = control.app.import(import).await;
     answer(imported.map_err(|error| refused(&error))).into_response()
+}
+
+async fn restore(State(control): State<Control>, Json(turns): Json<Vec<RestoredTurn>>) -> Response {
+    answer(control.app.log.restore(turns).await.map_err(failed)).into_response()
+}
+
+async fn lacks(State(control): State<Control>, Json(turns): Json<Vec<Fingerprint>>) -> Response {
+    answer(control.app.log.lacks(turns).await.map_err(failed)).into_response()
+}
+
+async fn raise_counts(State(control): State<Control>, Json(counts): Json<LogCounts>) -> Response {
+    let raised = control.app.log.raise_counts(counts).await;
+    answer(raised.map_err(failed)).into_response()
 }
 
 async fn report_of(State(control): State<Control>, Json(period): Json<Period>) -> Response {

@@ -77,7 +77,7 @@ pub(crate) struct LogStatus {
     pub oldest_unflushed_ms: Option<u64>,
     /// Why nothing is captured, where nothing is.
     pub broken: Option<String>,
-    /// Where the log was moved at the start, as it was damaged or of an older format; an empty one began.
+    /// Where the log was moved at the start, as it was damaged; an empty one began.
     pub moved_aside: Option<PathBuf>,
     /// Changes that the log had lost at the start: its file was cut, or the power failed.
     pub n_lost: u64,

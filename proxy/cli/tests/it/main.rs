@@ -17,5 +17,6 @@ mod setup;
 mod start;
 mod tools;
 mod trainer;
+mod turns;
 mod wiring;
 mod wishes;

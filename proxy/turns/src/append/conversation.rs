@@ -31,8 +31,10 @@ pub(super) struct Conversation<'s> {
     pub(super) aliases: Vec<(Hash, u32)>,
     /// Some of its own texts were masked.
     pub(super) is_masked: bool,
-    /// The turn whose reply this one continues, and where what is new behind it begins.
-    pub(super) follows: Option<(u32, usize)>,
+    /// The turn whose reply this one continues,
+    pub(super) parent: Option<u32>,
+    /// and where what is new behind it begins.
+    pub(super) new_from: usize,
 }
 
 // === impl Conversation ===
@@ -44,22 +46,46 @@ impl<'s> Conversation<'s> {
         id: TurnId,
         new: &NewTurn,
     ) -> Result<Self, TxnError> {
+        let mut conversation = Self::empty(txn, session);
+        if let Some(parent) = continued(txn, session, id.session, new)? {
+            conversation.go_on(txn, id.session, parent, &new.messages)?;
+        } else {
+            if let Some((parent, new_from)) = parent(session, id.seq, &new.messages) {
+                conversation.parent = Some(parent);
+                conversation.new_from = new_from;
+            }
+            conversation.say(&new.messages)?;
+        }
+        Ok(conversation)
+    }
+
+    /// Of a turn that stood in a log: what it goes on from is known.
+    pub(super) fn as_it_was(
+        txn: &Txn<'s>,
+        session: &'s SessionIndex,
+        (parent, new_from): (Option<u32>, usize),
+        new: &NewTurn,
+    ) -> Result<Self, TxnError> {
         let mut conversation = Self {
+            parent,
+            new_from,
+            ..Self::empty(txn, session)
+        };
+        conversation.say(&new.messages)?;
+        Ok(conversation)
+    }
+
+    fn empty(txn: &Txn<'s>, session: &'s SessionIndex) -> Self {
+        Self {
             session,
             mask: txn.mask,
             is_masked: false,
             places: Vec::new(),
             own: Vec::new(),
             aliases: Vec::new(),
-            follows: None,
-        };
-        if let Some(parent) = continued(txn, session, id.session, new)? {
-            conversation.go_on(txn, id.session, parent, &new.messages)?;
-        } else {
-            conversation.follows = parent(session, id.seq, &new.messages);
-            conversation.say(&new.messages)?;
+            parent: None,
+            new_from: 0,
         }
-        Ok(conversation)
     }
 
     /// A request that leaves out what was said up to the reply that it names.
@@ -87,7 +113,8 @@ impl<'s> Conversation<'s> {
             }
         }
         self.places.extend(repeated);
-        self.follows = Some((parent, self.places.len()));
+        self.parent = Some(parent);
+        self.new_from = self.places.len();
         self.say(messages)
     }
 

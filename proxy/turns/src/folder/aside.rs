@@ -5,30 +5,41 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::now_ms;
-
-use super::files::absent;
+use super::{
+    access::not_usable,
+    files::{absent, copy_all, entries, free_name},
+};
 use crate::{error::OpenError, health::MovedAside};
 
 /// The longest database that is copied before it is opened. A damage in sled's last segment, of 512 KiB, looks to
 /// it like a write that never finished: it takes all behind it away, without complaint. In a longer database most
 /// damage is found out, as there are pages to miss.
 const MAX_COPY: u64 = 16 << 20;
+/// How the folder of a database that was put out of the way begins.
+pub(super) const DAMAGED: &str = "damaged";
+
+/// Folders that are removed at the next start, should a kill leave them.
+const SCRATCH: &str = "before";
+const TRASH: &str = "trash";
+pub(super) const PROBE: &str = "probe";
 
 /// A copy of a database as it was before it was opened: gone with this, unless it is kept.
+///
+/// One that is made for a repair has its lasting name at once: a kill in the middle of it leaves the copy.
 pub(super) struct Copied(PathBuf);
 
 // === impl Copied ===
 
 impl Copied {
-    /// Copies a database unless it is long.
-    pub(super) fn make(dir: &Path, database: &Path) -> Option<Self> {
+    /// Copies a database unless it is long, or there is no room.
+    pub(super) fn of_short(dir: &Path, database: &Path) -> Option<Self> {
         let length = fs::metadata(database.join("db")).ok()?.len();
         if !(1..=MAX_COPY).contains(&length) {
             return None;
         }
-        let copied = Self(dir.join("before"));
-        let copy = copy(database, &copied.0);
+        // Half a copy goes with it.
+        let copied = Self(dir.join(SCRATCH));
+        let copy = copy_all(database, &copied.0);
         copy.inspect_err(
             |error| tracing::warn!(%error, "the turn log is opened without a copy of it"),
         )
@@ -36,38 +47,101 @@ impl Copied {
         Some(copied)
     }
 
+    /// Copies a database of any length, which is about to be repaired because of `why`.
+    pub(super) fn before_repair(dir: &Path, database: &Path, why: &str) -> Result<Self, OpenError> {
+        let scratch = dir.join(SCRATCH);
+        let make = || {
+            copy_all(database, &scratch)?;
+            let to = free_name(dir, DAMAGED);
+            fs::rename(&scratch, &to)?;
+            Ok(Self(to))
+        };
+        make().map_err(|source| {
+            // Half a copy takes the room that is missing.
+            fs::remove_dir_all(&scratch).ok();
+            OpenError::NoCopy {
+                dir: dir.to_owned(),
+                why: why.to_owned(),
+                n_mib: n_bytes(database).unwrap_or(0) / (1 << 20) + 1,
+                source,
+            }
+        })
+    }
+
+    /// One that is yet to be put there.
+    pub(super) fn named(dir: &Path) -> Self {
+        Self(free_name(dir, DAMAGED))
+    }
+
+    /// Where it is, for now.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Where it is from now on.
-    pub(super) fn keep(self) -> io::Result<PathBuf> {
-        let to = self.0.with_file_name(format!("damaged-{}", now_ms()));
-        fs::rename(&self.0, &to)?;
+    pub(super) fn keep(mut self) -> io::Result<PathBuf> {
+        let path = std::mem::take(&mut self.0);
+        if !path.ends_with(SCRATCH) {
+            return Ok(path);
+        }
+        let to = free_name(path.parent().unwrap_or(&path), DAMAGED);
+        fs::rename(&path, &to)?;
         Ok(to)
+    }
+
+    /// Makes the database anew as it was.
+    pub(super) fn restore(&self, database: &Path) -> io::Result<()> {
+        remove(database)?;
+        copy_all(&self.0, database)
+    }
+
+    /// Puts the database back as it was.
+    pub(super) fn put_back(mut self, database: &Path) -> io::Result<()> {
+        let path = std::mem::take(&mut self.0);
+        remove(database)?;
+        fs::rename(&path, database)
     }
 }
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0).or_else(absent) {
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
+        if let Err(error) = remove(&self.0) {
             tracing::warn!(%error, "a copy of the turn log cannot be removed");
         }
     }
 }
 
-fn copy(database: &Path, to: &Path) -> io::Result<()> {
-    fs::remove_dir_all(to).or_else(absent)?;
-    fs::create_dir(to)?;
-    for entry in fs::read_dir(database)? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            fs::copy(entry.path(), to.join(entry.file_name()))?;
+/// Removes a folder: what a kill leaves of it does not look like a database.
+fn remove(path: &Path) -> io::Result<()> {
+    let trash = path.with_file_name(TRASH);
+    fs::remove_dir_all(&trash).or_else(absent)?;
+    fs::rename(path, &trash).or_else(absent)?;
+    fs::remove_dir_all(&trash).or_else(absent)
+}
+
+fn n_bytes(dir: &Path) -> io::Result<u64> {
+    let sizes = entries(dir)?.into_iter().map(|path| {
+        let about = fs::metadata(&path)?;
+        if about.is_dir() {
+            n_bytes(&path)
+        } else {
+            Ok(about.len())
         }
-    }
-    Ok(())
+    });
+    sizes.sum()
 }
 
 /// Moves the database out of the way, with the count of its transactions.
-pub(super) fn move_aside(dir: &Path, what: &str, why: String) -> Result<MovedAside, OpenError> {
-    let to = dir.join(format!("{what}-{}", now_ms()));
-    let moved = fs::rename(dir.join("sled"), &to).and_then(|()| remove_count(dir));
+pub(super) fn move_aside(
+    dir: &Path,
+    database: &Path,
+    why: String,
+) -> Result<MovedAside, OpenError> {
+    let to = free_name(dir, DAMAGED);
+    let moved = fs::rename(database, &to).and_then(|()| remove_count(dir));
     match moved {
         Ok(()) => Ok(MovedAside { to, why }),
         Err(source) => Err(OpenError::Damaged {
@@ -81,4 +155,14 @@ pub(super) fn move_aside(dir: &Path, what: &str, why: String) -> Result<MovedAsi
 /// Removes the count of transactions: it is another database's.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
     fs::remove_file(dir.join("flushed")).or_else(absent)
+}
+
+/// Removes a copy that a kill left behind.
+pub(super) fn remove_leftovers(dir: &Path) -> Result<(), OpenError> {
+    for name in [SCRATCH, TRASH, PROBE] {
+        let path = dir.join(name);
+        let removed = fs::remove_dir_all(&path).or_else(absent);
+        removed.map_err(|error| not_usable(&path, error))?;
+    }
+    Ok(())
 }

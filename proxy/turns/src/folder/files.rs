@@ -1,6 +1,11 @@
 //! What more than one of us does with files.
 
-use std::io;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use metaclaw_chat::now_ms;
 
 /// That something is not there is what was wanted.
 pub(super) fn absent(error: io::Error) -> io::Result<()> {
@@ -8,4 +13,35 @@ pub(super) fn absent(error: io::Error) -> io::Result<()> {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     }
+}
+
+/// The paths in a folder; none of one that is not there.
+pub(super) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
+
+/// Copies a folder's files and those of its folders.
+pub(super) fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for path in entries(from)? {
+        let to = to.join(path.file_name().unwrap_or_default());
+        let about = fs::metadata(&path)?;
+        if about.is_dir() {
+            copy_all(&path, &to)?;
+        } else if about.is_file() {
+            fs::copy(&path, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// A name in `dir` that nothing has yet: `WHAT-TIME`.
+pub(super) fn free_name(dir: &Path, what: &str) -> PathBuf {
+    let mut names = (now_ms()..).map(|ms| dir.join(format!("{what}-{ms}")));
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+    names.find(is_free).unwrap_or_else(|| dir.join(what))
 }

@@ -91,8 +91,8 @@ fn apply(doing: Doing, messages: &mut Vec<Message>) {
 
 /// One request with all that may stand beside it.
 #[derive(Debug, Clone)]
-struct Asking {
-    session: bool,
+pub(super) struct Asking {
+    pub(super) session: bool,
     doing: Doing,
     reply: Option<Message>,
     keeps_reply: bool,
@@ -104,7 +104,7 @@ struct Asking {
     hurries: bool,
 }
 
-fn asking() -> impl Strategy<Value = Asking> {
+pub(super) fn asking() -> impl Strategy<Value = Asking> {
     let end = prop_oneof![
         3 => Just(StreamEnd::Complete),
         1 => Just(StreamEnd::Cut),
@@ -136,7 +136,7 @@ fn asking() -> impl Strategy<Value = Asking> {
         )
 }
 
-fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
+pub(super) fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     apply(asking.doing.clone(), &mut client.messages);
     if client.messages.is_empty() {
         client.messages.push(Message::user("?"));

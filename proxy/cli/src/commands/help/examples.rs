@@ -47,7 +47,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("metaclaw doctor", "exit code 1 where something is wrong"),
             (
                 "metaclaw doctor --fix",
-                "mends modes of files, and what a crash left in OpenClaw's file",
+                "mends modes of files, puts back turns that were set aside, and what a crash left in OpenClaw's file",
             ),
         ],
     ),

@@ -1,9 +1,9 @@
-//! `metaclaw turns import`: turns that were had elsewhere, all of a file or none.
+//! `metaclaw turns import`: what `metaclaw turns export` wrote; or turns that were had elsewhere, all of a file or none.
 
 use std::{
     fmt::Write as _,
     fs::File,
-    io::{self, Read as _},
+    io::{self, BufRead, BufReader, Read as _},
     path::Path,
     time::Duration,
 };
@@ -12,7 +12,10 @@ use anyhow::{Context as _, bail, ensure};
 use metaclaw_chat::now_ms;
 use metaclaw_turns::MAX_IMPORT_BYTES;
 
-use super::super::{context::Context, source::TurnSource};
+use super::{
+    super::{context::Context, source::TurnSource},
+    exported,
+};
 use crate::{
     out,
     rollouts::{Import, Imported},
@@ -25,14 +28,21 @@ const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Reads, checks and imports a file; `-` is standard input.
 pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow::Result<()> {
-    let text = read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let cannot_read = || format!("cannot read {}", file.display());
     let name = file.file_name().unwrap_or(file.as_os_str());
     let name = if is_stdin(file) {
         "standard input".into()
     } else {
         name.to_string_lossy()
     };
-    let import = Import::read(&name, &text, now_ms())?;
+    let mut from = open(file).with_context(cannot_read)?;
+    let mut first = first_line(&mut from).with_context(cannot_read)?;
+    if exported::is_exported(&first) {
+        let whole = io::Cursor::new(first).chain(from);
+        return restore(context, &name, BufReader::new(whole), json).await;
+    }
+    read(from, &mut first).with_context(cannot_read)?;
+    let import = Import::read(&name, &first, now_ms())?;
     let n_with_ids = import.n_with_ids();
     let source = TurnSource::open(context, "turns import").await?;
     let imported = match &source {
@@ -56,21 +66,60 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new(STDIN)
 }
 
-fn read(file: &Path) -> anyhow::Result<String> {
-    let from: Box<dyn io::Read> = if is_stdin(file) {
-        Box::new(io::stdin().lock())
+/// Takes back what was exported.
+async fn restore(
+    context: &Context,
+    name: &str,
+    from: impl BufRead,
+    json: bool,
+) -> anyhow::Result<()> {
+    let source = TurnSource::open_or_begin(context, "turns import").await?;
+    let restored = exported::import(&source, name, from).await;
+    source.close().await?;
+    let outcome = restored?;
+    if json {
+        return Ok(out::json(&outcome)?);
+    }
+    let mut told = format!(
+        "{} of {name} imported",
+        out::count(outcome.n_new as u64, "turn")
+    );
+    if outcome.n_known > 0 {
+        let _ = write!(told, "; the log had {} already", outcome.n_known);
+    }
+    Ok(out::line(told)?)
+}
+
+fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
+    Ok(if is_stdin(file) {
+        Box::new(BufReader::new(io::stdin()))
     } else {
-        Box::new(File::open(file)?)
-    };
-    let mut text = String::new();
+        Box::new(BufReader::new(File::open(file)?))
+    })
+}
+
+/// The first line that is not empty, and what stands before it.
+fn first_line(from: &mut impl BufRead) -> anyhow::Result<String> {
+    let mut first = String::new();
+    while let Some(line) = exported::next_line(from)? {
+        first.push_str(&line);
+        if !line.trim().is_empty() {
+            break;
+        }
+    }
+    Ok(first)
+}
+
+/// The rest of a file of rollouts.
+fn read(from: impl io::Read, text: &mut String) -> anyhow::Result<()> {
     from.take(MAX_IMPORT_BYTES as u64 + 1)
-        .read_to_string(&mut text)?;
+        .read_to_string(text)?;
     let max = MAX_IMPORT_BYTES >> 20;
     ensure!(
         text.len() <= MAX_IMPORT_BYTES,
         "it has more than {max} MiB: split it"
     );
-    Ok(text)
+    Ok(())
 }
 
 fn told(name: &str, imported: &Imported) -> String {

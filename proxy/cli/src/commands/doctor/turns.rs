@@ -1,0 +1,195 @@
+//! Logs of turns that were set aside: what they have that the log lacks, and put back where that is wanted.
+
+use std::path::{Path, PathBuf};
+
+use metaclaw_chat::TurnId;
+use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
+
+use super::{
+    super::{restoring::Pieces, source::TurnSource},
+    check::Check,
+};
+use crate::{commands::Context, config::Loaded, out};
+
+const NAME: &str = "turns";
+/// Turns that the log is asked about at once.
+const ASKED: usize = 1_000;
+
+/// What an old log has.
+#[derive(Debug, Default)]
+struct Held {
+    n_turns: usize,
+    /// Of those, the ones that the log does not have.
+    n_lacking: usize,
+    /// Turns that do not read back.
+    n_damaged: usize,
+}
+
+/// Looks at each; nothing is said where there is none.
+pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec<Check> {
+    let dir = context.home.turns();
+    let found = match SetAside::find(&dir) {
+        Ok(found) => found,
+        Err(error) => {
+            let said = format!("{} does not read: {error}", dir.display());
+            return vec![Check::bad(
+                NAME,
+                said,
+                format!("see who owns it: `ls -ld {}`", dir.display()),
+            )];
+        }
+    };
+    let mut checks: Vec<Check> = found.parts.iter().map(|it| part(it)).collect();
+    if found.databases.is_empty() {
+        return checks;
+    }
+    match old_logs(context, loaded, found.databases, fix).await {
+        Ok(of_logs) => checks.extend(of_logs),
+        Err(error) => checks.push(Check::bad(
+            NAME,
+            format!("logs were set aside in {}, and the log cannot be asked what it lacks of them: {error:#}", dir.display()),
+            "mend that, then `metaclaw doctor` again",
+        )),
+    }
+    checks
+}
+
+fn part(path: &Path) -> Check {
+    let said = format!(
+        "{} holds parts of the log's files that were damaged and are not needed: you may delete it",
+        path.display()
+    );
+    Check::note(NAME, said)
+}
+
+async fn old_logs(
+    context: &Context,
+    loaded: &Loaded,
+    databases: Vec<PathBuf>,
+    fix: bool,
+) -> anyhow::Result<Vec<Check>> {
+    let config: TurnsConfig = loaded.section("turns")?;
+    let source = if fix {
+        TurnSource::open_or_begin(context, "doctor").await?
+    } else {
+        TurnSource::open_unmoved(context, "doctor").await?
+    };
+    let mut checks = Vec::new();
+    for database in databases {
+        checks.push(old_log(&source, &config, &database, fix).await);
+    }
+    source.close().await?;
+    Ok(checks)
+}
+
+async fn old_log(source: &TurnSource, config: &TurnsConfig, database: &Path, fix: bool) -> Check {
+    let place = database.display();
+    let opened = {
+        let (database, config) = (database.to_owned(), config.clone());
+        tokio::task::spawn_blocking(move || AsideLog::open(&database, &config)).await
+    };
+    let aside = match opened.map_err(anyhow::Error::from).and_then(|it| Ok(it?)) {
+        Ok(aside) => aside,
+        Err(error) => {
+            return Check::note(
+                NAME,
+                format!("{place} was set aside, and does not read: {error:#}"),
+            );
+        }
+    };
+    let looked = async {
+        let held = look(source, aside.log()).await?;
+        if fix && held.n_lacking > 0 {
+            put_back(source, aside.log()).await?;
+        }
+        Ok::<_, anyhow::Error>(held)
+    };
+    let looked = looked.await;
+    aside.close().await;
+    match looked {
+        Ok(held) => told(database, &held, fix),
+        Err(error) => Check::bad(
+            NAME,
+            format!("{place} was set aside, and its turns cannot be compared: {error:#}"),
+            "keep it, and try `metaclaw doctor --fix` again",
+        ),
+    }
+}
+
+fn told(database: &Path, held: &Held, fix: bool) -> Check {
+    let place = database.display();
+    let Held {
+        n_turns,
+        n_lacking,
+        n_damaged,
+    } = *held;
+    let turns = out::count(n_turns as u64, "turn");
+    let damaged = match n_damaged {
+        0 => String::new(),
+        n => format!(" ({n} more are damaged, and lost)"),
+    };
+    match (n_lacking, fix) {
+        (0, _) => Check::note(
+            NAME,
+            format!("{place} was set aside; the log has its {turns}{damaged}: you may delete it"),
+        ),
+        (n, true) => Check::mended(
+            NAME,
+            format!(
+                "{n} of {turns} in {place} are in the log again{damaged}; the folder stays until you delete it"
+            ),
+        ),
+        (n, false) => Check::bad(
+            NAME,
+            format!("{place} was set aside with {turns}, of which the log lacks {n}{damaged}"),
+            "`metaclaw doctor --fix` puts them back",
+        ),
+    }
+}
+
+/// Compares the two logs.
+async fn look(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<Held> {
+    let (mut held, mut asked) = (Held::default(), Vec::new());
+    for id in aside.by_arrival().await? {
+        match aside.get(id).await {
+            Ok(turn) => asked.extend(turn.map(|turn| turn.fingerprint())),
+            Err(LogError::Damaged { .. }) => held.n_damaged += 1,
+            Err(error) => return Err(error.into()),
+        }
+        if asked.len() >= ASKED {
+            held.count(source.lacks(std::mem::take(&mut asked)).await?);
+        }
+    }
+    held.count(source.lacks(asked).await?);
+    Ok(held)
+}
+
+/// Takes over what the log lacks; what it has it knows.
+async fn put_back(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<()> {
+    let mut pieces = Pieces::new(source);
+    for id in aside.by_arrival().await? {
+        if let Some(turn) = turn(aside, id).await? {
+            let n_bytes = serde_json::to_vec(&turn)?.len();
+            pieces.add(turn, n_bytes).await?;
+        }
+    }
+    pieces.finish().await?;
+    source.raise_counts(aside.counts().await?).await
+}
+
+/// A turn, unless it is damaged or was forgotten.
+async fn turn(log: &TurnLog, id: TurnId) -> anyhow::Result<Option<Turn>> {
+    match log.get(id).await {
+        Err(LogError::Damaged { .. }) => Ok(None),
+        turn => Ok(turn?),
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn count(&mut self, lacks: Vec<bool>) {
+        self.n_turns += lacks.len();
+        self.n_lacking += lacks.iter().filter(|lacks| **lacks).count();
+    }
+}

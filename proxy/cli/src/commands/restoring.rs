@@ -1,0 +1,60 @@
+//! Turns of another log on their way into this one, in pieces: `turns import` of an export, `doctor --fix`.
+
+use metaclaw_turns::{MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring, Turn};
+
+use super::source::TurnSource;
+
+/// Bytes of a piece, unless one turn alone has more.
+const PIECE: usize = 8 << 20;
+
+/// A piece that is gathered, and what became of those before it.
+pub(super) struct Pieces<'s> {
+    source: &'s TurnSource,
+    restoring: Restoring,
+    piece: Vec<RestoredTurn>,
+    n_bytes: usize,
+    outcome: RestoreOutcome,
+}
+
+// === impl Pieces ===
+
+impl<'s> Pieces<'s> {
+    /// For the log that `source` has.
+    pub(super) fn new(source: &'s TurnSource) -> Self {
+        Self {
+            source,
+            restoring: Restoring::default(),
+            piece: Vec::new(),
+            n_bytes: 0,
+            outcome: RestoreOutcome::default(),
+        }
+    }
+
+    /// Adds the next turn, of about so many bytes.
+    pub(super) async fn add(&mut self, turn: Turn, n_bytes: usize) -> anyhow::Result<()> {
+        if self.piece.len() >= MAX_RESTORE || self.n_bytes + n_bytes > PIECE {
+            self.send().await?;
+        }
+        self.n_bytes += n_bytes;
+        self.piece.push(self.restoring.next(turn));
+        Ok(())
+    }
+
+    /// All of them are in the log, or were: how many.
+    pub(super) async fn finish(mut self) -> anyhow::Result<RestoreOutcome> {
+        self.send().await?;
+        Ok(self.outcome)
+    }
+
+    async fn send(&mut self) -> anyhow::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::take(&mut self.piece);
+        self.n_bytes = 0;
+        let RestoreOutcome { n_new, n_known } = self.source.restore(piece).await?;
+        self.outcome.n_new += n_new;
+        self.outcome.n_known += n_known;
+        Ok(())
+    }
+}

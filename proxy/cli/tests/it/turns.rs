@@ -1,0 +1,154 @@
+//! The turns of a home: exported and taken back, set aside and put back.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::harness::{TestHome, Upstream};
+
+/// A home with a few conversations, and a verdict of the owner's on one of their turns; nothing runs.
+async fn talked(upstream: &Upstream) -> Result<TestHome> {
+    let home = TestHome::before(upstream)?;
+    let proxy = home.start().await?;
+    for session in ["a", "b", "c"] {
+        proxy.chat(session, &["One question"]).await?;
+        proxy
+            .chat(session, &["One question", "answer to 1", "And another"])
+            .await?;
+    }
+    home.ask(&["stop"]).await?;
+    proxy.ended().await?;
+    Ok(home)
+}
+
+/// All that the home tells of its turns.
+async fn told(home: &TestHome) -> Result<Vec<String>> {
+    let list = home.json(&["turns", "list", "-n", "100", "--json"]).await?;
+    let mut told = vec![list.to_string()];
+    for turn in list.as_array().context("a list")? {
+        let id = turn["id"].as_str().context("an id")?;
+        told.push(home.ask(&["turns", "show", id, "--json"]).await?);
+    }
+    told.push(home.ask(&["turns", "export"]).await?);
+    Ok(told)
+}
+
+fn n_shown(told: &[String]) -> usize {
+    told.len() - 2
+}
+
+#[tokio::test]
+async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
+    let upstream = Upstream::new().await.unwrap();
+    let home = talked(&upstream).await.unwrap();
+    let before = told(&home).await.unwrap();
+    assert_eq!(n_shown(&before), 6);
+    let file = home.path().join("turns.jsonl");
+    fs::write(&file, before.last().unwrap()).unwrap();
+    let file = file.to_str().unwrap();
+    for _ in 0..2 {
+        fs::remove_dir_all(home.path().join("turns")).unwrap();
+        let said = home.ask(&["turns", "import", file]).await.unwrap();
+        assert_eq!(said.trim(), "6 turns of turns.jsonl imported");
+        let said = home.ask(&["turns", "import", file]).await.unwrap();
+        assert_eq!(
+            said.trim(),
+            "0 turns of turns.jsonl imported; the log had 6 already"
+        );
+        assert_eq!(told(&home).await.unwrap(), before);
+    }
+    // By the running process, too.
+    fs::remove_dir_all(home.path().join("turns")).unwrap();
+    let proxy = home.start().await.unwrap();
+    home.ask(&["turns", "import", file]).await.unwrap();
+    assert_eq!(told(&home).await.unwrap(), before);
+    home.ask(&["stop"]).await.unwrap();
+    proxy.ended().await.unwrap();
+
+    let half = before
+        .last()
+        .unwrap()
+        .replacen("\"request\"", "\"requested\"", 3);
+    let half = half.lines().skip(2).collect::<Vec<_>>();
+    let whole: Vec<&str> = before.last().unwrap().lines().take(2).collect();
+    fs::write(file, [&whole[..], &half[..]].concat().join("\n")).unwrap();
+    fs::remove_dir_all(home.path().join("turns")).unwrap();
+    let said = home.refusal(&["turns", "import", file]).await.unwrap();
+    assert!(
+        said.contains("turns.jsonl, line 3 is no turn of an export"),
+        "{said}"
+    );
+}
+
+/// As an earlier metaclaw did it for a damaged snapshot.
+fn set_aside(home: &TestHome) -> PathBuf {
+    let turns = home.path().join("turns");
+    let aside = turns.join("damaged-1760000000000");
+    fs::rename(turns.join("sled"), &aside).unwrap();
+    fs::remove_file(turns.join("flushed")).unwrap();
+    fs::remove_file(turns.join("FORMAT")).unwrap();
+    for file in fs::read_dir(&aside).unwrap().map(Result::unwrap) {
+        if file.file_name().to_string_lossy().starts_with("snap.") {
+            fs::write(file.path(), b"").unwrap();
+        }
+    }
+    aside
+}
+
+#[tokio::test]
+async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
+    let upstream = Upstream::new().await.unwrap();
+    for runs in [false, true] {
+        let home = talked(&upstream).await.unwrap();
+        let before = told(&home).await.unwrap();
+        let aside = set_aside(&home);
+        let proxy = home.start().await.unwrap();
+        proxy.chat("new", &["Something new"]).await.unwrap();
+        if !runs {
+            home.ask(&["stop"]).await.unwrap();
+        }
+        let place = aside.to_str().unwrap();
+        let output = home.run(&["doctor"]).await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(!output.status.success(), "{said}");
+        let found = format!("{place} was set aside with 6 turns, of which the log lacks 6");
+        assert!(said.contains(&found), "{said}");
+        assert!(
+            said.contains("`metaclaw doctor --fix` puts them back"),
+            "{said}"
+        );
+
+        let output = home.run(&["doctor", "--fix"]).await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let back = format!(
+            "6 of 6 turns in {place} are in the log again; the folder stays until you delete it"
+        );
+        assert!(said.contains(&back), "{said}");
+        let after = told(&home).await.unwrap();
+        assert_eq!(n_shown(&after), 7);
+        // In their time: the new one is the newest.
+        let list: Vec<serde_json::Value> = serde_json::from_str(&after[0]).unwrap();
+        assert_eq!(list[0]["session"], "new");
+        let sessions = |told: &[String]| {
+            let list: Vec<serde_json::Value> = serde_json::from_str(&told[0]).unwrap();
+            let mut sessions: Vec<String> =
+                list.iter().map(|it| it["session"].to_string()).collect();
+            sessions.retain(|it| it != "\"new\"");
+            sessions
+        };
+        assert_eq!(sessions(&after), sessions(&before));
+
+        let output = home.run(&["doctor", "--fix"]).await.unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            said.contains("the log has its 6 turns: you may delete it"),
+            "{said}"
+        );
+        assert_eq!(told(&home).await.unwrap(), after);
+        assert!(aside.join("db").is_file());
+        if runs {
+            home.ask(&["stop"]).await.unwrap();
+        }
+        proxy.ended().await.unwrap();
+    }
+}

@@ -1,0 +1,120 @@
+//! The counts of a log as a whole, as an export has them: they outlive the turns that they were counted from.
+
+use metaclaw_chat::AgentId;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    daily::{DailyCounts, DayStatistics},
+    error::LogError,
+    keys,
+    lessons::{self, LessonCounts},
+    log::TurnLog,
+    query, statistics,
+    store::{Store, Table},
+    txn::Txn,
+    values::{self, TxnError},
+    view::Funnel,
+};
+
+/// All counts of a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCounts {
+    funnels: Vec<(AgentId, Funnel)>,
+    days: Vec<DayStatistics>,
+    lessons: Vec<(AgentId, String, LessonCounts)>,
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// All counts.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn counts(&self) -> Result<LogCounts, LogError> {
+        self.read(read).await
+    }
+
+    /// Raises each count to what it was in another log, once that log's turns are restored here. What it comes to is the same however
+    /// often that is done.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn raise_counts(&self, counts: LogCounts) -> Result<(), LogError> {
+        self.write(move |txn| raise(txn, &counts)).await
+    }
+}
+
+fn read(store: &Store) -> Result<LogCounts, TxnError> {
+    let lessons = values::readable_json(store, Table::Lessons, &[])?.into_iter();
+    let lessons = lessons.filter_map(|(key, counts)| {
+        let name = keys::read_lesson(&key)?.to_owned();
+        Some((keys::read_agent(&key)?, name, counts))
+    });
+    Ok(LogCounts {
+        funnels: query::counts(store)?,
+        days: statistics::statistics(store, 0)?,
+        lessons: lessons.collect(),
+    })
+}
+
+fn raise(txn: &mut Txn<'_>, counts: &LogCounts) -> Result<(), TxnError> {
+    for (agent, other) in &counts.funnels {
+        txn.count(agent, |funnel| raise_funnel(funnel, other))?;
+    }
+    for DayStatistics { day, agent, counts } in &counts.days {
+        txn.count_on(agent, *day, |it| raise_day(it, counts))?;
+    }
+    for (agent, name, other) in &counts.lessons {
+        lessons::change(txn, agent, name, |it| raise_lesson(it, other))?;
+    }
+    Ok(())
+}
+
+fn raise_all<const N: usize>(pairs: [(&mut u64, u64); N]) {
+    for (count, other) in pairs {
+        *count = other.max(*count);
+    }
+}
+
+/// But for those in an open step: none of the other log's is open here.
+fn raise_funnel(it: &mut Funnel, other: &Funnel) {
+    raise_all([
+        (&mut it.turns, other.turns),
+        (&mut it.main, other.main),
+        (&mut it.complete, other.complete),
+        (&mut it.with_ids, other.with_ids),
+        (&mut it.judged, other.judged),
+        (&mut it.judged_at_session_end, other.judged_at_session_end),
+        (&mut it.trained, other.trained),
+        (&mut it.held_out, other.held_out),
+        (&mut it.forgotten, other.forgotten),
+    ]);
+    for (why, n) in &other.spent {
+        let count = it.spent.entry(why.clone()).or_default();
+        *count = (*count).max(*n);
+    }
+}
+
+fn raise_day(it: &mut DailyCounts, other: &DailyCounts) {
+    raise_all([
+        (&mut it.turns, other.turns),
+        (&mut it.side_turns, other.side_turns),
+        (&mut it.good, other.good),
+        (&mut it.bad, other.bad),
+        (&mut it.unclear, other.unclear),
+        (&mut it.tokens_in, other.tokens_in),
+        (&mut it.tokens_cached, other.tokens_cached),
+        (&mut it.tokens_out, other.tokens_out),
+        (&mut it.learning_tokens, other.learning_tokens),
+        (&mut it.lessons, other.lessons),
+    ]);
+}
+
+fn raise_lesson(it: &mut LessonCounts, other: &LessonCounts) {
+    raise_all([
+        (&mut it.injected, other.injected),
+        (&mut it.good, other.good),
+        (&mut it.bad, other.bad),
+    ]);
+}

@@ -1,0 +1,145 @@
+//! Whether the log's files can be used at all, found out before sled opens any: it would not say which one it cannot, and takes
+//! some that it cannot read for the end of the log.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use rustix::fs::Access;
+
+use super::files::entries;
+use crate::error::OpenError;
+
+/// The threads that sled works with, and ours.
+const THREADS: usize = 9;
+
+/// Looks at every file of the log that is there.
+///
+/// # Errors
+/// [`OpenError::NotUsable`] names the first that cannot be used.
+pub(super) fn check(dir: &Path, database: &Path) -> Result<(), OpenError> {
+    threads().map_err(|error| not_usable(dir, error))?;
+    folder(dir)?;
+    for name in ["FORMAT", "flushed"] {
+        file(&dir.join(name))?;
+    }
+    folder(database)?;
+    for path in inside(database)? {
+        let name = path.file_name().unwrap_or_default();
+        if name == "blobs" {
+            folder(&path)?;
+            inside(&path)?.iter().try_for_each(|blob| file(blob))?;
+        } else if name == "db" || name == "conf" {
+            file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this process may start so many threads: sled waits for ever for those that it may not.
+fn threads() -> io::Result<()> {
+    let start = |_| thread::Builder::new().spawn(thread::park);
+    let mut failed = Ok(());
+    let mut started = Vec::new();
+    for thread in (0..THREADS).map(start) {
+        match thread {
+            Ok(thread) => started.push(thread),
+            Err(error) => {
+                failed = Err(error);
+                break;
+            }
+        }
+    }
+    for thread in started {
+        thread.thread().unpark();
+        // Nothing in it panics.
+        thread.join().ok();
+    }
+    failed
+}
+
+fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
+    entries(dir).map_err(|error| not_usable(dir, error))
+}
+
+/// A folder in which files can be made, unless there is none.
+fn folder(path: &Path) -> Result<(), OpenError> {
+    let unusable = |error| not_usable(path, error);
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unusable(error)),
+        Ok(about) if !about.is_dir() => return Err(unusable(io::ErrorKind::NotADirectory.into())),
+        Ok(_) => {}
+    }
+    let all = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::access(path, all).map_err(|error| unusable(error.into()))
+}
+
+/// A file that can be read and written, unless there is none.
+fn file(path: &Path) -> Result<(), OpenError> {
+    let tried = || {
+        if fs::metadata(path)?.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        fs::OpenOptions::new().read(true).write(true).open(path)
+    };
+    match tried() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(not_usable(path, error)),
+    }
+}
+
+/// That a file of the log cannot be used, and what to do about it.
+pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
+    use io::ErrorKind as Kind;
+    let is_limit = |code: rustix::io::Errno| source.raw_os_error() == Some(code.raw_os_error());
+    let remedy = match source.kind() {
+        Kind::StorageFull | Kind::QuotaExceeded | Kind::FileTooLarge => {
+            let dir = path.parent().unwrap_or(path).to_owned();
+            return OpenError::Full { dir };
+        }
+        Kind::PermissionDenied => whose(path),
+        Kind::ReadOnlyFilesystem => "its file system is mounted read-only: mount it for writing".to_owned(),
+        Kind::IsADirectory | Kind::NotADirectory | Kind::AlreadyExists => {
+            "something else lies in its place: move that away".to_owned()
+        }
+        _ if is_limit(rustix::io::Errno::MFILE) || is_limit(rustix::io::Errno::NFILE) => {
+            "no more files may be open: raise the limit (`ulimit -n`)".to_owned()
+        }
+        Kind::WouldBlock => {
+            "no more threads may be started: raise the limit of processes (`ulimit -u`, or the container's)".to_owned()
+        }
+        _ => "see to that, then start again".to_owned(),
+    };
+    let path = path.to_owned();
+    OpenError::NotUsable {
+        path,
+        source,
+        remedy,
+    }
+}
+
+/// Who owns a path that may not be used.
+fn whose(path: &Path) -> String {
+    let us = rustix::process::geteuid().as_raw();
+    let shown = path.display();
+    match fs::symlink_metadata(path).map(|it| (it.uid(), it.mode() & 0o777)) {
+        Ok((owner, mode)) if owner == us => {
+            format!("its mode is {mode:o}: `chmod u+rwX {shown}`")
+        }
+        Ok((owner, _)) => {
+            let shown = path.parent().unwrap_or(path).display();
+            format!(
+                "it belongs to user {owner}, and this process runs as user {us}: `sudo chown -R {us} {shown}`"
+            )
+        }
+        Err(_) => {
+            let shown = path.parent().unwrap_or(path).display();
+            format!("see who owns it: `ls -ld {shown}`")
+        }
+    }
+}

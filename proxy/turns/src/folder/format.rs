@@ -1,0 +1,61 @@
+//! How the folder is marked: that there is a log, and in which format.
+
+use std::{fs, io, path::Path};
+
+use super::{Opening, access::not_usable, aside};
+use crate::error::OpenError;
+
+/// The format that this program writes and reads; docs/turn-log.md describes it.
+pub(super) const FORMAT: u32 = 4;
+/// The file that says so.
+const MARK: &str = "FORMAT";
+
+/// Looks at the mark. One that is gone or does not read is no reason against a log: its tables tell whether it is ours.
+///
+/// # Errors
+/// [`OpenError::Older`] and [`OpenError::Newer`]; [`OpenError::Vanished`] where there was a log.
+pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(), OpenError> {
+    let mark = dir.join(MARK);
+    let found = match fs::read(&mark) {
+        Ok(found) => String::from_utf8_lossy(&found).trim().to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(not_usable(&mark, error)),
+    };
+    // sled would make an empty database where there is none.
+    let exists = database.join("db").is_file();
+    let dir_of = || dir.to_owned();
+    match (found.parse::<u32>(), exists) {
+        (Ok(FORMAT), true) => Ok(()),
+        // A kill between making the file and writing it.
+        (Err(_), false) if found.is_empty() => Ok(()),
+        (Err(_), true) => {
+            tracing::warn!("the file FORMAT of the turn log does not read: it is written anew");
+            Ok(())
+        }
+        (Ok(FORMAT), false) if matches!(opening, Opening::Again { .. }) => {
+            let place = dir.display();
+            tracing::error!(%place, "the turn log was removed while it was open: an empty one begins");
+            aside::remove_count(dir).map_err(|error| not_usable(&dir.join("flushed"), error))
+        }
+        (Ok(0..=FORMAT) | Err(_), false) => Err(OpenError::Vanished { dir: dir_of() }),
+        (Ok(0..FORMAT), true) => Err(OpenError::Older {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+        (Ok(_), _) => Err(OpenError::Newer {
+            dir: dir_of(),
+            found,
+            known: FORMAT,
+        }),
+    }
+}
+
+/// Marks the folder, unless it is marked so.
+pub(super) fn mark(dir: &Path) -> io::Result<()> {
+    let (path, text) = (dir.join(MARK), format!("{FORMAT}\n"));
+    if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
+        return Ok(());
+    }
+    super::write(&path, &text)
+}

@@ -1,0 +1,116 @@
+//! Whether the disk gives back what sled is about to read of its log.
+//!
+//! sled takes a place that cannot be read for the end of the log, and writes over all that lies behind it. So what it is going
+//! to read is read before: the head of each segment, and the segments that its snapshot does not cover.
+
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
+
+/// Bytes of a segment of the log.
+const SEGMENT: u64 = 512 << 10;
+/// Bytes of its head: a checksum, its number in the order of writing, and up to where all was written then.
+const HEAD: usize = 20;
+
+/// Reads what sled will read, where the snapshot says where all is up to `from`. Returns the end of the last segment, in the order
+/// of writing: no snapshot of this log goes beyond.
+pub(super) fn check(db: &Path, from: u64) -> io::Result<u64> {
+    let file = match File::open(db) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        file => file?,
+    };
+    read(&file, file.metadata()?.len(), from)
+}
+
+fn read(file: &impl FileExt, n_bytes: u64, from: u64) -> io::Result<u64> {
+    let (first, mut end) = (from / SEGMENT * SEGMENT, 0);
+    let mut segment = vec![0; usize::try_from(SEGMENT).unwrap_or(usize::MAX)];
+    for at in (0..n_bytes).step_by(segment.len()) {
+        let mut head = [0; HEAD];
+        // A segment that the file ends in reads up to there.
+        read_up_to(file, &mut head, at)?;
+        let lsn = lsn(&head);
+        if lsn >= first {
+            read_up_to(file, &mut segment, at)?;
+        }
+        if is_whole(&head) {
+            end = end.max(lsn.saturating_add(SEGMENT));
+        }
+    }
+    Ok(end)
+}
+
+/// Whether a head has its checksum: a segment that is free has none.
+fn is_whole(head: &[u8; HEAD]) -> bool {
+    let sum = crc32fast::hash(&head[4..]) ^ u32::MAX;
+    head.starts_with(&sum.to_le_bytes())
+}
+
+/// The number that a head tells.
+fn lsn(head: &[u8; HEAD]) -> u64 {
+    let mut lsn = [0; 8];
+    lsn.copy_from_slice(&head[4..12]);
+    u64::from_le_bytes(lsn) ^ i64::MAX.cast_unsigned()
+}
+
+fn read_up_to(file: &impl FileExt, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !into.is_empty() {
+        match file.read_at(into, at) {
+            Ok(0) => break,
+            Ok(n) => {
+                into = &mut into[n..];
+                at += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with one bad place.
+    struct Bad {
+        bytes: Vec<u8>,
+        at: u64,
+    }
+
+    impl FileExt for Bad {
+        fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+            let from = usize::try_from(at).unwrap();
+            let n = into.len().min(self.bytes.len().saturating_sub(from));
+            if (at..at + n as u64).contains(&self.at) {
+                return Err(rustix::io::Errno::IO.into());
+            }
+            into[..n].copy_from_slice(&self.bytes[from..from + n]);
+            Ok(n)
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+            unimplemented!("nothing is written")
+        }
+    }
+
+    #[test]
+    fn a_place_that_does_not_read_is_told_where_sled_would_read_it() {
+        // Two segments and a half, in the order in which they lie.
+        let mut bytes = Vec::new();
+        for n in 0..3 {
+            let lsn = (n * SEGMENT) ^ i64::MAX.cast_unsigned();
+            let mut segment = vec![0; usize::try_from(SEGMENT).unwrap()];
+            segment[4..12].copy_from_slice(&lsn.to_le_bytes());
+            bytes.extend(segment);
+        }
+        bytes.truncate(usize::try_from(SEGMENT * 5 / 2).unwrap());
+        let length = bytes.len() as u64;
+        let is_read = |at: u64, from: u64| {
+            let bytes = bytes.clone();
+            read(&Bad { bytes, at }, length, from).is_err()
+        };
+        assert!(is_read(1_000, 0) && is_read(SEGMENT + 1_000, SEGMENT + 5));
+        assert!(is_read(3, 2 * SEGMENT), "every head is read");
+        assert!(!is_read(1_000, SEGMENT), "the snapshot knows what is there");
+        assert!(!is_read(length + 1, 0));
+    }
+}

@@ -1,0 +1,115 @@
+//! What is set right in a log of which some pages were lost, so that what is left is found, and new turns take nobody's place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use metaclaw_chat::TurnId;
+
+use crate::{
+    append::numbers,
+    journal, keys, lost,
+    record::Record,
+    session::SessionRecord,
+    store::{Source as _, Store, StoreError, Table},
+    values::{self, TxnError},
+};
+
+/// Changes of one transaction.
+const AT_ONCE: usize = 100;
+
+/// Sets it right.
+pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
+    let mended = names(store)
+        .and_then(|()| gaps(store))
+        .and_then(|()| arrivals(store));
+    mended.map_err(|error| match error {
+        TxnError::Store(error) => error,
+        TxnError::Refused(error) => StoreError::Other(error.to_string()),
+    })
+}
+
+/// Sessions are found by their names, and a new one gets a number that none has.
+fn names(store: &Store) -> Result<(), TxnError> {
+    let mut sessions: Vec<(u64, SessionRecord)> = Vec::new();
+    for (key, session) in values::readable_json(store, Table::Sessions, &[])? {
+        sessions.extend(keys::read_u64(&key).map(|number| (number, session)));
+    }
+    for some in sessions.chunks(AT_ONCE) {
+        store.transaction(|txn| {
+            for (number, session) in some {
+                let name = keys::name(&session.agent, &session.session);
+                if txn.get(Table::Names, &name)?.is_none() {
+                    txn.put(Table::Names, &name, &keys::session(*number))?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let of_turns = turns(store)?.keys().next_back().copied();
+    let last = sessions.last().map(|(number, _)| *number).max(of_turns);
+    if let Some(last) = last {
+        store.transaction(|txn| numbers::pass(txn, last))?;
+    }
+    Ok(())
+}
+
+/// The places of each session's turns.
+fn turns(store: &Store) -> Result<BTreeMap<u64, BTreeSet<u32>>, TxnError> {
+    let mut sessions: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+    for pair in store.range(Table::Turns, keys::under(&[])) {
+        if let Some(id) = keys::read_first_piece(&pair?.0) {
+            sessions.entry(id.session).or_default().insert(id.seq);
+        }
+    }
+    Ok(sessions)
+}
+
+/// A session's turns have places without a gap.
+fn gaps(store: &Store) -> Result<(), TxnError> {
+    let mut lost = Vec::new();
+    for (session, places) in turns(store)? {
+        let Some(of) = values::readable(SessionRecord::get(store, session))?.flatten() else {
+            continue;
+        };
+        let last = places.last().copied().unwrap_or_default();
+        let missing = (0..last).filter(|seq| !places.contains(seq));
+        lost.extend(missing.map(|seq| (of.agent.clone(), keys::id(session, seq))));
+    }
+    for some in lost.chunks(AT_ONCE) {
+        store.transaction(|txn| {
+            let mut some = some.iter();
+            some.try_for_each(|(agent, id)| lost::put(txn, agent, *id))
+        })?;
+    }
+    Ok(())
+}
+
+/// Turns are in the journal, by which they are listed.
+fn arrivals(store: &Store) -> Result<(), TxnError> {
+    let known = journal::newest_first(store).collect::<Result<BTreeSet<TurnId>, _>>()?;
+    let mut missing = Vec::new();
+    for (session, places) in turns(store)? {
+        let ids = places.into_iter().map(|seq| keys::id(session, seq));
+        for id in ids.filter(|id| !known.contains(id)) {
+            if let Some(turn) = values::readable(Record::get(store, id))?.flatten() {
+                missing.push((turn.meta.ended_ms, id, turn.meta.reply_id));
+            }
+        }
+    }
+    missing.sort();
+    let Some((first_ms, ..)) = missing.first() else {
+        return Ok(());
+    };
+    let places = journal::back_to(store, *first_ms)?;
+    for some in missing.chunks(AT_ONCE) {
+        store.transaction(|txn| {
+            for (ended_ms, id, reply_id) in some {
+                let after = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
+                let after = after.map_or(0, |(number, _)| *number);
+                let entry = (*id, journal::mark(reply_id.as_deref()));
+                journal::put_back(txn, (after, *ended_ms), entry)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! Turns that stood in a log come back into one, as they were: from an export, or from a database that was put out of the way.
+//!
+//! Each comes once, however often that is done: it is known by its [`Fingerprint`]. Lists have it in its time. Where its session
+//! is none of this log's, it keeps its id; else it stands behind the turns that the session has.
+
+use std::collections::{HashMap, HashSet};
+
+use metaclaw_chat::{AgentId, ChainHash, SessionId, TurnId};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    append::{self, Arrival},
+    error::LogError,
+    journal, keys, learning,
+    log::TurnLog,
+    new_turn::{NewMessage, NewTurn},
+    read::turn_ids,
+    record::Record,
+    session::SessionRecord,
+    state,
+    store::{Store, StoreError, Table},
+    text::JsonText,
+    turn::{Turn, TurnMeta, TurnState},
+    txn::Txn,
+    values::{self, TxnError},
+};
+
+/// Turns that are restored at once.
+pub const MAX_RESTORE: usize = 100;
+/// So much later a turn may have ended than one that came into its log after it: those that end together come in any order.
+const A_MOMENT_MS: u64 = 60_000;
+
+/// What tells a turn from all others, in whatever log it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fingerprint {
+    agent: AgentId,
+    session: SessionId,
+    chain: ChainHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reply_id: Option<String>,
+    started_ms: u64,
+    ended_ms: u64,
+}
+
+/// A turn of another log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RestoredTurn {
+    /// The turn, with the id that it had there.
+    pub turn: Turn,
+    /// The turn that it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Fingerprint>,
+    /// When it came into its log, about, in Unix milliseconds: never before one that came before it.
+    pub at_ms: u64,
+}
+
+/// Reads the turns of another log one by one, as it had got them.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    seen: HashMap<TurnId, Fingerprint>,
+    last_ms: u64,
+}
+
+/// What became of turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreOutcome {
+    /// Those that came into the log.
+    pub n_new: usize,
+    /// Those that it had.
+    pub n_known: usize,
+}
+
+// === impl Turn ===
+
+impl Turn {
+    /// What it is known by in every log.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let session = SessionRecord {
+            agent: self.agent.clone(),
+            session: self.session.clone(),
+        };
+        Fingerprint::of(&session, &self.meta)
+    }
+
+    /// The turn as it would be handed in.
+    fn into_new(self) -> Result<NewTurn, serde_json::Error> {
+        let tools = self.request.tools.as_ref().map(JsonText::of);
+        Ok(NewTurn {
+            messages: NewMessage::all(&self.agent, &self.request.messages)?,
+            tools: tools.transpose()?,
+            agent: self.agent,
+            session: self.session,
+            meta: self.meta,
+            continues: None,
+            params: self.request.params,
+            reply: self.reply,
+            served: self.served,
+            tokens: self.tokens,
+        })
+    }
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    fn of(session: &SessionRecord, meta: &TurnMeta) -> Self {
+        Self {
+            agent: session.agent.clone(),
+            session: session.session.clone(),
+            chain: meta.chain,
+            reply_id: meta.reply_id.clone(),
+            started_ms: meta.started_ms,
+            ended_ms: meta.ended_ms,
+        }
+    }
+}
+
+// === impl Restoring ===
+
+impl Restoring {
+    /// The next turn of the log.
+    pub fn next(&mut self, turn: Turn) -> RestoredTurn {
+        let ended_ms = turn.meta.ended_ms;
+        self.last_ms = if ended_ms.saturating_add(A_MOMENT_MS) < self.last_ms {
+            ended_ms
+        } else {
+            self.last_ms.max(ended_ms)
+        };
+        self.seen.insert(turn.id, turn.fingerprint());
+        let parent = turn.parent.and_then(|parent| self.seen.get(&parent));
+        RestoredTurn {
+            parent: parent.cloned(),
+            at_ms: self.last_ms,
+            turn,
+        }
+    }
+}
+
+// === impl TurnLog ===
+
+impl TurnLog {
+    /// Which of these turns the log does not have, in their order.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn lacks(&self, turns: Vec<Fingerprint>) -> Result<Vec<bool>, LogError> {
+        let lacks = move |store: &Store| {
+            let mut sessions = HashMap::new();
+            turns
+                .iter()
+                .map(|it| Ok(!is_known(store, &mut sessions, it)?))
+                .collect()
+        };
+        self.read(lacks).await
+    }
+
+    /// Takes up to [`MAX_RESTORE`] turns of another log in one transaction; returns when they are safe from a kill. Verdicts, states and
+    /// uses are as they were; a turn that an open step had is free again. Nobody who listens for new turns hears of them.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`]; [`LogError::Unreadable`] before anything is written; the store's: then all of them are there or none.
+    pub async fn restore(&self, turns: Vec<RestoredTurn>) -> Result<RestoreOutcome, LogError> {
+        if turns.len() > MAX_RESTORE {
+            return Err(LogError::TooLarge {
+                what: "a restoration, in turns,",
+                n_bytes: turns.len(),
+                max: MAX_RESTORE,
+            });
+        }
+        let looked = self.read(move |store| look(store, turns)).await?;
+        let (n_known, news) = (looked.n_known, looked.turns);
+        let n_new = news.len();
+        let restore = move |txn: &mut Txn<'_>| {
+            let mut entered = HashMap::new();
+            for new in news {
+                restore(txn, new, &mut entered).map_err(all_or_none)?;
+            }
+            Ok(())
+        };
+        self.write(restore).await?;
+        Ok(RestoreOutcome { n_new, n_known })
+    }
+}
+
+/// Turns that are not in the log yet, each with its place there.
+#[derive(Default)]
+struct Looked {
+    turns: Vec<Placed>,
+    n_known: usize,
+}
+
+struct Placed {
+    id: TurnId,
+    new: NewTurn,
+    new_from: usize,
+    /// Its parent, if that is in the log; or else is restored with it.
+    parent: Option<u32>,
+    parent_is: Option<Fingerprint>,
+    fingerprint: Fingerprint,
+    state: TurnState,
+    verdicts: Vec<metaclaw_chat::Verdict>,
+    uses: Vec<crate::turn::Use>,
+    /// The transaction of this log behind which it belongs.
+    after: u64,
+    at_ms: u64,
+}
+
+type Sessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
+
+fn is_known(store: &Store, sessions: &mut Sessions, turn: &Fingerprint) -> Result<bool, TxnError> {
+    Ok(place(store, sessions, turn)?.is_some())
+}
+
+/// The place of a turn in its session, if it is there.
+fn place(
+    store: &Store,
+    sessions: &mut Sessions,
+    turn: &Fingerprint,
+) -> Result<Option<u32>, TxnError> {
+    let name = (turn.agent.clone(), turn.session.clone());
+    if let Some(known) = sessions.get(&name) {
+        return Ok(known.get(turn).copied());
+    }
+    let mut known = HashMap::new();
+    if let Some(number) = SessionRecord::number(store, &turn.agent, &turn.session)? {
+        let session = SessionRecord {
+            agent: turn.agent.clone(),
+            session: turn.session.clone(),
+        };
+        for id in turn_ids(store, number)? {
+            if let Some(record) = values::readable(Record::get(store, id))?.flatten() {
+                known.insert(Fingerprint::of(&session, &record.meta), id.seq);
+            }
+        }
+    }
+    let found = known.get(turn).copied();
+    sessions.insert(name, known);
+    Ok(found)
+}
+
+/// Finds out what is to be done with turns.
+fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<Looked, TxnError> {
+    let (mut sessions, mut looked) = (Sessions::new(), Looked::default());
+    let mut coming = HashSet::new();
+    let earliest = turns.iter().map(|it| it.at_ms).min().unwrap_or_default();
+    let journal = journal::back_to(store, earliest)?;
+    for RestoredTurn {
+        turn,
+        parent,
+        at_ms,
+    } in turns
+    {
+        let fingerprint = turn.fingerprint();
+        if is_known(store, &mut sessions, &fingerprint)? || !coming.insert(fingerprint.clone()) {
+            looked.n_known += 1;
+            continue;
+        }
+        let at = match &parent {
+            Some(parent) => place(store, &mut sessions, parent)?,
+            None => None,
+        };
+        let after = journal.iter().find(|(_, ended_ms)| *ended_ms <= at_ms);
+        let mut turn = turn;
+        let mut verdicts = std::mem::take(&mut turn.overruled);
+        verdicts.extend(turn.verdict.take());
+        looked.turns.push(Placed {
+            id: turn.id,
+            new_from: turn.new_from,
+            parent: at,
+            parent_is: parent,
+            fingerprint,
+            state: turn.state.clone(),
+            verdicts,
+            uses: std::mem::take(&mut turn.uses),
+            after: after.map_or(0, |(number, _)| *number),
+            at_ms,
+            new: turn.into_new().map_err(LogError::from)?,
+        });
+    }
+    Ok(looked)
+}
+
+/// Writes one turn, as it was.
+fn restore(
+    txn: &mut Txn<'_>,
+    placed: Placed,
+    entered: &mut HashMap<Fingerprint, u32>,
+) -> Result<(), TxnError> {
+    let restored = placed
+        .parent_is
+        .and_then(|parent| entered.get(&parent).copied());
+    let arrival = Arrival::Restored {
+        id: placed.id,
+        parent: placed.parent.or(restored),
+        new_from: placed.new_from,
+    };
+    let id = append::place(txn, 0, &placed.new, &arrival)?;
+    entered.insert(placed.fingerprint, id.seq);
+    // Not with the turns of this transaction: in its own time.
+    if let Some(entry) = txn.appended.pop() {
+        journal::put_back(txn, (placed.after, placed.at_ms), entry)?;
+    }
+    for verdict in placed.verdicts {
+        learning::add(txn, id, verdict)?;
+    }
+    let to = match (placed.state, placed.uses.last()) {
+        // Its step is another log's: as if it had been released.
+        (TurnState::Taken { .. }, Some(last)) => TurnState::Trained { n: last.n },
+        (TurnState::Taken { .. }, None) => TurnState::Judged,
+        (state, _) => state,
+    };
+    let (agent, from) = state::of_turn(txn, id)?;
+    if from != to {
+        state::advance(txn, &agent, id, (&from, &to))?;
+    }
+    if !placed.uses.is_empty() {
+        values::put_json(txn, Table::Uses, &keys::turn(id), &placed.uses)?;
+    }
+    Ok(())
+}
+
+/// What refuses in the middle has others before it: the whole transaction is off.
+fn all_or_none(error: TxnError) -> TxnError {
+    match error {
+        TxnError::Refused(error) => TxnError::Store(StoreError::Other(error.to_string())),
+        TxnError::Store(error) => TxnError::Store(error),
+    }
+}
