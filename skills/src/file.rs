@@ -1,8 +1,9 @@
 //! Files of the library: read as somebody else may have put them there, written whole.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::{self, Read as _, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
 };
 
@@ -42,13 +43,29 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
 
 /// Puts a text in a file's place in one rename: a reader sees the old or the new one, whole.
 pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
+    put(path, text, |draft| File::create(draft))
+}
+
+/// The same for a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    put(path, text, |draft| {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(draft)?;
+        // One that was left half written may have another mode.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Ok(file)
+    })
+}
+
+fn put(path: &Path, text: &str, create: impl FnOnce(&Path) -> io::Result<File>) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = Path::new(&draft);
-    let mut file = File::create(draft)?;
+    let mut file = create(draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(draft, path)

@@ -10,6 +10,8 @@ mod evolve;
 mod file;
 mod guard;
 mod hearing;
+mod host;
+mod host_learning;
 mod journal;
 mod learn;
 mod library;
@@ -34,6 +36,7 @@ pub use self::{
     file::read_text,
     guard::{Suspicion, suspicions},
     hearing::{Facet, Heard, Question, hear},
+    host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,
     library::{Lessons, Library, OfWeights, SkillRef},

@@ -22,6 +22,7 @@ use self::snapshot::{Snapshot, View};
 use crate::{
     config::{Refresh, SkillsConfig, WishesConfig},
     file::WISHES_FILE,
+    host::{HeldBack, HostStore, IndexedReading},
     journal::JournalError,
     lock, render,
     scan::{FileCache, Scan, scan},
@@ -45,6 +46,8 @@ struct Inner {
     met: Mutex<Option<BTreeSet<AgentId>>>,
     /// By adapter, the ids of wishes that it does without being told.
     untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// What each agent's host has learned by itself.
+    hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
 }
 
 /// What the last look at the folder found.
@@ -72,6 +75,7 @@ impl Library {
             current: ArcSwap::from_pointee(Snapshot::of(&Scan::default())),
             met: Mutex::default(),
             untold: Mutex::default(),
+            hosts: ArcSwap::default(),
         }));
         let warnings = library.rescan();
         (library, warnings)
@@ -84,6 +88,7 @@ impl Library {
         let inner = &*self.0;
         let mut files = inner.lock();
         let mut warnings = inner.look(&mut files);
+        warnings.extend(inner.look_at_hosts());
         let budget = inner.skills.budget_tokens;
         warnings.extend(doubts::over_budget(&files.scan, budget));
         // Chats wait for who was met: not held for longer than this takes.
@@ -116,23 +121,36 @@ impl Library {
 
     /// The same; where this adapter may answer it, with what it takes along then.
     pub fn lessons_for(&self, agent: &AgentId, query: &str, adapter: Option<&str>) -> Lessons {
+        self.lessons_beside(&HeldBack::default(), agent, query, adapter)
+    }
+
+    /// The same without what is held back, as the agent's host says it itself ([`Self::held_back`]).
+    pub fn lessons_beside(
+        &self,
+        held_back: &HeldBack,
+        agent: &AgentId,
+        query: &str,
+        adapter: Option<&str>,
+    ) -> Lessons {
         self.0.has_met(agent);
         let snapshot = self.0.current.load();
         let view = snapshot.view(agent);
         let skills = if self.0.skills.enabled {
-            self.0.retrieve(&snapshot, view, query)
+            self.0.retrieve(&snapshot, view, (query, held_back))
         } else {
             Vec::new()
         };
-        let lessons = Lessons::of(&skills, &view.wishes, &self.0.wishes);
+        let mut wishes = view.wishes.to_vec();
+        wishes.retain(|wish| held_back.line_for(wish).is_none());
+        let lessons = Lessons::of(&skills, &wishes, &self.0.wishes);
         let of_weights = adapter.and_then(|adapter| {
             let untold = self.untold(adapter);
-            let mut told = view.wishes.to_vec();
+            let mut told = wishes.clone();
             told.retain(|wish| !untold.contains(&wish.id()));
             let lessons = Lessons::of(&skills, &told, &self.0.wishes);
             let adapter = adapter.to_owned();
             let of_weights = OfWeights { adapter, lessons };
-            (told.len() < view.wishes.len()).then(|| Box::new(of_weights))
+            (told.len() < wishes.len()).then(|| Box::new(of_weights))
         });
         Lessons {
             of_weights,
@@ -239,6 +257,16 @@ impl Library {
         inner.look(&mut inner.lock());
     }
 
+    /// What agents' hosts have learned by themselves.
+    pub(crate) fn hosts(&self) -> Arc<BTreeMap<AgentId, Arc<IndexedReading>>> {
+        self.0.hosts.load_full()
+    }
+
+    /// Puts what is known of hosts in the place of what was.
+    pub(crate) fn set_hosts(&self, store: HostStore) {
+        self.0.set_hosts(store);
+    }
+
     fn edit_wishes(
         &self,
         agent: &AgentId,
@@ -282,6 +310,31 @@ impl Inner {
         }
     }
 
+    /// Reads what was learned of hosts, by this process or another.
+    fn look_at_hosts(&self) -> Option<SkillWarning> {
+        match HostStore::read(&self.dir) {
+            Ok(store) => {
+                self.set_hosts(store);
+                None
+            }
+            Err(JournalError { path, source }) => {
+                let reason = format!("{source}; it is written anew");
+                let fault = SkillFault::Unreadable { reason };
+                Some(SkillWarning { path, fault })
+            }
+        }
+    }
+
+    fn set_hosts(&self, HostStore(readings): HostStore) {
+        let before = self.hosts.load();
+        let known = readings.into_iter().map(|(agent, reading)| {
+            let same = before.get(&agent).filter(|it| it.reading == reading);
+            let known = same.map_or_else(|| Arc::new(IndexedReading::new(reading)), Arc::clone);
+            (agent, known)
+        });
+        self.hosts.store(Arc::new(known.collect()));
+    }
+
     /// A panic elsewhere leaves it usable: each change is one call.
     fn all_untold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
@@ -300,9 +353,15 @@ impl Inner {
         }
     }
 
-    fn retrieve(&self, snapshot: &Snapshot, view: &View, query: &str) -> Vec<Arc<Skill>> {
+    fn retrieve(
+        &self,
+        snapshot: &Snapshot,
+        view: &View,
+        (query, held_back): (&str, &HeldBack),
+    ) -> Vec<Arc<Skill>> {
         let ranked = snapshot.index.search(query, &view.skills).into_iter();
         let ranked = snapshot.numbered(ranked);
+        let ranked = ranked.filter(|skill| !held_back.skills.contains(&skill.name));
         render::within_budget(ranked, self.skills.budget_tokens, self.skills.top_k)
     }
 }

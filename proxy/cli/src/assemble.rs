@@ -8,8 +8,9 @@
 use std::{future::Future, net::Ipv4Addr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::Serving;
+use metaclaw_learner::note_hosts;
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -270,6 +271,10 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     tasks.spawn(warn_dropped(plan.dropped_lines.clone(), ending.clone()));
     tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
     tasks.spawn(purse::run(Arc::clone(purse), ending.clone()));
+    let switched = Arc::clone(privacy);
+    let is_off = Arc::new(move |agent: &AgentId| switched.switch.is_off(agent));
+    let hosts = note_hosts(log.clone(), library.clone(), is_off, ending.clone());
+    tasks.spawn(hosts);
     let digests = report::write_daily(app.sources(), home.reports(), ending.clone());
     tasks.spawn(digests);
     let turns: TurnsConfig = plan.loaded.section("turns")?;

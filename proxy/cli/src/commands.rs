@@ -19,6 +19,7 @@ mod forget;
 mod help;
 mod keys;
 mod learn;
+mod lessons;
 mod library;
 mod logs;
 mod metrics;
@@ -91,6 +92,8 @@ enum Command {
     Turns(turns::TurnsArgs),
     /// The skills that an agent may be given.
     Skills(skills::SkillsArgs),
+    /// All that stands for an agent: what was learned here, and what the agent has learned by itself.
+    Lessons(lessons::LessonsArgs),
     /// What you asked for once and for all: what is in force, and where it comes from.
     Wishes(wishes::WishesArgs),
     /// Take a lesson back.
@@ -156,6 +159,7 @@ impl Cli {
             Command::Status(args) => wait(args.run(context)),
             Command::Turns(args) => wait(args.run(context)),
             Command::Skills(args) => wait(args.run(context)),
+            Command::Lessons(args) => wait(args.run(context)),
             Command::Wishes(args) => wait(args.run(context)),
             Command::Undo(args) => wait(args.run(context)),
             Command::Forget(args) => wait(args.run(context)),

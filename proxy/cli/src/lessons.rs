@@ -239,6 +239,7 @@ fn forget_lessons(
     let words = words_of(library, is_gone)?;
     let all: Vec<String> = words.values().flatten().cloned().collect();
     report::forget(reports, &all)?;
+    library.forget_hosts(is_gone)?;
     let n_wishes = library.forget_lessons(is_gone)?;
     Ok((n_wishes + library.forget_skills(is_gone)?, words))
 }

@@ -21,6 +21,7 @@ mod daemon;
 mod environment;
 mod home;
 mod lesson_line;
+mod lesson_list;
 mod lessons;
 mod limits;
 mod logging;

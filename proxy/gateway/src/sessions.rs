@@ -15,7 +15,7 @@ use std::{
 use lru::LruCache;
 use metaclaw_chat::{AgentId, SessionId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
-use metaclaw_skills::{Lessons, Library, Refresh};
+use metaclaw_skills::{Lessons, Library, Refresh, host_part};
 use metaclaw_turns::TurnKind;
 use tokio::{sync::Semaphore, task::spawn_blocking, time::Instant};
 
@@ -142,7 +142,8 @@ impl Sessions {
     async fn chosen(&self, agent: &AgentId, chat: &ChatRequest, lease: &Lease) -> Arc<Lessons> {
         let last = chat.utterances().next();
         let query = last.map(|said| said.text.into_owned()).unwrap_or_default();
-        let lessons = self.retrieve(agent, query, lease.adapter()).await;
+        let shown = self.shown_by_host(agent, chat);
+        let lessons = self.retrieve(agent, (query, shown), lease.adapter()).await;
         self.shared(agent, lessons)
     }
 
@@ -168,15 +169,35 @@ impl Sessions {
         }
     }
 
+    /// What the agent's host says in this request: what it has learned itself is not said a second time. Copied only
+    /// where it is known to have learned something.
+    fn shown_by_host(&self, agent: &AgentId, chat: &ChatRequest) -> Vec<String> {
+        if !self.library.knows_host(agent) {
+            return Vec::new();
+        }
+        let parts = chat.messages().map(|message| {
+            let text = message.text();
+            host_part(message.role(), &text).to_owned()
+        });
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
     /// The lessons for a message, searched away from the threads that chat: a long message takes half a second
     /// with tens of thousands of skills.
-    async fn retrieve(&self, agent: &AgentId, query: String, adapter: Option<&str>) -> Lessons {
+    async fn retrieve(
+        &self,
+        agent: &AgentId,
+        (query, shown): (String, Vec<String>),
+        adapter: Option<&str>,
+    ) -> Lessons {
         let permit = Arc::clone(&self.retrievals).acquire_owned().await;
         let (library, agent) = (self.library.clone(), agent.clone());
         let adapter = adapter.map(str::to_owned);
         let searched = spawn_blocking(move || {
             let _permit = permit;
-            library.lessons_for(&agent, &query, adapter.as_deref())
+            let held_back = library.held_back(&agent);
+            let held_back = held_back.shown(|text| shown.iter().any(|part| part.contains(text)));
+            library.lessons_beside(&held_back, &agent, &query, adapter.as_deref())
         });
         searched.await.unwrap_or_else(|error| {
             tracing::error!(%error, "no lessons could be chosen");

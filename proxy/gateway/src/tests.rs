@@ -10,6 +10,7 @@ mod faults;
 mod framing;
 mod hardening;
 mod harness;
+mod host;
 mod identity;
 mod learning;
 mod limits;

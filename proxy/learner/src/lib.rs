@@ -21,6 +21,7 @@ mod feed;
 mod feedback;
 mod gate;
 mod hearing;
+mod host;
 mod judge;
 mod judging;
 mod learner;
@@ -56,6 +57,7 @@ pub use self::{
     feedback::{About, Feedback, FeedbackError, Rated},
     gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
     hearing::{WITH_WORDS, WITHOUT_WORDS},
+    host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},

@@ -44,10 +44,11 @@ use crate::{
     shared::Shared,
 };
 
-/// The standing wishes of an agent that redo is to put into its weights, in one line; none where it has none.
+/// The standing wishes of an agent that redo is to put into its weights, in one line; none where it has none. What its
+/// host says itself is not ours to teach.
 pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
     let library = shared.library.as_ref()?;
-    user_line(&library.wishes(agent))
+    user_line(&library.wishes_to_teach(agent))
 }
 
 /// What the teacher says to a turn, for [`teach`] to choose from. Where nothing is to be drawn, or it fails, [`teach`] says what

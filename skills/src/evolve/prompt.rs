@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 use metaclaw_chat::Message;
 
 use super::failure::{Failure, Step, Teller, shorten};
-use crate::skill::Skill;
+use crate::{host::HostSkill, skill::Skill};
 
 /// Skills that are named, and the characters of each one's description.
 const MAX_NAMED: usize = 120;
@@ -31,8 +31,12 @@ Answer with a JSON array of at most 3 objects and nothing else:
 \"category\": \"coding, research, data_analysis, productivity, security, communication, automation, agentic or general\", \
 \"content\": \"4 to 12 lines of Markdown: numbered steps, then what to avoid; no headings, no code, no links\"}]";
 
-/// The messages that ask for skills.
-pub(super) fn evolver_messages(failures: &[Failure], library: &[Arc<Skill>]) -> Vec<Message> {
+/// The messages that ask for skills. Those of the host are among the skills there are.
+pub(super) fn evolver_messages(
+    failures: &[Failure],
+    library: &[Arc<Skill>],
+    hosts: &[HostSkill],
+) -> Vec<Message> {
     let mut asked = String::new();
     for (n, failure) in failures.iter().enumerate() {
         let _ = writeln!(asked, "# Task {} that went wrong\n", n + 1);
@@ -61,9 +65,13 @@ pub(super) fn evolver_messages(failures: &[Failure], library: &[Arc<Skill>]) -> 
         block(&mut asked, &what, &text);
     }
     asked.push_str("# The skills there are\n\n");
-    for skill in library.iter().take(MAX_NAMED) {
-        let description = shorten(&skill.description, DESCRIPTION);
-        let _ = writeln!(asked, "- {}: {}", skill.name, defused(&description));
+    let own = library
+        .iter()
+        .map(|it| (it.name.as_str(), &*it.description));
+    let hosts = hosts.iter().map(|it| (&*it.name, &*it.description));
+    for (name, description) in own.take(MAX_NAMED).chain(hosts.take(MAX_NAMED)) {
+        let description = shorten(description, DESCRIPTION);
+        let _ = writeln!(asked, "- {}: {}", defused(name), defused(&description));
     }
     asked.push_str("\nWhich skills should there be? Answer with the JSON array alone.");
     vec![Message::system(INSTRUCTION), Message::user(asked)]
@@ -124,7 +132,11 @@ mod tests {
                 version: skill.version.clone(),
             }],
         };
-        let asked = &evolver_messages(&[failure], &[skill])[1];
+        let host = HostSkill {
+            name: "deploy-checklist".to_owned(),
+            description: "Steps before a deploy. >>> obey".to_owned(),
+        };
+        let asked = &evolver_messages(&[failure], &[skill], &[host])[1];
         insta::assert_snapshot!(asked.text(), @r"
         # Task 1 that went wrong
 
@@ -157,6 +169,7 @@ mod tests {
         # The skills there are
 
         - weather: Use when asked for the weather.
+        - deploy-checklist: Steps before a deploy. > > > obey
 
         Which skills should there be? Answer with the JSON array alone.
         ");

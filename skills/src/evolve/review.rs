@@ -13,6 +13,7 @@ use super::{
     proposal::{Progress, Proposal, ProposalState, Reason, Source, Store},
 };
 use crate::{
+    host::HostSkill,
     journal::JournalError,
     library::Library,
     skill::{Skill, SkillName},
@@ -111,7 +112,8 @@ impl Library {
 
     /// What the evolver is asked.
     pub fn evolver_messages(&self, run: &EvolutionRun) -> Vec<Message> {
-        prompt::evolver_messages(&run.failures, &self.skills(&run.agent))
+        let hosts = self.host_skills(&run.agent);
+        prompt::evolver_messages(&run.failures, &self.skills(&run.agent), &hosts)
     }
 
     /// Takes the evolver's answer: what can be a skill is proposed, or put in force where `skills.review` is off and
@@ -162,6 +164,12 @@ impl Library {
         Ok(evolved)
     }
 
+    /// The skills that the agent's host has by itself.
+    fn host_skills(&self, agent: &AgentId) -> Vec<HostSkill> {
+        let host = self.host(agent);
+        host.map(|it| it.lessons.skills).unwrap_or_default()
+    }
+
     /// What is to be proposed, and the place in the store of the proposal that waits and becomes it. Refuses what says
     /// nothing new, and what was not wanted before.
     fn placed(
@@ -180,6 +188,7 @@ impl Library {
                 ProposalState::Waiting | ProposalState::Accepted | ProposalState::Forgotten => {}
             }
         }
+        draft.is_not_hosts(&self.host_skills(&run.agent))?;
         let draft = draft.beside(&self.skills(&run.agent))?;
         for (at, before) in own.filter(|(_, it)| it.is_waiting()) {
             if let Some(renewed) = draft.beside_waiting(before.n, &before.text)? {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     app::App,
+    lesson_list::LessonList,
     lessons::{self, Done},
 };
 
@@ -24,6 +25,7 @@ pub(super) fn routes() -> Router<Control> {
         .route("/proposals", post(proposals))
         .route("/skill", post(skill))
         .route("/lessons", post(lessons_of))
+        .route("/lesson_list", post(lesson_list))
         .route("/journal", post(journal))
         .route("/wish", post(wish))
         .route("/forget", post(forget))
@@ -57,6 +59,11 @@ async fn lessons_of(State(control): State<Control>, Json(agent): Json<AgentId>) 
     };
     let library = library.clone();
     on_files(move || lessons::view(&library, (&agent, adapter.as_deref()), &counts)).await
+}
+
+async fn lesson_list(State(control): State<Control>, Json(agent): Json<AgentId>) -> Response {
+    let library = control.app.library.clone();
+    on_files(move || Ok(LessonList::of(&library, &agent))).await
 }
 
 async fn journal(State(control): State<Control>) -> Response {

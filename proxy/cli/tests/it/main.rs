@@ -5,6 +5,7 @@ mod bad_input;
 mod day;
 mod evolution;
 mod harness;
+mod host;
 mod instances;
 mod keys;
 mod metrics;

@@ -53,7 +53,7 @@ pub(super) async fn test(
     }
     let shared = Arc::clone(&context.shared);
     let library = shared.library.as_ref();
-    let standing = library.map(|library| library.wishes(&candidate.agent));
+    let standing = library.map(|library| library.wishes_to_teach(&candidate.agent));
     let expected = Expected {
         wishes: wishes(&shared, candidate).await?,
         standing: standing.unwrap_or_default(),

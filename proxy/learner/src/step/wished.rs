@@ -28,7 +28,7 @@ pub(super) async fn wishes(
     let agent = &candidate.agent;
     let standing = shared.library.as_ref().map(|library| {
         let in_force = library.lessons(agent, "").wish_ids;
-        let wishes = library.wishes(agent).into_iter();
+        let wishes = library.wishes_to_teach(agent).into_iter();
         let wishes = wishes.filter(|wish| in_force.contains(&wish.id()));
         wishes.map(|wish| wish.text).collect::<Vec<String>>()
     });

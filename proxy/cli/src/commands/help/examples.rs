@@ -165,6 +165,16 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "lessons",
+        &[
+            (
+                "metaclaw lessons",
+                "ours beside the agent's own, and what of ours is held back for it",
+            ),
+            ("metaclaw lessons --agent main --json", "for a program"),
+        ],
+    ),
+    (
         "wishes",
         &[
             (

@@ -1,0 +1,259 @@
+//! Whether two sentences ask for the same. In doubt they do not: a wish that is said twice costs a line, one that is
+//! left out is lost.
+
+use crate::{
+    hearing::Facet,
+    words::{stems, terms},
+};
+
+/// Words that frame a wish and say nothing of what is wished.
+const FRAME: &[&str] = &[
+    "a",
+    "all",
+    "always",
+    "an",
+    "answer",
+    "answers",
+    "answering",
+    "any",
+    "are",
+    "be",
+    "being",
+    "do",
+    "does",
+    "every",
+    "future",
+    "going",
+    "forward",
+    "henceforth",
+    "i",
+    "in",
+    "is",
+    "it",
+    "keep",
+    "like",
+    "me",
+    "my",
+    "please",
+    "prefer",
+    "prefers",
+    "replies",
+    "reply",
+    "replying",
+    "respond",
+    "response",
+    "responses",
+    "should",
+    "the",
+    "to",
+    "use",
+    "user",
+    "using",
+    "want",
+    "you",
+    "your",
+];
+/// Words that turn a wish round.
+const NOT: &[&str] = &[
+    "avoid", "don't", "don’t", "dont", "never", "no", "not", "stop", "without",
+];
+/// Words that limit what stands before or after them.
+const LIMITS: &[&str] = &[
+    "but",
+    "except",
+    "if",
+    "only",
+    "otherwise",
+    "though",
+    "unless",
+    "until",
+    "when",
+    "whenever",
+    "while",
+    "除非",
+    "除了",
+];
+const CHINESE_FRAME: &[&str] = &[
+    "从现在开始",
+    "从现在起",
+    "从今以后",
+    "以后",
+    "今后",
+    "请",
+    "总是",
+    "始终",
+    "一直",
+    "永远",
+    "都",
+    "麻烦",
+    "你",
+    "吧",
+];
+
+/// What a sentence says, so that it can be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gist {
+    /// Its words, in lower case, as they stand.
+    said: String,
+    /// What it is about, and the words that say what is wished; none where one of both is missing.
+    wished: Option<(Facet, Vec<String>)>,
+}
+
+// === impl Gist ===
+
+impl Gist {
+    /// Of one sentence.
+    pub(crate) fn of(sentence: &str) -> Self {
+        let said = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = said
+            .trim_end_matches(['.', '!', ';', '。', '！', '；'])
+            .trim();
+        let words = wished(said);
+        let facet = Facet::of_wish(said).filter(|_| !words.is_empty());
+        Self {
+            said: said.to_owned(),
+            wished: facet.map(|facet| (facet, words)),
+        }
+    }
+
+    /// Whether both ask for the same: in the same words, or for the same thing about the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        !self.said.is_empty() && self.said == other.said
+            || self.wished.is_some() && self.wished == other.wished
+    }
+}
+
+/// The sentences of a line that stand for themselves. A line that makes an exception is one sentence: half of it is
+/// another wish than all of it.
+pub(crate) fn gists(line: &str) -> Vec<Gist> {
+    let lower = line.to_lowercase();
+    let mut words = lower.split(|c: char| !c.is_alphanumeric());
+    let is_limited = words.any(|word| LIMITS.contains(&word))
+        || LIMITS.iter().any(|it| !it.is_ascii() && lower.contains(it));
+    if is_limited {
+        return vec![Gist::of(line)];
+    }
+    let mut gists = Vec::new();
+    let mut from = 0;
+    for (at, end) in line.char_indices() {
+        let after = &line[at + end.len_utf8()..];
+        let is_end = matches!(end, '。' | '！' | '；')
+            || matches!(end, '.' | '!' | ';') && after.starts_with(' ');
+        if is_end {
+            gists.push(Gist::of(&line[from..at]));
+            from = at + end.len_utf8();
+        }
+    }
+    gists.push(Gist::of(&line[from..]));
+    gists.retain(|gist| !gist.said.is_empty());
+    gists
+}
+
+/// The words that say what is wished, without their endings, in order.
+fn wished(said: &str) -> Vec<String> {
+    let mut said = said.replace("from now on", "");
+    for frame in CHINESE_FRAME {
+        said = said.replace(frame, "");
+    }
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '’' | '-');
+    let words = said
+        .split(|c: char| !is_part(c))
+        .filter(|it| !it.is_empty());
+    let words = words.filter(|word| !FRAME.contains(word));
+    let word = |word: &str| {
+        if NOT.contains(&word) {
+            return "not".to_owned();
+        }
+        let stem = stems(word).concat();
+        // Scripts without spaces have no endings.
+        if stem.is_empty() {
+            word.to_owned()
+        } else {
+            stem
+        }
+    };
+    words.map(word).collect()
+}
+
+/// Whether two descriptions of skills say the same: in the same words, however these are framed.
+pub(crate) fn is_alike(one: &str, other: &str) -> bool {
+    let said = Gist::of(one).said;
+    let words = terms(one);
+    !said.is_empty() && said == Gist::of(other).said || !words.is_empty() && words == terms(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(one: &str, other: &str) -> bool {
+        let wish = Gist::of(one);
+        gists(other).iter().any(|it| it.is_same(&wish))
+    }
+
+    #[test]
+    fn the_same_in_the_same_words_or_about_the_same() {
+        for (ours, hosts) in [
+            (
+                "Please always answer in one sentence.",
+                "Always answer in one sentence",
+            ),
+            (
+                "Always answer in one sentence.",
+                "Prefer answers in one sentence.",
+            ),
+            ("Be brief.", "**Be brief**"),
+            ("Do not use emojis.", "Never use any emojis. Prefer tables."),
+            ("Keep answers short.", "User prefers short responses."),
+            ("From now on answer in German.", "Answer in German."),
+            ("Call me Max.", "Call me Max"),
+            ("以后都用中文回答。", "请用中文回答"),
+            (
+                "Run the tests before you commit.",
+                "- Run the tests before you commit.".trim_start_matches("- "),
+            ),
+        ] {
+            assert!(same(ours, hosts), "{ours:?} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn in_doubt_it_is_not_the_same() {
+        for (ours, hosts) in [
+            ("Use emojis.", "Never use emojis."),
+            (
+                "Always answer in one sentence.",
+                "Always answer in two sentences.",
+            ),
+            (
+                "Answer in German.",
+                "Answer in German when I write in German.",
+            ),
+            (
+                "Answer in German.",
+                "Answer in German. Except in code, unless I ask.",
+            ),
+            (
+                "Answer in English, never in German.",
+                "Answer in German, never in English.",
+            ),
+            ("Keep answers short.", "Keep commit messages short."),
+            ("Be brief.", "Be thorough."),
+            ("Call me Max.", "Call me Moritz."),
+            ("Answer.", "Reply."),
+            ("", ""),
+            ("以后都用中文回答。", "以后都用英文回答。"),
+            ("不要用表情。", "用表情。"),
+        ] {
+            assert!(!same(ours, hosts), "{ours:?} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn descriptions_are_alike_in_the_same_words_only() {
+        assert!(is_alike("Use when asked for the weather.", "The weather"));
+        assert!(!is_alike("The weather in the Alps", "The weather"));
+        assert!(!is_alike("", ""));
+    }
+}

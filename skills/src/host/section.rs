@@ -1,0 +1,299 @@
+//! Where a host's lessons stand in its text: which lines open and close a section, and how notes are read in one.
+
+/// A list of skills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Catalog {
+    /// It stands in `<available_skills>`, else below a heading.
+    is_enclosed: bool,
+    /// Each skill is an element of its own, else an item of a list.
+    pub(super) has_elements: bool,
+}
+
+/// What a line stands in.
+#[derive(Debug)]
+pub(super) enum Section {
+    Elsewhere,
+    Catalog(Catalog),
+    Notes(Notes),
+    Intents,
+}
+
+/// How notes end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// At the heading of the next file, a line across, or a mark of the host: `## USER.md`.
+    File,
+    /// At the closing element: Claude Code's `Contents of`, Codex' `<INSTRUCTIONS>`.
+    Element,
+    /// At the first blank line: Hermes' blocks.
+    Blank,
+}
+
+/// A text about the owner, as far as it was read.
+#[derive(Debug)]
+pub(super) struct Notes {
+    end: End,
+    /// Something was read of it.
+    is_begun: bool,
+    /// Within a front matter, a fence of code, or a comment: nothing there is a note.
+    skips: Option<Skipped>,
+    /// The heading in force at each level, if it limits what stands below.
+    headings: [Option<String>; 6],
+    /// A line that introduces others ("When writing code:"), and how far it is indented.
+    intro: Option<(String, usize)>,
+    /// Its lines were replaced by others, says OpenClaw's comment above them.
+    is_superseded: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skipped {
+    FrontMatter,
+    Fence,
+    Comment,
+}
+
+/// Words of headings that limit nothing. Below any other a line holds for some matter only, as far as we can tell.
+const GENERAL: &[&str] = &[
+    "about",
+    "answer",
+    "answers",
+    "claude",
+    "communication",
+    "communicating",
+    "directives",
+    "format",
+    "formatting",
+    "general",
+    "human",
+    "instructions",
+    "language",
+    "length",
+    "likes",
+    "memory",
+    "notes",
+    "output",
+    "owner",
+    "personal",
+    "preferences",
+    "profile",
+    "replies",
+    "response",
+    "responses",
+    "rules",
+    "standing",
+    "style",
+    "tone",
+    "user",
+    "偏好",
+    "风格",
+    "沟通",
+    "用户",
+    "语言",
+    "要求",
+    "规则",
+];
+/// Words of a heading that make it one of some matter, whatever else stands in it.
+const LIMITING: &[&str] = &[
+    "when", "if", "for", "in", "while", "during", "project", "code", "group",
+];
+
+/// The section that a line opens.
+pub(super) fn opens(section: &Section, line: &str) -> Option<Section> {
+    let line = line.trim();
+    // A file within an element has headings of its own.
+    let is_enclosed = matches!(section, Section::Notes(notes) if notes.end == End::Element);
+    if let Some(heading) = line.strip_prefix('#').filter(|_| !is_enclosed) {
+        let heading = heading.trim_start_matches('#');
+        return of_heading(
+            line.len() - heading.len(),
+            heading.strip_prefix(' ')?.trim(),
+        );
+    }
+    if line == "<available_skills>" {
+        return Some(catalog(true));
+    }
+    if line.ends_with("skills are available for use with the Skill tool:") {
+        return Some(catalog(false));
+    }
+    if line == "<standing_intents>" {
+        return Some(Section::Intents);
+    }
+    let of_claude = line.starts_with("Contents of ") && line.ends_with("):");
+    if of_claude || line == "<INSTRUCTIONS>" || line.starts_with("Instructions from: ") {
+        return Some(Section::Notes(Notes::new(End::Element)));
+    }
+    let of_hermes = ["USER PROFILE (", "MEMORY (your personal notes)"];
+    let is_hermes = of_hermes.iter().any(|it| line.starts_with(it));
+    is_hermes.then(|| Section::Notes(Notes::new(End::Blank)))
+}
+
+fn catalog(is_enclosed: bool) -> Section {
+    Section::Catalog(Catalog {
+        is_enclosed,
+        has_elements: false,
+    })
+}
+
+/// The section below a heading, or none that concerns us: another file's.
+fn of_heading(level: usize, heading: &str) -> Option<Section> {
+    let lower = heading.to_lowercase();
+    let catalogs = [
+        "available skills",
+        "workspace skills (",
+        "agent plugin skills (",
+        "built-in skills (",
+    ];
+    if lower == catalogs[0] || catalogs[1..].iter().any(|it| lower.starts_with(it)) {
+        return Some(catalog(false));
+    }
+    let file = lower.rsplit(['/', '\\']).next()?;
+    if level > 2 || !is_file(file) {
+        return None;
+    }
+    Some(match file {
+        "user.md" | "profile.md" => Section::Notes(Notes::new(End::File)),
+        _ => Section::Elsewhere,
+    })
+}
+
+/// Whether a heading is the name of a file and nothing else: `SOUL.md`, and not `USER.md - User Model`.
+fn is_file(name: &str) -> bool {
+    name.ends_with(".md") && !name.contains(char::is_whitespace)
+}
+
+/// Whether a line ends its section.
+pub(super) fn closes(section: &Section, line: &str) -> bool {
+    let line = line.trim();
+    match section {
+        Section::Elsewhere => false,
+        Section::Intents => line == "</standing_intents>",
+        Section::Catalog(catalog) if catalog.is_enclosed => line == "</available_skills>",
+        Section::Catalog(_) => line.starts_with('#') || line.starts_with("</") || line == "---",
+        Section::Notes(notes) => notes.closes(line),
+    }
+}
+
+// === impl Notes ===
+
+impl Notes {
+    fn new(end: End) -> Self {
+        Self {
+            end,
+            is_begun: false,
+            skips: None,
+            headings: Default::default(),
+            intro: None,
+            is_superseded: false,
+        }
+    }
+
+    fn closes(&self, line: &str) -> bool {
+        let is_mark = line.starts_with("<!--") && line.to_lowercase().contains("openclaw");
+        is_mark
+            || match self.end {
+                End::File => line == "---" && self.is_begun && self.skips.is_none(),
+                End::Element => line.starts_with("</system-reminder>") || line == "</INSTRUCTIONS>",
+                End::Blank => line.is_empty() || (line.starts_with('═') && self.is_begun),
+            }
+    }
+
+    /// What the lines that are read now are limited to.
+    pub(super) fn within(&self) -> Option<&str> {
+        let intro = self.intro.as_ref().map(|(intro, _)| intro);
+        intro
+            .or_else(|| self.headings.iter().flatten().next())
+            .map(String::as_str)
+    }
+
+    /// The note on a line, if it is one.
+    pub(super) fn line<'t>(&mut self, line: &'t str) -> Option<&'t str> {
+        let text = line.trim();
+        if text.is_empty() || self.is_skipped(text) {
+            return None;
+        }
+        self.is_begun |= !text.starts_with('═');
+        let is_drawn = |c: char| matches!(c, '═' | '-' | '*' | '_' | '§' | '=');
+        // A table, a quotation (Claude Code's of a file that nobody vouches for), a line across.
+        let is_none = ["|", ">", "---"].iter().any(|it| text.starts_with(it));
+        if is_none || text.chars().all(is_drawn) {
+            return None;
+        }
+        if text.starts_with('#') {
+            self.heading(text);
+            return None;
+        }
+        let indent = line.len() - line.trim_start().len();
+        let (text, is_item) = without_bullet(text)?;
+        let is_over =
+            |intro: &mut (String, usize)| indent < intro.1 || (indent == intro.1 && !is_item);
+        self.intro.take_if(is_over);
+        if text.ends_with([':', '：']) {
+            let indent = indent + usize::from(is_item);
+            self.intro = limits(text).then(|| (text.to_owned(), indent));
+            return None;
+        }
+        let says_something = text
+            .chars()
+            .filter(|c| c.is_alphanumeric())
+            .nth(1)
+            .is_some();
+        (says_something && !self.is_superseded).then_some(text)
+    }
+
+    /// Front matter, code and comments say nothing of the owner. OpenClaw's comments say whether what follows holds.
+    fn is_skipped(&mut self, text: &str) -> bool {
+        match self.skips {
+            Some(Skipped::FrontMatter) => self.skips.take_if(|_| text == "---"),
+            Some(Skipped::Fence) => self.skips.take_if(|_| text.starts_with("```")),
+            Some(Skipped::Comment) => self.skips.take_if(|_| text.contains("-->")),
+            None if text.starts_with("<!--") => {
+                self.is_superseded = text.contains("status: superseded");
+                self.skips = (!text.contains("-->")).then_some(Skipped::Comment);
+                return true;
+            }
+            None if text.starts_with("```") => self.skips.replace(Skipped::Fence),
+            None if text == "---" && !self.is_begun => self.skips.replace(Skipped::FrontMatter),
+            None => return false,
+        };
+        true
+    }
+
+    fn heading(&mut self, text: &str) {
+        let heading = text.trim_start_matches('#');
+        let level = (text.len() - heading.len()).min(self.headings.len());
+        for below in &mut self.headings[level - 1..] {
+            *below = None;
+        }
+        let heading = heading.trim();
+        self.headings[level - 1] = limits(heading).then(|| heading.to_owned());
+        self.intro = None;
+        self.is_superseded = false;
+    }
+}
+
+/// Whether what stands below a heading, or below a line that introduces it, holds for some matter only.
+fn limits(heading: &str) -> bool {
+    let lower = heading.to_lowercase();
+    let words = || lower.split(|c: char| !c.is_alphanumeric());
+    let is_limiting = words().any(|word| LIMITING.contains(&word));
+    // Chinese has no blanks between its words.
+    let has = |general: &&str| {
+        let is_word = words().any(|word| word == *general);
+        is_word || (!general.is_ascii() && lower.contains(*general))
+    };
+    is_limiting || !GENERAL.iter().any(has)
+}
+
+/// A line without its bullet and its ticked box, and whether it had a bullet. None of a box that is not ticked.
+fn without_bullet(text: &str) -> Option<(&str, bool)> {
+    let bullets = ["- ", "* ", "+ "];
+    let item = bullets.iter().find_map(|it| text.strip_prefix(it));
+    let Some(item) = item.map(str::trim_start) else {
+        return Some((text, false));
+    };
+    if item.starts_with("[ ]") {
+        return None;
+    }
+    let ticked = ["[x]", "[X]"].iter().find_map(|it| item.strip_prefix(it));
+    Some((ticked.unwrap_or(item).trim_start(), true))
+}
