@@ -18,7 +18,11 @@ const ELEMENTS: &[(&str, &str)] = &[
 
 /// The part of a message that the host wrote: nobody else's words, and no tool's.
 pub fn host_part(role: Role, text: &str) -> &str {
-    let text = &text[..text.floor_char_boundary(MAX_PART)];
+    let mut end = text.len().min(MAX_PART);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = &text[..end];
     match role {
         Role::System => text,
         Role::User => elements(text),

@@ -85,7 +85,7 @@ fn item(line: &str) -> Option<(&str, &str)> {
         Some(bold) => bold.split_once("**")?,
         None => rest
             .split_once(": ")
-            .unwrap_or((rest.trim_end_matches(':'), "")),
+            .unwrap_or_else(|| (rest.trim_end_matches(':'), "")),
     };
     let description = description.trim_start_matches([':', '—', ' ']);
     let (description, _) = description

@@ -1,5 +1,7 @@
 //! Where a host's lessons stand in its text: which lines open and close a section, and how notes are read in one.
 
+use std::path::Path;
+
 /// A list of skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Catalog {
@@ -41,7 +43,7 @@ pub(super) struct Notes {
     headings: [Option<String>; 6],
     /// A line that introduces others ("When writing code:"), and how far it is indented.
     intro: Option<(String, usize)>,
-    /// Its lines were replaced by others, says OpenClaw's comment above them.
+    /// Its lines do not hold, says OpenClaw's comment above them: they were replaced, or are an example.
     is_superseded: bool,
 }
 
@@ -158,7 +160,8 @@ fn of_heading(level: usize, heading: &str) -> Option<Section> {
 
 /// Whether a heading is the name of a file and nothing else: `SOUL.md`, and not `USER.md - User Model`.
 fn is_file(name: &str) -> bool {
-    name.ends_with(".md") && !name.contains(char::is_whitespace)
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|it| it == "md") && !name.contains(char::is_whitespace)
 }
 
 /// Whether a line ends its section.
@@ -247,7 +250,9 @@ impl Notes {
             Some(Skipped::Fence) => self.skips.take_if(|_| text.starts_with("```")),
             Some(Skipped::Comment) => self.skips.take_if(|_| text.contains("-->")),
             None if text.starts_with("<!--") => {
-                self.is_superseded = text.contains("status: superseded");
+                // A date that nobody filled in is of the template's example.
+                let marks = ["status: superseded", "YYYY"];
+                self.is_superseded = marks.iter().any(|mark| text.contains(mark));
                 self.skips = (!text.contains("-->")).then_some(Skipped::Comment);
                 return true;
             }

@@ -6,7 +6,7 @@ use super::{HostLessons, HostReading, HostSkill, host_part};
 use crate::{HeldBack, Library, SkillsConfig, WishesConfig};
 
 /// OpenClaw 2026.9.6: empty lines between its own are left out, those of files stay.
-const OPENCLAW: &str = r#"You are a personal assistant running inside OpenClaw.
+const OPENCLAW: &str = r"You are a personal assistant running inside OpenClaw.
 ## Tooling
 - exec: run shell commands
 ## Skills
@@ -54,6 +54,13 @@ USER.md: durable user preferences and profile directives; follow unless higher-p
 <!-- observed: 2026-07-27 | status: active -->
 
 - Prefer answers in one sentence.
+
+<!-- observed: YYYY-MM-DD | status: active -->
+
+- Prefer ...
+
+<!-- observed: 2026-07-28 | status: active -->
+
 - When writing mail:
   - Never use emojis.
 - **Always** call me Ann.
@@ -66,7 +73,7 @@ USER.md: durable user preferences and profile directives; follow unless higher-p
 <!-- /openclaw:attempt:STABLE -->
 ## Silent Replies
 - Nothing to say: entire reply exactly NO_REPLY
-"#;
+";
 
 const OPENCLAWS_INTENT: &str = "<standing_intents>\nStanding intent (created 2026-07-27): Confirm the rollback owner.\n</standing_intents>\n\n[Fri 2026-11-20 05:31 UTC] Is the launch on?";
 
@@ -192,7 +199,8 @@ fn our_own_block_is_not_the_hosts() {
 #[test]
 fn a_huge_or_hostile_text_costs_little_and_is_kept_within_bounds() {
     let long = "x".repeat(1 << 16);
-    let many: String = (0..100_000).map(|n| format!("- n{n}: {n}\n")).collect();
+    let many: Vec<String> = (0..100_000).map(|n| format!("- n{n}: {n}\n")).collect();
+    let many = many.concat();
     let nested = "<available_skills>\n<skill>\n<name>".repeat(20_000);
     let reminders = "<system-reminder>".repeat(50_000);
     for text in [

@@ -1,6 +1,6 @@
 //! `metaclaw lessons`: what was learned here, beside what the agent has learned by itself.
 
-use std::process::ExitCode;
+use std::{fmt::Write as _, process::ExitCode};
 
 use clap::Args;
 use metaclaw_chat::{AgentId, excerpt, now_ms};
@@ -55,9 +55,10 @@ fn text(list: &LessonList, now_ms: u64) -> String {
     let mut text = out::table(&head, &rows);
     if let Some(seen_ms) = list.host_seen_ms {
         let ago = out::span(now_ms.saturating_sub(seen_ms));
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "\nhost: what {agent} has learned by itself, noted {ago} ago"
-        ));
+        );
     }
     text
 }

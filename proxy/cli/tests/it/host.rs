@@ -18,13 +18,13 @@ fn system(line: &str) -> String {
     )
 }
 
-async fn says(proxy: &Running, session: &str, system: &str, words: &str) {
+async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> anyhow::Result<String> {
     let body = json!({"model": "default", "max_tokens": 9, "messages": [
         {"role": "system", "content": system},
         {"role": "user", "content": words},
     ]});
     let path = "/v1/chat/completions";
-    proxy.send(path, session, &body).await.unwrap();
+    proxy.send(path, session, &body).await
 }
 
 /// The lessons of the agent that come from its host.
@@ -44,7 +44,9 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
     home.ask(&["wishes", "add", WISH]).await.unwrap();
     let proxy = home.start().await.unwrap();
     let secret = "Prefer answers in one sentence.";
-    says(&proxy, "s-1", &system(secret), "What is rain?").await;
+    says(&proxy, "s-1", &system(secret), "What is rain?")
+        .await
+        .unwrap();
     until(async || Ok(hosts(&home).await? == [secret]))
         .await
         .unwrap();
@@ -56,8 +58,12 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
     );
     assert_eq!(ours["held_back"], format!("the host says: {secret}"));
 
-    says(&proxy, "s-2", &system(secret), "What is snow?").await;
-    says(&proxy, "s-3", "You are another assistant.", "What is hail?").await;
+    says(&proxy, "s-2", &system(secret), "What is snow?")
+        .await
+        .unwrap();
+    says(&proxy, "s-3", "You are another assistant.", "What is hail?")
+        .await
+        .unwrap();
     let wishes = async |session: &str| -> anyhow::Result<Option<Value>> {
         let turns = ["turns", "list", "--session", session, "--json"];
         let turns = home.json(&turns).await?;
@@ -76,7 +82,7 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
     assert_ne!(wishes("s-3").await.unwrap(), Some(Value::Null));
 
     let shown = system("Always call me Xqzjvkwp.");
-    says(&proxy, "s-4", &shown, "What is fog?").await;
+    says(&proxy, "s-4", &shown, "What is fog?").await.unwrap();
     until(async || Ok(hosts(&home).await? == ["Always call me Xqzjvkwp."]))
         .await
         .unwrap();
@@ -86,9 +92,11 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
     assert!(hosts(&home).await.unwrap().is_empty());
 
     let off = "Off the record: what is dew?";
-    says(&proxy, "s-5", &shown, off).await;
+    says(&proxy, "s-5", &shown, off).await.unwrap();
     // A turn behind it is there: it was not only late.
-    says(&proxy, "s-6", &system("Use metric units."), "What is mist?").await;
+    says(&proxy, "s-6", &system("Use metric units."), "What is mist?")
+        .await
+        .unwrap();
     until(async || Ok(hosts(&home).await? == ["Use metric units."]))
         .await
         .unwrap();
