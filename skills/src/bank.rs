@@ -28,8 +28,14 @@ macro_rules! bank {
     };
 }
 
-/// Requests that need no skill, one a line.
-pub(crate) const EVERYDAY: &str = include_str!("../bank/everyday.txt");
+/// What people say that needs no skill of the bank, one a line: small talk and continuations, tasks of other kinds,
+/// instructions to the assistant, and remarks that name a skill's subject in passing.
+pub(crate) const BACKGROUND: [&str; 4] = [
+    include_str!("../bank/background/talk.txt"),
+    include_str!("../bank/background/tasks.txt"),
+    include_str!("../bank/background/instructions.txt"),
+    include_str!("../bank/background/mentions.txt"),
+];
 
 /// Name and text of each, and requests that it is for, one a line. They were written by people who had not seen those
 /// that retrieval is measured with.
@@ -137,13 +143,17 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
     Ok(n_written)
 }
 
-/// Requests that a skill of the bank is for, one a line; none of a skill that is somebody else's under the same name.
-pub(crate) fn requests(skill: &Skill) -> Option<&'static str> {
-    let (_, text, requests) = BANK
-        .iter()
-        .find(|(name, ..)| skill.name.as_str() == *name)?;
-    let has_same_purpose = text.contains(&skill.description);
-    has_same_purpose.then_some(*requests)
+/// Requests that each skill of the bank is for, one a line.
+pub(crate) fn requests() -> impl Iterator<Item = &'static str> {
+    BANK.iter().map(|(.., requests)| *requests)
+}
+
+/// A skill's place in [`requests`]; none of a skill that is somebody else's under the same name.
+pub(crate) fn place(skill: &Skill) -> Option<usize> {
+    let has_same_purpose = |(name, text, _): &(&str, &str, &str)| {
+        skill.name.as_str() == *name && text.contains(&skill.description)
+    };
+    BANK.iter().position(has_same_purpose)
 }
 
 fn hash(text: &str) -> String {

@@ -1,45 +1,60 @@
-//! Which skills a request asks for: BM25 over their words, behind a gate.
+//! Which skills a request asks for: those that it clearly wants, usually one, or none.
 //!
-//! A skill that has keywords is a candidate if one of them stands in the request; one of the bank also if the request is
-//! like its sample requests. One that has none is a candidate
-//! only if its name, description or category shares a selective word with the request: those say when it applies. Its
-//! body then helps to rank it. So "What is the capital of France?" brings in nothing, however many skills mention
-//! capitals in passing.
+//! All evidence becomes a probability that the skill is wanted, and one threshold decides. A skill of the bank has sample
+//! requests: the request is compared with those of all skills and with what people say that needs none ([`Samples`]), and
+//! keywords are further evidence. Any other skill is judged by itself: by its keywords ([`Keywords`]), its name, and, if
+//! it has no keywords, the words of its name and description ([`OwnWords`]); each word says the more the rarer it is in all
+//! samples. So "What is the capital of France?" brings in nothing, whatever skills mention capitals in passing. A skill
+//! that the owner calls by its name is given without further question.
 
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Range,
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
-use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
-
-use self::{keywords::Keywords, samples::Samples};
-use crate::{bank, skill::Skill, words::terms};
+use self::{keywords::Keywords, own_words::OwnWords, samples::Samples};
+use crate::{
+    bank,
+    skill::Skill,
+    words::{all_terms, is_cjk},
+};
 
 /// Characters of a request that are looked at, from its beginning and from its end.
 const EDGE: usize = 2_000;
-/// Terms of a body that are indexed: what a skill is about stands at its beginning.
-const BODY_TERMS: usize = 300;
-/// From this many skills on, a word that most of them have selects nothing.
-const MIN_FOR_COMMON: usize = 4;
 
-/// Of what is found, less than this part of the best is noise.
-const WORTH: f32 = 0.2;
+/// From this probability on a skill is given. This and the numbers below were chosen on the 200 requests of
+/// `testdata/retrieval.jsonl` and the half of `retrieval_2.jsonl` that is not held out; figures change little around them.
+const GIVEN: f32 = 0.35;
+/// From this on, a skill of the bank is given beside another of the bank: they share a probability of 1.
+const GIVEN_TOO: f32 = 0.25;
+/// What a keyword of a skill of the bank says counts for so much beside the samples: both see the same words.
+const KEYWORDS_COUNT: f32 = 0.3;
+/// The most that its keywords say for a skill of the bank, in nats: a long paste has many.
+const KEYWORDS_AT_MOST: f32 = 4.0;
+/// One request in so many is for a given skill of those that are judged by themselves.
+const ONE_IN: f32 = 100.0;
+
+/// What the bank knows of requests.
+static SAMPLES: LazyLock<Samples> =
+    LazyLock::new(|| Samples::build(bank::requests(), bank::BACKGROUND.into_iter()));
 
 mod keywords;
+mod own_words;
 mod samples;
 
 /// The skills of all agents, ready to be searched for any of them.
+#[derive(Default)]
 pub(crate) struct Index {
-    embedder: Embedder<u32, Terms>,
-    scorer: Scorer<usize>,
-    /// Which skills without keywords have a word in their name, description or category.
-    triggers: BTreeMap<String, BTreeSet<usize>>,
     keywords: Keywords,
-    samples: Samples,
+    /// Of skills that have neither keywords nor samples.
+    own_words: OwnWords,
+    /// The skills that have samples, and their places among these.
+    of_bank: BTreeMap<usize, usize>,
+    /// As the owner may call each.
+    names: Vec<Vec<String>>,
 }
 
 /// Which skills one agent sees, of those that an index numbers: everyone's come first, then each agent's
@@ -54,98 +69,91 @@ pub(crate) struct Visible {
     pub(crate) hidden: BTreeSet<usize>,
 }
 
-/// Our words, as the `bm25` crate wants them: texts here are terms already, joined by spaces.
-#[derive(Debug, Default)]
-struct Terms;
-
-impl Tokenizer for Terms {
-    fn tokenize(&self, text: &str) -> Vec<String> {
-        text.split(' ')
-            .filter(|term| !term.is_empty())
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
 // === impl Index ===
 
 impl Index {
     /// Reads the words of all skills; their places in `skills` are their numbers here.
     pub(crate) fn build(skills: &[Arc<Skill>]) -> Self {
-        let mut triggers = BTreeMap::<String, BTreeSet<usize>>::new();
-        let mut texts = Vec::new();
-        for (number, skill) in skills.iter().enumerate() {
-            let mut words = terms(&format!(
-                "{} {} {}",
-                skill.name, skill.description, skill.category
-            ));
-            if skill.keywords.is_empty() {
-                for word in &words {
-                    triggers.entry(word.clone()).or_default().insert(number);
-                }
-            }
-            words.extend(terms(&skill.content).into_iter().take(BODY_TERMS));
-            texts.push(words.join(" "));
+        if skills.is_empty() {
+            return Self::default();
         }
-        let corpus: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let embedder: Embedder<u32, Terms> =
-            EmbedderBuilder::with_tokenizer_and_fit_to_corpus(Terms, &corpus).build();
-        let mut scorer = Scorer::new();
-        for (number, text) in corpus.iter().enumerate() {
-            scorer.upsert(&number, embedder.embed(text));
+        let mut of_bank = BTreeMap::new();
+        let mut own_words = OwnWords::default();
+        let mut keywords = Vec::new();
+        for (number, skill) in skills.iter().enumerate() {
+            let of_skill = skill.keywords.iter().map(|it| (number, it.as_str()));
+            keywords.extend(of_skill);
+            if let Some(place) = bank::place(skill) {
+                of_bank.insert(number, place);
+                continue;
+            }
+            keywords.push((number, skill.name.as_str()));
+            if skill.keywords.is_empty() {
+                own_words.add(number, skill, &SAMPLES);
+            }
         }
         Self {
-            embedder,
-            scorer,
-            triggers,
-            keywords: Keywords::build(
-                skills
-                    .iter()
-                    .enumerate()
-                    .map(|(number, skill)| (number, skill.keywords.as_slice())),
-            ),
-            samples: Samples::build(
-                bank::EVERYDAY,
-                skills
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(number, skill)| Some((number, bank::requests(skill)?))),
-            ),
+            keywords: Keywords::build(keywords.into_iter(), &SAMPLES),
+            own_words,
+            of_bank,
+            names: skills.iter().map(|it| calls(it.name.as_str())).collect(),
         }
     }
 
     /// The numbers of the visible skills that the request asks for, best first.
     pub(crate) fn search(&self, query: &str, visible: &Visible) -> Vec<usize> {
-        let query = edges(query);
-        let words: BTreeSet<String> = terms(&query).into_iter().collect();
-        let triggered = words.iter().flat_map(|word| self.selective(word, visible));
-        let mut found: BTreeMap<usize, f32> = triggered.map(|number| (number, 0.0)).collect();
-        let by_keyword = self.keywords.search(&query, visible.len());
-        let by_sample = self.samples.search(&words);
-        for (number, score) in by_keyword.into_iter().chain(by_sample) {
-            if visible.has(number) {
-                *found.entry(number).or_default() += score;
+        let query = edges(query).to_lowercase();
+        let said: BTreeSet<String> = all_terms(&query).into_iter().collect();
+        let is_there = |number| visible.has(number);
+        let by_keyword = self.keywords.search(&query, is_there);
+        let mut found = self.of_bank(&said, &by_keyword, visible);
+        let mut alone = self.own_words.search(&said, is_there);
+        for (number, says) in by_keyword {
+            if !self.of_bank.contains_key(&number) {
+                *alone.entry(number).or_default() += says;
             }
         }
-        let words: Vec<String> = words.into_iter().collect();
-        let query = self.embedder.embed(&words.join(" "));
-        for (number, score) in &mut found {
-            *score += self.scorer.score(number, &query).unwrap_or_default();
-        }
-        let mut scored: Vec<(usize, f32)> = found.into_iter().collect();
-        scored.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let worth = scored.first().map_or(0.0, |best| best.1 * WORTH);
-        scored.retain(|(_, score)| *score >= worth);
-        scored.into_iter().map(|(number, _)| number).collect()
+        let alone = alone.into_iter().map(|(it, says)| (it, probability(says)));
+        found.extend(alone.filter(|(_, probability)| *probability >= GIVEN));
+        let called = visible.numbers().filter(|it| self.is_called(*it, &query));
+        found.extend(called.map(|number| (number, 1.0)));
+        let mut ranked: Vec<(usize, f32)> = found.into_iter().collect();
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+        ranked.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// The visible skills that a word points to, unless it points to most of them.
-    fn selective(&self, word: &str, visible: &Visible) -> Vec<usize> {
-        let skills = self.triggers.get(word).into_iter().flatten().copied();
-        let skills: Vec<usize> = skills.filter(|number| visible.has(*number)).collect();
-        let n_visible = visible.len();
-        let common = n_visible >= MIN_FOR_COMMON && skills.len() * 2 > n_visible;
-        if common { Vec::new() } else { skills }
+    /// The skills with samples that the request wants, and how probably.
+    fn of_bank(
+        &self,
+        said: &BTreeSet<String>,
+        by_keyword: &BTreeMap<usize, f32>,
+        visible: &Visible,
+    ) -> BTreeMap<usize, f32> {
+        let there = self.of_bank.iter().filter(|(it, _)| visible.has(**it));
+        let there: Vec<(usize, usize)> = there.map(|(it, place)| (*it, *place)).collect();
+        let Some(last) = there.iter().map(|(_, place)| *place).max() else {
+            return BTreeMap::new();
+        };
+        let mut besides = vec![0.0; last + 1];
+        for (number, place) in &there {
+            let says = by_keyword.get(number).copied().unwrap_or_default();
+            besides[*place] = (KEYWORDS_COUNT * says).min(KEYWORDS_AT_MOST);
+        }
+        let probabilities = SAMPLES.probabilities(said, &besides);
+        let probable = there
+            .into_iter()
+            .filter_map(|(number, place)| Some((number, *probabilities.get(place)?)));
+        let mut found: BTreeMap<usize, f32> = probable.filter(|it| it.1 >= GIVEN_TOO).collect();
+        if !found.values().any(|it| *it >= GIVEN) {
+            found.clear();
+        }
+        found
+    }
+
+    /// Whether the owner calls a skill by its name.
+    fn is_called(&self, number: usize, query: &str) -> bool {
+        let mut names = self.names.get(number).into_iter().flatten();
+        names.any(|name| stands_alone(name, query))
     }
 }
 
@@ -163,15 +171,50 @@ impl Visible {
             || self.shared.contains(&number) && !self.hidden.contains(&number)
     }
 
-    fn len(&self) -> usize {
-        self.own.len() + self.shared.len() - self.hidden.len()
-    }
-
     /// Their numbers.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
         let shared = self.shared.clone().filter(|number| self.has(*number));
         shared.chain(self.own.clone())
     }
+}
+
+/// What is said for a skill that is judged by itself, in nats, as the probability that it is wanted.
+fn probability(says: f32) -> f32 {
+    1.0 / (1.0 + ONE_IN * (-says).exp())
+}
+
+/// How a skill may be called in a request: as a command, beside the word "skill", and, if it has several words, as it is
+/// written.
+fn calls(name: &str) -> Vec<String> {
+    let name = name.to_lowercase();
+    let plain = name.replace(['-', '_'], " ");
+    let mut calls = vec![format!("/{name}"), format!("${name}")];
+    for name in [&name, &plain] {
+        calls.extend([
+            format!("{name} skill"),
+            format!("skill {name}"),
+            format!("{name} 技能"),
+            format!("{name}技能"),
+            format!("技能 {name}"),
+            format!("技能{name}"),
+        ]);
+    }
+    if name != plain {
+        calls.push(name);
+    }
+    calls
+}
+
+/// Whether a name stands in a text and is no part of another word, of a path or of a file's name.
+fn stands_alone(name: &str, text: &str) -> bool {
+    let is_of_word =
+        |c: char| (c.is_alphanumeric() && !is_cjk(c)) || matches!(c, '-' | '_' | '/' | '\\');
+    text.match_indices(name).any(|(at, found)| {
+        let mut after = text[at + found.len()..].chars();
+        let next = after.next();
+        let is_extended = next == Some('.') && after.next().is_some_and(is_of_word);
+        !text[..at].ends_with(is_of_word) && !next.is_some_and(is_of_word) && !is_extended
+    })
 }
 
 /// A request, or of a long one its beginning and its end: a pasted file is no question, and a huge one costs little.

@@ -20,6 +20,15 @@ const SILENT: &[&str] = &[
 /// The words of a text, lower-cased, in order: Unicode words, and two by two characters where a
 /// script puts no spaces between its words (Chinese, Japanese, Korean). Words that say nothing are left out.
 pub(crate) fn terms(text: &str) -> Vec<String> {
+    terms_where(text, |word| !SILENT.contains(&word))
+}
+
+/// The same with the words that say nothing: "how", "my" and "please" tell a question from a remark.
+pub(crate) fn all_terms(text: &str) -> Vec<String> {
+    terms_where(text, |_| true)
+}
+
+fn terms_where(text: &str, says: impl Fn(&str) -> bool) -> Vec<String> {
     let lower = text.to_lowercase();
     let mut terms = Vec::new();
     let mut rest = lower.as_str();
@@ -30,7 +39,7 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
         if wide {
             bigrams(run, &mut terms);
         } else {
-            let said = run.unicode_words().filter(|word| !SILENT.contains(word));
+            let said = run.unicode_words().filter(|word| says(word));
             terms.extend(said.map(stem));
         }
         rest = after;
@@ -67,18 +76,32 @@ fn stem(word: &str) -> String {
     let stem = if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() >= 2) {
         return format!("{stem}y");
     } else if let Some(stem) = ending("ing").or_else(|| ending("ed")) {
+        if has_lost_e(stem) {
+            return format!("{stem}e");
+        }
         undoubled(stem)
     } else if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") {
         &word
     } else {
         word.strip_suffix('s').unwrap_or(&word)
     };
-    // "scheduled" and "schedule" meet without the e.
+    // "scheduled" and "schedule" meet without the e; "note" keeps it, or it would be "not".
     let stem = stem
         .strip_suffix('e')
-        .filter(|stem| stem.len() >= 3)
+        .filter(|stem| stem.len() >= 4)
         .unwrap_or(stem);
     stem.to_owned()
+}
+
+/// "not" of "noted" was "note": without an e, the consonant would have been doubled, as in "planned".
+fn has_lost_e(stem: &str) -> bool {
+    let is_vowel = |c: u8| b"aeiouy".contains(&c);
+    match stem.as_bytes() {
+        &[first, middle, last] => {
+            !is_vowel(first) && is_vowel(middle) && !is_vowel(last) && !matches!(last, b'w' | b'x')
+        }
+        _ => false,
+    }
 }
 
 fn has_vowel(text: &str) -> bool {
@@ -129,7 +152,10 @@ mod tests {
         same("debugging queries", "debug query");
         same("it was Scheduled", "it was schedule");
         same("don't", "dont");
+        same("noted codes, filing", "note code file");
         assert_eq!(stems("red king sing"), ["red", "king", "sing"]);
+        assert_eq!(stems("notes not sites sit"), ["note", "not", "site", "sit"]);
+        assert_eq!(stems("fixing planned"), ["fix", "plan"]);
     }
 
     #[test]

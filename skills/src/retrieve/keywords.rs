@@ -11,97 +11,111 @@ use std::{
 
 use aho_corasick::AhoCorasick;
 
-use crate::words::{is_cjk, stems};
+use super::samples::Samples;
+use crate::words::{all_terms, is_cjk, stems};
 
 /// So many other words may stand between those of a phrase.
 const SLACK: usize = 3;
-/// A phrase, and a part of several characters, says more than a word.
-const PHRASE: f32 = 1.6;
-/// Characters from which a part says as much as a phrase.
-const LONG_PART: usize = 4;
 
 /// The keywords of all skills.
+#[derive(Default)]
 pub(super) struct Keywords {
-    /// Which skills have a word.
-    words: BTreeMap<String, BTreeSet<usize>>,
-    /// The phrases that have a word as their rarest.
+    words: BTreeMap<String, Keyword>,
+    /// The phrases that have a word as their longest.
     phrases: BTreeMap<String, Vec<Phrase>>,
     /// All parts at once; none where there are none.
     parts: Option<AhoCorasick>,
-    /// Of each part: which skills have it, and what it says.
-    of_part: Vec<(BTreeSet<usize>, f32)>,
+    of_part: Vec<Keyword>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Keyword {
+    skills: BTreeSet<usize>,
+    /// How much it selects, in nats.
+    says: f32,
 }
 
 struct Phrase {
     words: Vec<String>,
-    skill: usize,
+    keyword: Keyword,
 }
 
 // === impl Keywords ===
 
 impl Keywords {
     /// Reads the keywords of skills, given with their numbers.
-    pub(super) fn build<'k>(keywords: impl Iterator<Item = (usize, &'k [String])>) -> Self {
-        let mut words = BTreeMap::<String, BTreeSet<usize>>::new();
-        let mut phrases = Vec::new();
-        let mut parts = BTreeMap::<String, BTreeSet<usize>>::new();
-        for (skill, keywords) in keywords {
-            for keyword in keywords {
-                let keyword = keyword.to_lowercase();
-                if is_part(&keyword) {
-                    parts.entry(keyword).or_default().insert(skill);
-                    continue;
-                }
-                match <[String; 1]>::try_from(stems(&keyword)) {
-                    Ok([word]) => {
-                        words.entry(word).or_default().insert(skill);
-                    }
-                    Err(words) => phrases.push(Phrase { words, skill }),
-                }
-            }
+    pub(super) fn build<'k>(
+        keywords: impl Iterator<Item = (usize, &'k str)>,
+        samples: &Samples,
+    ) -> Self {
+        let mut words = BTreeMap::<String, Keyword>::new();
+        let mut phrases = BTreeMap::<Vec<String>, Keyword>::new();
+        let mut parts = BTreeMap::<String, Keyword>::new();
+        for (skill, keyword) in keywords {
+            let keyword = keyword.to_lowercase();
+            let stems = stems(&keyword);
+            let found = if is_part(&keyword) {
+                parts.entry(keyword).or_default()
+            } else if let [word] = stems.as_slice() {
+                words.entry(word.clone()).or_default()
+            } else {
+                phrases.entry(stems).or_default()
+            };
+            found.skills.insert(skill);
+        }
+        phrases.remove(&Vec::new());
+        for (word, keyword) in &mut words {
+            keyword.says = samples.selectivity([&**word].into_iter());
+        }
+        for (part, keyword) in &mut parts {
+            let terms = all_terms(part);
+            keyword.says = match terms.as_slice() {
+                // Symbols alone stand in few requests.
+                [] => samples.rarest(),
+                terms => samples.selectivity(terms.iter().map(String::as_str)),
+            };
         }
         let mut by_word = BTreeMap::<String, Vec<Phrase>>::new();
-        for phrase in phrases.into_iter().filter(|it| !it.words.is_empty()) {
-            let longest = phrase.words.iter().max_by_key(|word| word.len());
+        for (words, mut keyword) in phrases {
+            keyword.says = samples.selectivity(words.iter().map(String::as_str));
+            let longest = words.iter().max_by_key(|word| word.len());
             let longest = longest.cloned().unwrap_or_default();
+            let phrase = Phrase { words, keyword };
             by_word.entry(longest).or_default().push(phrase);
         }
         let automaton = AhoCorasick::new(parts.keys()).ok();
-        let weight = |part: &str| {
-            let is_long = part.chars().count() >= LONG_PART;
-            if is_long { PHRASE } else { 1.0 }
-        };
         Self {
             words,
             phrases: by_word,
             parts: automaton.filter(|_| !parts.is_empty()),
-            of_part: parts
-                .into_iter()
-                .map(|(part, skills)| (skills, weight(&part)))
-                .collect(),
+            of_part: parts.into_values().collect(),
         }
     }
 
-    /// How well each skill that is found fits, by the keywords that stand in a text: each counts once, and the more
-    /// skills have it, the less.
-    pub(super) fn search(&self, text: &str, n_skills: usize) -> BTreeMap<usize, f32> {
+    /// What the keywords that stand in a text say for each skill that is there, in nats: each counts once, the rarer the
+    /// more, and the more of these skills have it, the less.
+    pub(super) fn search(
+        &self,
+        text: &str,
+        is_there: impl Fn(usize) -> bool,
+    ) -> BTreeMap<usize, f32> {
         let text = text.to_lowercase();
         let said = stems(&text);
         let mut scores = BTreeMap::<usize, f32>::new();
-        let mut count = |skills: &BTreeSet<usize>, weight: f32| {
-            let rarity = (1.0 + n_skills as f32 / skills.len() as f32).ln();
-            for skill in skills {
-                *scores.entry(*skill).or_default() += weight * rarity;
+        let mut count = |keyword: &Keyword| {
+            let there = keyword.skills.iter().filter(|skill| is_there(**skill));
+            let there: Vec<_> = there.collect();
+            let shared = (there.len().max(1) as f32).ln();
+            for skill in there {
+                *scores.entry(*skill).or_default() += (keyword.says - shared).max(0.0);
             }
         };
         let different: BTreeSet<&str> = said.iter().map(String::as_str).collect();
         for word in &different {
-            if let Some(skills) = self.words.get(*word) {
-                count(skills, 1.0);
-            }
+            self.words.get(*word).into_iter().for_each(&mut count);
             for phrase in self.phrases.get(*word).into_iter().flatten() {
                 if stands(&phrase.words, &said) {
-                    count(&BTreeSet::from([phrase.skill]), PHRASE);
+                    count(&phrase.keyword);
                 }
             }
         }
@@ -111,8 +125,7 @@ impl Keywords {
             .flat_map(|parts| parts.find_overlapping_iter(&text));
         let found: BTreeSet<usize> = found.map(|it| it.pattern().as_usize()).collect();
         for part in found {
-            let (skills, weight) = &self.of_part[part];
-            count(skills, *weight);
+            count(&self.of_part[part]);
         }
         scores
     }
@@ -144,15 +157,26 @@ fn stands(phrase: &[String], said: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Vec<usize> {
-        let keywords: [Vec<String>; 3] = [
-            vec!["debug".into(), "stack trace".into(), "报错".into()],
-            vec!["=if(".into(), "how many".into()],
-            vec!["schedule".into()],
+    fn scores(text: &str, is_there: impl Fn(usize) -> bool) -> BTreeMap<usize, f32> {
+        let keywords: [&[&str]; 3] = [
+            &["debug", "stack trace", "报错"],
+            &["=if(", "how many"],
+            &["schedule", "debug"],
         ];
         let numbered = keywords.iter().enumerate();
-        let index = Keywords::build(numbered.map(|(number, it)| (number, it.as_slice())));
-        index.search(text, 3).into_keys().collect()
+        let samples = Samples::build(
+            ["I debug\nwhat a trace\nthe end"].into_iter(),
+            std::iter::empty(),
+        );
+        let index = Keywords::build(
+            numbered.flat_map(|(number, it)| it.iter().map(move |it| (number, *it))),
+            &samples,
+        );
+        index.search(text, is_there)
+    }
+
+    fn found(text: &str) -> Vec<usize> {
+        scores(text, |number| number < 2).into_keys().collect()
     }
 
     #[test]
@@ -167,7 +191,18 @@ mod tests {
         assert_eq!(found("=IF(B2>1,2)"), [1]);
         assert_eq!(found("how very many are there"), [1]);
         assert_eq!(found("many ask how"), [1]);
-        assert_eq!(found("it was scheduled"), [2]);
         assert_eq!(found("what if"), Vec::<usize>::new());
+        assert_eq!(found("it was scheduled"), Vec::<usize>::new());
+        let all = scores("it was scheduled", |_| true);
+        assert!(all.into_keys().eq([2]));
+    }
+
+    #[test]
+    fn what_is_rare_says_more_and_what_skills_share_less() {
+        let alone = |text: &str| scores(text, |number| number == 0)[&0];
+        assert!(alone("debug") < alone("报错"));
+        let shared = scores("debug", |_| true);
+        assert!(shared[&0] < alone("debug"), "{shared:?}");
+        assert!(shared[&0].total_cmp(&shared[&2]).is_eq(), "{shared:?}");
     }
 }

@@ -1,95 +1,115 @@
-//! What sample requests find: naive Bayes over their terms.
+//! What a request is about, by requests that it is like: naive Bayes over their words.
 //!
 //! People tell their situation and seldom name the technique. So each skill of the bank comes with requests that it is
-//! for, as people typed them, and beside them stand everyday requests that need no skill at all. A request is compared with
-//! both: a skill is found where the request's terms are more usual among its samples than in everyday talk.
+//! for, as people typed them, and beside them stands a background of what people say that needs no skill. A request is
+//! compared with all of them at once. They share a probability of 1: what is like no skill more than like all others
+//! is given none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::words::terms;
+use crate::words::all_terms;
 
-/// What is lent to each class from all samples together, as often as its own (Jelinek-Mercer smoothing): a term that a
-/// skill's samples lack by chance says nothing against it.
-const LENT: f32 = 1.0;
-/// Less than this above everyday talk (log-likelihood, in nat) is chance: "Run the tool." stands 2.5 above it for recovery.
-const LEAST: f32 = 3.0;
-/// A term alone is no evidence: "door" stands in requests of every kind.
-const MIN_TERMS: usize = 2;
+/// What a class says of each term: `ln(1 + P(term | class) / P(term))`. That is Jelinek-Mercer smoothing with equal
+/// weights, so that a term which a skill's samples lack by chance says nothing against it.
+type Says = Vec<(usize, f32)>;
 
-/// The sample requests of all skills, counted.
-#[derive(Debug, Default)]
+/// How often a kind of background is met, next to one skill.
+const BACKGROUND: f32 = 10.0;
+/// Words of one request depend on each other, and naive Bayes counts each as new evidence. Up to 16 terms it is divided
+/// by this, beyond by half the root of their number.
+const DEPENDENCE: f32 = 2.0;
+
+/// The samples of all skills and of the background, counted.
+#[derive(Debug)]
 pub(super) struct Samples {
-    /// The skill of each class; the first is everyday talk and has none.
-    classes: Vec<Option<usize>>,
-    /// Of each term: how much it selects, and what it says for the classes that have it.
+    n_skills: usize,
+    n_background: usize,
+    n_requests: usize,
     terms: BTreeMap<String, Term>,
 }
 
 #[derive(Debug)]
 struct Term {
-    /// Inverse document frequency, in 0..=1.
-    selects: f32,
-    /// Class, and log-likelihood ratio against a class that lacks the term.
-    says: Vec<(usize, f32)>,
+    /// The samples that have it.
+    n_requests: usize,
+    /// By class: skills in their order, then the kinds of background.
+    says: Says,
 }
 
 // === impl Samples ===
 
 impl Samples {
-    /// Counts the samples of skills, given with their numbers, one request a line, and everyday ones.
+    /// Counts the samples of skills and the kinds of background, each with one request a line.
     pub(super) fn build<'s>(
-        everyday: &str,
-        of_skills: impl Iterator<Item = (usize, &'s str)>,
+        skills: impl Iterator<Item = &'s str>,
+        background: impl Iterator<Item = &'s str>,
     ) -> Self {
-        let mut classes = vec![(None, counted(everyday))];
-        classes.extend(of_skills.map(|(skill, lines)| (Some(skill), counted(lines))));
-        let n_requests: usize = classes.iter().map(|(_, counts)| counts.n_requests).sum();
-        let n_all: usize = classes.iter().map(|(_, counts)| counts.n_terms).sum();
-        let mut all = BTreeMap::<&str, usize>::new();
-        for (term, n) in classes.iter().flat_map(|(_, counts)| &counts.terms) {
-            *all.entry(term).or_default() += n;
+        let mut classes: Vec<Counted> = skills.map(counted).collect();
+        let n_skills = classes.len();
+        classes.extend(background.map(counted));
+        let mut of_term = BTreeMap::<&str, Vec<(usize, usize)>>::new();
+        for (class, counts) in classes.iter().enumerate() {
+            for (term, n) in &counts.terms {
+                of_term.entry(term).or_default().push((class, *n));
+            }
         }
-        let terms = all.iter().map(|(term, n)| {
-            let usual = *n as f32 / n_all as f32;
-            let selects = (n_requests as f32 / *n as f32).ln() / (n_requests as f32).ln();
-            let says = classes
+        let terms = of_term.into_iter().map(|(term, counts)| {
+            let share = |(class, n): (usize, usize)| n as f32 / classes[class].n_terms as f32;
+            let shares: f32 = counts.iter().copied().map(share).sum();
+            let mean = shares / classes.len() as f32;
+            let says = counts
                 .iter()
-                .enumerate()
-                .filter_map(|(class, (_, counts))| {
-                    let has = *counts.terms.get(*term)? as f32;
-                    Some((
-                        class,
-                        (has / counts.n_terms as f32 / (LENT * usual)).ln_1p(),
-                    ))
-                });
-            let says = says.collect();
-            ((*term).to_owned(), Term { selects, says })
+                .map(|&it| (it.0, (share(it) / mean).ln_1p()))
+                .collect();
+            let n_requests = counts.iter().map(|(_, n)| n).sum();
+            (term.to_owned(), Term { n_requests, says })
         });
         Self {
             terms: terms.collect(),
-            classes: classes.into_iter().map(|(skill, _)| skill).collect(),
+            n_skills,
+            n_background: classes.len() - n_skills,
+            n_requests: classes.iter().map(|counts| counts.n_requests).sum(),
         }
     }
 
-    /// The skills that the terms of a request speak for, by how much more than for everyday talk.
-    pub(super) fn search(&self, said: &BTreeSet<String>) -> BTreeMap<usize, f32> {
-        let mut scores = vec![0.0; self.classes.len()];
-        let mut n_terms = vec![0; self.classes.len()];
+    /// How probable it is of each skill that a request is for it, by the request's terms and by what else speaks for the
+    /// skill, in nats.
+    pub(super) fn probabilities(&self, said: &BTreeSet<String>, besides: &[f32]) -> Vec<f32> {
+        let mut scores = vec![0.0; self.n_skills];
+        scores.resize(self.n_skills + self.n_background, BACKGROUND.ln());
+        for (score, besides) in scores.iter_mut().zip(besides) {
+            *score += besides;
+        }
+        let mut n_terms = 0;
         for term in said.iter().filter_map(|term| self.terms.get(term)) {
+            n_terms += 1;
             for (class, says) in &term.says {
-                scores[*class] += term.selects * says;
-                n_terms[*class] += 1;
+                scores[*class] += says;
             }
         }
-        let Some(everyday) = scores.first().copied() else {
-            return BTreeMap::new();
-        };
-        let least = everyday + LEAST;
-        let found = self.classes.iter().zip(scores).zip(n_terms);
-        found
-            .filter(|((_, score), n_terms)| *score >= least && *n_terms >= MIN_TERMS)
-            .filter_map(|((skill, score), _)| Some(((*skill)?, score - everyday)))
+        let dependence = DEPENDENCE.max((n_terms as f32).sqrt() / 2.0);
+        let most = scores.iter().copied().fold(f32::MIN, f32::max);
+        let odds = scores
+            .iter()
+            .map(|score| ((score - most) / dependence).exp());
+        let odds: Vec<f32> = odds.collect();
+        let all: f32 = odds.iter().sum();
+        odds.into_iter()
+            .take(self.n_skills)
+            .map(|it| it / all)
             .collect()
+    }
+
+    /// How much it says that a text has these terms, in nats: the rarer they are among all samples, the more.
+    pub(super) fn selectivity<'t>(&self, terms: impl Iterator<Item = &'t str>) -> f32 {
+        let n_with = |term| self.terms.get(term).map_or(0, |it| it.n_requests);
+        let rarity = |term| (self.n_requests as f32 / (1 + n_with(term)) as f32).ln();
+        terms.map(rarity).sum::<f32>().min(self.rarest())
+    }
+
+    /// The selectivity of a term that no sample has.
+    pub(super) fn rarest(&self) -> f32 {
+        (self.n_requests as f32).ln()
     }
 }
 
@@ -109,7 +129,7 @@ fn counted(lines: &str) -> Counted {
     };
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         counted.n_requests += 1;
-        for term in terms(line).into_iter().collect::<BTreeSet<_>>() {
+        for term in all_terms(line).into_iter().collect::<BTreeSet<_>>() {
             *counted.terms.entry(term).or_default() += 1;
             counted.n_terms += 1;
         }
@@ -121,38 +141,55 @@ fn counted(lines: &str) -> Counted {
 mod tests {
     use super::*;
 
-    fn found(request: &str) -> Vec<usize> {
+    fn samples() -> Samples {
         let skills = [
-            (
-                7,
-                "my flight leaves on monday, where do I sleep\nthree days in Rome with kids",
-            ),
-            (9, "the loop runs for ever\nit crashes with a segfault"),
+            "my flight leaves on monday, where do I sleep\nthree days in Rome with kids",
+            "the loop runs for ever\nit crashes with a segfault",
         ];
-        let talk: Vec<String> = (0..300).map(|n| format!("talk{n} of day{n}")).collect();
-        let talk = talk.join("\n");
-        let talk = format!("{talk}\ntell me a joke\nnice monday\nmonday again\nI hate monday");
-        let samples = Samples::build(&talk, skills.into_iter());
-        let said = terms(request).into_iter().collect();
-        samples.search(&said).into_keys().collect()
+        let talk = ["tell me a joke\nnice monday\nmonday again\nI hate monday\nin the rain"];
+        Samples::build(skills.into_iter(), talk.into_iter())
+    }
+
+    fn probabilities(request: &str, besides: &[f32]) -> Vec<f32> {
+        let said = all_terms(request).into_iter().collect();
+        samples().probabilities(&said, besides)
     }
 
     #[test]
-    fn a_request_finds_the_samples_that_it_is_like() {
-        assert_eq!(found("three days in Rome with a flight"), [7]);
-        assert_eq!(found("the loop crashes with a segfault"), [9]);
-        assert_eq!(
-            found("three days in Rome, and a loop that crashes with a segfault"),
-            [7, 9]
+    fn a_request_is_for_the_skill_whose_samples_it_is_like() {
+        let trip = probabilities("three days in Rome with a flight and kids", &[]);
+        assert!(trip[0] > 0.5 && trip[1] < 0.2, "{trip:?}");
+        let bug = probabilities("the loop crashes with a segfault, it runs for ever", &[]);
+        assert!(bug[1] > 0.5 && bug[0] < 0.2, "{bug:?}");
+        let sum: f32 = bug.iter().sum();
+        assert!(sum < 1.0, "the background has its part");
+    }
+
+    #[test]
+    fn everyday_talk_and_unknown_words_are_for_none() {
+        for request in ["a nice joke", "", "qwertz", "monday"] {
+            let found = probabilities(request, &[]);
+            assert!(found.iter().all(|it| *it < 0.25), "{request}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_else_speaks_for_a_skill_counts() {
+        let [without, with] = [[0.0, 0.0], [0.0, 4.0]].map(|it| probabilities("it crashes", &it));
+        assert!(
+            with[1] > without[1] && with[0] < without[0],
+            "{without:?} {with:?}"
         );
     }
 
     #[test]
-    fn everyday_talk_and_unknown_words_find_nothing() {
-        for request in ["a nice joke", "", "qwertz"] {
-            assert_eq!(found(request), Vec::<usize>::new(), "{request}");
-        }
-        let said = BTreeSet::from(["crash".to_owned()]);
-        assert!(Samples::default().search(&said).is_empty());
+    fn a_rare_term_selects_and_many_select_no_more_than_an_unknown_one() {
+        let samples = samples();
+        let of = |terms: &[&str]| samples.selectivity(terms.iter().copied());
+        assert!(of(&["monday"]) < of(&["segfault"]));
+        assert!(of(&["segfault"]) < of(&["qwertz"]));
+        let many = of(&["segfault", "rome", "rain", "joke"]);
+        assert!(many.total_cmp(&samples.rarest()).is_eq(), "{many}");
+        assert!(of(&[]) <= 0.0);
     }
 }

@@ -67,11 +67,11 @@ fn what_is_not_built_is_refused_or_named() {
     llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     memory.enabled: there is no memory store: wishes and skills remember
     rl.backend: no cloud trains yet: weights are trained on this machine, or at rl.remote_url
-    skills.retrieval_mode: keywords and bm25 have taken the place of templates
+    skills.retrieval_mode: sample requests and keywords have taken the place of templates
     ");
     let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
     assert!(of_python.problems.is_empty(), "such a file starts");
-    insta::assert_snapshot!(of_python.inert[0], @"skills.retrieval_mode: embeddings are not built: keywords and bm25 are used");
+    insta::assert_snapshot!(of_python.inert[0], @"skills.retrieval_mode: embeddings are not built: sample requests and keywords are used");
     let refused = self::layer("skills: {retrieval_mode: hybrid}\n");
     insta::assert_snapshot!(refused.problems[0], @r#"skills.retrieval_mode in /etc/it/config.yaml: "hybrid" is not allowed: embeddings are not built: use bm25"#);
 }

@@ -363,17 +363,17 @@ pub(super) const LESSONS: &[Key] = &[
     inert(
         "skills.retrieval_mode",
         OneOf(&["bm25", "template", "embedding", "hybrid"]),
-        "skills are found in one way: by their keywords, else by the words of their names and descriptions (bm25)",
+        "skills are found in one way: by sample requests, keywords, and the words of their names and descriptions",
     )
     .values(&[
         ("bm25", Done),
         (
             "template",
-            Inert("keywords and bm25 have taken the place of templates"),
+            Inert("sample requests and keywords have taken the place of templates"),
         ),
         (
             "embedding",
-            Inert("embeddings are not built: keywords and bm25 are used"),
+            Inert("embeddings are not built: sample requests and keywords are used"),
         ),
         ("hybrid", Refused("embeddings are not built: use bm25")),
     ]),

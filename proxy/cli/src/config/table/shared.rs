@@ -17,7 +17,7 @@ pub(in crate::config) const NO_CLOUD: &str =
     "no cloud trains yet: weights are trained on this machine, or at rl.remote_url";
 pub(super) const NO_GOOGLE: &str =
     "Google's API is not asked: give the calendar's secret address in iCal format in scheduler.ics";
-pub(super) const NO_EMBEDDINGS: &str = "not built yet: bm25 is used";
+pub(super) const NO_EMBEDDINGS: &str = "not built yet: skills are found by words";
 pub(super) const NO_AGENT_SETTINGS: &str = "not built yet for single agents";
 pub(super) const NO_ADAPTERS: &str =
     "only OpenClaw can be pointed at the proxy: give this one the base URL";

@@ -1,0 +1,75 @@
+//! What a skill's own name and description find, for a skill that says in no other way when it applies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::samples::Samples;
+use crate::{
+    skill::Skill,
+    words::{is_cjk, terms},
+};
+
+/// Of what a word says, so much counts for standing in the name, and as much again in the description: a word in passing
+/// is no evidence alone, one that stands in both is, and so are two rare ones.
+const SAYS: f32 = 0.45;
+/// Of pairs of Chinese characters, so much counts: neighbours share a character.
+const PAIR: f32 = 0.7;
+
+/// From this many skills on, a word that most of them have selects nothing.
+const MIN_FOR_COMMON: usize = 4;
+
+/// The words of skills' names and descriptions.
+#[derive(Debug, Default)]
+pub(super) struct OwnWords {
+    skills: BTreeSet<usize>,
+    words: BTreeMap<String, Word>,
+}
+
+#[derive(Debug, Default)]
+struct Word {
+    /// In nats.
+    selectivity: f32,
+    /// How much of it counts for each skill that has it.
+    skills: BTreeMap<usize, f32>,
+}
+
+// === impl OwnWords ===
+
+impl OwnWords {
+    /// Adds a skill's.
+    pub(super) fn add(&mut self, number: usize, skill: &Skill, samples: &Samples) {
+        self.skills.insert(number);
+        for text in [skill.name.as_str(), &skill.description] {
+            for word in terms(text).into_iter().collect::<BTreeSet<_>>() {
+                let part = if word.starts_with(is_cjk) { PAIR } else { 1.0 };
+                let selectivity = samples.selectivity([&*word].into_iter());
+                let word = self.words.entry(word).or_default();
+                word.selectivity = selectivity;
+                *word.skills.entry(number).or_default() += SAYS * part;
+            }
+        }
+    }
+
+    /// What a request's terms say for each skill that is there, in nats. A word that several of them have says less for
+    /// each.
+    pub(super) fn search(
+        &self,
+        said: &BTreeSet<String>,
+        is_there: impl Fn(usize) -> bool,
+    ) -> BTreeMap<usize, f32> {
+        let n_skills = self.skills.iter().filter(|it| is_there(**it)).count();
+        let mut scores = BTreeMap::<usize, f32>::new();
+        for word in said.iter().filter_map(|word| self.words.get(word)) {
+            let there = word.skills.iter().filter(|(skill, _)| is_there(**skill));
+            let there: Vec<_> = there.collect();
+            if n_skills >= MIN_FOR_COMMON && there.len() * 2 > n_skills {
+                continue;
+            }
+            let shared = (there.len().max(1) as f32).ln();
+            for (skill, counts) in there {
+                let says = counts * (word.selectivity - shared).max(0.0);
+                *scores.entry(*skill).or_default() += says;
+            }
+        }
+        scores
+    }
+}
