@@ -28,7 +28,7 @@ pub use self::{
     metrics::{CaptureMetrics, Counter},
     recording::{CaptureConfig, Recorder, Recording},
     reply::{Format, ResponseMeta},
-    request::CapturedRequest,
+    request::{CapturedRequest, OnCalls},
     sink::{Appending, TurnSink},
     worker::{Worker, recorder},
 };

@@ -28,7 +28,7 @@ pub struct CapturedRequest {
     pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
     /// Called with a reply that calls tools, before the agent has its end, unless it is very long: what stands in the
     /// calls may be the next request's first message.
-    pub on_calls: Option<Box<dyn FnOnce(&ChatRequest, &Message) + Send>>,
+    pub on_calls: Option<OnCalls>,
     /// When the request had been read, in Unix milliseconds.
     pub started_ms: u64,
     /// The trace that the client is in: W3C's `traceparent`.
@@ -37,6 +37,9 @@ pub struct CapturedRequest {
     /// the turn's id once the log has it.
     pub span: Span,
 }
+
+/// What is called with a request and a reply to it that calls tools.
+pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;
 
 impl fmt::Debug for CapturedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -267,7 +267,7 @@ fn what_a_reply_calls_is_known_before_its_end_is() {
         let tell = Arc::clone(&told);
         let request = CapturedRequest {
             on_calls: Some(Box::new(move |_, reply| {
-                tell.lock().unwrap().extend(reply.tool_calls())
+                tell.lock().unwrap().extend(reply.tool_calls());
             })),
             ..asked(api, raw)
         };

@@ -13,9 +13,24 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The beginning of a text, at most `n_bytes` long, that ends between two characters.
+pub fn head(text: &str, n_bytes: usize) -> &str {
+    let mut ends = (0..=n_bytes.min(text.len())).rev();
+    let end = ends.find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or_default()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_head_ends_between_characters() {
+        assert_eq!(head("aüb", 2), "a");
+        assert_eq!(head("aüb", 3), "aü");
+        assert_eq!(head("aüb", 9), "aüb");
+        assert_eq!(head("ü", 0), "");
+    }
 
     #[test]
     fn a_long_text_is_cut_between_characters() {

@@ -20,7 +20,7 @@ pub use self::{
     call_texts::CallTexts,
     chain::{Chain, ChainHash, Said, SaidHash},
     clock::{now_ms, retry_after},
-    excerpt::excerpt,
+    excerpt::{excerpt, head},
     message::{Message, MessageError, Role, ToolCall, Usage},
     names::{AgentId, NameError, SessionId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},

@@ -113,7 +113,7 @@ impl Api {
             Self::Responses => &["_call"],
         };
         let has = |mark: &&str| memchr::memmem::find(reply, mark.as_bytes()).is_some();
-        marks.iter().any(|mark| has(&mark))
+        marks.iter().any(has)
     }
 
     /// One element of `messages` (or of Responses' `input`, or that itself where it is one text) as

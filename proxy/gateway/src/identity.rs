@@ -18,7 +18,8 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, ChainHash, Message, SaidHash, SessionId, now_ms};
+use metaclaw_capture::OnCalls;
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 
@@ -118,7 +119,7 @@ impl Identifier {
         let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
         let named = Named::of_parent(claims.headers).or(own);
         let named = named.or_else(|| Named::of_client(claims.headers, chat, mark));
-        let named = named.or(system.session.map(Named::of_runtime));
+        let named = named.or_else(|| system.session.map(Named::of_runtime));
         let told = named.as_ref().map(|named| &named.session);
         let told = self.told(claims.caller, told, (system.agent, &user));
         let agent = self.agent(claims, told)?;
@@ -134,7 +135,8 @@ impl Identifier {
             .then(|| self.delegated(claims, &agent))
             .flatten();
         let is_marked = mark.is_some() || delegated.is_some();
-        let named = delegated.or(named).or(user.session.map(Named::of_runtime));
+        let named = delegated.or(named);
+        let named = named.or_else(|| user.session.map(Named::of_runtime));
         let (session, naming) = match (named, replied) {
             (Some(named), _) => (named.session, named.naming),
             (None, Some(replied)) => (replied.session, Naming::Unnamed),
@@ -173,11 +175,7 @@ impl Identifier {
     }
 
     /// What remembers the calls of a reply, so that a conversation that begins with them is known.
-    pub(crate) fn on_calls(
-        &self,
-        caller: &Caller,
-        who: &Identity,
-    ) -> Box<dyn FnOnce(&ChatRequest, &Message) + Send> {
+    pub(crate) fn on_calls(&self, caller: &Caller, who: &Identity) -> OnCalls {
         let delegations = Arc::clone(&self.delegations);
         let (caller, session, kind) = (caller.clone(), who.session.clone(), who.kind);
         Box::new(move |chat, reply| {

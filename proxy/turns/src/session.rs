@@ -164,21 +164,24 @@ impl SessionIndex {
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
         self.keys.insert(turn.key, seq);
         self.is_masked |= turn.meta.masked;
-        match self.recent.iter_mut().find(|(old, _)| *old == seq) {
-            Some((_, old)) => *old = turn,
-            None => {
-                let kind = turn.meta.kind;
-                self.recent.push_back((seq, turn));
-                let mut same = (0..).zip(&self.recent);
-                let oldest = same.find(|(_, (_, it))| it.meta.kind == kind);
-                let oldest = oldest.map(|(place, _)| place);
-                let n_same = self.recent.iter().filter(|it| it.1.meta.kind == kind);
-                if n_same.count() > RECENT {
-                    oldest.and_then(|place| self.recent.remove(place));
-                }
-            }
+        let place = self.recent.iter_mut().find(|(old, _)| *old == seq);
+        if let Some((_, old)) = place {
+            *old = turn;
+        } else {
+            self.push_recent(seq, turn);
         }
         self.next_seq = self.next_seq.max(seq + 1);
+    }
+
+    /// Keeps the last [`RECENT`] turns of each kind: errands between must not push out the owner's.
+    fn push_recent(&mut self, seq: u32, turn: Record) {
+        let kind = turn.meta.kind;
+        self.recent.push_back((seq, turn));
+        let is_same = |(_, it): &(u32, Record)| it.meta.kind == kind;
+        if self.recent.iter().filter(|it| is_same(it)).count() > RECENT {
+            let oldest = self.recent.iter().position(is_same);
+            oldest.and_then(|place| self.recent.remove(place));
+        }
     }
 
     /// Bytes of memory that it takes, about.

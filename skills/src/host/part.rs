@@ -1,6 +1,6 @@
 //! Which part of a message is the host's own: all of a system text, and what it puts before the owner's words.
 
-use metaclaw_chat::Role;
+use metaclaw_chat::{Role, head};
 
 /// The longest part that is read, in bytes: beyond, nothing is looked for.
 const MAX_PART: usize = 1 << 20;
@@ -18,11 +18,7 @@ const ELEMENTS: &[(&str, &str)] = &[
 
 /// The part of a message that the host wrote: nobody else's words, and no tool's.
 pub fn host_part(role: Role, text: &str) -> &str {
-    let mut end = text.len().min(MAX_PART);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let text = &text[..end];
+    let text = head(text, MAX_PART);
     match role {
         Role::System => text,
         Role::User => elements(text),

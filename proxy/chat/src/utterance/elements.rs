@@ -112,9 +112,12 @@ impl<'t> Split<'t> {
 
     /// Takes out those alone that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
-        let class = |tag: &Tag<'_>| match KNOWN.contains(&tag.name) {
-            true => Class::Known,
-            false => Class::Subject,
+        let class = |tag: &Tag<'_>| {
+            if KNOWN.contains(&tag.name) {
+                Class::Known
+            } else {
+                Class::Subject
+            }
         };
         Self::without(text, class, false)
     }

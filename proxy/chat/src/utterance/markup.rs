@@ -192,7 +192,8 @@ pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
 pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usize) -> bool {
     let before = text[..tags[open].span.start].trim_end();
     let from = before.len().saturating_sub(INTRODUCTION);
-    let before = &before[before.ceil_char_boundary(from)..];
+    let from = (from..before.len()).find(|at| before.is_char_boundary(*at));
+    let before = &before[from.unwrap_or(before.len())..];
     let last_line = before.rsplit('\n').next().unwrap_or_default().trim_start();
     if last_line.starts_with("<?xml") || last_line.starts_with("<!") {
         return true;

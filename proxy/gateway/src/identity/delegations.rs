@@ -12,7 +12,7 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, CallTexts, Message, Role, SessionId, Utterance};
+use metaclaw_chat::{AgentId, CallTexts, Message, Role, SessionId, Utterance, head};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Turn, TurnKind};
 use serde_json::{Map, Value};
@@ -240,7 +240,7 @@ fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
     if !CallTexts::may_have(text) {
         return None;
     }
-    let text = &text[..text.floor_char_boundary(HEAD)];
+    let text = head(text, HEAD);
     let said = hash_of_words(text);
     if recent.iter().any(|(_, call)| call.said.contains(&said)) {
         return None;
@@ -254,9 +254,7 @@ fn caller_of(recent: &[Handed], text: &str) -> Option<SessionId> {
 fn said<'a>(kind: TurnKind, last_first: impl Iterator<Item = Utterance<'a>>) -> Vec<u64> {
     let owners = last_first.filter(|it| kind == TurnKind::Main && it.is_owners());
     let texts = owners.take(LAST_SAID).map(|it| it.text);
-    texts
-        .map(|text| hash_of_words(&text[..text.floor_char_boundary(HEAD)]))
-        .collect()
+    texts.map(|text| hash_of_words(head(&text, HEAD))).collect()
 }
 
 /// Takes a label out that stands beside a longer text.

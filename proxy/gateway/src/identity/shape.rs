@@ -143,9 +143,7 @@ fn has_schema(chat: &ChatRequest) -> bool {
 /// The hash of a line, without digits: times and versions change.
 fn line_hash(line: &str) -> Option<u64> {
     let letters = || line.chars().filter(|c| c.is_alphabetic());
-    if letters().nth(LEAST_OF_LINE - 1).is_none() {
-        return None;
-    }
+    letters().nth(LEAST_OF_LINE - 1)?;
     let mut hasher = DefaultHasher::new();
     letters().for_each(|c| c.hash(&mut hasher));
     Some(hasher.finish())

@@ -597,6 +597,10 @@ const KILLS_WANTED: &str = "METACLAW_TURNS_TEST_KILLS";
 
 /// As a service that is restarted in a loop, or a machine that runs out of memory at boot.
 #[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test reads how long it is to look"
+)]
 async fn a_log_that_is_killed_again_and_again_while_it_opens_loses_nothing() {
     let wanted = env::var(KILLS_WANTED).ok().and_then(|n| n.parse().ok());
     let kills: u64 = wanted.unwrap_or(KILLS);
