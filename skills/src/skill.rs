@@ -74,9 +74,9 @@ struct FrontMatter {
 }
 
 /// A list, or words with commas between them.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-enum Keywords {
+pub(crate) enum Keywords {
     List(Vec<String>),
     Text(String),
 }
@@ -193,7 +193,7 @@ fn one_line(text: &str) -> String {
 // === impl Keywords ===
 
 impl Keywords {
-    fn words(self) -> Vec<String> {
+    pub(crate) fn words(self) -> Vec<String> {
         let words = match self {
             Self::List(words) => words,
             Self::Text(text) => text.split([',', '，', '、']).map(str::to_owned).collect(),

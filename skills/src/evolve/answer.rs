@@ -4,7 +4,7 @@ use metaclaw_chat::excerpt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::skill::Skill;
+use crate::skill::{Keywords, Skill};
 
 /// The longest answer that is looked at.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -33,6 +33,9 @@ pub(super) struct Written {
     pub(super) category: String,
     #[serde(default)]
     pub(super) content: String,
+    /// What people say who want it.
+    #[serde(default)]
+    pub(super) keywords: Option<Keywords>,
 }
 
 /// The skills in an answer: each as written, or why it is none.
@@ -51,6 +54,7 @@ pub(super) fn read(answer: &str) -> Result<Vec<Result<Written, String>>, AnswerE
             description: skill.description,
             category: skill.category,
             content: skill.content,
+            keywords: Some(Keywords::List(skill.keywords)),
         })]);
     }
     let values = json(text).ok_or_else(|| AnswerError::Unreadable {

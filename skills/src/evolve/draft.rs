@@ -8,7 +8,7 @@ use super::{answer::Written, proposal::Reason};
 use crate::{
     guard::{Suspicion, suspicions},
     host::{HostSkill, is_alike},
-    skill::{NameError, Skill, SkillName},
+    skill::{Keywords, NameError, Skill, SkillName},
     words::terms,
 };
 
@@ -18,6 +18,9 @@ const MAX_CONTENT: usize = 4_000;
 const MAX_LINES: usize = 60;
 /// The longest category.
 const MAX_CATEGORY: usize = 32;
+/// The most keywords, and the longest, in characters: what is beyond is left out.
+const MAX_KEYWORDS: usize = 12;
+const MAX_KEYWORD: usize = 40;
 /// Two skills say the same if this share of their words is in both.
 const ALIKE: f64 = 0.6;
 /// The same for two versions of one skill, which have most words in common.
@@ -101,7 +104,11 @@ impl Draft {
         }
         let category = written.category.trim();
         let category = Some(category).filter(|it| it.len() <= MAX_CATEGORY && is_slug(it));
-        written_out(&name, &description, category, &content).ok_or(Refusal::NoFrontMatter)
+        let keywords = written.keywords.clone().map(Keywords::words);
+        let keywords = keywords.unwrap_or_default().into_iter().filter(is_keyword);
+        let keywords: Vec<String> = keywords.take(MAX_KEYWORDS).collect();
+        written_out(&name, &description, category, &keywords, &content)
+            .ok_or(Refusal::NoFrontMatter)
     }
 
     /// Refuses what was proposed before and not wanted.
@@ -146,12 +153,17 @@ impl Draft {
     }
 }
 
+fn is_keyword(keyword: &String) -> bool {
+    keyword.chars().count() <= MAX_KEYWORD && !suspicions(keyword).contains(&Suspicion::Hidden)
+}
+
 /// The SKILL.md, if it reads back as what was written. The description is plain where YAML allows it, as the original
 /// reads it, else quoted.
 fn written_out(
     name: &SkillName,
     description: &str,
     category: Option<&str>,
+    keywords: &[String],
     content: &str,
 ) -> Option<Draft> {
     let category = category.filter(|it| *it != "general");
@@ -161,8 +173,13 @@ fn written_out(
     let is_plain =
         description.starts_with(char::is_alphabetic) && description.chars().all(is_plain);
     let shown = if is_plain { description } else { &quoted };
+    let keywords = match keywords {
+        [] => String::new(),
+        keywords => format!("keywords: {}\n", serde_json::to_string(keywords).ok()?),
+    };
     let content = content.trim();
-    let text = format!("---\nname: {name}\ndescription: {shown}\n{category}---\n\n{content}\n");
+    let text =
+        format!("---\nname: {name}\ndescription: {shown}\n{category}{keywords}---\n\n{content}\n");
     let skill = Skill::parse(&text).ok()?;
     let is_same =
         skill.name == *name && skill.description == description && skill.content == content;
@@ -229,6 +246,7 @@ mod tests {
             description: "Use when asked: \"where?\"".to_owned(),
             category: "research".to_owned(),
             content: content.to_owned(),
+            keywords: None,
         }
     }
 
@@ -251,6 +269,25 @@ mod tests {
         "#);
         assert_eq!(Skill::parse(&draft.text).unwrap(), draft.skill);
         assert_eq!(draft.suspicions(), []);
+    }
+
+    #[test]
+    fn keywords_are_kept_within_bounds() {
+        let many = (0..20).map(|n| format!("word {n}"));
+        let odd = ["".to_owned(), "x".repeat(41), "hid\u{200b}den".to_owned()];
+        let keywords = odd.into_iter().chain(many).collect();
+        let draft = Draft::new(&Written {
+            keywords: Some(Keywords::List(keywords)),
+            ..written("ask-where", "1. Ask first.")
+        });
+        let skill = draft.unwrap().skill;
+        assert_eq!(skill.keywords.len(), MAX_KEYWORDS);
+        assert_eq!(skill.keywords[0], "word 0");
+        let told = Draft::new(&Written {
+            keywords: Some(Keywords::Text("say \"hi\", ok: no".to_owned())),
+            ..written("ask-where", "1. Ask first.")
+        });
+        assert_eq!(told.unwrap().skill.keywords, ["say \"hi\"", "ok: no"]);
     }
 
     #[test]

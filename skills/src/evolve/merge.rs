@@ -9,7 +9,10 @@ use super::{
     answer::Written,
     draft::{Draft, Refusal, says_the_same, without_bullet, words},
 };
-use crate::{skill::Skill, words::terms};
+use crate::{
+    skill::{Keywords, Skill},
+    words::terms,
+};
 
 // === impl Draft ===
 
@@ -26,12 +29,37 @@ impl Draft {
             is_same || (!is_this(skill) && says_the_same(skill, &self.skill))
         });
         match same {
-            None => Ok(self),
+            None => {
+                let before = library.iter().find(|skill| is_this(skill));
+                Ok(before.map_or_else(|| self.clone(), |it| self.clone().with_keywords_of(it)))
+            }
             Some(same) => {
                 let known = || Refusal::Known(same.name.clone());
                 self.steps_for(same).unwrap_or_else(|| Err(known()))
             }
         }
+    }
+
+    /// A skill that is written anew keeps its keywords, where the draft names none.
+    fn with_keywords_of(self, before: &Skill) -> Self {
+        if before.keywords.is_empty() || !self.skill.keywords.is_empty() {
+            return self;
+        }
+        let Skill {
+            name,
+            description,
+            category,
+            content,
+            ..
+        } = &self.skill;
+        let written = Written {
+            name: name.to_string(),
+            description: description.clone(),
+            category: category.clone(),
+            content: content.clone(),
+            keywords: Some(Keywords::List(before.keywords.clone())),
+        };
+        Self::new(&written).unwrap_or(self)
     }
 
     /// What is to take the place of a proposal that waits, where the two say nearly the same.
@@ -68,6 +96,7 @@ impl Draft {
             description: known.description.clone(),
             category: known.category.clone(),
             content: with_steps(&known.content, &steps),
+            keywords: Some(Keywords::List(known.keywords.clone())),
         }))
     }
 }
@@ -117,6 +146,25 @@ mod tests {
         assert_eq!(renewed.skill.content, reworded);
         let other = draft("rain", "1. Carry an umbrella.");
         assert_eq!(other.clone().beside(&library()), Ok(other));
+    }
+
+    #[test]
+    fn a_skill_that_is_written_anew_keeps_its_keywords() {
+        let mut before = draft("weather", KNOWN).skill;
+        before.keywords = vec!["forecast".to_owned()];
+        let library = [Arc::new(before)];
+        let anew = "1. Say that nobody knows the weather of next month.";
+        let renewed = draft("weather", anew).beside(&library).unwrap();
+        assert_eq!(renewed.skill.keywords, ["forecast"]);
+        assert!(renewed.text.contains("keywords: [\"forecast\"]"));
+        assert!(
+            draft("rain", anew)
+                .beside(&library)
+                .unwrap()
+                .skill
+                .keywords
+                .is_empty()
+        );
     }
 
     #[test]

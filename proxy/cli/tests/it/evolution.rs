@@ -54,7 +54,8 @@ async fn after_a_failure(upstream: &Upstream, evolver: &Evolver) -> Result<(Test
 async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     let content = "1. Ask which city Xqzjvkwp the weather is wanted for.";
     let skills = json!([
-        {"name": "ask-where", "description": "Use when asked for the weather.", "content": content},
+        {"name": "ask-where", "description": "Use when asked for the weather.",
+         "keywords": ["weather", "forecast"], "content": content},
         {"name": "../../ask-where", "description": "d", "content": "c"},
     ]);
     let evolver = Evolver::new(&skills).await.unwrap();
