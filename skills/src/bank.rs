@@ -37,8 +37,8 @@ pub(crate) const BACKGROUND: [&str; 4] = [
     include_str!("../bank/background/mentions.txt"),
 ];
 
-/// Name and text of each, and requests that it is for, one a line. They were written by people who had not seen those
-/// that retrieval is measured with.
+/// Name and text of each, and requests that it is for, one a line. None of them is among those that retrieval is measured
+/// with.
 const BANK: &[(&str, &str, &str)] = bank![
     "auth-patterns",
     "break-down-goal",
