@@ -38,6 +38,8 @@ pub enum Suspicion {
     Long,
     /// It speaks as somebody: the user, the system, the assistant.
     Voice,
+    /// It may be about the task at hand, and not meant to last.
+    Unsure,
 }
 
 /// In the order of [`PATTERNS`].
@@ -146,6 +148,7 @@ impl fmt::Display for Suspicion {
             Self::Hidden => "it has characters that are not seen, or that pass for others",
             Self::Long => "it is longer than a line",
             Self::Voice => "it speaks as somebody else",
+            Self::Unsure => "it may be meant for the task at hand alone",
         })
     }
 }

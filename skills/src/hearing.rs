@@ -1,32 +1,38 @@
 //! What an owner's message says about how to answer: a wish that stands, a complaint, or that one is taken back.
 //!
-//! On the owner's own words alone: what is quoted, pasted or passed on is covered up first. Where a model can be asked
-//! it hears ([`Question`]); else rules do ([`hear`]), and a sentence counts only if it speaks to the assistant about its
-//! manner. A wish that is missed is said again; one that was never meant stands in every session: in doubt nothing
-//! is heard.
+//! It reads the owner's own words alone: what is quoted, pasted or passed on is covered up first. Where a model can be
+//! asked it hears ([`Question`]); else rules do ([`hear`]): they look for a language's words of each cue (`lexicon`,
+//! `english`, `chinese`) and add up what the cues weigh (`cue`). A wish that is missed is said again; one that was never
+//! meant stands in every session: what is not certain is proposed or not heard.
 
 mod chinese;
+mod cue;
 mod english;
 mod facet;
+mod language;
+mod lexicon;
 mod own_words;
 mod question;
-mod rules;
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-pub use self::{facet::Facet, question::Question};
-use self::{own_words::Sentence, rules::Rules};
+use self::{chinese::CHINESE, english::ENGLISH, language::Language, own_words::Sentence};
+pub use self::{cue::Certainty, facet::Facet, question::Question};
 use crate::patterns::pattern;
 
 /// Says that it is about something that was learned.
 static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"\b(?:rule|wish|preference|lesson|learn(?:ed|t))|规则|要求|偏好|习惯|愿望|学")
+    pattern(
+        r"\b(?:rule|wish|preference|lesson|learn(?:ed|t))|规则|规矩|要求|限制|偏好|习惯|愿望|那条|这条|学",
+    )
 });
 
 /// The longest sentence that can be a wish, in characters.
 const MAX_SENTENCE: usize = 300;
+/// A long message with more wishes than this is a text with rules in it that was pasted: none is heard.
+const MOST_IN_LONG: usize = 3;
 
 /// What a message says about the manner of answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +45,8 @@ pub enum Heard {
         wish: String,
         /// What it is about; of one that cannot be told, nothing is replaced.
         facet: Option<Facet>,
+        /// How sure it is.
+        certainty: Certainty,
     },
     /// A complaint that asks for nothing: two about one thing make a wish.
     Complaint {
@@ -59,26 +67,20 @@ pub enum Heard {
 /// Hears an owner's message. `answers` says whether it follows a reply: a complaint needs one.
 pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     let mut heard = Vec::new();
+    let mut is_long = false;
     let mut sentences = own_words::sentences(text).into_iter().peekable();
     while let Some(mut sentence) = sentences.next() {
         // "Ask me first. Every time."
-        let behind = sentences.next_if(|next| {
-            if own_words::is_chinese(next.text) {
-                chinese::Chinese::holds(next)
-            } else {
-                english::English::holds(next)
-            }
-        });
+        let behind = sentences.next_if(|next| language(next).holds(next));
         sentence.holds = behind.is_some();
-        if sentence.text.chars().count() > MAX_SENTENCE {
-            continue;
+        is_long = sentence.is_in_long;
+        if sentence.text.chars().count() <= MAX_SENTENCE {
+            heard.extend(hear_sentence(&sentence, answers));
         }
-        let new = if own_words::is_chinese(sentence.text) {
-            hear_sentence::<chinese::Chinese>(&sentence, answers)
-        } else {
-            hear_sentence::<english::English>(&sentence, answers)
-        };
-        heard.extend(new);
+    }
+    let n_wishes = heard.iter().filter(|it| matches!(it, Heard::Wish { .. }));
+    if is_long && n_wishes.count() > MOST_IN_LONG {
+        return Vec::new();
     }
     // "Too long. One sentence, please." is one wish and no complaint beside it.
     let asks = |facet: &Facet| {
@@ -95,20 +97,31 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     heard
 }
 
-fn hear_sentence<R: Rules>(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
-    let facet = Facet::of(&sentence.masked);
-    // "Forget it" is said of anything.
-    if R::takes_back(sentence) && (facet.is_some() || NAMES_A_LESSON.is_match(&sentence.masked)) {
-        return Some(Heard::TakenBack { facet });
+fn language(sentence: &Sentence<'_>) -> &'static Language {
+    if own_words::is_chinese(sentence.text) {
+        &CHINESE
+    } else {
+        &ENGLISH
     }
-    if R::wish(sentence) {
+}
+
+fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
+    let language = language(sentence);
+    let facet = Facet::of(&sentence.masked);
+    if !sentence.is_in_long && language.takes_back(sentence) {
+        // "Forget it" is said of anything.
+        let names_one = facet.is_some() || NAMES_A_LESSON.is_match(&sentence.masked);
+        return names_one.then_some(Heard::TakenBack { facet });
+    }
+    if let Some(certainty) = language.wish(sentence) {
         return Some(Heard::Wish {
             said: sentence.text.to_owned(),
             wish: sentence.text.to_owned(),
             facet,
+            certainty,
         });
     }
-    let (facet, wish) = R::complaint(sentence).filter(|_| answers)?;
+    let (facet, wish) = language.complaint(sentence).filter(|_| answers)?;
     Some(Heard::Complaint {
         facet,
         wish,

@@ -3,8 +3,8 @@
 use metaclaw_chat::{AgentId, SessionId};
 
 use crate::{
-    guard::suspicions,
-    hearing::{Facet, Heard},
+    guard::{Suspicion, suspicions},
+    hearing::{Certainty, Facet, Heard},
     journal::{Journal, JournalError, Lesson, LessonState, Origin},
     library::Library,
     wishes::WishError,
@@ -38,6 +38,14 @@ pub enum LearnError {
     },
 }
 
+/// A wish as it was heard.
+#[derive(Debug, Clone, Copy)]
+struct Worded<'h> {
+    said: &'h str,
+    wish: &'h str,
+    facet: Option<Facet>,
+}
+
 // === impl Library ===
 
 impl Library {
@@ -58,8 +66,18 @@ impl Library {
         let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
         let lesson = match heard {
-            Heard::Wish { said, wish, facet } => {
-                self.hear_wish(&mut journal, origin, said, wish, *facet)?
+            Heard::Wish {
+                said,
+                wish,
+                facet,
+                certainty,
+            } => {
+                let wish = Worded {
+                    said,
+                    wish,
+                    facet: *facet,
+                };
+                self.hear_wish(&mut journal, origin, wish, *certainty)?
             }
             Heard::Complaint { facet, wish, text } => {
                 self.hear_complaint(&mut journal, origin, *facet, wish, text)?
@@ -154,6 +172,23 @@ impl Library {
         })
     }
 
+    /// Dismisses a lesson that waits for review: what says the same is not proposed again.
+    ///
+    /// # Errors
+    /// [`LearnError`].
+    pub fn dismiss(&self, n: u64) -> Result<Lesson, LearnError> {
+        self.change(n, |_, lesson| match lesson.state {
+            LessonState::Review { .. } => {
+                lesson.state = LessonState::Undone;
+                Ok(())
+            }
+            LessonState::InForce
+            | LessonState::Noted
+            | LessonState::Undone
+            | LessonState::Forgotten => Err(settled(lesson)),
+        })
+    }
+
     /// Forgets what was learned from some sessions: the wishes go, and their words from the journal. How many
     /// lessons that were.
     ///
@@ -191,22 +226,35 @@ impl Library {
         &self,
         journal: &mut Journal,
         origin: Origin,
-        heard: &str,
-        wish: &str,
-        facet: Option<Facet>,
+        Worded { said, wish, facet }: Worded<'_>,
+        certainty: Certainty,
     ) -> Result<Option<Lesson>, LearnError> {
         let agent = origin.agent.clone();
         if self.wishes(&agent).iter().any(|known| known.text == wish) {
             return Ok(None);
         }
-        let beside = said_beside(journal, &origin);
-        let lesson = journal.add(origin, heard, wish, facet);
-        let why = suspicions(wish);
-        if why.is_empty() {
-            self.put_in_force(lesson, &beside)?;
-        } else {
-            lesson.state = LessonState::Review { why };
+        let mut why = suspicions(wish);
+        if certainty == Certainty::Likely {
+            why.push(Suspicion::Unsure);
         }
+        let is_same = |lesson: &Lesson| lesson.origin.agent == agent && is_same(&lesson.wish, wish);
+        if !why.is_empty() {
+            // What waits already, or was dismissed or undone, is not proposed again.
+            if journal.lessons.iter().any(is_same) {
+                return Ok(None);
+            }
+            let lesson = journal.add(origin, said, wish, facet);
+            lesson.state = LessonState::Review { why };
+            return Ok(Some(lesson.clone()));
+        }
+        let waiting = journal
+            .lessons
+            .iter_mut()
+            .filter(|lesson| matches!(lesson.state, LessonState::Review { .. }) && is_same(lesson));
+        waiting.for_each(|lesson| lesson.state = LessonState::Undone);
+        let beside = said_beside(journal, &origin);
+        let lesson = journal.add(origin, said, wish, facet);
+        self.put_in_force(lesson, &beside)?;
         Ok(Some(lesson.clone()))
     }
 
@@ -229,7 +277,13 @@ impl Library {
             first.n
         });
         if first.is_some() {
-            return self.hear_wish(journal, origin, text, wish, Some(facet));
+            let facet = Some(facet);
+            let wish = Worded {
+                said: text,
+                wish,
+                facet,
+            };
+            return self.hear_wish(journal, origin, wish, Certainty::Certain);
         }
         Ok(Some(journal.add(origin, text, wish, Some(facet)).clone()))
     }
@@ -241,14 +295,20 @@ impl Library {
         facet: Option<Facet>,
     ) -> Result<Option<Lesson>, LearnError> {
         let is_meant = |lesson: &Lesson| {
-            lesson.state == LessonState::InForce
-                && lesson.origin.agent == origin.agent
+            matches!(
+                lesson.state,
+                LessonState::InForce | LessonState::Review { .. }
+            ) && lesson.origin.agent == origin.agent
                 && (facet.is_none() || lesson.facet == facet)
         };
         let Some(lesson) = journal.newest(is_meant) else {
             return Ok(None);
         };
-        self.withdraw(lesson)?;
+        if lesson.state == LessonState::InForce {
+            self.withdraw(lesson)?;
+        } else {
+            lesson.state = LessonState::Undone;
+        }
         Ok(Some(lesson.clone()))
     }
 
@@ -313,6 +373,17 @@ fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
     };
     let lessons = journal.lessons.iter().filter(is_beside);
     lessons.map(|lesson| lesson.wish.clone()).collect()
+}
+
+/// Whether two wishes have the same words, whatever their case and punctuation.
+fn is_same(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        text.chars()
+            .filter(|c| c.is_alphanumeric())
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+    };
+    words(one) == words(other)
 }
 
 fn settled(lesson: &Lesson) -> LearnError {
@@ -407,6 +478,7 @@ mod tests {
                 said: text.to_owned(),
                 wish: wish.to_owned(),
                 facet: Facet::of_wish(wish),
+                certainty: Certainty::Certain,
             };
             let turn = Some(metaclaw_chat::TurnId { session: 1, seq });
             let origin = Origin {
@@ -471,6 +543,64 @@ mod tests {
         assert!(world.wishes().is_empty());
         world.library.accept(1, world.clock).unwrap();
         assert_eq!(world.wishes(), [heard]);
+    }
+
+    #[test]
+    fn a_likely_wish_is_proposed_and_a_dismissed_one_not_again() {
+        let mut world = World::new();
+        let wish = "No lists when you write to the club.";
+        let hear = |world: &mut World, wish: &str, certainty| {
+            world.clock += 1_000;
+            let heard = Heard::Wish {
+                said: wish.to_owned(),
+                wish: wish.to_owned(),
+                facet: Facet::of_wish(wish),
+                certainty,
+            };
+            world.library.learn(&heard, world.origin("s")).unwrap()
+        };
+        let proposed = hear(&mut world, wish, Certainty::Likely).unwrap();
+        let why = vec![Suspicion::Unsure];
+        assert_eq!(proposed.state, LessonState::Review { why });
+        assert_eq!(world.wishes(), Vec::<String>::new());
+        // It waits already.
+        assert_eq!(hear(&mut world, wish, Certainty::Likely), None);
+        world.library.dismiss(proposed.n).unwrap();
+        let again = "no lists, when you write to the club";
+        assert_eq!(hear(&mut world, again, Certainty::Likely), None);
+        let error = world.library.dismiss(proposed.n).unwrap_err();
+        assert!(matches!(error, LearnError::Settled { .. }), "{error}");
+        // Said so that it is certain, it stands all the same.
+        let certain = hear(&mut world, wish, Certainty::Certain).unwrap();
+        assert_eq!(certain.state, LessonState::InForce);
+        assert_eq!(world.wishes(), [wish]);
+    }
+
+    #[test]
+    fn a_proposal_is_taken_back_in_words_and_by_a_wish_in_the_same_words() {
+        let world = World::new();
+        let propose = |wish: &str| {
+            let heard = Heard::Wish {
+                said: wish.to_owned(),
+                wish: wish.to_owned(),
+                facet: Facet::of_wish(wish),
+                certainty: Certainty::Likely,
+            };
+            let lesson = world.library.learn(&heard, world.origin("s")).unwrap();
+            lesson.unwrap().n
+        };
+        let n = propose("Fewer emojis with me?");
+        assert_eq!(
+            world.says("You can use emojis again."),
+            [LessonState::Undone]
+        );
+        assert!(world.library.accept(n, world.clock).is_err());
+        let n = propose("From now on, give me prices with VAT");
+        assert_eq!(
+            world.says("From now on give me prices with VAT."),
+            [LessonState::InForce]
+        );
+        assert!(world.library.accept(n, world.clock).is_err());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use self::{
     },
     file::read_text,
     guard::{Suspicion, suspicions},
-    hearing::{Facet, Heard, Question, hear},
+    hearing::{Certainty, Facet, Heard, Question, hear},
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{JournalError, Lesson, LessonState, Origin},
     learn::LearnError,

@@ -1,129 +1,370 @@
-//! English: a wish is an order to the assistant about how it answers, or one that is to hold from now on.
+//! English: what a sentence begins with, the words of each cue, complaints, and how a wish is taken back.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::{
+    cue::Cue,
     facet::Facet,
-    own_words::{COVER, Sentence, Task},
-    rules::Rules,
+    language::Language,
+    lexicon::{Lexicon, Place, Script},
+    own_words::COVER,
 };
 use crate::patterns::pattern;
 
-pub(super) struct English;
-
 /// What a clause may begin with before it says anything. Apostrophes are gone already.
-const LEAD: &str = r"^(?:(?:and|but|so|also|oh|ok|okay|hey|hi|hello|well|hmm+|ugh+|argh|no|nope|yes|yeah|look|listen|btw|by the way|fyi|one (?:more |last )?thing|another thing|(?:new |general |house |standing )?(?:rule|note|request|thing|reminder|preference)(?: for (?:you|the future|next time))?|thanks|thank you|great|good|nice|perfect|actually|again|seriously|honestly|guys|dude|man|i said|like i said|as i said|as always|i told you(?: before| already)?(?: to)?|please|pls|plz|kindly|just|maybe|then|sorry|for me|if possible|if you can|even|especially|(?:can|could|would|will) you|would you mind|do you mind|you (?:should|must|may|have to|need to|ought to|had better)|you(?:d| would) better|(?:i|we) (?:want|need|expect|ask|would like|wish) (?:for )?you to|id (?:like|love|prefer|want) (?:it if you|you to|if you|that you)|i (?:really )?(?:would )?(?:like|love|prefer|appreciate)(?: it)?(?: if you| when you| that you)|(?:its|it is|it would be|itd be) (?:better|nicer|nice|great|good|best|easier) if you|make sure (?:that )?(?:you|to)|try to|be sure to|remember to|remember that you|remember|make it a (?:habit|rule) to|feel free to|lets|let us|only|simply|ever|kinda|really|strictly|generally|instead|you|because|since)[\s,:.!-]+)*";
-/// What makes an order hold from now on.
+const LEADS: &str = r"
+    and / but / so / also / oh / ok / okay / hey / hi / hello / morning / well / hm+ / ugh+ / argh
+    whoa / no / nope / yes / yeah / right / look / listen / btw / by the way / fyi
+    one (?:more |last )?(?:thing|request|rule) / another thing / thanks / thank you / thx / great
+    good / nice / perfect / actually / again / seriously / honestly / please / pls / plz / kindly
+    just / maybe / then / sorry / for me / if possible / if you can / even / especially
+    in our chats? / (?:can|could|would|will) you / would you mind / do you mind
+    (?:you|u) (?:should|must|may|have to|need to|ought to|had better|can) / you(?:d| would) better
+    (?:i|we) (?:want|need|expect|ask|would like|wish) (?:for )?you to
+    id (?:like|love|prefer|want|rather) (?:it if you|you to|if you|that you|you)
+    i (?:really )?(?:would )?(?:like|love|prefer|appreciate)(?: it)?(?: if you| when you| that you)
+    (?:its|it is|it would be|itd be) (?:better|nicer|nice|great|good|best|easier) if you
+    make sure (?:that )?(?:you|to) / try to / be sure to / remember to / remember that you
+    remember / feel free to / lets / let us / make it a (?:habit|rule|point) (?:to|of) / dont
+    do not / only / simply / ever / kinda / really / strictly / you / u / because / since
+    in general / generally / from now on / from here on / going forward / moving forward
+    in (?:the )?future / in our conversations / as a (?:general )?rule / always / from today
+    too long!* / instead / as always / i said / in every \w+ / every \w+ / for all \w+ / for \w+
+";
+
+/// The words of each cue, between slashes.
+const WORDS: &[(Cue, Place, &str)] = &[
+    (
+        Cue::Lasting,
+        Place::Within,
+        r"
+        from now on(?:wards?)?
+        from (?:today|here|this point|this moment|this day)(?: on| onwards?| forward)?
+        starting (?:today|now) / going forward / moving forward / in (?:the )?future
+        for the future / future \w+ / henceforth
+        as a (?:general |standing |house )?(?:rule|default|habit)
+        (?:new|house|general|standing|one) rule / by default
+        until (?:i say otherwise|further notice|i tell you otherwise) / unless i (?:say|tell|ask)
+        in general / generally / general thing / for all (?:future|later|other) \w+
+        make it a (?:habit|rule|point) / ever again / next time and / permanently / at all times
+        for ?ever / for good / for everything / goes for (?:every|all|any)\w* / across the board
+        no matter what / in (?:all )?our (?:chats?|conversations?)
+        (?:every|all) (?:later|other|future) \w+ / not (?:just|only) (?:this|that|here)
+        everything not / every other day / get used to / keep to that
+    ",
+    ),
+    (
+        Cue::Constant,
+        Place::Within,
+        r"
+        again[\s.!]*$ / always / never / every (?:single |damn )?time / each time / whenever
+        any ?more / every one of (?:them|those) / dont (?:you )?ever / do not ever / ever[\s.!]*$
+        only ever / all the time / without exceptions? / every day
+    ",
+    ),
+    (
+        Cue::Case,
+        Place::Within,
+        r"
+        (?:when(?:ever)?|if|every time|each time|any time|before|after) (?:you|u|i|we)(?:re| are)? (?:not sure|unsure|in doubt|arent sure|dont know|explain|answer|reply|recommend|suggest|write|give|list|quote|mention|talk|send|ask|paste|show|say|translate|plan|book|make|edit|change|run|code|review|search|cite|describe|chat|speak|spend|delete|touch|look|state|apply|push|commit|finish)\w*
+    ",
+    ),
+    (
+        Cue::Aside,
+        Place::Within,
+        r"
+        one (?:more |last |other )?thing / another thing / (?:and |also )?(?:by the way|btw)
+        and (?:from now on|in general|in future|going forward|generally)
+        also,? (?:from now on|in future|please|always|never|no) / before we start
+        (?:rule|note|request|thing|preference)s? for (?:you|the future|next time|all|both|the two)
+        rule for / lets agree / new rule
+    ",
+    ),
+    (
+        Cue::Preference,
+        Place::Begins,
+        r"
+        i (?:only |really |always |never |dont |dont ever |really dont |do not |cant |cannot |absolutely )?(?:want|prefer|like|hate|dislike|stand|expect|need)
+        id (?:like|prefer|rather|love) / we (?:prefer|only use|dont use)
+        (?:its|it is|itd be|it would be) (?:better|good|nice|great|easier) / id appreciate
+    ",
+    ),
+    (
+        Cue::YourWork,
+        Place::Within,
+        r"
+        (?:your|my) (?:answers?|replies|reply|responses?|messages|explanations?|recipes|summaries|emails|drafts?|paragraphs|texts|comments)
+        (?:all|every|each|any)(?: \w+){0,5} (?:that |which )?(?:you|u) (?:ever )?(?:give|gave|write|make|send|show|create|suggest|recommend|work|quote|do|finish|say|put|draft|book|plan)\w*
+        (?:every|each|all|any)(?: of your| single| future| of our)? (?:answers?|repl(?:y|ies)|responses?|messages?|explanations?|commit messages?|summar(?:y|ies)|chats?|dates|times|prices)
+        (?:anything|everything|whatever) (?:that )?(?:you|u) (?:\w+)
+        (?:code|recipes?|emails?|dates|prices|messages|texts|summaries) (?:that )?(?:you|u) (?:\w+)
+        (?:suggest|recommend)(?:ing|ions?|ations?)?
+    ",
+    ),
+    (
+        Cue::You,
+        Place::Within,
+        r"
+        you / u / your / youre
+    ",
+    ),
+    (
+        Cue::ToMe,
+        Place::Within,
+        r"
+        (?:to|with|for|give|tell|show|ask|call|address|answer|remind|warn|send|ping|write|text|lend|spare|let) (?:me|us)
+        without (?:first )?(?:asking|showing|telling|checking|confirming|my)
+        my (?:ok|okay|approval|go-ahead|consent|permission) / (?:on|in) my (?:behalf|name)
+        check with me / until i(?:ve)? \w+
+    ",
+    ),
+    (
+        Cue::Consent,
+        Place::Within,
+        r"
+        ask(?:ing)? (?:me )?(?:first|before|if|when|whether) / check(?:ing)? with me
+        confirm(?:ing|ation)? / permission / my (?:ok|okay|approval|go-ahead|consent)
+        without (?:first )?(?:asking|showing|telling|checking|confirming|my)
+        before (?:you|touching|deleting|sending|doing|booking|changing|running|applying)
+        until i(?:ve)? (?:said|say|seen|approve|agreed?)
+        tell me (?:which|what|how long|why|where|before|first) / show me
+    ",
+    ),
+    (
+        Cue::Manner,
+        Place::Within,
+        r"
+        be (?:\w+ ){0,2}(?:brief|short|concise|terse|direct|blunt|honest|polite|formal|informal|casual|serious)
+        keep (?:it|them|answers|your \w+) (?:short|brief|simple|concise) / listicles? / formatting
+        tone / concise(?:ly)? / terse(?:ly)? / wordy / verbose / informal(?:ly)? / formally
+        plain text / prose / slang / step[- ]by[- ]step / answer(?:s|ing)? / repl(?:y|ies)
+        replying / respon(?:d|se|ses) / explanations?
+        explain(?:ing)? (?:\w+ ){0,3}(?:to me|things|stuff|everything) / talk(?:ing)?(?: to)?
+        speak(?:ing)?(?: to)? / write (?:to )?(?:me|us) / call(?:ing)? me / address(?:ing)? me
+        first name / nicknames? / warnings / cheerful\w* / sum up
+        plain (?:english|language|words|text) / speak plainly
+        technical (?:terms|words|stuff|things) / simple words / laymans? terms / say so
+        to the point / bottom line / answer first / small words / straight / honest / blunt(?:ly)?
+        the word / long[- ]winded / rambl\w+
+    ",
+    ),
+    (
+        Cue::Convention,
+        Place::Within,
+        r"
+        committing / push(?:ing)? / lint(?:er)? / fmt / run (?:the |all )?tests? / test suite
+        new code / main branch / english / german / french / spanish / italian / chinese / mandarin
+        japanese / korean / portuguese / dutch / polish / russian / welsh / swedish / turkish
+        spelling / metric / imperial / celsius / fahrenheit / kilomet(?:er|re)s? / miles / kilos?
+        grams? / cups / ounces / pounds / 24[- ]?h(?:ou)?rs? / 24 hour clock / 24h / am/pm / iso
+        dates? / times / day\.month / currency / euros? / dollars? / francs? / vat / tax / prices?
+        units / time ?zones? / type hints / tabs / spaces / docstrings? / code blocks? / comments?
+        commit messages? / commits? / diffs? / conventional commits / typescript / python
+    ",
+    ),
+    (
+        Cue::Forbids,
+        Place::Within,
+        r"
+        dont / do not / no more / stop / quit / avoid / skip / drop / spare me / never / leave out
+        tone down / lose the / cut (?:out )?the / less / fewer / enough / no need to
+        (?:dont|do not) (?:need|have) (?:to|you to)
+    ",
+    ),
+    (
+        Cue::Order,
+        Place::Begins,
+        r"
+        answer / reply / respond / talk / speak / write / explain / say / tell / give / keep / be
+        stay / use / stick / prefer / include / exclude / add / put / start / begin / open / end
+        finish / close / format / call / address / ask / check / double.?check / confirm / show
+        cite / link / mention / spell / round / convert / make / sound / refer / lead / treat
+        suggest / recommend / limit / cap / warn / remind / wait / let / sort / name / sign / save
+        run / test / commit / push / comment / delete / send / book / order / schedule / quote
+        translate / repeat / do / go / get / set / take / pick / choose / count / follow / provide
+        offer / present / return / print / post / share / remove / replace / change / update / draft
+        propose / break / split / group / highlight / assume / number / tone / drop / skip / cut
+        lose / omit / leave / default to / favou?r / spare / quit / stop / avoid / never / no
+        fewer / less / max / at most / up to
+    ",
+    ),
+    (
+        Cue::AtHand,
+        Place::Within,
+        r"
+        (?:this|that|these|those|the|a|an|another|my|our|his|her|their) (?:\w+ )?(?:paragraph|sentence|text|email|e-mail|mail|letter|message|code|file|function|method|class|table|list|page|doc|document|question|essay|article|post|tweet|report|slides?|poem|story|draft|recipe|bug|tests?|image|picture|section|chapter|version|caption|title|subject|line|invoice|cv|resume|speech|toast|song|script|chart|plot|query|error|meeting|event|trip|ticket|paper|proposal|plan|idea|word|book|movie|film|part|second|first|third|last|intro|introduction|spreadsheet|bio|ad|card|note|headline|slogan|joke|quiz|itinerary|button|field|menu|header|footer|form|app|bot|site|website|dialog|column|row|cell|login|log|logger|logs|config|contract|brochure|flyer|poster|sign|label|timer|dough|cake|sauce|soup|thing|one|other|heading|api|endpoint|database|server|program|game|variable|loop|url|domain|icon|logo|colou?r|left|right|top|bottom|cover|schedule|calendar|budget|minutes|notice|policy|rules)s?
+        \b(?:make|turn|put|translate|shorten|rewrite|rephrase|expand|trim|cut) (?:it|that|this|them)
+        (?:it|that|them) (?:in|into|as|to)
+    ",
+    ),
+    (
+        Cue::Role,
+        Place::Within,
+        r"
+        pretend / role-?play / you are (?:a|an|my|the|now) / youre (?:a|an|my|now)
+        be (?:my|a|an) \w+ / act (?:as|like) / play (?:the|a|my) / lets play / imagine you / quiz me
+        test me on / in character / i guess / interview me
+    ",
+    ),
+    (
+        Cue::Third,
+        Place::Begins,
+        r"
+        (?:it|he|she|they|the \w+(?: \w+)?|my \w+|our \w+|this \w+|that \w+|people|everyone|everybody|staff|users|kids|children) (?:should|must|has to|have to|needs to|need to|ought to|always|never|is to|are to|stays?|shall|will|cant|cannot|may)
+    ",
+    ),
+    (
+        Cue::Others,
+        Place::Within,
+        r"
+        he / she / they / him / them / his / their / people / everyone / customers? / guests?
+        tenants? / employees? / staff / pupils? / students? / kids? / children / son / daughter
+        intern / colleagues? / users? / visitors? / dogs? / cats? / wife / husband / boss / teacher
+        doctor / client / players? / members? / parents / mum / mom / dad / landlord / neighbou?rs?
+        team / cleaners? / waiters?
+    ",
+    ),
+    (
+        Cue::Once,
+        Place::Within,
+        r"
+        (?:call|ask) me (?:at|in|on|when|if|back|later|now|tomorrow|after|before|a|an|for|about|some)
+        this time / this once / just (?:this )?once / for now / for once / right now / tonight
+        todays / today only / ^today\b / (?:just|for) today / tomorrows?
+        for (?:the )?next (?:\w+ )?(?:minutes?|hours?|days?|weeks?|messages?|questions?|answers?|reply|few)
+        for a (?:bit|while|moment|minute)
+        for (?:this|that|the|my|his|her|their|our) (?:\w+ )?(?:tweet|email|mail|letter|post|report|slides?|deck|essay|article|card|caption|ad|paper|talk|speech|meeting|call|one|question|answer|summary|video|blog|presentation|review|client|boss|kids?|team|file|project|chapter|poem|job|app|task)
+        only for
+        until (?:the|my|we|tomorrow|tonight|then|monday|tuesday|wednesday|thursday|friday|saturday|sunday|noon|\d)
+        while (?:my|the|we|im|i am|he|she|they) / just for / when im done / when i am done
+        until im done / this one / that one / the last one / these ones
+        in this (?:chat|conversation|session|thread|game|email|mail|document|text|file)
+    ",
+    ),
+    (
+        Cue::TextWork,
+        Place::Within,
+        r"
+        (?:points?|words|sentences|questions|facts|jokes?|examples?|lines) (?:about|on) / translate
+        translation / proof-?read / engrav\w+ / print / sign for / sign that / sign saying / poster
+        t-?shirt / tattoo / banner / card / label / caption / slogan / motto / haiku / poem / lyrics
+        chorus / verse / rhyme / title / font / summari[sz]e / rewrite / rephrase / reword / shorten
+        spell-?check / grammar / how do (?:you|i) say / whats .* in (?:french|german|latin|spanish)
+        in latin / pronounce / draft / notice / policy / house rules / system prompt / prompt for
+        exercise / fill in / conjugate / prove / proof / discuss / essay / quote / says: / called
+        engraving / inscription / headline
+    ",
+    ),
+    (
+        Cue::Correction,
+        Place::Within,
+        r"
+        (?:you|u) (?:wrote|said|put|forgot|missed|misspelled|misspelt|mixed|got|gave|called|swapped|left|meant)
+        i (?:said|meant)
+        (?:thats|its|it is|it was|that was) (?:not|wrong|spelled|spelt|written|still|actually)
+        wrong / not like that
+    ",
+    ),
+    (
+        Cue::Praise,
+        Place::Within,
+        r"
+        (?:youre|you are|u r) (?:always )?(?:so|such|the best|a) / bless / pleasure / never fail
+        fail to / amaz\w+ / dull moment / thank\w* / thx / cheers / love it / love how / perfect
+        great job / good job / well done / brilliant / awesome / lol / haha / hehe / legend / star
+        lifesaver / keep it up / good work / never been so / you always / you never
+        dont (?:ever )?change / as always / happy / glad / :\)
+    ",
+    ),
+    (
+        Cue::Thing,
+        Place::Within,
+        r"
+        ^(?:error|warn\w*) / --\w+ / \w=\w / button / field / menu / header / footer / list view
+        app / application / website / web ?site / page / form / function / method / class / script
+        cron / filter / timer / logger / logs? / log file / validation / widget / dialog / popup
+        modal / bot / chatbot / endpoint / api / query / sql / regex / column / row / cell / sheet
+        spreadsheet / formula / template / contract / clause / dough / sauce / oven / recipe so
+        cake / sprinkler / thermostat / alarm / lights? / door / gate / game / quiz / plugin
+        server / compose / docker / service / cache / scroll\w* / click\w* / upload\w* / null / json
+        string / default(?:s|ed)? to / return(?:s|ed)? (?:null|none|true|false|an?) / config
+        setting / settings / parser / loop / thread / test case / unit tests?
+    ",
+    ),
+    (
+        Cue::Question,
+        Place::Within,
+        r"
+        \?\s*$
+        ^(?:is|are|do (?:you|i|we|they)|does|did|can i|could i|should|shall|why|what|where|how|who|which|was|were|would it|has|have (?:you|i|we)|am i|when (?:is|are|do|does|did|can|should|will|was))\b
+    ",
+    ),
+    (
+        Cue::Irony,
+        Place::Within,
+        r"
+        oh (?:great|wonderful|nice|brilliant|perfect) / yeah right / sure\W / why dont you
+        who needs / i love it / thanks for nothing / wow
+    ",
+    ),
+    (
+        Cue::Habit,
+        Place::Within,
+        r"
+        emojis? / emoticons? / smileys? / smilies / exclamation (?:marks?|points?) / asterisks?
+        markdown / apologi[sz](?:e|ing) / apologies / sorry / prais(?:e|ing) / flatter(?:y|ing)?
+        compliment(?:s|ing)? / disclaimers? / caveats? / preambles? / filler / pleasantries
+        small ?talk / sign-?offs? / lectur(?:e|es|ing) / morali[sz](?:e|ing) / preach(?:ing|y)?
+        hedg(?:e|ing) / great question / as an ai / cheerleading / recaps? / jargon / swear(?:ing)?
+        guess(?:ing)? / making (?:things|stuff) up / let me know / my question / spoilers?
+        bullets?(?:[- ]points?)? / sir / maam / bold / italics? / em[- ]dash(?:es)? / headings?
+    ",
+    ),
+    (
+        Cue::Name,
+        Place::Within,
+        r"
+        (?:call|calling|address|addressing) me / first name / nicknames? / my name is
+    ",
+    ),
+    (
+        Cue::Polite,
+        Place::Within,
+        r"
+        (?:can|could|would|will) you / do you mind
+    ",
+    ),
+    (
+        Cue::Recalls,
+        Place::Within,
+        r"
+        (?:can|do|will) you (?:\w+ )?(?:remember|know|forget)
+    ",
+    ),
+    (
+        Cue::CaseFirst,
+        Place::Within,
+        r"
+        ^(?:(?:and|but|even|so|also|\W)\W*)*(?:when(?:ever)?|if|every time|each time|any time|before|after) (?:you|u|i|we)
+    ",
+    ),
+];
+
+/// What makes an order hold from now on, as a sentence of its own.
 const STANDING: &str = r"(?:from now on(?:wards?)?|from (?:today|here|this point|this moment|this day)(?: on| onwards?| forward)?|going forward|moving forward|in (?:the )?future|henceforth|always|never|every (?:\w+ )?time|each time|whenever|as a (?:general )?(?:rule|default)|by default|until (?:i say otherwise|further notice|i tell you otherwise)|in general|generally|for all future \w+|make it a (?:habit|rule)|any ?more|ever again|the next time|permanently|at all times|without exceptions?|only ever|every day|for ?ever|for good|for everything|across the board|no matter what|in our (?:chats?|conversations?))";
-/// All that the assistant says or makes: an order about that holds by itself.
-const SCOPE: &str = r"(?:(?:all|every|each|any)(?: of)?(?: single)?(?: your| my)? (?:future )?(?:answers?|repl(?:y|ies)|responses?|messages?|explanations?|commit messages?|summar(?:y|ies))|(?:your|my) (?:answers|replies|responses|messages|explanations)|(?:every|each|all|any) (?:\w+ ){1,3}(?:that |which )?you (?:ever )?(?:\w+)|(?:all|every|each|any)(?: of)? our \w+|(?:every|all) (?:later|future|other) \w+|in our (?:chats?|conversations?)|(?:whenever|every time|each time|any time) (?:you|i|we)|when(?:ever)? you (?:explain|answer|reply|recommend|suggest|write|give|list|quote|mention|talk|send))";
-/// The manner of an answer, or how the assistant goes about its work.
-const MANNER: &str = r"\b(?:short(?:er)?|brief(?:er|ly)?|concise(?:ly)?|terse(?:ly)?|succinct(?:ly)?|crisp|compact|wordy|verbose|lengthy|longer|long[- ]winded|ramble|rambling|detail(?:s|ed)?|thorough(?:ly)?|in[- ]depth|sentences?|paragraphs?|bullets?|bullet[- ]points?|lists|listicles?|tables|markdown|headings?|headers?|bold|italics?|emojis?|emoticons?|smileys?|asterisks?|exclamation (?:marks?|points?)|em[- ]dash(?:es)?|all caps|lower ?case|plain text|prose|latex|formatting|numbered|english|german|french|spanish|italian|chinese|mandarin|japanese|korean|portuguese|dutch|polish|russian|spelling|formal(?:ly|ity)?|informal(?:ly)?|casual(?:ly)?|polite(?:ly|ness)?|friendly|friendlier|sarcas(?:m|tic)|humou?r|jokes?|joking|puns?|tone|enthusias(?:m|tic)|cheerful|blunt(?:ly)?|direct(?:ly)?|straight|serious(?:ly)?|slang|swear(?:ing)?|apologi[sz](?:e|ing)|apologies|sorry|prais(?:e|ing)|flatter(?:y|ing)?|compliments?|disclaimers?|warnings?|caveats?|preambles?|intros?|introductions?|filler|pleasantries|small ?talk|sign-?offs?|lectur(?:e|es|ing)|morali[sz](?:e|ing)|preach(?:ing|y)?|hedg(?:e|ing)|repeat(?:ing)?|restat(?:e|ing)|recaps?|summar(?:y|ies|ize|ise)|metric|imperial|celsius|fahrenheit|kilomet(?:er|re)s?|kilos?|grams?|24[- ]?h(?:ou)?rs?|am/pm|iso(?:[- ]?8601)?|date format|currency|euros?|dollars?|units|time ?zones?|jargon|simple words|plain english|plain language|technical terms?|laymans? terms|buzzwords?|analog(?:y|ies)|sources?|citations?|references|step[- ]by[- ]step|call(?:ing)? me|address(?:ing)? me|first name|nicknames?|sir|maam|comments|type hints|tabs|docstrings?|code blocks?|commit messages?|follow-?up questions?|one-?liners?|\d+ words|words|lines|answer first|conclusion first|bottom line|to the point|ask(?:ing)? me|ask first|ask before|check(?:ing)? with me|confirm(?:ing|ation)?|permission|my (?:ok|okay|approval|go-ahead|consent)|guess(?:ing)?|making (?:things|stuff) up|without (?:asking|showing|telling|checking|confirming|my)|the answer|the conclusion|great question|as an ai|gendered?|pronouns?|they/them|oxford comma)\b";
-/// For this one answer: never a wish, whatever else is said.
-const ONCE: &str = r"\b(?:this time|this once|just (?:this )?once|for now|for once|this one|that one|these ones|the last one|that last|right now|tonight|todays?|tomorrows?|for (?:this|that|the|my|his|her|their|our) (?:\w+ )?(?:tweet|email|mail|letter|post|report|slides?|deck|essay|article|card|caption|ad|paper|talk|speech|meeting|call|one|question|answer|summary|video|blog|presentation|review|client|boss|kids?|team))\b";
-/// About one thing at hand: a wish only if it says that it is to hold.
-const AT_HAND: &str = r"\b(?:this|that|these|those|the|my|his|her|their|our|a|an|another) (?:\w+ )?(?:paragraph|sentence|text|email|e-mail|mail|letter|message|code|file|function|table|list|page|doc|document|question|answer|reply|response|essay|article|post|tweet|report|slides?|poem|story|summary|draft|recipe|bug|tests?|image|picture|section|chapter|version|caption|title|subject|line|invoice|cv|resume|speech|toast|song|script|class|chart|plot|query|error|meeting|event|trip|order|ticket|paper|proposal|plan|idea|word|book|movie|film|thing|part|second|first|third|last|email|intro|introduction|conclusion|spreadsheet|bio|ad|card|note|notes|headline|slogan|joke|quiz|itinerary)s?\b|\bit (?:in|into|as|to)\b|\bthat (?:in|into|as)\b|\bthem (?:in|into|as)\b|\b(?:make|turn|put|translate|shorten|rewrite|rephrase|expand|trim|cut) (?:it|that|this|them)\b";
-/// Orders about answers as such: with a manner they are a wish by themselves. "Explain recursion in simple words" is
-/// about recursion.
-const ANSWER: &str = r"(?:(?:dont|do not|no|no more|stop|quit|avoid|skip|drop|cut|lose|omit|leave out|less|fewer|enough|never|always)\b|keep (?:it|them|things|everything|answers|replies|responses|explanations|messages|your)\b|be (?:\w+ ){0,3}?(?:short|brief|concise|terse|succinct|direct|blunt|formal|informal|casual|polite|friendly|honest|serious|detailed|thorough|specific|critical|professional)\w*|(?:answer|reply|respond|talk|speak|write back)(?: back)?(?: to)?(?: me| us)?(?: only| just)? (?:in|with|using|like|as|more|less|without|briefly|shortly|concisely|formally|informally|casually|directly)\b|(?:answer|talk|speak|write|reply)(?: to)? me\b|(?:use|stick to|prefer) |(?:call|address) me |(?:explain|write|give me|tell me|show me|say|put) (?:things|everything|stuff|it all|(?:me )?(?:short|shorter|brief|briefer|concise|simple|simpler|plain|straight|direct)\w*|your|answers|only)\b|(?:start|begin|end|finish|open|close) (?:your|every|each|all|with)\b|lead with\b|(?:ask|check|confirm)(?: with)? (?:me|first|before)\b|(?:include|cite|add|show|give|link|name)(?: me)?(?: your| the)? (?:sources?|references?|citations?)\b|get to the point|round )";
-/// A thing to be done that begins like one.
-const DEED: &str = r"\bcall me (?:at|on|in|when|if|back|later|now|tomorrow|after|before|a)\b|\b(?:reply|respond|talk|speak|write|answer) to (?:the|my|this|that|him|her|them|his|their|our|\w+ (?:in|with))\b|\bask me (?:for|about|a|an|some|\w+ questions)\b|\b(?:for|about|on) (?:the|my|this|that|our)\b";
-/// Verbs that an order begins with.
-const VERBS: &str = r"(?:dont|do not|never|always|no|no more|stop|quit|avoid|skip|drop|cut|lose|omit|leave|less|fewer|more|enough|answer|reply|respond|talk|speak|write|text|explain|say|tell|give|keep|be|stay|use|stick|prefer|include|exclude|add|put|start|begin|open|end|finish|close|format|call|address|ask|check|confirm|show|cite|link|mention|spell|round|convert|make|sound|refer|lead|assume|treat|suggest|recommend|limit|cap|warn|remind|wait|let|sort|name|sign|save|back|run|test|commit|push|comment|delete|send|book|order|schedule|buy|pay|plan|list|quote|translate|repeat|think|do|go|get|set|take|read|turn|pick|choose|count|measure|track|follow|respect|provide|offer|present|return|print|post|share|remove|replace|rename|change|update|create|draft|propose|break|split|group|highlight|capitali[sz]e|hold|consider|focus|help|pretend|max|maximum|at most|up to|use)\b";
 
-/// A case that comes again and again, for which something is ordered.
-const CASE: &str = r"^(?:and |but |even |so )?(?:when(?:ever)?|if|every time|each time) (?:you|i|we)(?:re| are)? (?:not sure|unsure|in doubt|dont know|do not know|cannot|cant|write|type|ask|suggest|answer|reply|recommend|talk|mention|say|explain|give|send|translate|quote|plan|book|make|edit|change|run|create|code|review|search|cite|show|describe|chat|speak|need to|have to|want to|use)\b";
-
-static ORDER: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:{STANDING}[\s,:-]+)?(?:(?:{CASE_AGAIN}.{{0,60}}?|(?:for|in|with) (?:\w+ ){{0,6}}\w+)[\s,])?{LEAD_AGAIN}{VERBS}",
-        CASE_AGAIN = CASE.trim_start_matches('^'),
-        LEAD_AGAIN = LEAD.trim_start_matches('^'),
-    ))
-});
-static ANSWERS: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:{STANDING}[\s,:-]+)?(?:{CASE_AGAIN}.{{0,60}}?[\s,])?{LEAD_AGAIN}{ANSWER}",
-        CASE_AGAIN = CASE.trim_start_matches('^'),
-        LEAD_AGAIN = LEAD.trim_start_matches('^'),
-    ))
-});
-static IS_DEED: LazyLock<Regex> = LazyLock::new(|| pattern(DEED));
-/// What is wanted, by its name alone: "short answers please", "metric only".
-static TERSE: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:(?:short|shorter|brief|briefer|concise|simple|simpler|plain|longer|formal|informal|casual|straight|direct|one[- ]line|one[- ]sentence)(?: and \w+)? (?:answers|replies|responses|explanations|messages|sentences|text|english|words|language)\b|(?:(?:in )?(?:one|two|three|a single|\d+) (?:short )?(?:sentences?|lines?|words?|paragraphs?)|metric(?: units)?|celsius|plain text|bullet points|prose|(?:in )?(?:english|german|french|spanish|chinese|italian|japanese|dutch)|shorter|briefer|simpler)(?: (?:only|max|tops|at most|is enough|are enough))*,? (?:please|pls|only)[\s.!]*$)"
-    ))
-});
-/// It begins with what makes it hold, and somebody may tell a story that way.
-static LASTING: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:from now on(?:wards?)?|from (?:today|here|this point)(?: on| onwards?| forward)|going forward|moving forward|in (?:the )?future|henceforth|as a (?:general )?rule|by default|until further notice)\b[\s,:-]*"
-    ))
-});
-/// What is wanted, as a thing: it needs to be said that it holds.
-static WANTS: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:i (?:only |really |never |dont |dont ever |really dont |do not )?(?:want|need|prefer|expect|like)|id (?:like|prefer|rather have)) (?:\w+)|{LEAD}(?:keeping|using|writing|answering|giving|adding|putting|leaving|skipping|speaking|replying|not \w+ing)\b"
-    ))
-});
-static WANTS_OTHER: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"\b(?:want|need|prefer|expect|like)s? (?:to|a|an|the|my|this|that|it|him|her|them|some|more|another)\b",
-    )
-});
-/// "Dates as YYYY-MM-DD from here on": a thing, and that it holds.
-static HELD: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"\b(?:from now on|from here on|going forward|in (?:the )?future|by default)(?:[\s,]+(?:please|pls|thanks|thank you))*[\s.!]*$",
-    )
-});
-static NARRATES: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"^(?:ill|i|im|we|well|he|she|they|it|its|the|there|my|our|his|her|people|is|are|will|would|what|how|why|who|where|when|if)\b|^$",
-    )
-});
-/// The order is to hold: it says so before or behind what it says.
-static GOVERNS: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(&format!(
-        r"{LEAD}(?:(?:for|in|with) (?:\w+ ){{1,3}})?{LEAD_AGAIN}{STANDING}\b|\b{SCOPE}\b|\b{STANDING}(?:[\s,]+(?:please|pls|thanks|thank you|ok|okay))*[\s.!]*$|{CASE}|^(?:always )?before (?:you|doing|deleting|sending|making|running|changing|booking|buying|editing)\b|\bwithout (?:first )?(?:asking|showing|telling|checking|confirming|my)\b",
-        LEAD_AGAIN = LEAD.trim_start_matches('^'),
-    ))
-});
-/// The sentence begins with what makes it hold.
-static BEGINS: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"{LEAD}{STANDING}\b|{CASE}")));
-/// It is about what the assistant itself says or makes.
-static ITS_OWN: LazyLock<Regex> = LazyLock::new(|| pattern(&format!(r"\b{SCOPE}\b")));
 /// Sentences that only say that what came before is to hold.
 static HOLDS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(
         r"^(?:and )?(?:(?:i mean|and i mean|make) (?:that|this|it) (?:as )?|(?:that|this|it) (?:goes|holds|applies|counts|is meant) (?:for )?|(?:thats|this is|consider (?:that|this)) )?(?:please )?(?:{STANDING}|(?:a|my) (?:general |standing )?(?:rule|default|preference)|(?:to |for )?(?:everything|all (?:of )?(?:your )?\w+|every \w+)|generally)(?: please)?[\s.!]*$"
     ))
 });
-static ABOUT_MANNER: LazyLock<Regex> = LazyLock::new(|| pattern(MANNER));
-static IS_ONCE: LazyLock<Regex> = LazyLock::new(|| pattern(ONCE));
-static IS_AT_HAND: LazyLock<Regex> = LazyLock::new(|| pattern(AT_HAND));
-/// "Never mind", "always wanted to": no order, though it begins like one.
-static NO_ORDER: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"^(?:\w+[\s,]+){0,3}(?:always|never)\s+(?:mind|ever|gonna|heard|seen|been|did|had|has|have i|was|were|thought|knew|got|wanted|said|the|in my|understood|liked|works?|happens?)\b|^no (?:i|its|it|thats|that|not|wait|problem|worries|way|idea|need|thanks|thank|one|the|but|we|he|she|they|you|sorry|rush|hurry|more questions)\b|^(?:stop|start|end) (?:it|here|there|now|the|at)\b|^(?:one|two|three|\d+)\s+(?:more|of|for|is|was|and|or|to|in|at|on|a|\W)|^more\s+(?:of|like|than|on|about)\b|^less than\b|^do (?:you|i|we|they)\b|^plan(?:s|ned)?\s*$|^open\s*$",
-    )
-});
-static IS_QUESTION: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"\?\s*$|^(?:why|what|how|who|where|which|is|are|does|did|was|were|am|have|has|do you|should i|can i|could i|whats|hows)\b",
-    )
-});
-static ASKS_POLITELY: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"^(?:(?:and|but|so|also|ok|hey|hi|please)[\s,]+)*(?:(?:can|could|would|will) you|would you mind|do you mind)\b",
-    )
-});
+/// A wish is taken back.
 static TAKES_BACK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"^(?:(?:ok|okay|actually|hey|hmm|no|please|pls|well|sorry|and|oh|you know what)[\s,]+)*(?:(?:undo|revert|remove|delete|drop|cancel|forget|scrap|ignore|unlearn)\s+(?:about\s+)?(?:\w+\s+){0,4}(?:rules?|wish(?:es)?|preferences?|lessons?|you (?:just )?learn(?:ed|t)|i (?:said|told you|asked)|short\w*|brief\w*|emojis?|bullets?|learn(?:ed|t))\b|(?:undo|forget|scrap|unlearn) (?:that|it|this|the last one)[\s.!]*$|(?:you|u) (?:can|may)(?: now)? .*\b(?:again|after all|now)\b|never ?mind (?:about )?(?:the|that|my|what i said)|go back to (?:normal|how|the way|your|the)|(?:you|u) (?:dont|do not|no longer) (?:have|need) to (?:ask|check|confirm|show|tell|warn)\b.*)|\byou no longer (?:have|need) to\b|\b(?:dont|do not) (?:have|need) to\b.*\b(?:any ?more|any longer)\W*$",
+        r"^(?:(?:ok|okay|actually|hey|hmm|no|please|pls|well|sorry|and|oh|you know what)[\s,]+)*(?:(?:undo|revert|remove|delete|drop|cancel|forget|scrap|ignore|unlearn)\s+(?:about\s+)?(?:\w+\s+){0,4}(?:rules?|wish(?:es)?|preferences?|lessons?|you (?:just )?learn(?:ed|t)|i (?:said|told you|asked)|short\w*|brief\w*|emojis?|bullets?|learn(?:ed|t))\b|(?:undo|forget|scrap|unlearn) (?:that|it|this|the last one)[\s.!]*$|(?:you|u) (?:can|may)(?: now)? .*\b(?:again|after all|now|any ?more)\b|i (?:hereby )?take back|(?:lets )?(?:scrap|cancel|drop|forget|undo|remove|delete) (?:about )?(?:my|the|that|this) (?:[\w-]+ ){0,4}(?:rule|wish|ban|limit|thing)\b|never ?mind (?:about )?(?:the|that|my|what i said)|go back to (?:normal|how|the way|your|the)|(?:you|u) (?:dont|do not|no longer) (?:have|need) to (?:ask|check|confirm|show|tell|warn)\b.*)|\b(?:rule|wish|ban|thing)\b.*(?:scrap it|forget it|cancelled|canceled)|\byou no longer (?:have|need) to\b|\b(?:dont|do not) (?:have|need) to\b.*\b(?:any ?more|any longer)\W*$",
     )
 });
 
@@ -171,82 +412,14 @@ const COMPLAINTS: [(Facet, &str, &str); 8] = [
     ),
 ];
 
-static COMPLAINT: LazyLock<Vec<Regex>> =
-    LazyLock::new(|| COMPLAINTS.iter().map(|(_, _, it)| pattern(it)).collect());
-
-// === impl Rules ===
-
-impl Rules for English {
-    fn wish(sentence: &Sentence<'_>) -> bool {
-        let said = plain(&sentence.masked);
-        if sentence.is_reported || IS_ONCE.is_match(&said) {
-            return false;
-        }
-        if IS_QUESTION.is_match(&said) && !ASKS_POLITELY.is_match(&said) {
-            return false;
-        }
-        let clauses: Vec<&str> = clauses(&said).collect();
-        // "Make a sign: always lock the door" orders a sign.
-        if sentence.task == Task::Here && said.contains(':') {
-            return false;
-        }
-        let is_order = |clause: &&&str| is_order(clause);
-        let mut orders = clauses.iter().filter(is_order).peekable();
-        if orders.peek().is_none() {
-            return false;
-        }
-        // Beside a task "always" is mostly what the task is about.
-        if sentence.task != Task::Nowhere {
-            let begins = clauses.first().is_some_and(|first| BEGINS.is_match(first));
-            return begins
-                || clauses
-                    .iter()
-                    .any(|clause| LASTING.is_match(clause) || ITS_OWN.is_match(clause));
-        }
-        if sentence.holds || clauses.iter().any(|clause| GOVERNS.is_match(clause)) {
-            return true;
-        }
-        let answers =
-            |order: &str| ANSWERS.is_match(order) && !IS_DEED.is_match(order) || is_wanted(order);
-        // "Answer in one word: is it raining" asks something.
-        sentence.task == Task::Nowhere
-            && !said.contains(':')
-            && orders.any(|order| {
-                answers(order) && ABOUT_MANNER.is_match(order) && !IS_AT_HAND.is_match(order)
-            })
-    }
-
-    fn complaint(sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
-        let said = plain(&sentence.masked);
-        if sentence.is_reported || sentence.task == Task::Here || IS_ONCE.is_match(&said) {
-            return None;
-        }
-        let first = COMPLAINT.iter().position(|it| it.is_match(&said))?;
-        COMPLAINTS
-            .get(first)
-            .map(|(facet, wish, _)| (*facet, *wish))
-    }
-
-    fn takes_back(sentence: &Sentence<'_>) -> bool {
-        !sentence.is_reported && TAKES_BACK.is_match(&plain(&sentence.masked))
-    }
-
-    fn holds(sentence: &Sentence<'_>) -> bool {
-        HOLDS.is_match(&plain(&sentence.masked))
-    }
-}
-
-fn is_order(clause: &str) -> bool {
-    let lasts = LASTING.find(clause);
-    let lasts = lasts.is_some_and(|it| !NARRATES.is_match(&clause[it.end()..]));
-    let is_held = HELD.is_match(clause) && !NARRATES.is_match(clause);
-    let asks = lasts || is_held || is_wanted(clause) || ORDER.is_match(clause);
-    asks && !NO_ORDER.is_match(clause)
-}
-
-fn is_wanted(clause: &str) -> bool {
-    TERSE.is_match(clause) || WANTS.is_match(clause) && !WANTS_OTHER.is_match(clause)
-}
+pub(super) static ENGLISH: LazyLock<Language> = LazyLock::new(|| Language {
+    lexicon: Lexicon::new(Script::Words, LEADS, WORDS),
+    plain,
+    clauses,
+    complaints: COMPLAINTS.map(|(facet, wish, words)| (facet, wish, pattern(words))),
+    takes_back: TAKES_BACK.clone(),
+    holds: HOLDS.clone(),
+});
 
 /// Without apostrophes: people leave them out.
 fn plain(text: &str) -> String {
@@ -255,10 +428,11 @@ fn plain(text: &str) -> String {
         .replace("  ", " ")
 }
 
-fn clauses(sentence: &str) -> impl Iterator<Item = &str> {
+fn clauses(sentence: &str) -> Vec<&str> {
     let parts = sentence.split([',', ':', '–', '—', '(', ')', ';']);
     let parts = parts
         .flat_map(|part| part.split(" so "))
-        .flat_map(|part| part.split(" but "));
-    parts.map(str::trim).filter(|clause| !clause.is_empty())
+        .flat_map(|part| part.split(" but "))
+        .flat_map(|part| part.split(" and "));
+    parts.map(str::trim).filter(|it| !it.is_empty()).collect()
 }

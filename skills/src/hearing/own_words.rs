@@ -8,9 +8,11 @@ use crate::patterns::pattern;
 
 /// What stands where foreign words were (SUBSTITUTE, of one byte): no rule knows it.
 pub(super) const COVER: char = '\u{1a}';
-/// A message that is wider than this, or has more lines, holds pasted text. People say what they wish in one line.
-const MAX_WIDTH: usize = 240;
-const MAX_LINES: usize = 2;
+/// A message that is wider than this, or has more lines, may have pasted text in it that nothing marks.
+const TYPED_WIDTH: usize = 240;
+const TYPED_LINES: usize = 2;
+/// Sentences that are read at each end of a message: what lies between in a longer one is material.
+const AT_EACH_END: usize = 20;
 
 /// One sentence of the owner's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +25,24 @@ pub(super) struct Sentence<'t> {
     pub(super) masked: String,
     /// Where in `covered` a text begins that is handed over: "Translate this: ..".
     pub(super) hands_over: Option<usize>,
-    /// Somebody else says it, or it belongs to a text that was handed over.
-    pub(super) is_reported: bool,
-    /// It belongs to a text that was handed over.
-    pub(super) is_handed_over: bool,
+    /// Whose it is.
+    pub(super) voice: Voice,
     /// Whether a text or a deed is asked for: what is said further is mostly about that.
     pub(super) task: Task,
     /// The sentence behind it says that it is to hold from now on.
     pub(super) holds: bool,
+    /// Its message is longer than what people mostly type.
+    pub(super) is_in_long: bool,
+}
+
+/// Whose words a sentence has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Voice {
+    Owner,
+    /// Somebody else says it, and the owner tells.
+    Reported,
+    /// It belongs to a text that was handed over.
+    HandedOver,
 }
 
 /// Where a message asks for a text or a deed.
@@ -46,7 +58,7 @@ pub(super) enum Task {
 /// Where somebody else's text begins, to the end of the message.
 static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s)",
+        r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s|[^\s:：，。]{1,12}：.*\n\s*[^\s:：，。]{1,12}：|dear [\w .]{2,30},?\s*$|(?:team|all|everyone|everybody),\s*$|(?:各位|尊敬的|亲爱的|@)[^\n，。]{1,16}[：:，,]?)",
     )
 });
 /// Words after which a text is handed over: what follows the colon is what the request is about.
@@ -55,10 +67,16 @@ static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
         r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
     )
 });
+/// A line that ends with a colon hands over what follows, unless it speaks of rules of the owner's own.
+static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(
+        r"(?i)\b(?:things?|rules?|wish(?:es)?|requests?|from now on|in future|going forward)\b|请|事|点|规矩|要求|以后|今后|往后",
+    )
+});
 /// Somebody else says it, or it is asked for as a text.
 static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:says|writes|wrote|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|\b(?:motto|saying|proverb|slogan|sign|prompt)(?: \w+)? (?:was|is|reads)\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
+        r"(?i)\b(?:says|writes|wrote|texted|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|\b(?:motto|saying|proverb|slogan|sign|prompt)(?: \w+)? (?:was|is|reads)\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:他|她)(?:回了?句|发来)|(?:老板|经理|领导|群里)发来|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
     )
 });
 /// Says that what is there is somebody else's.
@@ -76,9 +94,8 @@ static TASK: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
-    if width(text) > MAX_WIDTH || text.trim().lines().count() > MAX_LINES {
-        return Vec::new();
-    }
+    let n_lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+    let is_in_long = width(text) > TYPED_WIDTH || n_lines > TYPED_LINES;
     let masked = mask(text);
     debug_assert_eq!(masked.len(), text.len());
     let mut found = Vec::new();
@@ -91,27 +108,39 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
             continue;
         }
         let was_handed_over = is_handed_over;
-        let is_reported = was_handed_over || REPORTED.is_match(covered);
+        let voice = if was_handed_over {
+            Voice::HandedOver
+        } else if REPORTED.is_match(covered) {
+            Voice::Reported
+        } else {
+            Voice::Owner
+        };
         let hands_over = HANDED_OVER.find(covered).map(|it| it.end());
-        is_handed_over |= hands_over.is_some();
+        let announces = masked[from..to].ends_with('\n')
+            && covered.ends_with([':', '：'])
+            && !ANNOUNCES_OWN.is_match(covered);
+        is_handed_over |= hands_over.is_some() || announces;
         found.push(Sentence {
             text: original,
             covered: covered.to_owned(),
             masked: covered.to_lowercase(),
             hands_over,
-            is_reported,
-            is_handed_over: was_handed_over,
+            voice,
             task: if TASK.is_match(covered) {
                 Task::Here
             } else {
                 Task::Nowhere
             },
             holds: false,
+            is_in_long,
         });
     }
     if found.iter().any(|sentence| sentence.task == Task::Here) {
         let others = found.iter_mut().filter(|it| it.task == Task::Nowhere);
         others.for_each(|it| it.task = Task::Beside);
+    }
+    if found.len() > 2 * AT_EACH_END {
+        found.drain(AT_EACH_END..found.len() - AT_EACH_END);
     }
     found
 }
@@ -342,7 +371,7 @@ mod tests {
     fn what_is_handed_over_or_reported_is_told() {
         let reported = |text: &str| {
             let sentence = sentences(text).pop().unwrap();
-            sentence.is_reported || sentence.task == Task::Here
+            sentence.voice != Voice::Owner || sentence.task == Task::Here
         };
         assert!(reported("Translate this into German:\nAlways be brief."));
         assert!(reported("My boss wrote always be brief."));

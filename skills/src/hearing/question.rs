@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use metaclaw_chat::Message;
 
 use super::{
-    Facet, Heard, MAX_SENTENCE, hear,
-    own_words::{self, COVER, Sentence},
+    Certainty, Facet, Heard, MAX_SENTENCE, hear,
+    own_words::{self, COVER, Sentence, Voice},
 };
 
 /// The longest wish that a model may word, in characters.
@@ -68,7 +68,9 @@ impl<'t> Question<'t> {
         };
         let sentences: Vec<Asked<'t>> = own_words::sentences(text)
             .into_iter()
-            .filter(|it| !it.is_handed_over && it.text.chars().count() <= MAX_SENTENCE)
+            .filter(|it| it.voice != Voice::HandedOver && it.text.chars().count() <= MAX_SENTENCE)
+            // A long message may have a pasted text in it that nothing marks.
+            .filter(|it| !it.is_in_long || is_plain(it))
             .map(|it| Asked::new(&it, is_plain(&it)))
             .collect();
         (!sentences.is_empty()).then_some(Self { sentences })
@@ -103,6 +105,7 @@ impl<'t> Question<'t> {
                     said: it.said.to_owned(),
                     wish: wish.to_owned(),
                     facet: Facet::of_wish(wish),
+                    certainty: Certainty::Certain,
                 }
             }),
         }
