@@ -44,6 +44,7 @@ mod gateway;
 mod learner;
 mod learning;
 mod lessons;
+mod listener;
 mod metrics;
 mod offline;
 mod plan;

@@ -1,6 +1,6 @@
 //! A lesson as a person is told of it.
 
-use metaclaw_skills::{Lesson, LessonState};
+use metaclaw_skills::{Lesson, LessonState, Suspicion};
 
 /// A text on one line.
 pub(crate) fn one_line(text: &str) -> String {
@@ -19,6 +19,9 @@ pub(crate) fn lesson_line(lesson: &Lesson) -> String {
     match state {
         LessonState::InForce => format!("{heard}wish: {wish}  (undo {n})"),
         LessonState::Noted => format!("{heard}said once more, it is a wish: {wish}  (undo {n})"),
+        LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
+            format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")
+        }
         LessonState::Review { why } => {
             let why: Vec<String> = why.iter().map(ToString::to_string).collect();
             let why = why.join(", ");

@@ -95,6 +95,11 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Don
                 learned: Some(lesson.origin.agent),
             }
         }
+        WishChange::Dismiss { n } => format!(
+            "dismissed: {}; what says the same is not proposed again",
+            library.dismiss(n)?.wish
+        )
+        .into(),
     })
 }
 

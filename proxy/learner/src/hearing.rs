@@ -3,14 +3,19 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_skills::{Heard, LearnError, Lesson, LessonState, Library, Origin, Question, hear};
+use metaclaw_skills::{
+    Heard, LearnError, Lesson, LessonState, Library, Origin, Question, Suspicion, hear,
+};
 use metaclaw_turns::{LogError, Turn};
 use tokio::sync::{
     broadcast::{self, error::RecvError},
     mpsc,
 };
 
-use crate::{said::owner_says, shared::Shared};
+pub use self::listener::Listener;
+use crate::{judge::Ask, said::owner_says, shared::Shared};
+
+mod listener;
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";
@@ -128,8 +133,8 @@ async fn hear_said(
 
 /// What is heard in the owner's words: by a model where one answers, else by rules.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
-    if let Some(model) = shared.judge.listener()
-        && let Some(question) = Question::of(said)
+    if let Some(question) = Question::of(said)
+        && let Some(model) = listener(shared).await
     {
         match model.ask(&question.messages()).await {
             Ok(answer) => {
@@ -142,6 +147,15 @@ async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
         }
     }
     hear(said, is_answer)
+}
+
+/// The model that hears: the judge's, else the one that is there for this alone.
+async fn listener(shared: &Shared) -> Option<&dyn Ask> {
+    match (shared.judge.listener(), &shared.listener) {
+        (Some(model), _) => Some(model),
+        (None, Some(listener)) => listener.able().await,
+        (None, None) => None,
+    }
 }
 
 fn learn(library: &Library, heard: &[Heard], origin: &Origin) -> Result<Vec<Lesson>, LearnError> {
@@ -176,6 +190,13 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
                 "heard {heard:?}: said once more, it becomes the wish {wish:?}"
             );
             tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a complaint was heard: said once more, it becomes a wish");
+        }
+        LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
+            tracing::info!(
+                target: WITH_WORDS,
+                "is this a wish? {wish}  (metaclaw wishes review --accept {n}, or --dismiss {n})"
+            );
+            tracing::info!(target: WITHOUT_WORDS, %agent, lesson = n, "a wish was proposed: it waits for review");
         }
         LessonState::Review { why } => {
             let why: Vec<String> = why.iter().map(ToString::to_string).collect();

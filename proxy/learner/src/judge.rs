@@ -75,6 +75,11 @@ impl Judge {
         }
     }
 
+    /// Whether its model is asked what a message wishes.
+    pub fn hears(&self) -> bool {
+        self.listener().is_some()
+    }
+
     /// Whether some rule says by a reply alone that it is good.
     pub(crate) fn praises_replies(&self) -> bool {
         self.rules().praise_replies()

@@ -56,7 +56,7 @@ pub use self::{
     external_teacher::ExternalTeacher,
     feedback::{About, Feedback, FeedbackError, Rated},
     gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
-    hearing::{WITH_WORDS, WITHOUT_WORDS},
+    hearing::{Listener, WITH_WORDS, WITHOUT_WORDS},
     host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,

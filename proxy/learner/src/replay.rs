@@ -206,6 +206,8 @@ fn again(of: &Shared, wanted: &ReplayWanted, (log, recorder): (TurnLog, Recorder
         log,
         backend: of.backend.clone(),
         judge: of.judge.clone(),
+        // A replay hears nothing.
+        listener: None,
         external_teacher: of.external_teacher.clone(),
         schedule: of.schedule.clone(),
         library: of.library.clone(),

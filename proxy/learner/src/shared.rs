@@ -23,6 +23,7 @@ use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
     external_teacher::ExternalTeacher,
+    hearing::Listener,
     judge::Judge,
     metrics::Recorder,
     status::StatusCell,
@@ -49,6 +50,8 @@ pub struct Parts {
     pub backend: Option<Arc<dyn TrainingBackend>>,
     /// Who judges.
     pub judge: Judge,
+    /// Who says what a message wishes, where the judge is no model that could; without one, rules do.
+    pub listener: Option<Listener>,
     /// Who says how likely it finds what was sampled; none where the verdict alone pushes.
     pub external_teacher: Option<ExternalTeacher>,
     /// When learning that costs something may run.
@@ -74,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) log: TurnLog,
     pub(crate) backend: Option<Arc<dyn TrainingBackend>>,
     pub(crate) judge: Judge,
+    pub(crate) listener: Option<Listener>,
     pub(crate) external_teacher: Option<ExternalTeacher>,
     pub(crate) schedule: Schedule,
     pub(crate) library: Option<Library>,
@@ -109,6 +113,7 @@ impl Shared {
             log: parts.log,
             backend: parts.backend,
             judge: parts.judge,
+            listener: parts.listener,
             external_teacher: parts.external_teacher,
             schedule: parts.schedule,
             library: parts.library,

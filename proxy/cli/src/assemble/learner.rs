@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
 use metaclaw_gateway::{LLM, Privacy, Serving};
 use metaclaw_learner::{
-    Ask, Evolver, ExternalTeacher, Judge, JudgeKind, Learner, LearnerConfig, Parts, Recorder,
-    RewardFunction,
+    Ask, Evolver, ExternalTeacher, Judge, JudgeKind, Learner, LearnerConfig, Listener, Parts,
+    Recorder, RewardFunction,
 };
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
@@ -48,6 +48,8 @@ pub(super) struct Address<'a> {
 /// Who says how good a reply was.
 pub(super) struct Raters {
     pub(super) judge: Judge,
+    /// Who says what a message wishes, where the judge does not.
+    pub(super) listener: Option<Listener>,
     pub(super) external_teacher: Option<ExternalTeacher>,
 }
 
@@ -199,6 +201,7 @@ pub(super) async fn start(
         log: log.clone(),
         backend,
         judge: raters.judge,
+        listener: raters.listener,
         external_teacher: raters.external_teacher,
         schedule,
         library,

@@ -12,8 +12,8 @@ use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    compare, evolver, external_teacher::external_teacher, learner, plan::Plan, purse::Purse,
-    schedule, trainer, trainer::TrainingSide,
+    compare, evolver, external_teacher::external_teacher, learner, listener::listener, plan::Plan,
+    purse::Purse, schedule, trainer, trainer::TrainingSide,
 };
 use crate::banner::{About, JudgedWith};
 
@@ -41,8 +41,12 @@ impl Learning {
         let settings = plan.loaded.room::<LearnerConfig>()?;
         let address = compare::policy_address(plan, training);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
+        let address = compare::policy_address(plan, training);
+        let heard_by = listener(plan, (&judge, &settings.judge), purse, address)?;
+        let (listener, heard_with) = heard_by.unzip();
         let raters = learner::Raters {
             judge,
+            listener,
             // Where no weights learn nothing is asked.
             external_teacher: if settings.learns() {
                 external_teacher(plan, &settings)?
@@ -58,7 +62,8 @@ impl Learning {
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
         let uses = (trains, wishes.enabled);
-        let about = about(plan, &settings, judged_with, uses, written_with)?;
+        let mut about = about(plan, &settings, judged_with, uses, written_with)?;
+        about.leaves.push_str(&heard_with.unwrap_or_default());
         let schedule = schedule::start(plan, log, (tasks, background)).await?;
         let learner = learner::start(
             (settings, schedule.clone()),

@@ -100,6 +100,8 @@ async fn learner_of(
         log: log.clone(),
         backend: training.backend.clone(),
         judge,
+        // Nobody says anything to it.
+        listener: None,
         external_teacher,
         schedule: Schedule::local(SchedulerConfig::default(), None),
         library: Some(library).filter(|_| wishes.enabled),

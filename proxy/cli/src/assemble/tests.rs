@@ -106,6 +106,46 @@ fn judge_kind_says_who_judges() {
     assert_eq!((votes(""), votes("judge: {votes: 5}\n")), (3, 5));
 }
 
+/// What the banner adds of who hears wishes beside the judge; none where nobody does.
+fn heard_with(text: &str) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(dir.path(), text);
+    let settings: LearnerConfig = plan.loaded.room().unwrap();
+    let serving = Serving::new(|_: &str| ());
+    let training = TrainingSide::new(&plan, &serving).unwrap();
+    let policy = || compare::policy_address(&plan, &training);
+    let purse = purse(&plan);
+    let (judge, ..) = learner::judge(&plan, &settings, &purse, policy()).unwrap();
+    let heard_by = listener::listener(&plan, (&judge, &settings.judge), &purse, policy()).unwrap();
+    heard_by.map(|(_, told)| told)
+}
+
+#[test]
+fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
+    let llm = ", what you type -> nowhere (127.0.0.1:9 is this machine) (m: to hear wishes)";
+    let with = |text: &str| heard_with(&format!("{LLM}{text}"));
+    assert_eq!(with("judge: {kind: rules}\n").as_deref(), Some(llm));
+    let function = "judge: {kind: http, url: 'http://127.0.0.1:8/score'}\n";
+    assert_eq!(with(function).as_deref(), Some(llm));
+    // The judge is asked already, or nobody is to be.
+    for nobody in [
+        "",
+        "judge: {kind: off}\n",
+        "judge: {kind: rules}\nwishes: {enabled: false}\n",
+        "judge: {kind: rules}\nturns: {enabled: false}\n",
+    ] {
+        assert_eq!(with(nobody), None, "{nobody}");
+    }
+    // The callers' keys pass through: no provider is asked with them.
+    let through = "llm: {api_base: 'https://a.example/v1', model_id: m}\n";
+    assert_eq!(heard_with(through), None);
+    let remote = heard_with("rl: {remote_url: 'https://b.example'}\n").unwrap();
+    assert_eq!(
+        remote,
+        ", what you type -> b.example (the base model: to hear wishes)"
+    );
+}
+
 #[test]
 fn skills_are_written_where_that_is_wanted() {
     let every = |text: &str| evolver(&format!("{LLM}{text}")).map(|it| it.every_n_turns);

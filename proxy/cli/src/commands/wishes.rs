@@ -52,11 +52,14 @@ enum What {
         /// What stands there from now on.
         to: String,
     },
-    /// What waits for your look, and why; with a number, lets it stand.
+    /// What waits for your look, and why; with a number, lets it stand or dismisses it.
     Review {
-        /// The lesson's number.
+        /// The number of the lesson that is to stand from the next session on.
         #[arg(long)]
         accept: Option<u64>,
+        /// The number of the lesson that is no wish: what says the same is not proposed again.
+        #[arg(long, conflicts_with = "accept")]
+        dismiss: Option<u64>,
     },
 }
 
@@ -83,15 +86,23 @@ impl WishesArgs {
         };
         let change = match self.what {
             What::List => return list(context, &agent, self.json).await,
-            What::Review { accept: None } => return review(context, &agent, self.json).await,
-            What::Review { accept: Some(n) } => WishChange::Accept { n },
+            What::Review {
+                accept: Some(n), ..
+            } => WishChange::Accept { n },
+            What::Review {
+                dismiss: Some(n), ..
+            } => WishChange::Dismiss { n },
+            What::Review { .. } => return review(context, &agent, self.json).await,
             What::Add { wish } => WishChange::Add { agent, wish },
             What::Remove { wish } => WishChange::Remove { agent, wish },
             What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
-        let accepts = matches!(change, WishChange::Accept { .. });
+        let is_numbered = matches!(
+            change,
+            WishChange::Accept { .. } | WishChange::Dismiss { .. }
+        );
         let done = apply(context, change).await?;
-        said(&if accepts { done } else { whose + &done }, self.json)?;
+        said(&if is_numbered { done } else { whose + &done }, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -156,7 +167,7 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
             out::line(format!("   it waits because {why}"))?;
         }
         out::line(format!(
-            "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw undo {0}",
+            "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw wishes review --dismiss {0}",
             lesson.n
         ))?;
     }

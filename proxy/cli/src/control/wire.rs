@@ -145,6 +145,10 @@ pub(crate) enum WishChange {
     Accept {
         n: u64,
     },
+    /// Dismisses one that waits for review: it is not proposed again.
+    Dismiss {
+        n: u64,
+    },
 }
 
 /// What is to become of a skill that a model wrote.

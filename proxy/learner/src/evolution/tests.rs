@@ -89,6 +89,7 @@ impl Rig {
         let rules = r#"[{"on": "next", "pattern": "(?i)too long|no,", "score": -1}, {"on": "next", "pattern": "Thanks", "score": 1}]"#;
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
         let parts = Parts {
+            listener: None,
             // Nobody is waited for.
             config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
             schedule: Schedule::local(SchedulerConfig::default(), None),

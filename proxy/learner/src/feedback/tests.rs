@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use futures_util::future::BoxFuture;
+use metaclaw_chat::Message;
 use metaclaw_reward::Rules;
 use metaclaw_schedule::{Schedule, SchedulerConfig};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
@@ -11,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Judge, Parts,
+    Ask, AskFailed, Judge, Listener, Parts,
     testing::{World, append, corrected_talk},
 };
 
@@ -28,6 +30,10 @@ impl Room {
     }
 
     async fn of(is_off: fn(&AgentId) -> bool) -> Self {
+        Self::with(is_off, None).await
+    }
+
+    async fn with(is_off: fn(&AgentId) -> bool, listener: Option<Listener>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| -> std::path::PathBuf { Path::new(dir.path()).join(name) };
         let log = TurnLog::open(&at("turns"), &TurnsConfig::default()).unwrap();
@@ -35,6 +41,7 @@ impl Room {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
         let (library, _) = Library::open(at("skills"), skills, wishes);
         let parts = Parts {
+            listener,
             config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
             schedule: Schedule::local(SchedulerConfig::default(), None),
             log,
@@ -176,6 +183,49 @@ async fn what_is_said_with_it_is_heard_as_in_the_chat() {
     let lesson = room.library.journal().unwrap().pop().unwrap();
     assert_eq!(lesson.origin.turn, Some(TurnId { session: 1, seq: 2 }));
     room.close().await;
+}
+
+/// A model that says the same of every message.
+#[derive(Debug)]
+struct Says(&'static str);
+
+impl Ask for Says {
+    fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        Box::pin(async { Ok(self.0.to_owned()) })
+    }
+}
+
+/// Rules judge, and another model says what is wished for: two wishes in one message, a hint, and that a sentence which
+/// sounds like a wish is none.
+#[tokio::test]
+async fn a_listener_is_asked_where_the_judge_hears_nothing() {
+    let said = "Please always answer in one short sentence. I read these on my watch.";
+    let both = "wish 1: one sentence\nwish 2: Keep it short enough for a watch.";
+    for (answer, wished) in [
+        (
+            both,
+            &[
+                "Please always answer in one short sentence.",
+                "Keep it short enough for a watch.",
+            ][..],
+        ),
+        ("none", &[]),
+        // No answer to the question: rules hear.
+        (
+            "I am a model.",
+            &["Please always answer in one short sentence."],
+        ),
+    ] {
+        let listener = Listener::Model(std::sync::Arc::new(Says(answer)));
+        let room = Room::with(|_| false, Some(listener)).await;
+        room.rate(session("a"), Score::Bad, Some(said))
+            .await
+            .unwrap();
+        let wishes = room.library.wishes(&AgentId::default_agent());
+        let wishes: Vec<String> = wishes.into_iter().map(|wish| wish.text).collect();
+        assert_eq!(wishes, wished, "{answer}");
+        room.close().await;
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,7 @@ impl Room {
         let schedule = Schedule::local(serde_json::from_value(at_once).unwrap(), None);
         schedule.set_keyboard(Keyboard::Headless);
         let parts = Parts {
+            listener: None,
             judge: judge(&config),
             external_teacher: None,
             config,

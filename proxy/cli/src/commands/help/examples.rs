@@ -189,6 +189,10 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "metaclaw wishes review --accept 12",
                 "lets one stand that waits for you",
             ),
+            (
+                "metaclaw wishes review --dismiss 13",
+                "it is no wish, and is not proposed again",
+            ),
         ],
     ),
     (

@@ -97,6 +97,7 @@ impl Rig {
         let (told, were_loaded) = (Arc::clone(&swaps), Arc::clone(&swaps_in_memory));
         let trainer = world.clone();
         let parts = Parts {
+            listener: None,
             is_off: Arc::new(|_| false),
             library,
             evolver: None,

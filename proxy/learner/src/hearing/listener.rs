@@ -1,0 +1,130 @@
+//! Who is asked what a message wishes, where the judge is no model that could say so.
+
+use std::sync::Arc;
+
+use metaclaw_skills::{Heard, Question};
+use tokio::sync::OnceCell;
+
+use crate::judge::{Ask, AskFailed};
+
+/// Messages that a policy model must tell apart before it is asked about its owner's: whether each has a wish.
+const TRIAL: [(&str, bool); 8] = [
+    ("From now on answer me in one sentence.", true),
+    ("Make the save button always visible.", false),
+    ("以后别给我用表情符号了", true),
+    ("把这句翻成英文：以后请随手关门", false),
+    ("Never send an email before I have read it.", true),
+    ("I never eat breakfast. Is that unhealthy?", false),
+    ("跟我说话直接点，客套话都省了", true),
+    ("这次简单说，我在地铁上", false),
+];
+
+/// A model that is asked what a message wishes.
+#[derive(Debug)]
+pub enum Listener {
+    /// A model that its owner configured for chats: good enough.
+    Model(Arc<dyn Ask>),
+    /// The policy model, which may be small: it is asked once it has passed a trial.
+    Policy {
+        /// The model.
+        model: Arc<dyn Ask>,
+        /// Whether it has passed; not known until it has answered.
+        passed: OnceCell<bool>,
+    },
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// The policy model, which has to pass its trial yet.
+    pub fn policy(model: Arc<dyn Ask>) -> Self {
+        Self::Policy {
+            model,
+            passed: OnceCell::new(),
+        }
+    }
+
+    /// The model, if it is one to be asked.
+    pub(crate) async fn able(&self) -> Option<&dyn Ask> {
+        match self {
+            Self::Model(model) => Some(&**model),
+            Self::Policy { model, passed } => {
+                let passed = passed.get_or_try_init(|| passes(&**model)).await;
+                passed.is_ok_and(|passed| *passed).then_some(&**model)
+            }
+        }
+    }
+}
+
+/// Whether a model tells wishes from what only sounds like one.
+async fn passes(model: &dyn Ask) -> Result<bool, AskFailed> {
+    for (text, has_wish) in TRIAL {
+        let Some(question) = Question::of(text) else {
+            continue;
+        };
+        let answer = model.ask(&question.messages()).await?;
+        let heard = question.read(&answer).unwrap_or_default();
+        let hears = heard.iter().any(|it| matches!(it, Heard::Wish { .. }));
+        if hears != has_wish {
+            tracing::info!(
+                "the policy model does not tell wishes from tasks: rules hear (set llm.api_key or judge.kind llm for a model that does)"
+            );
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::BoxFuture;
+    use metaclaw_chat::Message;
+
+    use super::*;
+
+    /// A model that takes for a wish what `hears` says, and counts how often it is asked.
+    #[derive(Debug)]
+    struct Scripted {
+        hears: fn(&str) -> bool,
+        n_asked: AtomicUsize,
+    }
+
+    impl Ask for Scripted {
+        fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+            self.n_asked.fetch_add(1, Ordering::Relaxed);
+            let asked = messages[1].text().into_owned();
+            let answer = if (self.hears)(&asked) {
+                "wish 1: so be it"
+            } else {
+                "none"
+            };
+            Box::pin(async move { Ok(answer.to_owned()) })
+        }
+    }
+
+    async fn is_able(hears: fn(&str) -> bool) -> (bool, usize) {
+        let model = Arc::new(Scripted {
+            hears,
+            n_asked: AtomicUsize::new(0),
+        });
+        let listener = Listener::policy(Arc::<Scripted>::clone(&model));
+        let first = listener.able().await.is_some();
+        assert_eq!(listener.able().await.is_some(), first);
+        (first, model.n_asked.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_policy_model_is_asked_once_it_has_told_wishes_from_tasks() {
+        let tells = |asked: &str| {
+            ["From now on", "以后别给我", "Never send", "跟我说话"]
+                .iter()
+                .any(|wish| asked.contains(wish))
+        };
+        assert_eq!(is_able(tells).await, (true, TRIAL.len()));
+        // What small models do: everything is a wish, or nothing is.
+        assert_eq!(is_able(|_| true).await, (false, 2));
+        assert_eq!(is_able(|_| false).await, (false, 1));
+    }
+}
