@@ -105,7 +105,10 @@ impl Draft {
         let category = written.category.trim();
         let category = Some(category).filter(|it| it.len() <= MAX_CATEGORY && is_slug(it));
         let keywords = written.keywords.clone().map(Keywords::words);
-        let keywords = keywords.unwrap_or_default().into_iter().filter(is_keyword);
+        let keywords = keywords
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|it| is_keyword(it));
         let keywords: Vec<String> = keywords.take(MAX_KEYWORDS).collect();
         written_out(&name, &description, category, &keywords, &content)
             .ok_or(Refusal::NoFrontMatter)
@@ -153,7 +156,7 @@ impl Draft {
     }
 }
 
-fn is_keyword(keyword: &String) -> bool {
+fn is_keyword(keyword: &str) -> bool {
     keyword.chars().count() <= MAX_KEYWORD && !suspicions(keyword).contains(&Suspicion::Hidden)
 }
 
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn keywords_are_kept_within_bounds() {
         let many = (0..20).map(|n| format!("word {n}"));
-        let odd = ["".to_owned(), "x".repeat(41), "hid\u{200b}den".to_owned()];
+        let odd = [String::new(), "x".repeat(41), "hid\u{200b}den".to_owned()];
         let keywords = odd.into_iter().chain(many).collect();
         let draft = Draft::new(&Written {
             keywords: Some(Keywords::List(keywords)),

@@ -206,7 +206,7 @@ impl Rig {
 }
 
 fn skill(name: &str, content: &str) -> String {
-    json!([{"name": name, "description": "Use when asked for the weather.", "content": content}])
+    json!([{"name": name, "description": "Use when asked for the weather.", "content": content, "keywords": ["weather"]}])
         .to_string()
 }
 

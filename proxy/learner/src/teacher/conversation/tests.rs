@@ -72,7 +72,8 @@ fn the_owner_is_last_heard_before_tools_and_after_replies() {
     let parts = json!([{"type": "text", "text": "second"}, {"type": "text", "text": "Be brief."}]);
     assert_eq!(told[2]["content"], parts);
     let asking = conversation.asking("Why?");
-    assert_eq!(asking[2], json!({"role": "user", "content": "Why?"}));
+    let part = json!([{"type": "text", "text": "Why?"}]);
+    assert_eq!(asking[2], json!({"role": "user", "content": part}));
     assert_eq!(json!(conversation.plain()), asked, "and neither stays");
 }
 
