@@ -1,5 +1,6 @@
 //! End-to-end tests: the built binaries, real clients, the real model.
 
+mod agents;
 mod chat;
 mod crash;
 mod faults;
@@ -9,5 +10,6 @@ mod metrics;
 mod openai_client;
 mod openclaw;
 mod packages;
+mod prompts;
 mod traces;
 mod wiring;

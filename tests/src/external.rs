@@ -36,6 +36,31 @@ pub fn openclaw() -> (PathBuf, PathBuf) {
     )
 }
 
+/// Claude Code: the folder of its npm project. It runs in OpenClaw's Node.
+pub fn claude_code() -> PathBuf {
+    needed("METACLAW_TEST_CLAUDE_CODE")
+}
+
+/// Codex: the same.
+pub fn codex() -> PathBuf {
+    needed("METACLAW_TEST_CODEX")
+}
+
+/// opencode: the same.
+pub fn opencode() -> PathBuf {
+    needed("METACLAW_TEST_OPENCODE")
+}
+
+/// Hermes: the folder of its virtual environment.
+pub fn hermes() -> PathBuf {
+    needed("METACLAW_TEST_HERMES")
+}
+
+/// nanobot: the same.
+pub fn nanobot() -> PathBuf {
+    needed("METACLAW_TEST_NANOBOT")
+}
+
 /// nginx, for `cargo xtask bench relay`.
 pub fn nginx() -> Option<PathBuf> {
     place("METACLAW_BENCH_NGINX")
@@ -54,6 +79,19 @@ pub fn seed() -> Option<u64> {
     let seed = std::env::var_os("METACLAW_TEST_SEED")?;
     let number = seed.to_str().and_then(|seed| seed.parse().ok());
     Some(number.unwrap_or_else(|| panic!("METACLAW_TEST_SEED is a number, not {}", seed.display())))
+}
+
+/// How many of the prepared conversations a test is to have, where there are more than it takes time for.
+///
+/// # Panics
+/// When it is set to something else than a number.
+pub fn talks() -> Option<usize> {
+    let talks = std::env::var_os("METACLAW_TEST_TALKS")?;
+    let number = talks.to_str().and_then(|talks| talks.parse().ok());
+    Some(
+        number
+            .unwrap_or_else(|| panic!("METACLAW_TEST_TALKS is a number, not {}", talks.display())),
+    )
 }
 
 fn place(name: &str) -> Option<PathBuf> {

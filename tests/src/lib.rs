@@ -1,15 +1,19 @@
 //! The test kit: a proxy in a home of its own, a scripted upstream, a client that measures, and
 //! the laptop script.
 //!
-//! Real clients (Python packages, OpenClaw) and the real model come from the cache folder that
+//! Real clients (Python packages, OpenClaw, other agents) and the real model come from the cache folder that
 //! `cargo xtask test` fills; their places arrive by environment. Where one is missing the test that
 //! needs it prints why and passes: plain `cargo test` must work on a bare checkout.
 
+pub mod agents;
 pub mod client;
 pub mod echo;
 pub mod external;
 pub mod home;
+pub mod judge;
 pub mod laptop;
 pub mod openclaw;
+pub mod prompts;
 pub mod questions;
 pub mod upstream;
+pub mod watched;

@@ -94,8 +94,24 @@ impl OpenClaw {
 
     /// Starts a gateway and waits until it takes turns.
     pub async fn gateway(&self, api: Api, base_url: &str, model: &str) -> OpenClawGateway<'_> {
+        self.start(api.config(base_url, model)).await
+    }
+
+    /// The same, where each request names its session in headers, as in an OpenClaw that
+    /// `metaclaw start` has pointed at itself.
+    pub async fn gateway_that_names_sessions(
+        &self,
+        base_url: &str,
+        model: &str,
+    ) -> OpenClawGateway<'_> {
+        let mut config = Api::Completions.config(base_url, model);
+        let entry = &mut config["models"]["providers"]["proxied"]["models"][0];
+        entry["compat"] = json!({"sendSessionAffinityHeaders": true});
+        self.start(config).await
+    }
+
+    async fn start(&self, mut config: Value) -> OpenClawGateway<'_> {
         let port = free_port().to_string();
-        let mut config = api.config(base_url, model);
         config["gateway"] = json!({"mode": "local", "port": port.parse::<u16>().expect("a port"),
             "bind": "loopback", "auth": {"mode": "token", "token": TOKEN}});
         let folder = home(&config);

@@ -1,15 +1,13 @@
-//! The clients that the end-to-end tests drive, in the cache folder: Python packages and OpenClaw with its Node.
+//! The clients that the end-to-end tests drive, in the cache folder: Python packages, OpenClaw with its Node, and
+//! other agents.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::command;
-use crate::pip;
-use crate::places::{Places, is_stamped, writing};
-use crate::report::{Report, Stage};
+use crate::places::Places;
+use crate::report::Report;
+use crate::{agents, npm, pip};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
 /// With which no request is answered: without it one test is left out.
@@ -29,6 +27,8 @@ pub(crate) struct Clients {
     node: PathBuf,
     /// The folder whose `node_modules/.bin` holds `openclaw`.
     openclaw: PathBuf,
+    /// The other agents' folders, each with the variable that names it.
+    agents: Vec<(&'static str, PathBuf)>,
 }
 
 impl Clients {
@@ -39,6 +39,8 @@ impl Clients {
             ("METACLAW_TEST_NODE", &self.node),
             ("METACLAW_TEST_OPENCLAW", &self.openclaw),
         ];
+        let agents = self.agents.iter();
+        variables.extend(agents.map(|(name, folder)| (*name, folder.as_path())));
         let wandb = self.wandb.as_deref();
         variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
         variables
@@ -66,53 +68,25 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
         })
     })?;
     let node_home = home.join("node");
-    report.stage("Node", |stage| npm_install(&node_home, NODE, None, stage))?;
+    report.stage("Node", |stage| {
+        NODE.clone_into(&mut stage.note);
+        npm::install(&node_home, NODE, None)
+    })?;
     let node = node_home.join("node_modules").join("node").join("bin");
     let openclaw = home.join("openclaw");
     report.stage("OpenClaw", |stage| {
-        npm_install(&openclaw, OPENCLAW, Some(&node), stage)
+        OPENCLAW.clone_into(&mut stage.note);
+        npm::install(&openclaw, OPENCLAW, Some(&node))
+    })?;
+    let agents = report.stage("agents", |stage| {
+        stage.note = agents::names();
+        agents::ensure(&places.cache.join("agents"), &node)
     })?;
     Ok(Clients {
         python,
         wandb,
         node,
         openclaw,
+        agents,
     })
-}
-
-/// `npm install` of one exact package into a folder of its own, once; `node` is the Node that it shall run under.
-fn npm_install(folder: &Path, package: &str, node: Option<&Path>, stage: &mut Stage) -> Result<()> {
-    package.clone_into(&mut stage.note);
-    let stamp = folder.join("installed");
-    if is_stamped(&stamp, package) {
-        return Ok(());
-    }
-    writing(fs::create_dir_all(folder), folder)?;
-    let manifest = folder.join("package.json");
-    // Without a manifest of its own npm would climb to one in a parent folder.
-    writing(fs::write(&manifest, "{\"private\": true}\n"), &manifest)?;
-    let mut npm = Command::new("npm");
-    npm.args([
-        "install",
-        "--no-fund",
-        "--no-audit",
-        "--no-progress",
-        "--loglevel=error",
-        "--save-exact",
-        package,
-    ]);
-    npm.current_dir(folder);
-    if let Some(node) = node {
-        npm.env("PATH", first_on_path(node)?);
-    }
-    command::run(&mut npm)
-        .with_context(|| format!("cannot install {package} into {}", folder.display()))?;
-    writing(fs::write(&stamp, package), &stamp)
-}
-
-fn first_on_path(folder: &Path) -> Result<std::ffi::OsString> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
-    std::env::join_paths(folders)
-        .with_context(|| format!("{} cannot stand in PATH", folder.display()))
 }

@@ -2,6 +2,7 @@
 //!
 //! It compiles before everything else, so it has few dependencies and knows no crate of ours.
 
+mod agents;
 mod bench;
 mod cargo;
 mod circles;
@@ -14,6 +15,7 @@ mod laptop;
 mod libtorch;
 mod lint;
 mod model;
+mod npm;
 mod pip;
 mod places;
 mod report;

@@ -105,7 +105,7 @@ pub(crate) fn writing<T>(result: std::io::Result<T>, path: &Path) -> Result<T> {
     result.map_err(|error| {
         let advice = match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                "; set-up needs 0.8 GB and the tests' clients 1 GB: free some, or set METACLAW_CACHE to a folder elsewhere"
+                "; set-up needs 0.8 GB and the tests' clients 2.7 GB: free some, or set METACLAW_CACHE to a folder elsewhere"
             }
             std::io::ErrorKind::PermissionDenied => "; set METACLAW_CACHE to a folder that you may write",
             _ => "",

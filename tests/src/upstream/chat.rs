@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     json::any,
-    play::{CACHED_TOKENS, COMPLETION_TOKENS, Failure, MODEL, PROMPT_TOKENS, Part, Reply, Said},
+    play::{
+        CACHED_TOKENS, COMPLETION_TOKENS, Call, Failure, MODEL, PROMPT_TOKENS, Part, Reply, Said,
+    },
 };
 
 pub(super) fn has_result(request: &Value) -> bool {
@@ -12,13 +14,13 @@ pub(super) fn has_result(request: &Value) -> bool {
 }
 
 pub(super) fn events(reply: &Reply) -> Vec<String> {
-    let mut events = match reply.said {
+    let mut events = match &reply.said {
         Said::Text(text) => text_chunks(reply, "", text),
         Said::Thought(thought, text) => text_chunks(reply, thought, text),
-        Said::Call(command) => call_chunks(reply, command),
+        Said::Call(asked) => call_chunks(reply, asked),
     };
     if reply.has(Part::Finish) {
-        events.push(chunk(reply, &json!({}), Some(reason(reply.said))));
+        events.push(chunk(reply, &json!({}), Some(reason(&reply.said))));
     }
     if reply.has(Part::Usage) {
         let mut last = frame(reply, "chat.completion.chunk");
@@ -33,18 +35,18 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
 }
 
 pub(super) fn whole(reply: &Reply) -> Value {
-    let message = match reply.said {
+    let message = match &reply.said {
         Said::Text(text) => json!({"role": "assistant", "content": text}),
         Said::Thought(thought, text) => {
             json!({"role": "assistant", "reasoning_content": thought, "content": text})
         }
-        Said::Call(command) => {
-            let mut call = call(&Said::arguments(command).0);
+        Said::Call(asked) => {
+            let mut call = call(asked, &asked.arguments);
             call.as_object_mut().expect("an object").remove("index");
             json!({"role": "assistant", "content": null, "tool_calls": [call]})
         }
     };
-    let finish = reply.has(Part::Finish).then(|| reason(reply.said));
+    let finish = reply.has(Part::Finish).then(|| reason(&reply.said));
     let mut whole = frame(reply, "chat.completion");
     whole["choices"] = json!([{"index": 0, "message": message, "finish_reason": finish}]);
     if reply.has(Part::Usage) {
@@ -80,21 +82,21 @@ fn text_chunks(reply: &Reply, thought: &str, text: &str) -> Vec<String> {
     deltas.map(|delta| chunk(reply, &delta, None)).collect()
 }
 
-fn call_chunks(reply: &Reply, command: &str) -> Vec<String> {
-    let (_, pieces) = Said::arguments(command);
-    let begin = json!({"role": "assistant", "content": null, "tool_calls": [call("")]});
-    let more =
-        pieces.map(|piece| json!({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}));
+fn call_chunks(reply: &Reply, asked: &Call) -> Vec<String> {
+    let begin = json!({"role": "assistant", "content": null, "tool_calls": [call(asked, "")]});
+    let more = asked
+        .pieces()
+        .map(|piece| json!({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}));
     let deltas = std::iter::once(begin).chain(more);
     deltas.map(|delta| chunk(reply, &delta, None)).collect()
 }
 
-fn call(arguments: &str) -> Value {
-    json!({"index": 0, "id": "call_mock_1", "type": "function",
-        "function": {"name": "exec", "arguments": arguments}})
+fn call(asked: &Call, arguments: &str) -> Value {
+    json!({"index": 0, "id": format!("call_mock_{}", asked.number), "type": "function",
+        "function": {"name": asked.name, "arguments": arguments}})
 }
 
-fn reason(said: Said) -> &'static str {
+fn reason(said: &Said) -> &'static str {
     match said {
         Said::Text(_) | Said::Thought(..) => "stop",
         Said::Call(_) => "tool_calls",

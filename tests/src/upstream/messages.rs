@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     json::{any, named_event},
-    play::{CACHED_TOKENS, COMPLETION_TOKENS, Failure, MODEL, PROMPT_TOKENS, Part, Reply, Said},
+    play::{
+        CACHED_TOKENS, COMPLETION_TOKENS, Call, Failure, MODEL, PROMPT_TOKENS, Part, Reply, Said,
+    },
 };
 
 pub(super) fn has_result(request: &Value) -> bool {
@@ -24,7 +26,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
         json!({"type": "message_start", "message": start}),
         json!({"type": "ping"}),
     ];
-    for (index, (empty, deltas)) in blocks(reply.said).into_iter().enumerate() {
+    for (index, (empty, deltas)) in blocks(&reply.said).into_iter().enumerate() {
         events.push(json!({"type": "content_block_start", "index": index, "content_block": empty}));
         events.extend(
             deltas.into_iter().map(
@@ -35,7 +37,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
     }
     if reply.has(Part::Finish) {
         let mut end = json!({"type": "message_delta",
-            "delta": {"stop_reason": reason(reply.said), "stop_sequence": null}});
+            "delta": {"stop_reason": reason(&reply.said), "stop_sequence": null}});
         if has_usage {
             end["usage"] = json!({"output_tokens": COMPLETION_TOKENS});
         }
@@ -48,14 +50,17 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
 }
 
 pub(super) fn whole(reply: &Reply) -> Value {
-    let content = match reply.said {
+    let content = match &reply.said {
         Said::Text(text) => json!([{"type": "text", "text": text}]),
         Said::Thought(thought, text) => json!([
             {"type": "thinking", "thinking": thought, "signature": SIGNATURE},
             {"type": "text", "text": text}]),
-        Said::Call(command) => json!([call(&json!({ "command": command }))]),
+        Said::Call(asked) => {
+            let input = serde_json::from_str(&asked.arguments).expect("arguments are JSON");
+            json!([call(asked, &input)])
+        }
     };
-    let finish = reply.has(Part::Finish).then(|| reason(reply.said));
+    let finish = reply.has(Part::Finish).then(|| reason(&reply.said));
     let mut whole = message(reply, &content, finish);
     if reply.has(Part::Usage) {
         whole["usage"] = usage(COMPLETION_TOKENS);
@@ -83,7 +88,7 @@ pub(super) fn error(failure: Failure) -> Value {
 const SIGNATURE: &str = "c2NyaXB0ZWQ=";
 
 /// Each block as it begins, and what it grows by.
-fn blocks(said: Said) -> Vec<(Value, Vec<Value>)> {
+fn blocks(said: &Said) -> Vec<(Value, Vec<Value>)> {
     let text = |text: &str| {
         let words = Said::words(text).map(|word| json!({"type": "text_delta", "text": word}));
         (json!({"type": "text", "text": ""}), words.collect())
@@ -99,20 +104,19 @@ fn blocks(said: Said) -> Vec<(Value, Vec<Value>)> {
             let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
             vec![(empty, deltas), text(said)]
         }
-        Said::Call(command) => {
-            let (_, pieces) = Said::arguments(command);
-            let deltas =
-                pieces.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
-            vec![(call(&json!({})), deltas.into())]
+        Said::Call(asked) => {
+            let delta = |piece| json!({"type": "input_json_delta", "partial_json": piece});
+            vec![(call(asked, &json!({})), asked.pieces().map(delta).into())]
         }
     }
 }
 
-fn call(input: &Value) -> Value {
-    json!({"type": "tool_use", "id": "toolu_mock_1", "name": "exec", "input": input})
+fn call(asked: &Call, input: &Value) -> Value {
+    let id = format!("toolu_mock_{}", asked.number);
+    json!({"type": "tool_use", "id": id, "name": asked.name, "input": input})
 }
 
-fn reason(said: Said) -> &'static str {
+fn reason(said: &Said) -> &'static str {
     match said {
         Said::Text(_) | Said::Thought(..) => "end_turn",
         Said::Call(_) => "tool_use",

@@ -1,5 +1,8 @@
 //! What an upstream can be told to do.
 
+use axum::http::HeaderMap;
+use serde_json::Value;
+
 /// The usage that every reply reports.
 pub const PROMPT_TOKENS: u64 = 1234;
 /// Of those, from the provider's cache.
@@ -19,6 +22,10 @@ pub struct Asked<'a> {
     pub model: &'a str,
     /// How many requests for a reply by that model in the same API came before.
     pub n_before: usize,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Its body.
+    pub body: &'a Value,
 }
 
 /// What the upstream does with one request.
@@ -34,6 +41,13 @@ pub enum Play {
         command: &'static str,
         /// The answer after the result.
         then: &'static str,
+    },
+    /// Asks for one call, whatever came before.
+    Call {
+        /// The tool's name.
+        name: &'static str,
+        /// Its arguments, a JSON object.
+        arguments: &'static str,
     },
     /// Answers with this text, and leaves out what providers usually send.
     Without(Part, &'static str),
@@ -70,7 +84,7 @@ pub enum Failure {
 }
 
 /// A reply, in whatever API.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Reply {
     pub said: Said,
     pub without: Option<Part>,
@@ -79,11 +93,21 @@ pub(super) struct Reply {
 }
 
 /// What a reply says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Said {
     Text(&'static str),
     Thought(&'static str, &'static str),
-    Call(&'static str),
+    Call(Call),
+}
+
+/// A call that a reply asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    /// Its number among all requests: no two calls of a conversation have the same id.
+    pub number: usize,
+    pub name: &'static str,
+    /// A JSON object.
+    pub arguments: String,
 }
 
 impl Reply {
@@ -98,13 +122,51 @@ impl Said {
     pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
         text.split_inclusive(' ')
     }
+}
 
-    /// The arguments of a call, and the same in two pieces.
-    pub(super) fn arguments(command: &str) -> (String, [String; 2]) {
-        let whole = serde_json::json!({ "command": command }).to_string();
-        let (head, tail) = whole.split_at(whole.len() / 2);
-        let pieces = [head.to_owned(), tail.to_owned()];
-        (whole, pieces)
+impl Call {
+    /// One call of the tool `exec`; there is never a second one in its conversation.
+    pub(super) fn exec(command: &str) -> Self {
+        Self {
+            number: 1,
+            name: "exec",
+            arguments: serde_json::json!({ "command": command }).to_string(),
+        }
+    }
+
+    /// The arguments in two pieces.
+    pub(super) fn pieces(&self) -> [&str; 2] {
+        let arguments = self.arguments.as_str();
+        let ends = arguments.char_indices().map(|(at, _)| at);
+        let middle = ends.take_while(|at| *at <= arguments.len() / 2).last();
+        let (head, tail) = arguments.split_at(middle.unwrap_or_default());
+        [head, tail]
+    }
+}
+
+impl Asked<'_> {
+    /// The newest message or item of the conversation that is no system's, as JSON: Claude Code puts a
+    /// system message behind what was typed.
+    pub fn newest(&self) -> &Value {
+        let lists = ["messages", "input"];
+        let list = lists.iter().find_map(|name| self.body[*name].as_array());
+        let mut items = list.into_iter().flatten().rev();
+        let newest = items.find(|it| it["role"] != "system" && it["role"] != "developer");
+        newest.unwrap_or(&Value::Null)
+    }
+
+    /// Whether the newest message is a user's and holds this text.
+    pub fn is_told(&self, text: &str) -> bool {
+        let newest = self.newest();
+        newest["role"] == "user" && newest["content"].to_string().contains(text)
+    }
+
+    /// Whether a tool of this name is offered.
+    pub fn offers(&self, tool: &str) -> bool {
+        let is_named =
+            |offered: &Value| offered["name"] == tool || offered["function"]["name"] == tool;
+        let tools = self.body["tools"].as_array();
+        tools.is_some_and(|tools| tools.iter().any(is_named))
     }
 }
 

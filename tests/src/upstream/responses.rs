@@ -19,7 +19,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
         json!({"type": "response.created", "response": begun}),
         json!({"type": "response.in_progress", "response": begun}),
     ];
-    for (index, item) in output(reply.said).into_iter().enumerate() {
+    for (index, item) in output(&reply.said).into_iter().enumerate() {
         events.extend(item_events(index, &item));
     }
     if reply.has(Part::End) {
@@ -34,7 +34,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
 
 pub(super) fn whole(reply: &Reply) -> Value {
     // Why a reply ended is its status here; there is nothing else to leave out.
-    let mut whole = response(reply, &json!(output(reply.said)), "completed");
+    let mut whole = response(reply, &json!(output(&reply.said)), "completed");
     if reply.has(Part::Usage) {
         whole["usage"] = json!({"input_tokens": PROMPT_TOKENS,
             "input_tokens_details": {"cached_tokens": CACHED_TOKENS, "cache_write_tokens": 0},
@@ -45,7 +45,7 @@ pub(super) fn whole(reply: &Reply) -> Value {
 }
 
 /// The items of a reply, finished.
-fn output(said: Said) -> Vec<Value> {
+fn output(said: &Said) -> Vec<Value> {
     let message = |text: &str| {
         let part = json!({"type": "output_text", "text": text, "annotations": []});
         json!({"id": "msg_scripted", "type": "message", "role": "assistant",
@@ -58,9 +58,9 @@ fn output(said: Said) -> Vec<Value> {
             let reasoning = json!({"id": "rs_scripted", "type": "reasoning", "summary": summary});
             vec![reasoning, message(text)]
         }
-        Said::Call(command) => vec![json!({"id": "fc_scripted", "type": "function_call",
-            "status": "completed", "call_id": "call_mock_1", "name": "exec",
-            "arguments": Said::arguments(command).0})],
+        Said::Call(asked) => vec![json!({"id": "fc_scripted", "type": "function_call",
+            "status": "completed", "call_id": format!("call_mock_{}", asked.number),
+            "name": asked.name, "arguments": asked.arguments})],
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     api::Api,
     body::{Ending, Watch, body},
     notes::{Received, Shared, lock},
-    play::{Asked, MODEL, PROMPT_TOKENS, Play, Reply, Said},
+    play::{Asked, Call, MODEL, PROMPT_TOKENS, Play, Reply, Said},
 };
 
 /// Answers any request.
@@ -31,7 +31,7 @@ pub(super) async fn answer(
     let n_before = n_asked(&shared, &path, model);
     lock(&shared.received).push(Received {
         uri,
-        headers,
+        headers: headers.clone(),
         body: raw,
     });
     match api {
@@ -40,6 +40,8 @@ pub(super) async fn answer(
                 path: &path,
                 model,
                 n_before,
+                headers: &headers,
+                body: &request,
             });
             perform(api, play, &request, &shared).await
         }
@@ -57,11 +59,21 @@ fn n_asked(shared: &Shared, path: &str, model: &str) -> usize {
 }
 
 async fn perform(api: Api, play: Play, request: &Value, shared: &Arc<Shared>) -> Response {
+    let number = lock(&shared.received).len();
     let (said, without) = match play {
         Play::Text(text) | Play::Cut(text) | Play::Stall(text) => (Said::Text(text), None),
         Play::Thought(thought, text) => (Said::Thought(thought, text), None),
         Play::Tool { then, .. } if api.has_result(request) => (Said::Text(then), None),
-        Play::Tool { command, .. } => (Said::Call(command), None),
+        Play::Tool { command, .. } => (Said::Call(Call::exec(command)), None),
+        Play::Call { name, arguments } => {
+            let arguments = arguments.to_owned();
+            let call = Call {
+                number,
+                name,
+                arguments,
+            };
+            (Said::Call(call), None)
+        }
         Play::Without(part, text) => (Said::Text(text), Some(part)),
         Play::Refuse(failure) => {
             let limits = api.limits(failure);
@@ -70,7 +82,6 @@ async fn perform(api: Api, play: Play, request: &Value, shared: &Arc<Shared>) ->
         // As the frameworks say it that such servers are made of.
         Play::Unknown => return json(404, &[], &json!({"detail": "Not Found"})),
     };
-    let number = lock(&shared.received).len();
     let reply = Reply {
         said,
         without,

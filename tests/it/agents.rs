@@ -1,0 +1,5 @@
+//! Other agents' real programs: nobody is mistaken for their owner, and their owner is heard.
+
+mod conversations;
+mod review;
+mod subagents;

@@ -1,0 +1,98 @@
+//! The agents that the end-to-end tests drive beside OpenClaw, each in a folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::{npm, pip};
+
+/// Each takes up to half a minute to fetch, and two minutes where pip compiles: they are fetched side by side.
+const AGENTS: [Agent; 5] = [
+    Agent {
+        folder: "claude-code",
+        variable: "METACLAW_TEST_CLAUDE_CODE",
+        source: Source::Npm("@anthropic-ai/claude-code@2.1.331"),
+    },
+    Agent {
+        folder: "codex",
+        variable: "METACLAW_TEST_CODEX",
+        source: Source::Npm("@openai/codex@0.169.0"),
+    },
+    Agent {
+        folder: "opencode",
+        variable: "METACLAW_TEST_OPENCODE",
+        source: Source::Npm("opencode-ai@1.18.33"),
+    },
+    Agent {
+        folder: "hermes",
+        variable: "METACLAW_TEST_HERMES",
+        source: Source::Pip("hermes-agent==0.19.0"),
+    },
+    Agent {
+        folder: "nanobot",
+        variable: "METACLAW_TEST_NANOBOT",
+        source: Source::Pip("nanobot-ai==0.3.5"),
+    },
+];
+
+/// One agent and its exact version.
+struct Agent {
+    folder: &'static str,
+    /// By which the tests are told the folder.
+    variable: &'static str,
+    source: Source,
+}
+
+enum Source {
+    Npm(&'static str),
+    Pip(&'static str),
+}
+
+/// The packages, for the report.
+pub(crate) fn names() -> String {
+    let names = AGENTS.iter().map(|agent| agent.source.package());
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Installs what is missing below `folder`; `node` is the folder of the Node to install under. Each agent's folder,
+/// with the variable by which the tests are told.
+pub(crate) fn ensure(folder: &Path, node: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
+    thread::scope(|scope| {
+        let started: Vec<_> = AGENTS
+            .iter()
+            .map(|agent| scope.spawn(|| agent.install(folder, node)))
+            .collect();
+        let joined = started.into_iter().map(|it| {
+            it.join()
+                .map_err(|_| anyhow!("the installation of an agent panicked"))?
+        });
+        joined.collect()
+    })
+}
+
+// === impl Agent ===
+
+impl Agent {
+    fn install(&self, folder: &Path, node: &Path) -> Result<(&'static str, PathBuf)> {
+        let folder = folder.join(self.folder);
+        match self.source {
+            Source::Npm(package) => npm::install(&folder, package, Some(node))?,
+            Source::Pip(package) => {
+                pip::environment(&folder, &[package])
+                    .with_context(|| format!("cannot install {package}"))?;
+            }
+        }
+        Ok((self.variable, folder))
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    fn package(&self) -> &'static str {
+        match self {
+            Self::Npm(package) | Self::Pip(package) => package,
+        }
+    }
+}
