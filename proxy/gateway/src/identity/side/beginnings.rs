@@ -5,7 +5,7 @@
 //! owner who asks for a title or a summary must not be taken for a client.
 
 /// Beginnings of the last text in the user's place.
-pub(super) const OF_USERS: [&str; 64] = [
+pub(super) const OF_USERS: [&str; 80] = [
     // Claude Code: compaction, memory, recaps, labels, suggestions, its own searches and pages, insights.
     "CRITICAL: Respond with TEXT ONLY",
     "Your task is to create a detailed summary of the conversation so far",
@@ -83,10 +83,30 @@ pub(super) const OF_USERS: [&str; 64] = [
     "Based on the chat history, give this conversation a name",
     // pi.
     "Create a structured summary of this conversation branch",
+    // OpenClaw: names of notes, stickers, speech, its boot, what goes on after a break.
+    "Based on this conversation, generate a short 1-2 word filename slug",
+    "This is the PREFIX of a turn that was too large to keep",
+    "Describe this sticker image in 1-2 sentences",
+    "You are an assistant that summarizes texts concisely while keeping the most important information",
+    "You are running a boot check. Follow BOOT.md instructions exactly",
+    "Continue the current task from the existing transcript, preserving completed work",
+    // Claude Code: insights. Codex: memory, approvals, what an absent owner missed.
+    "You're writing an \"At a Glance\" summary for a Claude Code usage insights report",
+    "Analyze this rollout and produce JSON with",
+    "The following is the Codex agent history added since your last approval assessment",
+    "The following is the Codex agent history whose request action you are assessing",
+    "Write a brief catch-up for a user returning to this task",
+    // opencode, Hermes.
+    "Generate a short name for a project copy from task context",
+    "Summarize the following agent conversation turns concisely. This summary will replace these turns",
+    "You are running as Hermes' background skill CURATOR",
+    "Given the following page snapshot (accessibility tree representation)",
+    // Anthropic's own packages, where a conversation grows too long.
+    "You have been working on the task described above but have not yet completed it. Write a continuation summary",
 ];
 
 /// Beginnings of a system text, or of one of its parts.
-pub(super) const OF_SYSTEMS: [&str; 59] = [
+pub(super) const OF_SYSTEMS: [&str; 89] = [
     "You are a context summarization assistant",
     "You are a context summarization agent",
     "You are a title generator",
@@ -155,6 +175,39 @@ pub(super) const OF_SYSTEMS: [&str; 59] = [
     "You will generate a short title based on the first message a user begins a conversation with",
     "You are summarizing a conversation to preserve context for continuing work later",
     "You are a professional conversation summarizer. Generate a concise title",
+    // OpenClaw: labels, its diary, notes, observers, reviewers of what is about to be done.
+    "You are keeping a dream diary. Write a single entry in first person",
+    "You are labeling the supplied message, not participating in its conversation",
+    "You judge the trajectory of a running AI agent session",
+    "You classify one chat message from a user who was just asked to approve",
+    "You write the live status line for an AI assistant that is working on a chat request",
+    "You are synthesizing a user's screen activity log into timeline cards",
+    "Write concise meeting notes in the transcript's language",
+    "You are OpenClaw's exec safety reviewer",
+    "You are OpenClaw's dashboard widget safety reviewer",
+    "You are Reef's inbound prompt-injection classifier",
+    "You are Reef's outbound DLP classifier",
+    // Claude Code: memory, hooks, comments, searches, pull requests, its evaluations.
+    "You are selecting memories that will be useful to Claude Code",
+    "You are verifying a stop condition in Claude Code",
+    "You are an expert reviewer of auto mode classifier rules for Claude Code",
+    "You choose one acknowledgement for an artifact comment thread",
+    "You classify artifact comment threads for dispatch",
+    "You decide and compose artifact comment-thread responses",
+    "You write one short acknowledgement sentence for an artifact comment thread",
+    "You write single comment replies on artifact comment threads",
+    "You write a 3-5 word progress label for a background agent",
+    "You write the status card for one Claude Code thread",
+    "You write the title and the description of a GitHub pull request for",
+    "You run a web search for another Claude model, which is waiting on the result",
+    "You are comparing a NEW coding-agent trajectory against a BASELINE",
+    "You are grading the output of a coding agent against a criterion",
+    "You are standing in for the MCP server",
+    // Hermes' meetings, speech and commits.
+    "You rewrite transcripts for Gemini",
+    "You rewrite transcripts for the xAI",
+    "You write git commit messages. Given a diff of staged changes",
+    "You summarize meeting transcripts. Return only valid JSON with keys",
 ];
 
 /// Lines that stand below an agent's own system text where it speaks to a sub-agent.
