@@ -1,5 +1,6 @@
 //! OpenAI chat completions: a reply read whole or put together from its stream.
 
+pub mod form;
 mod stream;
 mod thinking;
 mod usage;

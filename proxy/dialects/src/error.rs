@@ -33,7 +33,7 @@ pub(crate) fn anthropic(error: &ErrorBody<'_>) -> Value {
 }
 
 /// The error type that goes with a status: <https://docs.anthropic.com/en/api/errors>.
-fn anthropic_type(status: u16) -> &'static str {
+pub(crate) fn anthropic_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",
         402 => "billing_error",

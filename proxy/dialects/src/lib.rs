@@ -10,6 +10,7 @@ mod api;
 mod calls;
 mod chat;
 mod error;
+mod failure;
 mod fields;
 mod grow;
 pub mod json;
@@ -29,4 +30,11 @@ pub mod toolcalls;
 pub mod translate;
 pub mod vllm;
 
-pub use self::{api::Api, error::ErrorBody, reply::Reply, responses::response_id};
+pub use self::{
+    api::Api,
+    chat::form as chat_form,
+    error::ErrorBody,
+    failure::{Failure, error_status},
+    reply::Reply,
+    responses::response_id,
+};

@@ -153,6 +153,12 @@ impl<A: Accumulate> Stream<A> {
             let kind = kind.unwrap_or_default();
             self.reply.ended |= A::ENDS.contains(&kind);
             self.events.event(kind, &data, &mut self.reply);
+            // llama.cpp's `error:`, and vLLM's and Mistral's object.
+            let is_error = event.event.as_deref() == Some("error")
+                || data.text("object").as_deref() == Some("error");
+            if is_error && self.reply.error.is_none() {
+                self.reply.error = Some(data.to_value());
+            }
         }
     }
 }

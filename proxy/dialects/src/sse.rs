@@ -3,6 +3,9 @@
 //! The stream grammar of the HTML standard, section 9.2.6 ("Interpreting an event stream"): lines end
 //! in LF, CR LF or CR; a blank line ends an event; a byte order mark at the very beginning is skipped.
 //! Any splitting of the same bytes gives the same events.
+//!
+//! Two things are read that the grammar passes over, as servers say errors so: llama.cpp's `error: {..}`, which
+//! is an event of that name, and JSON that stands in the stream without any field.
 
 use crate::lines::Lines;
 
@@ -31,6 +34,8 @@ pub struct SseReader {
     /// The event under way.
     event: Option<String>,
     data: Option<Vec<u8>>,
+    /// The event under way is JSON without a field.
+    is_bare: bool,
     /// The event under way is over the limit, and is skipped up to its blank line.
     too_long: bool,
     n_skipped: u64,
@@ -59,6 +64,7 @@ impl SseReader {
             at_start: true,
             event: None,
             data: None,
+            is_bare: false,
             too_long: false,
             n_skipped: 0,
             limit,
@@ -128,6 +134,10 @@ impl SseReader {
             self.too_long = true;
             return;
         }
+        if line.starts_with(b"{") || self.is_bare {
+            self.is_bare = true;
+            return self.add_data(line);
+        }
         let colon = line.iter().position(|b| *b == b':');
         let (name, value) = match colon {
             Some(at) => (&line[..at], &line[at + 1..]),
@@ -137,6 +147,10 @@ impl SseReader {
         match name {
             b"data" => self.add_data(value),
             b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
+            b"error" if !value.is_empty() => {
+                self.event = Some("error".to_owned());
+                self.add_data(value);
+            }
             // `id`, `retry`, comments and unknown fields say nothing about the reply.
             _ => {}
         }
@@ -157,6 +171,7 @@ impl SseReader {
     fn dispatch(&mut self) -> Option<SseEvent> {
         let event = self.event.take();
         let data = self.data.take();
+        self.is_bare = false;
         if std::mem::take(&mut self.too_long) {
             self.n_skipped += 1;
             return None;

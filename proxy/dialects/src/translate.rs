@@ -3,26 +3,12 @@
 //! For a client that speaks one of the two to an upstream that speaks only the other. A request is
 //! translated whole; a reply whole or event by event as it comes, never held to its end.
 //!
-//! What the other API has no word for is refused by name ([`TranslateError`]), unless leaving it out
-//! changes nothing that the caller could notice in the reply. Left out in silence are: all fields that
-//! are not named in this crate; towards messages `seed`, `store`, `metadata`, `service_tier`,
-//! `prediction`, `prompt_cache_*`, `reasoning_effort`, `verbosity`, `top_logprobs`, `name` of a message,
-//! a `user` that is an e-mail address, texts of blanks alone, and reasoning that no signature vouches for
-//! (Anthropic refuses all three); towards chat `cache_control`, `citations`, `container`,
-//! `service_tier`, `thinking` (the request's), `output_config.effort`, `is_error`, `redacted_thinking`,
-//! the signature of a thinking block, and a `metadata.user_id` over 64 characters (OpenAI's limit).
-//!
-//! What is changed on the way, for want of the same thing on the other side:
-//! - system and developer messages, wherever they stand, become the `system` field;
-//! - `max_tokens`, which Anthropic requires, is [`DEFAULT_MAX_TOKENS`] where the caller names none;
-//! - `temperature` above 1 becomes 1, Anthropic's highest;
-//! - images in a tool's result follow it in a user message, as chat has none in tool messages;
-//! - arguments that are no JSON object become `{"INVALID_JSON": ".."}`, as Anthropic's docs advise, and
-//!   such an object becomes the arguments again;
-//! - a tool's schema that names no type is an object's, which Anthropic wants said;
-//! - a call that its upstream gave no id gets one with a part of the reply's in it;
-//! - characters of tool-call ids that Anthropic refuses become `_`.
+//! What the other API has no word for becomes text where it is history, and is refused by name
+//! ([`TranslateError`]) where it is new, unless leaving it out changes nothing that the caller could notice in
+//! the reply. `docs/translation.md` lists what is changed on the way and what is left out, in which direction,
+//! and why.
 
+mod accounting;
 mod at;
 mod chat_reply;
 mod chat_stream;
@@ -31,10 +17,13 @@ mod context;
 mod direction;
 mod error;
 mod error_reply;
+mod fit;
 mod messages_calls;
 mod messages_reply;
 mod messages_stream;
+mod names;
 mod params;
+mod stops;
 mod to_chat;
 mod to_messages;
 mod tools;
@@ -44,12 +33,27 @@ mod wire;
 use serde_json::Value;
 
 pub use self::{
-    context::ReplyContext, direction::Direction, error::TranslateError, params::DEFAULT_MAX_TOKENS,
+    accounting::{has_accounting, strip_accounting},
+    context::ReplyContext,
+    direction::Direction,
+    error::TranslateError,
+    params::DEFAULT_MAX_TOKENS,
 };
 use crate::{
+    failure::ErrorText,
     json,
+    reply::breaks_off,
     rewrite::{Events, Rewrite},
 };
+
+/// A whole reply in the words of the request's API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Translated {
+    /// Its body.
+    pub body: Vec<u8>,
+    /// It is an error, though it came with status 200: the status that it should have.
+    pub error: Option<u16>,
+}
 
 /// The request in the other API's words.
 ///
@@ -62,21 +66,42 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
     }
 }
 
-/// A whole reply in the words of the request's API. An error that came with status 200 stays an error.
+/// A whole reply in the words of the request's API.
 ///
 /// # Errors
-/// [`TranslateError`] where `body` is no reply of the upstream's API.
+/// [`TranslateError`] where `body` is no reply of the upstream's API, and no error either.
 pub fn reply(
     direction: Direction,
     context: &ReplyContext,
     body: &[u8],
-) -> Result<Vec<u8>, TranslateError> {
+) -> Result<Translated, TranslateError> {
     let body = json::read_bytes(body)?;
-    let translated = match direction {
-        Direction::ChatToMessages => chat_reply::reply(context, &body)?,
-        Direction::MessagesToChat => messages_reply::reply(context, &body)?,
+    let failed = |text: &ErrorText| Translated {
+        body: bytes(&error_reply::said(direction, text, None)),
+        error: Some(text.own_status()),
     };
-    Ok(translated.to_string().into_bytes())
+    if let Some(text) = ErrorText::in_reply(&body) {
+        return Ok(failed(&text));
+    }
+    let finish_reason = body["choices"][0]["finish_reason"].as_str();
+    if let Some(reason) = finish_reason.filter(|reason| breaks_off(reason)) {
+        return Ok(failed(&error_reply::broken_off(reason)));
+    }
+    let translated = match direction {
+        Direction::ChatToMessages => chat_reply::reply(context, &body),
+        Direction::MessagesToChat => messages_reply::reply(context, &body),
+    };
+    match translated {
+        Ok(translated) => Ok(Translated {
+            body: bytes(&translated),
+            error: None,
+        }),
+        // What is no reply may be an error in words of its own.
+        Err(why) => match ErrorText::read(&body) {
+            text if text.message.is_empty() => Err(why),
+            text => Ok(failed(&text)),
+        },
+    }
 }
 
 /// Translates a streamed reply event by event.
@@ -96,9 +121,11 @@ pub fn stream(direction: Direction, context: &ReplyContext) -> Box<dyn Rewrite> 
 ///
 /// What is none of the upstream's API, as a page of some proxy on the way, becomes the message.
 pub fn error(direction: Direction, status: u16, body: &[u8]) -> Vec<u8> {
-    error_reply::body(direction, status, body)
-        .to_string()
-        .into_bytes()
+    bytes(&error_reply::body(direction, status, body))
+}
+
+fn bytes(body: &Value) -> Vec<u8> {
+    body.to_string().into_bytes()
 }
 
 #[cfg(test)]

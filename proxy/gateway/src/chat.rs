@@ -214,6 +214,7 @@ impl Turn {
             upstream,
             reply,
             api,
+            is_events,
             has_ids,
         } = answer;
         let (mut head, body) = reply.into_parts();
@@ -225,11 +226,7 @@ impl Turn {
         let meta = ResponseMeta {
             api,
             status: head.status.as_u16(),
-            format: if headers::is_events(&head.headers) {
-                Format::Sse
-            } else {
-                Format::Json
-            },
+            format: if is_events { Format::Sse } else { Format::Json },
             encoding: Encoding::from_headers(&head.headers),
             has_ids,
         };

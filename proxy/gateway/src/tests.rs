@@ -4,6 +4,7 @@ mod agents;
 mod answers;
 mod any_reply;
 mod apis;
+mod corpus;
 mod errands;
 mod fail_over;
 mod faults;

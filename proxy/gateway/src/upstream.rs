@@ -13,7 +13,7 @@ mod negative_cache;
 mod tls;
 mod upload;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
@@ -172,6 +172,14 @@ impl Upstream {
     /// The adapter that answers; none is the base, or no model of ours.
     pub(crate) fn adapter<'a>(&self, lease: &'a Lease) -> Option<&'a str> {
         lease.adapter().filter(|_| self.is_policy())
+    }
+
+    /// Whether it is Anthropic itself, or a server on the way to it that stands here or has no public name.
+    pub(crate) fn is_anthropic(&self) -> bool {
+        let host = self.address.name();
+        let is_local = !host.contains('.') || host.parse::<IpAddr>().is_ok();
+        let is_its = host == "anthropic.com" || host.ends_with(".anthropic.com");
+        self.provider == Provider::Anthropic && (is_its || is_local)
     }
 
     /// Whether it is the same server.

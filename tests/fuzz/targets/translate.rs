@@ -8,7 +8,7 @@ use metaclaw_dialects::{
     translate::{self, ReplyContext, Direction},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
@@ -20,17 +20,21 @@ fuzz_target!(|data: &[u8]| {
     };
     let lengths = input.take(4);
     let body = input.rest();
-    let asked = ReplyContext {
-        created: 1,
-        include_usage: choice & 8 != 0,
-        stop_sequences: vec!["END".to_owned()],
-    };
+    // Anthropic takes no stop text of blanks, and OpenAI four in all: the others are watched for here.
+    let asked = json!({
+        "stream": true,
+        "stream_options": { "include_usage": choice & 8 != 0 },
+        "stop": ["END", "\n\n"],
+        "stop_sequences": ["END", "1", "2", "3", "4"],
+        "tools": [{ "name": "a.b" }],
+    });
+    let asked = ReplyContext::for_request(&asked, 1);
     match choice >> 1 & 3 {
         0 => request(direction, body),
         1 => stream(direction, &asked, lengths, body),
         2 => {
             if let Ok(out) = translate::reply(direction, &asked, body) {
-                assert_json(&out);
+                assert_json(&out.body);
             }
         }
         _ => assert_json(&translate::error(direction, 400, body)),

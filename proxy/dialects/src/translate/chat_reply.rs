@@ -3,24 +3,44 @@
 use serde_json::{Value, json};
 
 use super::{
-    at::At,
-    context::ReplyContext,
-    error::TranslateError,
-    error_reply,
-    to_chat::assistant,
-    usage,
-    wire::{filled, given},
+    at::At, context::ReplyContext, error::TranslateError, to_chat::assistant, usage, wire::filled,
 };
 
+/// The blocks that chat has words for. What the provider's own tools did is left out, as it is in a stream.
+const SAYABLE: [&str; 4] = ["text", "thinking", "redacted_thinking", "tool_use"];
+
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
-    if given(&body["error"]).is_some() {
-        return Ok(error_reply::to_chat(body));
-    }
     let content = At::top(body, "content");
     if !content.is_array() {
         return Err(content.invalid("a list of blocks"));
     }
-    let mut message = assistant(&content)?;
+    let blocks = content.list()?.iter();
+    let blocks = blocks.filter(|block| {
+        block["type"]
+            .as_str()
+            .is_none_or(|it| SAYABLE.contains(&it))
+    });
+    let mut message = assistant(&content.with(&blocks.cloned().collect()))?;
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    for call in calls.into_iter().flatten() {
+        let name = &mut call["function"]["name"];
+        *name = context
+            .tools
+            .given(name.as_str().unwrap_or_default())
+            .into();
+    }
+    let mut finish_reason = usage::finish_reason(&body["stop_reason"]);
+    let mut stops = context.stops.clone();
+    if let Some(text) = message["content"].as_str() {
+        let said = stops.feed(text) + &stops.flush();
+        if stops.met().is_some() {
+            message["content"] = said.into();
+            finish_reason = "stop";
+            message
+                .as_object_mut()
+                .map(|message| message.shift_remove("tool_calls"));
+        }
+    }
     let signed = content.list()?.iter().filter(|block| is_signed(block));
     let signed: Vec<Value> = signed.cloned().collect();
     if !signed.is_empty() {
@@ -36,7 +56,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
             "index": 0,
             "message": message,
             "logprobs": null,
-            "finish_reason": usage::finish_reason(&body["stop_reason"]),
+            "finish_reason": finish_reason,
         }],
         "usage": usage::to_chat(&body["usage"]),
     }))

@@ -9,13 +9,16 @@ use super::{
     wire::{KEEP_ALIVE, arguments, filled, is_comment, put_data},
 };
 use crate::{
-    json,
+    failure::ErrorText,
     rewrite::{EventRewrite, RawEvent},
 };
 
 /// The most of one block's thinking, and of its signature, that is kept to go out once more at its end, in
 /// bytes. A longer block does not.
 const MAX_THINKING: usize = 1 << 20;
+
+/// The most blocks under way at once.
+const MAX_BLOCKS: usize = 16;
 
 /// Writes chat chunks in the place of Anthropic's events.
 #[derive(Debug)]
@@ -26,12 +29,15 @@ pub(super) struct ChatStream {
     has_begun: bool,
     /// An error went out, or the end: nothing follows.
     is_over: bool,
+    /// Anything was said, or a reason to stop.
+    has_said: bool,
     n_calls: u64,
-    block: Option<Block>,
+    /// The blocks under way, with the index by which their pieces name them: some servers mix them.
+    blocks: Vec<(Option<u64>, Block)>,
     usage: Map<String, Value>,
 }
 
-/// The block under way.
+/// A block under way.
 #[derive(Debug)]
 enum Block {
     Call {
@@ -54,13 +60,15 @@ impl ChatStream {
             model: String::new(),
             has_begun: false,
             is_over: false,
+            has_said: false,
             n_calls: 0,
-            block: None,
+            blocks: Vec::new(),
             usage: Map::new(),
         }
     }
 
     fn translate(&mut self, data: &Value, out: &mut Vec<u8>) {
+        let index = data["index"].as_u64();
         match data["type"].as_str().unwrap_or_default() {
             "message_start" => {
                 self.id = id(&self.context, &data["message"]);
@@ -71,16 +79,15 @@ impl ChatStream {
                 usage::merge(&mut self.usage, &data["message"]["usage"]);
                 self.begin(out);
             }
-            "content_block_start" => self.start(&data["content_block"], out),
-            "content_block_delta" => self.delta(&data["delta"], out),
-            "content_block_stop" => self.stop(out),
+            "content_block_start" => self.start(index, &data["content_block"], out),
+            "content_block_delta" => self.delta(index, &data["delta"], out),
+            "content_block_stop" => self.stop(index, out),
             "message_delta" => {
                 usage::merge(&mut self.usage, &data["usage"]);
                 self.message_delta(&data["delta"], out);
             }
             "message_stop" => self.end(out),
             "ping" => out.extend_from_slice(KEEP_ALIVE),
-            "error" => self.fail(&error_reply::to_chat(data), out),
             // "New event types may be added": <https://docs.claude.com/en/api/versioning>.
             _ => {}
         }
@@ -94,15 +101,20 @@ impl ChatStream {
         }
     }
 
-    fn start(&mut self, block: &Value, out: &mut Vec<u8>) {
-        self.stop(out);
-        self.block = match block["type"].as_str().unwrap_or_default() {
+    fn start(&mut self, index: Option<u64>, block: &Value, out: &mut Vec<u8>) {
+        if index.is_none() || self.blocks.len() >= MAX_BLOCKS {
+            // Servers that name no block have one at a time.
+            self.stop_all(out);
+        }
+        self.stop_whole_calls(out);
+        let text = |name: &str| block[name].as_str().unwrap_or_default().to_owned();
+        let begun = match block["type"].as_str().unwrap_or_default() {
             "tool_use" => Some(self.start_call(block, out)),
             "thinking" => {
                 self.put_text("reasoning_content", &block["thinking"], out);
                 Some(Block::Thinking {
-                    text: block["thinking"].as_str().unwrap_or_default().to_owned(),
-                    signature: String::new(),
+                    text: text("thinking"),
+                    signature: text("signature"),
                 })
             }
             "redacted_thinking" => {
@@ -110,17 +122,20 @@ impl ChatStream {
                 None
             }
             "text" => {
-                self.put_text("content", &block["text"], out);
+                self.put_content(&block["text"], out);
                 None
             }
             _ => None,
         };
+        self.blocks.extend(begun.map(|block| (index, block)));
     }
 
     fn start_call(&mut self, block: &Value, out: &mut Vec<u8>) -> Block {
+        self.flush(out);
         let n = self.n_calls;
         self.n_calls += 1;
-        let function = json!({ "name": block["name"], "arguments": "" });
+        let name = block["name"].as_str().unwrap_or_default();
+        let function = json!({ "name": self.context.tools.given(name), "arguments": "" });
         let id = &block["id"];
         let call = json!({ "index": n, "id": id, "type": "function", "function": function });
         self.put_delta(&json!({ "tool_calls": [call] }), out);
@@ -131,74 +146,115 @@ impl ChatStream {
         }
     }
 
-    fn delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
+    fn delta(&mut self, index: Option<u64>, delta: &Value, out: &mut Vec<u8>) {
         match delta["type"].as_str().unwrap_or_default() {
-            "text_delta" => self.put_text("content", &delta["text"], out),
+            "text_delta" => self.put_content(&delta["text"], out),
             "thinking_delta" => {
                 let piece = &delta["thinking"];
-                if let Some(Block::Thinking { text, .. }) = &mut self.block {
+                if let Some(Block::Thinking { text, .. }) = self.block(index) {
                     push_bounded(text, piece);
                 }
                 self.put_text("reasoning_content", piece, out);
             }
             "signature_delta" => {
-                if let Some(Block::Thinking { signature, .. }) = &mut self.block {
+                if let Some(Block::Thinking { signature, .. }) = self.block(index) {
                     push_bounded(signature, &delta["signature"]);
                 }
             }
             "input_json_delta" => {
-                if let Some(piece) = filled(&delta["partial_json"]) {
-                    self.arguments(piece, out);
+                if let (
+                    Some(piece),
+                    Some(Block::Call {
+                        n, has_arguments, ..
+                    }),
+                ) = (filled(&delta["partial_json"]), self.block(index))
+                {
+                    *has_arguments = true;
+                    let n = *n;
+                    self.arguments(n, piece, out);
                 }
             }
             _ => {}
         }
     }
 
-    fn arguments(&mut self, piece: &str, out: &mut Vec<u8>) {
-        if let Some(Block::Call {
-            n, has_arguments, ..
-        }) = &mut self.block
-        {
-            *has_arguments = true;
-            let call = json!({ "index": n, "function": { "arguments": piece } });
-            self.put_delta(&json!({ "tool_calls": [call] }), out);
-        }
+    /// The block that a piece belongs to.
+    fn block(&mut self, index: Option<u64>) -> Option<&mut Block> {
+        let mut blocks = self.blocks.iter_mut().rev();
+        let block = blocks.find(|(at, _)| index.is_none() || *at == index);
+        block.map(|(_, block)| block)
     }
 
-    /// The block has ended: what only its end can say.
-    fn stop(&mut self, out: &mut Vec<u8>) {
-        match &self.block {
-            Some(Block::Call {
+    fn arguments(&mut self, n: u64, piece: &str, out: &mut Vec<u8>) {
+        let call = json!({ "index": n, "function": { "arguments": piece } });
+        self.put_delta(&json!({ "tool_calls": [call] }), out);
+    }
+
+    /// A block has ended: what only its end can say.
+    fn stop(&mut self, index: Option<u64>, out: &mut Vec<u8>) {
+        let at = self
+            .blocks
+            .iter()
+            .rposition(|(at, _)| index.is_none() || *at == index);
+        let Some((_, block)) = at.map(|at| self.blocks.remove(at)) else {
+            return;
+        };
+        match block {
+            Block::Call {
+                n,
                 input,
                 has_arguments: false,
-                ..
-            }) => {
-                let whole = arguments(input);
-                self.arguments(&whole, out);
-            }
-            Some(Block::Thinking { text, signature }) => {
+            } => self.arguments(n, &arguments(&input), out),
+            Block::Thinking { text, signature } => {
                 let block = json!({ "type": "thinking", "thinking": text, "signature": signature });
                 let is_whole = text.len().max(signature.len()) <= MAX_THINKING;
                 if is_signed(&block) && is_whole {
                     self.put_delta(&json!({ "thinking_blocks": [block] }), out);
                 }
             }
-            Some(Block::Call { .. }) | None => {}
+            Block::Call { .. } => {}
         }
-        self.block = None;
+    }
+
+    /// Calls whose input stood in their start, and of which no piece followed.
+    fn stop_whole_calls(&mut self, out: &mut Vec<u8>) {
+        let is_whole = |block: &Block| match block {
+            Block::Call {
+                input,
+                has_arguments,
+                ..
+            } => !has_arguments && input.as_object().is_some_and(|input| !input.is_empty()),
+            Block::Thinking { .. } => false,
+        };
+        while let Some(at) = self.blocks.iter().position(|(_, block)| is_whole(block)) {
+            let index = self.blocks[at].0;
+            self.stop(index, out);
+        }
+    }
+
+    fn stop_all(&mut self, out: &mut Vec<u8>) {
+        while let Some(index) = self.blocks.first().map(|(index, _)| *index) {
+            self.stop(index, out);
+        }
     }
 
     fn message_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         if delta["stop_reason"].is_string() {
-            self.stop(out);
+            self.stop_all(out);
+            self.flush(out);
             self.begin(out);
+            let has_met = self.context.stops.met().is_some();
             let reason = usage::finish_reason(&delta["stop_reason"]);
+            let reason = if has_met { "stop" } else { reason };
+            self.has_said = true;
             self.put(&json!({}), &reason.into(), out);
         }
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
+        if !self.has_said {
+            return self.fail(&error_reply::empty(), out);
+        }
         self.is_over = true;
         if self.context.include_usage {
             let mut chunk = self.chunk(&json!([]));
@@ -208,9 +264,22 @@ impl ChatStream {
         out.extend_from_slice(b"data: [DONE]\n\n");
     }
 
-    fn fail(&mut self, error: &Value, out: &mut Vec<u8>) {
-        self.is_over = true;
-        put_data(out, error);
+    fn fail(&mut self, text: &ErrorText, out: &mut Vec<u8>) {
+        if !self.is_over {
+            self.is_over = true;
+            put_data(out, &error_reply::to_chat(text, None));
+        }
+    }
+
+    /// A piece of the reply's text, as far as it is known to be none of a stop text that only we watch for.
+    fn put_content(&mut self, text: &Value, out: &mut Vec<u8>) {
+        let said = self.context.stops.feed(text.as_str().unwrap_or_default());
+        self.put_text("content", &said.into(), out);
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        let said = self.context.stops.flush();
+        self.put_text("content", &said.into(), out);
     }
 
     /// A piece of text, unless it is empty.
@@ -222,6 +291,11 @@ impl ChatStream {
 
     fn put_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         self.begin(out);
+        self.has_said = true;
+        if self.context.stops.met().is_some() && delta.get("content").is_none() {
+            // It ended before.
+            return;
+        }
         self.put(delta, &Value::Null, out);
     }
 
@@ -259,19 +333,20 @@ impl EventRewrite for ChatStream {
             }
             return;
         };
-        match json::read(&said.data) {
-            Ok(data) => self.translate(&data, out),
-            // A torn last event stays torn.
-            Err(_) if !event.is_ended => self.is_over = true,
-            Err(source) => self.fail(&error_reply::unreadable_to_chat(&source), out),
+        match error_reply::data(&said, event.is_ended) {
+            Some(Ok(data)) => self.translate(&data, out),
+            Some(Err(text)) => self.fail(&text, out),
+            None => self.is_over = true,
         }
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
-        if !self.is_over {
-            self.fail(&error_reply::unreadable_to_chat(&"it is too long"), out);
-        }
+        self.fail(&error_reply::unreadable(&"it is too long"), out);
     }
 
-    fn finish(&mut self, _: &mut Vec<u8>) {}
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.has_said {
+            self.fail(&error_reply::empty(), out);
+        }
+    }
 }

@@ -1,6 +1,9 @@
-//! Images and files of a user's message, both ways.
+//! What a message holds, both ways.
+//!
+//! What cannot be said in the other API is refused where it is new, and becomes text where it is history: the
+//! caller sends its history again and again, and one refusal would end the session for good.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     at::{At, CHAT, MESSAGES},
@@ -8,8 +11,63 @@ use super::{
     wire::given,
 };
 
+/// Where a part of a message stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The caller says it for the first time, after the model's last words: a reply without it would be
+    /// another.
+    New,
+    /// The model answered it already, or a tool returned it.
+    History,
+}
+
+/// Of a tool that ran at the provider: readable by nobody else, or of no use to a model.
+const OPAQUE: [&str; 6] = [
+    "cache_control",
+    "data",
+    "encrypted_content",
+    "encrypted_index",
+    "encrypted_stdout",
+    "signature",
+];
+
+/// The image types that Anthropic reads.
+const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// What stands for what cannot be said: its JSON without what is of use to its maker alone.
+pub(super) fn as_text(value: &Value) -> String {
+    readable(value).to_string()
+}
+
+fn readable(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.filter(|(name, _)| !OPAQUE.contains(&name.as_str()));
+            let fields: Map<_, _> = fields
+                .map(|(name, value)| (name.clone(), readable(value)))
+                .collect();
+            fields.into()
+        }
+        Value::Array(list) => list.iter().map(readable).collect(),
+        // An image or a file in base64 is no text.
+        Value::String(text) if text.starts_with("data:") => {
+            let (head, _) = text.split_once(',').unwrap_or((text, ""));
+            head.into()
+        }
+        other => other.clone(),
+    }
+}
+
 /// A chat content part as an Anthropic block; `None` for a text of blanks alone.
-pub(super) fn block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
+pub(super) fn block(part: &At<'_>, place: Place) -> Result<Option<Value>, TranslateError> {
+    match new_block(part) {
+        Err(_) if place == Place::History => Ok(text_block(&as_text(part))),
+        block => block,
+    }
+}
+
+fn new_block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
     let mut block = match part["type"].as_str() {
         _ if part.is_string() => return Ok(text_block(part.string()?)),
         Some(kind @ ("text" | "refusal")) => text_block(part.field(kind).string()?),
@@ -31,23 +89,44 @@ pub(super) fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// An Anthropic text, image or document block as a chat content part.
-pub(super) fn part(block: &At<'_>) -> Result<Value, TranslateError> {
+/// An Anthropic block as chat content parts.
+pub(super) fn parts(block: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
+    match new_parts(block) {
+        Err(_) if place == Place::History => Ok(vec![text_part(&as_text(block))]),
+        parts => parts,
+    }
+}
+
+fn new_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     match block["type"].as_str() {
-        Some("text") => {
-            let text = block.field("text").string()?;
-            Ok(json!({ "type": "text", "text": text }))
-        }
+        Some("text") => Ok(vec![text_part(block.field("text").string()?)]),
         Some("image") => {
             let url = source_url(&block.field("source"))?;
-            Ok(json!({ "type": "image_url", "image_url": { "url": url } }))
+            Ok(vec![
+                json!({ "type": "image_url", "image_url": { "url": url } }),
+            ])
         }
-        Some("document") => document_part(block),
+        Some("document") => document_parts(block),
+        Some("search_result") => {
+            let head = ["title", "source"].map(|name| block[name].as_str().unwrap_or_default());
+            let texts = block.field("content").texts()?;
+            let lines = head
+                .into_iter()
+                .chain(texts)
+                .filter(|line| !line.is_empty());
+            Ok(vec![text_part(&lines.collect::<Vec<_>>().join("\n"))])
+        }
+        // What Claude Code's search for tools found.
+        Some("tool_reference") => Ok(vec![text_part(&as_text(block))]),
         _ => {
-            let allowed = "\"text\", \"image\", \"document\", \"tool_use\", \"tool_result\" and \"thinking\", each in its place";
+            let allowed = "\"text\", \"image\", \"document\", \"search_result\", \"tool_use\", \"tool_result\" and \"thinking\", each in its place";
             Err(block.field("type").unsayable_kind(CHAT, allowed))
         }
     }
+}
+
+fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
 }
 
 fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
@@ -59,11 +138,15 @@ fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
     let text = url.string()?;
     let is_web = text.starts_with("https://") || text.starts_with("http://");
     let source = match data_url(text) {
-        Some((media_type, data)) if media_type.starts_with("image/") => {
+        Some((media_type, data)) if IMAGES.contains(&media_type) => {
             json!({ "type": "base64", "media_type": media_type, "data": data })
         }
         None if is_web => json!({ "type": "url", "url": text }),
-        _ => return Err(url.invalid("an http(s) address or \"data:image/..;base64,..\"")),
+        _ => {
+            let allowed =
+                "an http(s) address or \"data:image/..;base64,..\" of a JPEG, PNG, GIF or WebP";
+            return Err(url.invalid(allowed));
+        }
     };
     Ok(json!({ "type": "image", "source": source }))
 }
@@ -84,21 +167,26 @@ fn document_block(file: &At<'_>) -> Result<Value, TranslateError> {
     Ok(block)
 }
 
-fn document_part(block: &At<'_>) -> Result<Value, TranslateError> {
+fn document_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     let source = block.field("source");
     match source["type"].as_str() {
-        Some("text") => {
-            let text = source.field("data").string()?;
-            Ok(json!({ "type": "text", "text": text }))
+        Some("text") => Ok(vec![text_part(source.field("data").string()?)]),
+        Some("content") if source["content"].is_string() => {
+            Ok(vec![text_part(source.field("content").string()?)])
+        }
+        Some("content") => {
+            let content = source.field("content");
+            let parts = content.items()?.map(|part| new_parts(&part));
+            Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
         }
         Some("base64") => {
             let name = block["title"].as_str().unwrap_or("document.pdf");
             let file = json!({ "filename": name, "file_data": source_url(&source)? });
-            Ok(json!({ "type": "file", "file": file }))
+            Ok(vec![json!({ "type": "file", "file": file })])
         }
         _ => {
             let kind = source.field("type");
-            Err(kind.unsayable(CHAT, "\"text\" and \"base64\""))
+            Err(kind.unsayable(CHAT, "\"text\", \"content\" and \"base64\""))
         }
     }
 }

@@ -75,6 +75,11 @@ impl Calls {
         !self.all.is_empty()
     }
 
+    /// Whether more of the open call's arguments is to come: its block cannot end yet.
+    pub(super) fn is_unfinished(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| !open.extent.is_whole)
+    }
+
     /// Takes one element of a delta's `tool_calls`; `reply_id` is part of the id that a call without one gets.
     pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<Step> {
         let Some(at) = self.places.find(piece) else {

@@ -6,51 +6,58 @@ use super::{
     at::At,
     context::ReplyContext,
     error::TranslateError,
-    error_reply, usage,
-    wire::{filled, given, input},
+    usage,
+    wire::{filled, input},
 };
-use crate::{calls::call_id, chat::thought, reply::breaks_off};
+use crate::{calls::call_id, chat::thought};
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
-    if given(&body["error"]).is_some() {
-        return Ok(error_reply::to_messages(None, body));
-    }
     let choice = &body["choices"][0];
     let message = At::new("choices[0].message", &choice["message"]);
     message.object()?;
     let id = id(context, body);
-    let calls = calls(&id, &message)?;
-    let has_calls = !calls.is_empty();
+    let mut calls = calls(context, &id, &message)?;
+    let mut text = content_text(&message.field("content"))?;
     let finish_reason = choice["finish_reason"].as_str().unwrap_or_default();
-    if breaks_off(finish_reason) {
-        return Ok(error_reply::broken_off(finish_reason));
+    let mut matched = choice["stop_reason"].clone();
+    let mut stops = context.stops.clone();
+    let said = stops.feed(&text) + &stops.flush();
+    if let Some(stop) = stops.met() {
+        matched = stop.into();
+        text = said;
+        calls.clear();
     }
+    let finish_reason = if stops.met().is_some() {
+        "stop"
+    } else {
+        finish_reason
+    };
+    let has_calls = !calls.is_empty();
     let (stop_reason, stop_sequence) =
-        usage::stop_reason(context, finish_reason, &choice["stop_reason"], has_calls);
+        usage::stop_reason(context, finish_reason, &matched, has_calls);
     Ok(json!({
         "id": id,
         "type": "message",
         "role": "assistant",
         "model": body["model"].as_str().unwrap_or_default(),
-        "content": content(&message, calls)?,
+        "content": content(&message, &text, calls),
         "stop_reason": stop_reason,
         "stop_sequence": stop_sequence,
         "usage": usage::to_messages(&body["usage"]),
     }))
 }
 
-fn content(message: &At<'_>, calls: Vec<Value>) -> Result<Vec<Value>, TranslateError> {
+fn content(message: &At<'_>, text: &str, calls: Vec<Value>) -> Vec<Value> {
     let mut content = Vec::new();
     if let Some(thinking) = reasoning(message) {
         // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
-    let text = content_text(&message.field("content"))?;
-    let texts = [Some(text.as_str()), message["refusal"].as_str()];
+    let texts = [Some(text), message["refusal"].as_str()];
     let texts = texts.into_iter().flatten().filter(|text| !text.is_empty());
     content.extend(texts.map(|text| json!({ "type": "text", "text": text })));
     content.extend(calls);
-    Ok(content)
+    content
 }
 
 /// What chat servers call the thinking that they split from the reply; Mistral's stands in its content.
@@ -71,7 +78,11 @@ pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
     Ok(content.with(&said.cloned().collect()).texts()?.concat())
 }
 
-fn calls(reply_id: &str, message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn calls(
+    context: &ReplyContext,
+    reply_id: &str,
+    message: &At<'_>,
+) -> Result<Vec<Value>, TranslateError> {
     let calls = message.field("tool_calls").list()?;
     let call = |(n, call): (usize, &Value)| {
         let function = &call["function"];
@@ -81,6 +92,7 @@ fn calls(reply_id: &str, message: &At<'_>) -> Result<Vec<Value>, TranslateError>
         };
         let id = filled(&call["id"]).map_or_else(|| call_id("call", reply_id, n), str::to_owned);
         let name = function["name"].as_str().unwrap_or_default();
+        let name = context.tools.given(name);
         json!({ "type": "tool_use", "id": id, "name": name, "input": input })
     };
     Ok(calls.iter().enumerate().map(call).collect())

@@ -1,7 +1,10 @@
 //! A chat stream as Anthropic events, chunk by chunk.
 //!
 //! Chat's deltas carry what they carry; Anthropic's belong to blocks that begin, grow and end, one
-//! after the other. The end waits for the `[DONE]`, as the usage comes after the reason to stop.
+//! after the other. Text and thinking that come between the pieces of a call wait until its arguments are
+//! whole. The end waits for the `[DONE]`, as the usage comes after the reason to stop.
+
+use std::mem;
 
 use serde_json::{Value, json};
 
@@ -15,10 +18,13 @@ use super::{
     wire::{KEEP_ALIVE, filled, given, is_comment, put_event},
 };
 use crate::{
-    json,
+    failure::ErrorText,
     reply::breaks_off,
     rewrite::{EventRewrite, RawEvent},
 };
+
+/// The most text and thinking that wait for the end of a call, in bytes.
+const MAX_HELD: usize = 1 << 20;
 
 /// Writes Anthropic's events in the place of chat chunks.
 #[derive(Debug)]
@@ -29,9 +35,15 @@ pub(super) struct MessagesStream {
     has_begun: bool,
     /// An error went out, or the end: nothing follows.
     is_over: bool,
+    /// Anything was said.
+    has_said: bool,
     n_blocks: u64,
     open: Option<Open>,
     calls: Calls,
+    /// What came between the pieces of an open call.
+    held: Vec<(Open, String)>,
+    /// Its room, in bytes.
+    n_held: usize,
     finish_reason: Option<String>,
     /// vLLM's own `stop_reason`: the stop string that it met.
     matched: Value,
@@ -55,9 +67,12 @@ impl MessagesStream {
             id: String::new(),
             has_begun: false,
             is_over: false,
+            has_said: false,
             n_blocks: 0,
             open: None,
             calls: Calls::default(),
+            held: Vec::new(),
+            n_held: 0,
             finish_reason: None,
             matched: Value::Null,
             usage: Value::Null,
@@ -65,17 +80,16 @@ impl MessagesStream {
     }
 
     fn translate(&mut self, chunk: &Value, out: &mut Vec<u8>) {
-        if given(&chunk["error"]).is_some() {
-            self.fail(&error_reply::to_messages(None, chunk), out);
-            return;
-        }
         self.count(&chunk["usage"]);
         let choices = chunk["choices"].as_array().into_iter().flatten();
         for choice in choices.filter(|choice| choice["index"].as_u64().unwrap_or(0) == 0) {
             // Where Moonshot has it.
             self.count(&choice["usage"]);
             self.begin(chunk, out);
-            self.delta(&choice["delta"], out);
+            // Some servers send a whole message in the place of a delta.
+            let delta = given(&choice["delta"]);
+            let delta = delta.unwrap_or_else(|| &choice["message"]);
+            self.delta(delta, out);
             if let Some(reason) = filled(&choice["finish_reason"]) {
                 self.finish_reason = Some(reason.to_owned());
                 self.matched = choice["stop_reason"].clone();
@@ -112,31 +126,86 @@ impl MessagesStream {
 
     fn delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         if let Some(thinking) = reasoning(delta) {
-            let piece = json!({ "type": "thinking_delta", "thinking": thinking });
-            self.grow(Open::Thinking, &piece, out);
+            self.say(Open::Thinking, &thinking, out);
         }
         match content_text(&At::new("delta.content", &delta["content"])) {
             Ok(text) => self.text(&text, out),
-            Err(error) => return self.fail(&error_reply::unreadable_to_messages(&error), out),
+            Err(error) => return self.fail(&error_reply::unreadable(&error), out),
         }
         self.text(delta["refusal"].as_str().unwrap_or_default(), out);
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
+            self.flush(out);
+            if self.context.stops.met().is_some() {
+                return;
+            }
+            self.has_said = true;
             let steps = self.calls.add(piece, &self.id);
             self.steps(steps, out);
+            self.release(out);
         }
     }
 
+    /// A piece of the reply's text, as far as it is known to be none of a stop text that only we watch for.
     fn text(&mut self, text: &str, out: &mut Vec<u8>) {
-        if !text.is_empty() {
-            let piece = json!({ "type": "text_delta", "text": text });
-            self.grow(Open::Text, &piece, out);
+        let said = self.context.stops.feed(text);
+        self.say(Open::Text, &said, out);
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        let said = self.context.stops.flush();
+        self.say(Open::Text, &said, out);
+    }
+
+    /// Text or thinking: at once, or when the call under way is whole.
+    fn say(&mut self, kind: Open, text: &str, out: &mut Vec<u8>) {
+        let is_after_stop = kind == Open::Thinking && self.context.stops.met().is_some();
+        if text.is_empty() || is_after_stop {
+            return;
         }
+        self.has_said = true;
+        self.n_held += text.len();
+        if !self.calls.is_unfinished() || self.n_held > MAX_HELD {
+            self.release_all(out);
+            return self.write(kind, text, out);
+        }
+        match self.held.last_mut() {
+            Some((last, held)) if *last == kind => held.push_str(text),
+            _ => {
+                self.n_held += size_of::<(Open, String)>();
+                self.held.push((kind, text.to_owned()));
+            }
+        }
+    }
+
+    fn release(&mut self, out: &mut Vec<u8>) {
+        if !self.calls.is_unfinished() {
+            self.release_all(out);
+        }
+    }
+
+    /// What waited is said. Blanks alone are not: they would make a block that Anthropic takes from nobody.
+    fn release_all(&mut self, out: &mut Vec<u8>) {
+        self.n_held = 0;
+        for (kind, text) in mem::take(&mut self.held) {
+            if !text.trim().is_empty() {
+                self.write(kind, &text, out);
+            }
+        }
+    }
+
+    fn write(&mut self, kind: Open, text: &str, out: &mut Vec<u8>) {
+        let piece = match kind {
+            Open::Thinking => json!({ "type": "thinking_delta", "thinking": text }),
+            Open::Text | Open::Call => json!({ "type": "text_delta", "text": text }),
+        };
+        self.grow(kind, &piece, out);
     }
 
     fn steps(&mut self, steps: Vec<Step>, out: &mut Vec<u8>) {
         for step in steps {
             match step {
                 Step::Begin { id, name } => {
+                    let name = self.context.tools.given(&name);
                     let block = json!({ "type": "tool_use", "id": id, "name": name, "input": {} });
                     self.start(Open::Call, &block, out);
                 }
@@ -145,7 +214,7 @@ impl MessagesStream {
                     self.grow(Open::Call, &piece, out);
                 }
                 Step::Refuse { why } => {
-                    self.fail(&error_reply::unreadable_to_messages(&why), out);
+                    self.fail(&error_reply::unreadable(&why), out);
                 }
             }
         }
@@ -200,19 +269,28 @@ impl MessagesStream {
 
     /// The end that upstream gave: its `[DONE]`, or the reason to stop and then a proper end of the body.
     fn end(&mut self, out: &mut Vec<u8>) {
+        let has_met = self.context.stops.met().is_some();
+        if !self.has_said && self.finish_reason.is_none() && !has_met {
+            return self.fail(&error_reply::empty(), out);
+        }
         self.begin(&Value::Null, out);
         if let Some(reason) = self.finish_reason.as_deref().filter(|r| breaks_off(r)) {
             let error = error_reply::broken_off(reason);
             return self.fail(&error, out);
         }
+        self.flush(out);
         let waiting = self.calls.end(&self.id);
         self.steps(waiting, out);
+        self.release_all(out);
         self.stop(out);
         if self.is_over {
             return;
         }
         self.is_over = true;
-        let reason = self.finish_reason.as_deref().unwrap_or_default();
+        let mut reason = self.finish_reason.as_deref().unwrap_or_default();
+        if let Some(stop) = self.context.stops.met() {
+            (reason, self.matched) = ("stop", stop.into());
+        }
         let (reason, sequence) =
             usage::stop_reason(&self.context, reason, &self.matched, self.calls.is_any());
         let delta = json!({ "stop_reason": reason, "stop_sequence": sequence });
@@ -234,10 +312,10 @@ impl MessagesStream {
         }
     }
 
-    fn fail(&mut self, error: &Value, out: &mut Vec<u8>) {
+    fn fail(&mut self, text: &ErrorText, out: &mut Vec<u8>) {
         if !self.is_over {
             self.is_over = true;
-            put_event(out, error);
+            put_event(out, &error_reply::to_messages(text, None));
         }
     }
 }
@@ -256,20 +334,20 @@ impl EventRewrite for MessagesStream {
         if said.data.trim() == "[DONE]" {
             return self.end(out);
         }
-        match json::read(&said.data) {
-            Ok(chunk) => self.translate(&chunk, out),
-            // A torn last event stays torn.
-            Err(_) if !event.is_ended => self.is_over = true,
-            Err(source) => self.fail(&error_reply::unreadable_to_messages(&source), out),
+        match error_reply::data(&said, event.is_ended) {
+            Some(Ok(chunk)) => self.translate(&chunk, out),
+            Some(Err(text)) => self.fail(&text, out),
+            None => self.is_over = true,
         }
     }
 
     fn unread(&mut self, _: &[u8], out: &mut Vec<u8>) {
-        self.fail(&error_reply::unreadable_to_messages(&"it is too long"), out);
+        self.fail(&error_reply::unreadable(&"it is too long"), out);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if !self.is_over && self.finish_reason.is_some() {
+        // With something said and no reason to stop, it is a cut.
+        if !self.is_over && (self.finish_reason.is_some() || !self.has_said) {
             self.end(out);
         }
     }

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{
     at::{At, CHAT, MESSAGES},
     error::TranslateError,
-    tools,
-    wire::{copy, filled, given},
+    stops, tools,
+    wire::{copy, filled, given, reasons},
 };
 
 /// `max_tokens` of a request to Anthropic whose caller set no limit: what every current model allows.
@@ -87,12 +87,11 @@ fn stops_to_messages(stop: &At<'_>, out: &mut Map<String, Value>) -> Result<(), 
         _ => stop.list()?,
     };
     for one in stops {
-        let stop = stop.with(one);
-        if stop.string()?.trim().is_empty() {
-            let allowed = "strings with something but blanks in them";
-            return Err(stop.unsayable(MESSAGES, allowed));
-        }
+        stop.with(one).string()?;
     }
+    // The others are ours to watch for.
+    let stops = stops.iter().filter(|it| stops::suits_messages(it));
+    let stops: Vec<Value> = stops.cloned().collect();
     if !stops.is_empty() {
         out.insert("stop_sequences".into(), stops.into());
     }
@@ -132,15 +131,23 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     if let Some(servers) = servers.filter(|servers| *servers.value != json!([])) {
         return Err(servers.unsayable(CHAT, "none"));
     }
-    copy(body, "max_tokens", out, limit_name(&body["model"]));
-    for name in ["temperature", "top_p", "top_k", "stream"] {
+    // OpenAI's reasoning models refuse samplers and `max_tokens`; most other servers know no other name.
+    let (limit, params): (_, &[&str]) = if reasons(&body["model"]) {
+        ("max_completion_tokens", &["stream"])
+    } else {
+        ("max_tokens", &["temperature", "top_p", "top_k", "stream"])
+    };
+    copy(body, "max_tokens", out, limit);
+    for name in params {
         copy(body, name, out, name);
     }
     if body["stream"].as_bool() == Some(true) {
         // Without it no usage comes, and Anthropic's streams always say it.
         out.insert("stream_options".into(), json!({ "include_usage": true }));
     }
+    // The others are ours to watch for.
     let stops = At::top(body, "stop_sequences").list()?;
+    let (stops, _) = stops::for_chat(&body["model"], stops);
     if !stops.is_empty() {
         out.insert("stop".into(), stops.into());
     }
@@ -150,29 +157,14 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     }
     format_to_chat(&At::top(body, "output_config").field("format"), out)?;
     let tools = At::top(body, "tools");
-    let tools = tools.items()?.map(|tool| tools::to_chat(&tool));
+    let tools = tools.items()?.filter(|tool| !tools::is_search(tool));
+    let tools = tools.map(|tool| tools::to_chat(&tool));
     let tools = tools.collect::<Result<Vec<_>, _>>()?;
     if !tools.is_empty() {
         out.insert("tools".into(), tools.into());
         tools::choice_to_chat(body, out)?;
     }
     Ok(())
-}
-
-/// OpenAI's reasoning models refuse `max_tokens`; most other servers know nothing else.
-fn limit_name(model: &Value) -> &'static str {
-    let reasons = |model: &str| {
-        let name = model.rsplit('/').next().unwrap_or(model);
-        ["gpt-5", "o1", "o3", "o4"].iter().any(|family| {
-            name.strip_prefix(family)
-                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
-        })
-    };
-    if model.as_str().is_some_and(reasons) {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
-    }
 }
 
 fn format_to_chat(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {

@@ -1,20 +1,24 @@
 //! Realistic conversations and streams, both ways; the properties stand in `properties`.
 
 mod calls;
+mod corpus;
 mod errors;
 mod properties;
 mod replies;
 mod requests;
 mod streams;
 
+use std::sync::LazyLock;
+
 use super::*;
 use crate::{Api, rewrite::rewritten};
 
-const ASKED: ReplyContext = ReplyContext {
+/// The context of a reply whose request said nothing that matters here.
+static ASKED: LazyLock<ReplyContext> = LazyLock::new(|| ReplyContext {
     created: 1_763_600_000,
     include_usage: true,
-    stop_sequences: Vec::new(),
-};
+    ..ReplyContext::default()
+});
 
 use Direction::{ChatToMessages, MessagesToChat};
 
@@ -27,5 +31,5 @@ fn streamed(direction: Direction, stream: &str) -> String {
 
 fn replied(direction: Direction, body: &Value) -> Value {
     let out = reply(direction, &ASKED, body.to_string().as_bytes()).unwrap();
-    serde_json::from_slice(&out).unwrap()
+    serde_json::from_slice(&out.body).unwrap()
 }

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    accounting,
     at::{At, CHAT},
-    content::part,
+    content::{Place, as_text, parts},
     error::TranslateError,
-    params,
+    names, params,
     wire::{arguments, copy, filled},
 };
 use crate::calls::function_call;
@@ -15,11 +16,17 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     At::new("the body", body).object()?;
     let mut messages = Vec::new();
     system(&At::top(body, "system"), &mut messages)?;
-    for message in At::top(body, "messages").items()? {
+    let given: Vec<At<'_>> = At::top(body, "messages").items()?.collect();
+    let last_reply = given.iter().rposition(|it| it["role"] == "assistant");
+    for (n, message) in given.iter().enumerate() {
         message.object()?;
         let content = message.field("content");
+        let place = match last_reply {
+            Some(last) if n < last => Place::History,
+            Some(_) | None => Place::New,
+        };
         match message["role"].as_str() {
-            Some("user") => user(&content, &mut messages)?,
+            Some("user") => user(&content, place, &mut messages)?,
             Some("assistant") => messages.push(assistant(&content)?),
             Some("system") => system(&content, &mut messages)?,
             Some(_) | None => {
@@ -35,9 +42,11 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     Ok(Value::Object(out))
 }
 
-/// System blocks as one text: not every server takes them in parts.
+/// System blocks as one text, as not every server takes them in parts; without Claude Code's accounting line.
 fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
-    let text = text.texts()?.join("\n");
+    let texts = text.texts()?.into_iter().map(accounting::without);
+    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+    let text = texts.join("\n");
     if !text.is_empty() {
         out.push(json!({ "role": "system", "content": text }));
     }
@@ -45,21 +54,21 @@ fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
 }
 
 /// Results of tools first, each its own message; what they hold of images goes with the rest.
-fn user(content: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
+fn user(content: &At<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     if content.is_string() {
         out.push(json!({ "role": "user", "content": content.value }));
         return Ok(());
     }
     let mut images = Vec::new();
-    let mut parts = Vec::new();
+    let mut said = Vec::new();
     for block in content.items()? {
         if block["type"] == "tool_result" {
             out.push(tool_message(&block, &mut images)?);
         } else {
-            parts.push(part(&block)?);
+            said.extend(parts(&block, place)?);
         }
     }
-    images.extend(parts);
+    images.extend(said);
     if !images.is_empty() {
         out.push(json!({ "role": "user", "content": flat(images) }));
     }
@@ -81,18 +90,21 @@ fn tool_message(block: &At<'_>, images: &mut Vec<Value>) -> Result<Value, Transl
     if let Value::String(text) = content.value {
         texts.push(text.clone());
     } else {
-        for block in content.items()? {
-            let part = part(&block)?;
+        let blocks = content.items()?;
+        let blocks = blocks.map(|block| parts(&block, Place::History));
+        for part in blocks.collect::<Result<Vec<_>, _>>()?.concat() {
             match part["text"].as_str() {
                 Some(text) => texts.push(text.to_owned()),
                 None => images.push(part),
             }
         }
     }
+    let id = names::chat_id(id);
     Ok(json!({ "role": "tool", "tool_call_id": id, "content": texts.join("\n") }))
 }
 
-/// An assistant's blocks, put together as chat has them.
+/// An assistant's blocks, put together as chat has them. What tools of the provider's own did, and what else
+/// there may be, is said as text.
 pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
     if content.is_string() {
         return Ok(json!({ "role": "assistant", "content": content.value }));
@@ -106,8 +118,11 @@ pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
             Some("redacted_thinking") => {}
             Some("tool_use") => calls.push(tool_call(&block)?),
             _ => {
-                let allowed = "\"text\", \"thinking\" and \"tool_use\"";
-                return Err(block.field("type").unsayable_kind(CHAT, allowed));
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                text.push_str(&as_text(&block));
+                text.push('\n');
             }
         }
     }
@@ -125,12 +140,10 @@ pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
 }
 
 fn tool_call(block: &At<'_>) -> Result<Value, TranslateError> {
-    let id = block.field("id");
-    id.string()?;
+    let id = block.field("id").string()?;
     let name = block.field("name");
-    if filled(&name).is_none() {
-        return Err(name.invalid("a name"));
-    }
+    let name = filled(&name).ok_or_else(|| name.invalid("a name"))?;
     let arguments = arguments(&block["input"]);
-    Ok(function_call(id.value, name.value, &arguments))
+    let (id, name) = (names::chat_id(id), names::tool(name));
+    Ok(function_call(&id.into(), &name.into(), &arguments))
 }

@@ -1,12 +1,15 @@
 //! A chat request as an Anthropic one: its conversation.
 
+use std::mem;
+
 use serde_json::{Map, Value, json};
 
 use super::{
     at::{At, MESSAGES},
-    content::{block, text_block},
+    content::{Place, as_text, block, text_block},
     error::TranslateError,
-    params,
+    fit::fit,
+    names, params,
     wire::{filled, input},
 };
 
@@ -29,9 +32,20 @@ struct Turn {
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     At::new("the body", body).object()?;
     let messages = At::top(body, "messages");
+    let given: Vec<At<'_>> = messages.items()?.collect();
+    let last_reply = given.iter().rposition(|it| it["role"] == "assistant");
     let mut conversation = Conversation::default();
-    for message in messages.items()? {
-        conversation.add(&message)?;
+    for (n, message) in given.iter().enumerate() {
+        let place = match last_reply {
+            Some(last) if n <= last => Place::History,
+            Some(_) | None => Place::New,
+        };
+        conversation.add(message, place)?;
+    }
+    if conversation.turns.is_empty() {
+        // Some ask with a system message alone.
+        let system = mem::take(&mut conversation.system);
+        conversation.push_blocks("user", system);
     }
     if conversation.turns.is_empty() {
         let allowed = "at least one message of a user that says something";
@@ -48,23 +62,29 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     };
     let turns: Vec<Value> = conversation.turns.into_iter().map(turn).collect();
     out.insert("messages".into(), turns.into());
+    fit(&mut out);
     Ok(Value::Object(out))
 }
 
 // === impl Conversation ===
 
 impl Conversation {
-    fn add(&mut self, message: &At<'_>) -> Result<(), TranslateError> {
+    fn add(&mut self, message: &At<'_>, place: Place) -> Result<(), TranslateError> {
         message.object()?;
         let content = message.field("content");
         match message["role"].as_str() {
             Some("system" | "developer") => self.system.extend(texts_alone(&content)?),
-            Some("user") => self.push_blocks("user", blocks(&content)?),
+            Some("user") => self.push_blocks("user", blocks(&content, place)?),
             Some("assistant") => self.push_blocks("assistant", assistant(message)?),
-            Some("tool") => {
-                let result = tool_result(message)?;
-                self.turn("user").results.push(result);
-            }
+            Some("tool") => match message["tool_call_id"].as_str() {
+                Some(id) => {
+                    let result = tool_result(id, &content)?;
+                    self.turn("user").results.push(result);
+                }
+                None => self.push_blocks("user", said(message)),
+            },
+            // What came back from a call of before there were `tool_calls`.
+            Some("function") => self.push_blocks("user", said(message)),
             _ => {
                 let allowed = "\"system\", \"developer\", \"user\", \"assistant\" and \"tool\"";
                 return Err(message.field("role").unsayable_kind(MESSAGES, allowed));
@@ -95,16 +115,16 @@ impl Conversation {
 }
 
 /// A string, or a list of parts, as blocks.
-fn blocks(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn blocks(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     if content.is_string() {
-        return Ok(block(content)?.into_iter().collect());
+        return Ok(block(content, place)?.into_iter().collect());
     }
-    let blocks = content.items()?.map(|part| block(&part));
+    let blocks = content.items()?.map(|part| block(&part, place));
     blocks.filter_map(Result::transpose).collect()
 }
 
 fn texts_alone(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
-    let blocks = blocks(content)?;
+    let blocks = blocks(content, Place::New)?;
     match blocks.iter().find(|block| block["type"] != "text") {
         Some(block) => Err(content
             .with(&block["type"])
@@ -113,16 +133,29 @@ fn texts_alone(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
+/// What has no place of its own in a conversation with Anthropic.
+fn said(value: &Value) -> Vec<Value> {
+    text_block(&as_text(value)).into_iter().collect()
+}
+
 /// Thinking, text and calls, in the order in which Anthropic's models say them.
 fn assistant(message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
-    if let Some(call) = message.field("function_call").given() {
-        return Err(call.unsayable(MESSAGES, "\"tool_calls\""));
-    }
     let mut out = signed_thinking(message);
-    out.extend(texts_alone(&message.field("content"))?);
+    for block in blocks(&message.field("content"), Place::History)? {
+        match block["type"].as_str() {
+            Some("text") => out.push(block),
+            Some(_) | None => out.extend(said(&block)),
+        }
+    }
     out.extend(filled(&message["refusal"]).and_then(text_block));
+    if let Some(call) = message.field("function_call").given() {
+        out.extend(said(&json!({ "function_call": call.value })));
+    }
     for call in message.field("tool_calls").items()? {
-        out.push(tool_use(&call)?);
+        match tool_use(&call) {
+            Ok(call) => out.push(call),
+            Err(_) => out.extend(said(&call)),
+        }
     }
     Ok(out)
 }
@@ -139,11 +172,12 @@ fn signed_thinking(message: &Value) -> Vec<Value> {
 }
 
 fn tool_use(call: &At<'_>) -> Result<Value, TranslateError> {
-    let kind = call.field("type").given();
-    if let Some(kind) = kind.filter(|kind| *kind.value != "function") {
-        return Err(kind.unsayable(MESSAGES, "\"function\""));
-    }
     let id = call.field("id").string()?;
+    if call["type"] == "custom" {
+        let name = call.field("custom").field("name").string()?;
+        let input = json!({ "input": call["custom"]["input"] });
+        return Ok(call_block(id, name, &input));
+    }
     let function = call.field("function");
     let name = function.field("name").string()?;
     let input = match &function["arguments"] {
@@ -152,13 +186,16 @@ fn tool_use(call: &At<'_>) -> Result<Value, TranslateError> {
         Value::Object(input) => Value::Object(input.clone()),
         _ => input(function.field("arguments").string()?),
     };
-    Ok(json!({ "type": "tool_use", "id": tool_id(id), "name": name, "input": input }))
+    Ok(call_block(id, name, &input))
 }
 
-fn tool_result(message: &At<'_>) -> Result<Value, TranslateError> {
-    let id = message.field("tool_call_id").string()?;
+fn call_block(id: &str, name: &str, input: &Value) -> Value {
+    json!({ "type": "tool_use", "id": tool_id(id), "name": names::tool(name), "input": input })
+}
+
+fn tool_result(id: &str, content: &At<'_>) -> Result<Value, TranslateError> {
     let mut out = json!({ "type": "tool_result", "tool_use_id": tool_id(id) });
-    let content = blocks(&message.field("content"))?;
+    let content = blocks(content, Place::History)?;
     match content.as_slice() {
         [] => {}
         [one] if one["type"] == "text" && one.get("cache_control").is_none() => {

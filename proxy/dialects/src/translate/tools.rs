@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     at::{At, CHAT, MESSAGES},
     error::TranslateError,
+    names,
     wire::copy,
 };
 
@@ -20,7 +21,7 @@ pub(super) fn to_messages(tool: &At<'_>) -> Result<Value, TranslateError> {
     function.object()?;
     let mut out = Map::new();
     let name = function.field("name").string()?;
-    out.insert("name".into(), name.into());
+    out.insert("name".into(), names::tool(name).into());
     copy(&function, "description", &mut out, "description");
     let schema = input_schema(&function.field("parameters"))?;
     out.insert("input_schema".into(), schema);
@@ -64,7 +65,7 @@ fn one_choice(choice: &At<'_>) -> Result<Value, TranslateError> {
         Some("required") => Ok(json!({ "type": "any" })),
         Some("function") => {
             let name = choice.field("function").field("name").string()?;
-            Ok(json!({ "type": "tool", "name": name }))
+            Ok(json!({ "type": "tool", "name": names::tool(name) }))
         }
         Some(_) => {
             let allowed = "\"auto\", \"none\", \"required\" and one function";
@@ -76,6 +77,12 @@ fn one_choice(choice: &At<'_>) -> Result<Value, TranslateError> {
 
 // === towards chat ===
 
+/// The search among tools that are not said yet: here all are.
+pub(super) fn is_search(tool: &Value) -> bool {
+    let kind = tool["type"].as_str().unwrap_or_default();
+    kind.starts_with("tool_search_tool_")
+}
+
 /// An Anthropic tool as chat's.
 pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
     tool.object()?;
@@ -85,9 +92,14 @@ pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
     }
     let mut function = Map::new();
     let name = tool.field("name").string()?;
-    function.insert("name".into(), name.into());
+    function.insert("name".into(), names::tool(name).into());
     copy(tool, "description", &mut function, "description");
-    copy(tool, "input_schema", &mut function, "parameters");
+    if let Some(schema) = tool["input_schema"].as_object() {
+        let mut schema = schema.clone();
+        // OpenAI refuses an object that does not say so.
+        schema.entry("properties").or_insert_with(|| json!({}));
+        function.insert("parameters".into(), schema.into());
+    }
     copy(tool, "strict", &mut function, "strict");
     Ok(json!({ "type": "function", "function": function }))
 }
@@ -107,7 +119,7 @@ pub(super) fn choice_to_chat(
         Some("any") => "required".into(),
         Some("tool") => {
             let name = choice.field("name").string()?;
-            json!({ "type": "function", "function": { "name": name } })
+            json!({ "type": "function", "function": { "name": names::tool(name) } })
         }
         Some(_) | None => {
             let allowed = "\"auto\", \"any\", \"tool\" and \"none\"";

@@ -63,3 +63,15 @@ const INVALID_JSON: &str = "INVALID_JSON";
 pub(super) fn filled(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
+
+/// Whether a model is one of OpenAI's that reason: they take fewer parameters than others.
+pub(super) fn reasons(model: &Value) -> bool {
+    let model = model.as_str().unwrap_or_default();
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let families = ["gpt-5", "o1", "o3", "o4"];
+    let is_of = |family: &&str| {
+        let rest = name.strip_prefix(*family);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    };
+    families.iter().any(is_of) && !name.contains("-chat")
+}

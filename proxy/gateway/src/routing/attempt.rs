@@ -9,6 +9,7 @@ use metaclaw_dialects::Api;
 use super::translation::{TranslatedRequest, Translation};
 use crate::{
     failure::Failure,
+    headers,
     metrics::RequestMetrics,
     upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
@@ -19,6 +20,8 @@ pub(crate) struct Answer {
     pub reply: Response<UpstreamBody>,
     /// The API that the reply is in as it comes from the upstream; the agent gets its own.
     pub api: Api,
+    /// It comes from the upstream as an event stream.
+    pub is_events: bool,
     /// Token ids are beside, as they were asked for.
     pub has_ids: bool,
 }
@@ -68,6 +71,9 @@ pub(super) async fn attempt(
         Ok(reply) => reply,
         Err(error) => return error.into(),
     };
+    if let Err(why) = translation.read_ahead(upstream, &mut reply).await {
+        return why.into();
+    }
     let status = reply.status();
     let is = |statuses: [StatusCode; 2]| statuses.contains(&status);
     let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
@@ -185,11 +191,13 @@ impl Raw {
     /// In the caller's API.
     pub(super) async fn translated(self) -> Result<Answer, UpstreamError> {
         let has_ids = self.translation.ids.is_some();
+        let is_events = headers::is_events(self.reply.headers());
         let reply = self.translation.reply(&self.upstream, self.reply).await?;
         Ok(Answer {
             upstream: self.upstream,
             reply,
             api: self.api,
+            is_events,
             has_ids,
         })
     }

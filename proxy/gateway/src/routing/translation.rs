@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
 use metaclaw_chat::now_ms;
 use metaclaw_dialects::{
-    Api, json,
+    Api, chat_form, error_status, json,
     request::APPEND_FIELD,
     rewrite::{Rewrite, Then},
     toolcalls,
@@ -36,6 +36,16 @@ pub(super) struct Translation {
     in_text: Option<toolcalls::Options>,
     /// Token ids are beside: what the caller did not ask for itself is taken out.
     pub ids: Option<vllm::RequestedIds>,
+    /// The caller asked for a stream.
+    wants_stream: bool,
+}
+
+/// A reply in the caller's words.
+enum Said {
+    Whole(Vec<u8>),
+    /// An error that came with status 200, and the status that it gets.
+    Error(StatusCode, Vec<u8>),
+    Events(Vec<u8>),
 }
 
 /// A request in the API of its upstream.
@@ -66,6 +76,11 @@ impl Translation {
         };
         let direction = Direction::between(caller, target);
         let has_text = target == Api::Chat && upstream.capabilities.calls_in_text;
+        let body = match direction {
+            None if !upstream.is_anthropic() => without_accounting(body),
+            // What goes to another API is translated without.
+            None | Some(_) => body,
+        };
         if direction.is_none() && !has_text {
             return Ok((translation, body));
         }
@@ -80,6 +95,7 @@ impl Translation {
                 }),
             };
         };
+        translation.wants_stream = given["stream"].as_bool() == Some(true);
         let mut changed = None;
         if let Some(direction) = direction {
             let mut now = translated(upstream, direction, &given)?;
@@ -112,7 +128,28 @@ impl Translation {
         self.other.is_some() || self.in_text.is_some()
     }
 
-    /// Translates a reply: a stream as it comes, anything else once it is there.
+    /// Reads a reply that is translated whole. An error that came with status 200 gets a status of its own, so
+    /// that it is known for one, here and by the caller.
+    pub(super) async fn read_ahead(
+        &self,
+        upstream: &Upstream,
+        reply: &mut Response<UpstreamBody>,
+    ) -> Result<(), UpstreamError> {
+        let is_whole = reply.status().is_success() && !headers::is_events(reply.headers());
+        if !is_whole || !self.is_other() {
+            return Ok(());
+        }
+        let read = reply.body_mut().read_whole(MAX_REPLY, upstream.idle);
+        let read = read.await.map_err(|why| unreadable(upstream, why))?;
+        let status = error_status(&read).and_then(|it| StatusCode::from_u16(it).ok());
+        if let Some(status) = status {
+            *reply.status_mut() = status;
+        }
+        Ok(())
+    }
+
+    /// Translates a reply: a stream as it comes, anything else once it is there. A caller of another API gets a
+    /// stream where it asked for one, and one reply where it did not, whatever the upstream sends.
     pub(super) async fn reply(
         self,
         upstream: &Upstream,
@@ -127,7 +164,8 @@ impl Translation {
         {
             return self.unread(reply, why);
         }
-        if status.is_success() && headers::is_events(reply.headers()) {
+        let is_events = headers::is_events(reply.headers());
+        if status.is_success() && is_events && (self.wants_stream || self.other.is_none()) {
             if let Some(rewrite) = self.stream() {
                 headers::rewritten(reply.headers_mut());
                 reply.body_mut().rewrite(rewrite);
@@ -142,18 +180,79 @@ impl Translation {
         } else {
             reply.body_mut().peek().await
         };
-        let Some(whole) = self.whole(upstream, status, &read)? else {
+        let is_other = self.is_other();
+        let Some(said) = self.said(upstream, status, &read, is_events)? else {
             return Ok(reply);
+        };
+        let (said, kind) = match said {
+            Said::Events(said) => (said, "text/event-stream"),
+            Said::Whole(said) => (said, "application/json"),
+            Said::Error(status, said) => {
+                *reply.status_mut() = status;
+                (said, "application/json")
+            }
         };
         let headers = reply.headers_mut();
         headers::rewritten(headers);
-        headers.insert(header::CONTENT_LENGTH, whole.len().into());
-        if self.is_other() {
-            let json = HeaderValue::from_static("application/json");
-            headers.insert(header::CONTENT_TYPE, json);
+        headers.insert(header::CONTENT_LENGTH, said.len().into());
+        if is_other {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         }
-        reply.body_mut().rewrite(Box::new(Instead(whole)));
+        reply.body_mut().rewrite(Box::new(Instead(said)));
         Ok(reply)
+    }
+
+    /// What was read, in the caller's words, and in the form that it asked for where its API is another;
+    /// `None` where it stays the same.
+    fn said(
+        self,
+        upstream: &Upstream,
+        status: StatusCode,
+        read: &[u8],
+        is_events: bool,
+    ) -> Result<Option<Said>, UpstreamError> {
+        let direction = self.other.as_ref().map(|(direction, _)| *direction);
+        let Some(direction) = direction.filter(|_| status.is_success()) else {
+            return self.whole(upstream, status, read);
+        };
+        let is_events = is_events || chat_form::is_events(read);
+        // One of the two is a chat completion: the form is changed there.
+        match (is_events, self.wants_stream, direction) {
+            (false, false, _) => self.whole(upstream, status, read),
+            (true, true, _) => Ok(Some(Said::Events(self.rewritten(read)))),
+            (true, false, Direction::MessagesToChat) => {
+                self.whole(upstream, status, &chat_form::as_whole(read))
+            }
+            (true, false, Direction::ChatToMessages) => {
+                let whole = chat_form::as_whole(&self.rewritten(read));
+                Ok(Some(said_with_status(whole)))
+            }
+            (false, true, Direction::MessagesToChat) => match chat_form::as_events(read) {
+                Some(events) => Ok(Some(Said::Events(self.rewritten(&events)))),
+                // No completion: an error in words of its own, or nothing that can be read.
+                None => self.whole(upstream, status, read),
+            },
+            (false, true, Direction::ChatToMessages) => {
+                let said = self.whole(upstream, status, read)?;
+                Ok(said.map(|said| match said {
+                    Said::Whole(whole) => {
+                        chat_form::as_events(&whole).map_or(Said::Whole(whole), Said::Events)
+                    }
+                    Said::Error(..) | Said::Events(_) => said,
+                }))
+            }
+        }
+    }
+
+    /// A whole stream, rewritten.
+    fn rewritten(self, events: &[u8]) -> Vec<u8> {
+        let Some(mut rewrite) = self.stream() else {
+            return events.to_vec();
+        };
+        let mut out = Vec::new();
+        rewrite.feed(events, &mut out);
+        rewrite.finish(&mut out);
+        out
     }
 
     /// What could not be read goes on as it came, if the caller can do with that.
@@ -182,23 +281,47 @@ impl Translation {
         upstream: &Upstream,
         status: StatusCode,
         body: &[u8],
-    ) -> Result<Option<Vec<u8>>, UpstreamError> {
+    ) -> Result<Option<Said>, UpstreamError> {
         if let (Some((direction, _)), false) = (&self.other, status.is_success()) {
-            return Ok(Some(translate::error(*direction, status.as_u16(), body)));
+            let error = translate::error(*direction, status.as_u16(), body);
+            return Ok(Some(Said::Whole(error)));
         }
         let stripped = self.ids.and_then(|asked| vllm::reply(asked, body));
-        let body = stripped.as_deref().unwrap_or(body);
+        let given = stripped.as_deref().unwrap_or(body);
         let options = self.in_text.as_ref();
-        let recovered = options.and_then(|options| toolcalls::reply(options, body));
+        let recovered = options.and_then(|options| toolcalls::reply(options, given));
         let Some((direction, asked)) = &self.other else {
-            return Ok(recovered.or(stripped));
+            return Ok(recovered.or(stripped).map(Said::Whole));
         };
-        let body = recovered.as_deref().unwrap_or(body);
-        let translated = translate::reply(*direction, asked, body);
-        translated
-            .map(Some)
-            .map_err(|error| unreadable(upstream, error.to_string()))
+        let given = recovered.as_deref().unwrap_or(given);
+        let translated = translate::reply(*direction, asked, given);
+        let translated = translated.map_err(|error| unreadable(upstream, error.to_string()))?;
+        let error = translated
+            .error
+            .and_then(|it| StatusCode::from_u16(it).ok());
+        Ok(Some(match error {
+            Some(status) => Said::Error(status, translated.body),
+            None => Said::Whole(translated.body),
+        }))
     }
+}
+
+/// A chat completion, which may be an error instead.
+fn said_with_status(whole: Vec<u8>) -> Said {
+    let status = error_status(&whole).and_then(|it| StatusCode::from_u16(it).ok());
+    match status {
+        Some(status) => Said::Error(status, whole),
+        None => Said::Whole(whole),
+    }
+}
+
+/// A request in the caller's own API without what is meant for Anthropic alone.
+fn without_accounting(body: Vec<Bytes>) -> Vec<Bytes> {
+    if !body.iter().any(|piece| translate::has_accounting(piece)) {
+        return body;
+    }
+    let stripped = translate::strip_accounting(&body.concat());
+    stripped.map_or(body, |stripped| vec![stripped.into()])
 }
 
 fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {

@@ -6,7 +6,7 @@ use super::harness::{
     CHAT, Client, Exchange, Harness, STREAM, SetUp, Upstream, chunk, completion, delta, json_reply,
     post, post_chat,
 };
-use crate::{Api, Endpoint, Provider, Secret, UpstreamConfig};
+use crate::{Api, Endpoint, Failure, Provider, Secret, UpstreamConfig};
 
 const MESSAGES: &str = r#"{"model":"m","max_tokens":50,"system":"Be kind.","messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
 const SAID: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Paris"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":2}}"#;
@@ -444,6 +444,36 @@ async fn routes_beside_the_chats_go_where_their_api_is_spoken() {
         .exchange(&post("/v1/embeddings", "", "{}"), &json_reply("{}"))
         .await;
     assert_eq!(path(&exchange), "/v1/embeddings");
+}
+
+#[tokio::test]
+async fn an_error_that_came_with_status_200_is_failed_over_where_the_reply_is_translated() {
+    let mut other = Upstream::start(&tokio_util::task::TaskTracker::new()).await;
+    let mut set_up = SetUp::default();
+    let claude = UpstreamConfig {
+        url: format!("http://{}", other.address),
+        ..anthropic()
+    };
+    set_up.config.upstreams.insert("claude".into(), claude);
+    let llm = set_up.config.upstreams.entry("llm".into()).or_default();
+    llm.speaks = Some(vec![Api::Chat]);
+    set_up.config.routing.order = vec!["llm".into(), "claude".into()];
+    set_up.config.routing.fail_over = vec![Failure::RateLimit];
+    let mut harness = Harness::with(set_up).await;
+    let limited = json_reply(r#"{"error":{"code":429,"message":"slow down"}}"#);
+
+    let mut client = ask_messages(&harness).await;
+    harness.upstream.next().await.send(limited.as_bytes()).await;
+    other.next().await.send(json_reply(SAID).as_bytes()).await;
+    assert_eq!(client.read().await.text(), SAID);
+
+    // In the caller's own API the reply passes unread.
+    let without_stream = CHAT.replace(r#""stream":true,"#, "");
+    let (_, seen) = harness
+        .exchange(&post_chat(&without_stream), &limited)
+        .await;
+    assert_eq!(seen.status(), 200);
+    assert!(other.is_unasked());
 }
 
 #[tokio::test]

@@ -66,10 +66,10 @@ fn every_reason_to_stop_has_its_word() {
         let body = json!({ "choices": [{ "message": message, "finish_reason": reason, "stop_reason": "END" }] });
         let asked = ReplyContext {
             stop_sequences: vec!["END".into()],
-            ..ASKED
+            ..ASKED.clone()
         };
         let out = reply(MessagesToChat, &asked, body.to_string().as_bytes()).unwrap();
-        let out: Value = serde_json::from_slice(&out).unwrap();
+        let out: Value = serde_json::from_slice(&out.body).unwrap();
         format!("{} {}", out["stop_reason"], out["stop_sequence"])
     };
     let words = ["stop", "length", "content_filter"].map(stop);

@@ -1,0 +1,126 @@
+//! The conversation as Anthropic takes it: each message is `{role, content: [blocks]}`, and the roles alternate.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::translate::content::as_text;
+
+/// What the user says where the conversation begins with the assistant.
+const BEGINNING: &str = "(The conversation begins with the assistant.)";
+/// What the user says where the assistant's message is the last one, and may not be gone on with.
+const CONTINUE: &str = "Continue.";
+/// The result of a call that has none.
+const NO_RESULT: &str = "(no result)";
+
+/// Every call has an id of its own, and one result in the message after it; a result of no such call is text.
+pub(super) fn pair_results(messages: &mut Vec<Value>) {
+    let mut seen = HashSet::new();
+    // The calls of the message before: their ids as they came, and as they are.
+    let mut open: Vec<(String, String)> = Vec::new();
+    let mut at = 0;
+    while at < messages.len() {
+        let is_user = messages[at]["role"] == "user";
+        if !is_user && !open.is_empty() {
+            messages.insert(at, json!({ "role": "user", "content": [] }));
+            continue;
+        }
+        if let Value::Array(content) = &mut messages[at]["content"] {
+            if is_user {
+                *content = results(std::mem::take(content), std::mem::take(&mut open));
+            } else {
+                open = calls(content, &mut seen);
+            }
+        }
+        at += 1;
+    }
+    if !open.is_empty() {
+        let content = results(Vec::new(), open);
+        messages.push(json!({ "role": "user", "content": content }));
+    }
+}
+
+/// The calls of a message, each renamed where its id was there before.
+fn calls(content: &mut [Value], seen: &mut HashSet<String>) -> Vec<(String, String)> {
+    let calls = content.iter_mut().filter(|it| it["type"] == "tool_use");
+    let rename = |call: &mut Value| {
+        let given = call["id"].as_str().unwrap_or_default().to_owned();
+        let mut id = given.clone();
+        let mut n = 2;
+        while id.is_empty() || !seen.insert(id.clone()) {
+            id = format!("{given}_{n}");
+            n += 1;
+        }
+        call["id"] = id.clone().into();
+        (given, id)
+    };
+    calls.map(rename).collect()
+}
+
+/// The blocks of the message after those calls: their results first.
+fn results(content: Vec<Value>, mut open: Vec<(String, String)>) -> Vec<Value> {
+    let (mut results, mut rest) = (Vec::new(), Vec::new());
+    for mut block in content {
+        if block["type"] != "tool_result" {
+            rest.push(block);
+            continue;
+        }
+        let id = block["tool_use_id"].as_str().unwrap_or_default();
+        match open.iter().position(|(given, _)| given == id) {
+            Some(at) => {
+                block["tool_use_id"] = open.remove(at).1.into();
+                results.push(block);
+            }
+            None => rest.push(json!({ "type": "text", "text": as_text(&block) })),
+        }
+    }
+    let missing = open
+        .into_iter()
+        .map(|(_, id)| json!({ "type": "tool_result", "tool_use_id": id, "content": NO_RESULT }));
+    results.into_iter().chain(missing).chain(rest).collect()
+}
+
+pub(super) fn begin_with_user(messages: &mut Vec<Value>) {
+    if messages
+        .first()
+        .is_some_and(|first| first["role"] != "user")
+    {
+        messages.insert(0, user(BEGINNING));
+    }
+}
+
+/// A last message of the assistant's is gone on with: it may not end in blanks, and some models take none.
+pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
+    let Some(last) = messages.last_mut().filter(|it| it["role"] == "assistant") else {
+        return;
+    };
+    if !takes_prefill {
+        messages.push(user(CONTINUE));
+        return;
+    }
+    let Value::Array(content) = &mut last["content"] else {
+        return;
+    };
+    if let Some(Value::String(text)) = content.last_mut().and_then(|it| it.get_mut("text")) {
+        text.truncate(text.trim_end().len());
+    }
+    // Thinking cannot be gone on with.
+    let can_end = content.last().is_some_and(|it| it["type"] == "text");
+    if !can_end {
+        messages.push(user(CONTINUE));
+    }
+}
+
+/// Whether the results of calls are the last that was said, and the calls came without thinking.
+pub(super) fn is_mid_call_without_thinking(messages: &[Value]) -> bool {
+    let [.., reply, results] = messages else {
+        return false;
+    };
+    let is_result = results["content"][0]["type"] == "tool_result";
+    let kind = &reply["content"][0]["type"];
+    is_result && *kind != "thinking" && *kind != "redacted_thinking"
+}
+
+fn user(text: &str) -> Value {
+    json!({ "role": "user", "content": [{ "type": "text", "text": text }] })
+}

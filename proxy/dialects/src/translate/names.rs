@@ -1,0 +1,77 @@
+//! Names that the other API would refuse, and the way back.
+//!
+//! A name is changed by itself alone, so that it is the same in a tool, in the choice among them and in each
+//! call of the history, and in every request of a session.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// The longest name of a tool that both APIs take.
+const MAX_NAME: usize = 64;
+/// The longest id of a call that OpenAI takes.
+const MAX_ID: usize = 40;
+
+/// The tools that go by another name in the request than the caller gave them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ToolNames(Vec<(String, String)>);
+
+/// The name of a tool as both APIs take it: up to 64 letters, digits, `_` and `-`.
+pub(super) fn tool(name: &str) -> Cow<'_, str> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.len() <= MAX_NAME && name.chars().all(fits) {
+        return Cow::Borrowed(name);
+    }
+    let plain: String = name
+        .chars()
+        .map(|c| if fits(c) { c } else { '_' })
+        .collect();
+    Cow::Owned(shortened(&plain, name, MAX_NAME))
+}
+
+/// The id of a call as OpenAI takes it.
+pub(super) fn chat_id(id: &str) -> Cow<'_, str> {
+    if id.len() <= MAX_ID || !id.is_ascii() {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(shortened(id, id, MAX_ID))
+}
+
+/// As much of `plain`, which is ASCII, as there is room for, and a hash that tells `name` from others.
+fn shortened(plain: &str, name: &str, limit: usize) -> String {
+    let hash = format!("_{:08x}", fnv1a(name));
+    let head = &plain[..plain.len().min(limit - hash.len())];
+    format!("{head}{hash}")
+}
+
+/// FNV-1a of 32 bits: the same in every build, so that a session keeps its prompt cache over an update.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+// === impl ToolNames ===
+
+impl ToolNames {
+    /// Those of a request's `tools`, in either API.
+    pub(super) fn of_request(body: &Value) -> Self {
+        let tools = body["tools"].as_array().into_iter().flatten();
+        let names = tools.filter_map(|tool| {
+            let name = tool["function"]["name"]
+                .as_str()
+                .or_else(|| tool["name"].as_str())?;
+            match self::tool(name) {
+                Cow::Owned(sent) => Some((sent, name.to_owned())),
+                Cow::Borrowed(_) => None,
+            }
+        });
+        Self(names.collect())
+    }
+
+    /// What the caller calls the tool that the upstream calls so.
+    pub(super) fn given<'a>(&'a self, sent: &'a str) -> &'a str {
+        let known = self.0.iter().find(|(name, _)| name == sent);
+        known.map_or(sent, |(_, given)| given)
+    }
+}
