@@ -93,7 +93,7 @@ fn hermes() -> Package {
             let names: Vec<_> = file.iter().filter_map(|it| it.to_str()).collect();
             let at = names.iter().position(|it| *it == "site-packages").unwrap();
             let is_module = names.len() == at + 2;
-            let is_python = names.last().is_some_and(|it| it.ends_with(".py"));
+            let is_python = file.extension().is_some_and(|it| it == "py");
             is_python && (is_module || tops.contains(&names[at + 1]))
         },
         known: include_str!("prompts/hermes.txt"),
