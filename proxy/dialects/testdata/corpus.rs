@@ -3,6 +3,7 @@
 
 use std::{fs, path::Path};
 
+use metaclaw_chat::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -133,9 +134,7 @@ impl Answer {
 /// A reply in the words of the cases, whatever its API.
 fn read(status: u16, reply: &Reply) -> Value {
     let message = reply.message.as_ref();
-    let calls = message
-        .map(|message| message.tool_calls())
-        .unwrap_or_default();
+    let calls = message.map(Message::tool_calls).unwrap_or_default();
     let call = |arguments: &str, name: &str| {
         let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| arguments.into());
         json!([name, arguments])

@@ -1,6 +1,6 @@
 //! The turns of a home: exported and taken back, set aside and put back.
 
-use std::{fs, path::PathBuf};
+use std::{fs, io, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -81,18 +81,19 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
 }
 
 /// As an earlier metaclaw did it for a damaged snapshot.
-fn set_aside(home: &TestHome) -> PathBuf {
+fn set_aside(home: &TestHome) -> io::Result<PathBuf> {
     let turns = home.path().join("turns");
     let aside = turns.join("damaged-1760000000000");
-    fs::rename(turns.join("sled"), &aside).unwrap();
-    fs::remove_file(turns.join("flushed")).unwrap();
-    fs::remove_file(turns.join("FORMAT")).unwrap();
-    for file in fs::read_dir(&aside).unwrap().map(Result::unwrap) {
+    fs::rename(turns.join("sled"), &aside)?;
+    fs::remove_file(turns.join("flushed"))?;
+    fs::remove_file(turns.join("FORMAT"))?;
+    for file in fs::read_dir(&aside)? {
+        let file = file?;
         if file.file_name().to_string_lossy().starts_with("snap.") {
-            fs::write(file.path(), b"").unwrap();
+            fs::write(file.path(), b"")?;
         }
     }
-    aside
+    Ok(aside)
 }
 
 #[tokio::test]
@@ -101,7 +102,7 @@ async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
     for runs in [false, true] {
         let home = talked(&upstream).await.unwrap();
         let before = told(&home).await.unwrap();
-        let aside = set_aside(&home);
+        let aside = set_aside(&home).unwrap();
         let proxy = home.start().await.unwrap();
         proxy.chat("new", &["Something new"]).await.unwrap();
         if !runs {

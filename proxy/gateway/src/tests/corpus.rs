@@ -2,10 +2,10 @@
 //! asked for, and with the status that the caller sees.
 
 #[path = "../../../dialects/testdata/corpus.rs"]
-mod corpus;
+mod recorded;
 
-use corpus::{Answer, Case, cases, differs};
 use metaclaw_dialects::Reply;
+use recorded::{Answer, Case, cases, differs};
 
 use super::harness::{Harness, SetUp, post};
 use crate::{Api, Provider};

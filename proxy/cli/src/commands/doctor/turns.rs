@@ -17,6 +17,7 @@ const ASKED: usize = 1_000;
 
 /// What an old log has.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "they are counts")]
 struct Held {
     n_turns: usize,
     /// Of those, the ones that the log does not have.
@@ -157,10 +158,10 @@ async fn look(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<Held> {
             Err(error) => return Err(error.into()),
         }
         if asked.len() >= ASKED {
-            held.count(source.lacks(std::mem::take(&mut asked)).await?);
+            held.count(&source.lacks(std::mem::take(&mut asked)).await?);
         }
     }
-    held.count(source.lacks(asked).await?);
+    held.count(&source.lacks(asked).await?);
     Ok(held)
 }
 
@@ -188,7 +189,7 @@ async fn turn(log: &TurnLog, id: TurnId) -> anyhow::Result<Option<Turn>> {
 // === impl Held ===
 
 impl Held {
-    fn count(&mut self, lacks: Vec<bool>) {
+    fn count(&mut self, lacks: &[bool]) {
         self.n_turns += lacks.len();
         self.n_lacking += lacks.iter().filter(|lacks| **lacks).count();
     }

@@ -1,9 +1,9 @@
 //! The recorded cases, as far as no server is needed: the gateway's tests put all of them through a whole proxy.
 
 #[path = "../../../testdata/corpus.rs"]
-mod corpus;
+mod recorded;
 
-use corpus::{Case, cases, differs};
+use recorded::{Case, cases, differs};
 
 use super::*;
 use crate::{Api, Reply};
