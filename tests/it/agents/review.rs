@@ -22,7 +22,10 @@ const REVIEWED_WITHIN: Duration = Duration::from_secs(120);
 /// The model looks into twelve corners.
 fn script(asked: &Asked<'_>) -> Play {
     let text = asked.body["messages"].to_string();
-    if text.contains(REVIEW) || text.contains(OWNERS) {
+    if text.contains(OWNERS) {
+        return Play::Text("As you wish.");
+    }
+    if text.contains(REVIEW) {
         return Play::Text("NO_REPLY");
     }
     let n_calls = text.matches("\"role\":\"tool\"").count();
