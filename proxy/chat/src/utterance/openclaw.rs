@@ -33,6 +33,12 @@ const RUNTIME: &str = "Runtime: agent=";
 /// What stands around a message that is tried again after a cut.
 const QUEUED: &str = "[Queued user message from a previous active turn";
 const RESUMED: &str = "Continue the current task from the existing transcript";
+/// With what it asks for a reply once more. What the owner says next may follow in the same message.
+const ASKS_AGAIN: [&str; 3] = [
+    "The previous attempt did not produce a user-visible answer.",
+    "The previous assistant turn recorded reasoning but did not produce a user-visible answer.",
+    "The previous assistant turn completed its tool calls but did not produce a user-visible answer.",
+];
 
 /// What the agent sends by itself, or for somebody else, with a reply that somebody waits for: a task of its
 /// calendar, the greeting of a session, another session's message, what a hook brought.
@@ -90,6 +96,7 @@ fn is_decorated(text: &str) -> bool {
         "(untrusted",
         "System",
         "Delivery: ",
+        "did not produce a user-visible answer.",
         QUEUED,
         RESUMED,
     ]
@@ -179,6 +186,9 @@ fn heading(line: &str) -> Option<&str> {
 /// Lines that the agent puts in by themselves: how a reply is delivered, and what happened in the system.
 fn is_of_the_agent(line: &str) -> bool {
     line.starts_with("Delivery: ") && (line.contains("`message` tool") || line.contains("this run"))
+        || ASKS_AGAIN
+            .iter()
+            .any(|it| without_time_stamp(line).starts_with(it))
         || line.starts_with(QUEUED)
         || line.starts_with(RESUMED)
         || line.starts_with("System: [")
@@ -242,6 +252,14 @@ mod tests {
         assert_eq!(owners(history), "What time is it?");
         let older = "Sender (untrusted metadata):\n```json\n{\"name\": \"x\"}\n```\nHello";
         assert_eq!(owners(older), "Hello");
+    }
+
+    #[test]
+    fn what_stands_behind_a_second_try_is_the_owners() {
+        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
+        let text = format!("{again}\n\n[Fri 2026-11-20 05:31 UTC] And now?");
+        assert_eq!(owners(&text), "And now?");
+        assert_eq!(owners(again), "");
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) struct Lineage {
 /// The hash of a request's `prompt_cache_key`; 0 for none.
 type CacheKey = u64;
 const NO_KEY: CacheKey = 0;
+/// Under which a conversation with a key is found by a request with another, once it was answered.
+const ANY_KEY: CacheKey = u64::MAX;
 
 #[derive(Debug, Clone)]
 struct KnownChain {
@@ -63,8 +65,9 @@ impl Lineage {
     /// The session of the longest part of the conversation that is known, else a new one.
     ///
     /// `chains` has the hash after each message. The whole is remembered for next time. Conversations
-    /// with different cache keys are different ones; each may go on with one that has none, as the
-    /// log's are.
+    /// with different cache keys that begin alike are different ones; each may go on with one that has none, as the
+    /// log's are. A request that repeats an answered conversation goes on with it whatever its key: nanobot draws a
+    /// new key each time it starts.
     pub(crate) fn session(
         &self,
         agent: &AgentId,
@@ -87,7 +90,8 @@ impl Lineage {
         };
         let session = longest_first.find_map(|chain| {
             let keyed = (key != NO_KEY).then(|| go_on(*chain, key)).flatten();
-            keyed.or_else(|| go_on(*chain, NO_KEY))
+            let keyed = keyed.or_else(|| go_on(*chain, NO_KEY));
+            keyed.or_else(|| (key != NO_KEY).then(|| go_on(*chain, ANY_KEY)).flatten())
         });
         let session = session.unwrap_or_else(|| self.make(whole));
         let answered = KnownChain {
@@ -98,7 +102,11 @@ impl Lineage {
             session: session.clone(),
             opening: Some(Instant::now()),
         };
-        known.put((whole.then_said(SaidHash::ASSISTANT), key), answered);
+        let once_answered = whole.then_said(SaidHash::ASSISTANT);
+        if key != NO_KEY {
+            known.put((once_answered, ANY_KEY), answered.clone());
+        }
+        known.put((once_answered, key), answered);
         known.put((whole, key), asked);
         session
     }
@@ -120,5 +128,5 @@ impl Lineage {
 fn hash(cache_key: &str) -> CacheKey {
     let mut hasher = DefaultHasher::new();
     cache_key.hash(&mut hasher);
-    hasher.finish().max(1)
+    hasher.finish().clamp(NO_KEY + 1, ANY_KEY - 1)
 }

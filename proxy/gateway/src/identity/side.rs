@@ -2,9 +2,9 @@
 
 mod beginnings;
 
-use metaclaw_chat::{Role, Utterance};
+use metaclaw_chat::{Role, Speaker, Utterance};
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
-use regex::RegexSet;
+use regex::{Regex, RegexSet};
 
 use self::beginnings::{OF_SUB_AGENTS, OF_SYSTEMS, OF_USERS, begins_with};
 use crate::config::ConfigError;
@@ -18,14 +18,12 @@ const SYSTEM_DEPTH: usize = 16_384;
 
 /// Patterns for the last text in the user's place, where no phrase tells. Each is anchored at the beginning and takes
 /// a whole phrase of a known client. OpenClaw's are shown to be its own by a test that reads its package.
-const USER_PATTERNS: [&str; 11] = [
+const USER_PATTERNS: [&str; 10] = [
     // OpenClaw's heartbeat, as it was and as it is.
     r"(?i)^\s*(read HEARTBEAT\.md if it exists|follow the heartbeat monitor scratch context when provided)",
     // What woke it instead of the owner: its short form in the history, and the long ones.
     r"(?i)^\s*\[OpenClaw (heartbeat poll|exec completion|cron wake|session event|room event)\]",
     r"(?i)^\s*(run the following periodic tasks \(only those due|a scheduled (reminder has been|cron event was) triggered|an async command (you ran earlier|completion event was triggered)|a completed subagent task is ready for parent review|continue the OpenClaw runtime event\.)",
-    // It did not get a reply that it can use, and asks once more.
-    r"(?i)^\s*(the previous attempt (compacted the conversation context|did not produce a user-visible answer)|the previous assistant turn (recorded reasoning|completed its tool calls) but did not produce|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)",
     // Its titles, its diary, its probes.
     r"(?i)^\s*(generate a concise session title \(|generate a very short topic label \(|write a dream diary entry from these memory fragments|reply with (the single word )?OK\. do not use tools\.)",
     // Open WebUI: titles, tags, follow-ups, queries.
@@ -40,10 +38,15 @@ const USER_PATTERNS: [&str; 11] = [
     r"(?i)^\s*the messages above are (a conversation to summarize|NEW conversation messages to incorporate)",
 ];
 
+/// OpenClaw did not get a reply that it can use, and asks once more. Where that was in vain too, this stands before what
+/// the owner says next.
+const ASKS_AGAIN: &str = r"(?i)^\s*(the previous attempt (compacted the conversation context|did not produce a user-visible answer)|the previous assistant turn (recorded reasoning|completed its tool calls) but did not produce|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)";
+
 /// Tells errands from turns by their words.
 #[derive(Debug, Clone)]
 pub(crate) struct SidePatterns {
     user: RegexSet,
+    asks_again: Regex,
 }
 
 // === impl SidePatterns ===
@@ -54,16 +57,23 @@ impl SidePatterns {
         let more = more.iter().map(String::as_str);
         let user = RegexSet::new(USER_PATTERNS.into_iter().chain(more));
         let user = user.map_err(|error| ConfigError::invalid("compat.side_patterns", &error))?;
-        Ok(Self { user })
+        let asks_again = Regex::new(ASKS_AGAIN);
+        let asks_again = asks_again.map_err(|error| ConfigError::invalid("built in", &error))?;
+        Ok(Self { user, asks_again })
     }
 
     /// Whether the request is an errand of the agent.
     pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
-        let mut heads = chat
-            .last_said()
-            .into_iter()
-            .flat_map(|message| message.heads(HEAD));
-        heads.any(|head| self.is_errand(&head)) || is_of_system(chat)
+        let is_errand = |message: MessageRef<'_>| {
+            let is_typed = |it: Utterance<'_>| it.speaker != Speaker::Client;
+            let has_words = || message.utterance().is_some_and(is_typed);
+            message.heads(HEAD).iter().any(|head| {
+                let asks_again = |said: &str| self.asks_again.is_match(said);
+                let asks_again = asks_again(head) || asks_again(&Utterance::undecorated(head));
+                self.is_errand(head) || asks_again && !has_words()
+            })
+        };
+        chat.last_said().is_some_and(is_errand) || is_of_system(chat)
     }
 
     /// Whether a text in the user's place is an errand, also below what the client writes around it: the time, and
@@ -116,6 +126,14 @@ mod tests {
             "System: [2026-11-20 05:31] WhatsApp connected.\n\n[Fri 2026-11-20 05:31 UTC] A scheduled reminder has been triggered. The reminder content is:\n\nTea"
         ));
         assert!(!is_side_text("A scheduled reminder would be nice"));
+        let again = "The previous attempt did not produce a user-visible answer. Continue from the current state and produce the visible answer now. Do not restart from scratch.";
+        assert!(is_side_text(again));
+        let stamp = "[Fri 2026-11-20 05:31 UTC]";
+        assert!(is_side_text(&format!("{stamp} {again}")));
+        assert!(!is_side_text(&format!("{again}\n\n{stamp} And now?")));
+        assert!(!is_side_text(&format!(
+            "{stamp} {again}\n\n{stamp} And now?"
+        )));
         assert!(!is_side_text("Reply with OK."));
         assert!(is_side_text(
             "### Task:\nGenerate a concise, 3-5 word title"

@@ -95,6 +95,13 @@ async fn a_cache_key_tells_conversations_apart_and_makes_no_two_one() {
     let on = |key| ask(&lineage, key, &["hi", "hello", "more"]);
     assert_eq!([on("a"), on("b")], [first.clone(), other]);
     assert_ne!(ask(&lineage, "a", &["something else"]), first);
+    // A client that draws a new key at each start goes on with what it repeats, and with nothing that begins alike.
+    let talk = ["read notes.txt", "done", "thanks"];
+    let read = ask(&lineage, "first start", &talk[..1]);
+    assert_ne!(ask(&lineage, "second start", &talk[..1]), read);
+    let read = ask(&lineage, "third start", &["read it all"]);
+    let on = ask(&lineage, "fourth start", &["read it all", "done", "thanks"]);
+    assert_eq!(on, read);
     // The log knows of no keys.
     let chains = ChainHash::chain(&agent, &said(&["hi", "hello"]));
     let lineage = Lineage::new(IDLE, vec![(agent.clone(), chains[1], first.clone())]);
