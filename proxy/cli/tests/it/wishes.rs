@@ -195,13 +195,21 @@ pub(crate) fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBu
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.is_dir() {
-            found.extend(files_with(&path, bytes)?);
-        } else if std::fs::read(&path)?
-            .windows(bytes.len())
-            .any(|window| window == bytes)
-        {
-            found.push(path);
+        let has_bytes = if path.is_dir() {
+            files_with(&path, bytes).map(|inside| {
+                found.extend(inside);
+                false
+            })
+        } else {
+            let has = |file: Vec<u8>| file.windows(bytes.len()).any(|window| window == bytes);
+            std::fs::read(&path).map(has)
+        };
+        match has_bytes {
+            Ok(true) => found.push(path),
+            Ok(false) => {}
+            // The proxy runs, and moves its files.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(found)
