@@ -95,7 +95,9 @@ static TASK: LazyLock<Regex> = LazyLock::new(|| {
 /// The owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let n_lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-    let is_in_long = width(text) > TYPED_WIDTH || n_lines > TYPED_LINES;
+    // Below a blank line stands what was pasted, as often as not.
+    let has_gap = text.trim().lines().any(|line| line.trim().is_empty());
+    let is_in_long = width(text) > TYPED_WIDTH || n_lines > TYPED_LINES || has_gap;
     let masked = mask(text);
     debug_assert_eq!(masked.len(), text.len());
     let mut found = Vec::new();
