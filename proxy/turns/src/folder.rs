@@ -11,18 +11,20 @@ mod compact;
 mod files;
 mod format;
 mod lock;
+mod opening;
 mod parts;
 mod readable;
 mod repair;
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
+pub(crate) use self::opening::Opening;
 use self::{
-    access::not_usable,
+    access::{not_usable, open_error},
     aside::Copied,
     lock::Lock,
     repair::{At, Repaired},
@@ -34,23 +36,9 @@ use crate::{
     health::{MovedAside, OpenOutcome},
     journal,
     mask::Mask,
+    mend,
     store::{Store, StoreError},
 };
-
-/// When a log is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// When the program starts. A damaged database is moved aside; one that is gone is said.
-    First,
-    /// To look at it: as the first time, but a damaged database is left alone.
-    Look,
-    /// When a running program has lost it. A damaged database is left alone, in case it is not damaged after
-    /// all; one that is gone begins anew: turns wait.
-    Again {
-        /// Whether something in it did not read.
-        damaged: bool,
-    },
-}
 
 /// An open log, before anybody asks it.
 #[derive(Debug)]
@@ -143,13 +131,19 @@ pub(crate) fn open(
     let flushed = dir.join("flushed");
     let counter = FlushCounter::open(&flushed, count);
     let counter = counter.map_err(|error| not_usable(&flushed, error))?;
-    let copied = copied.filter(|_| counter.n_lost > 0 || n_gaps > 0);
+    // A log that was read from its beginning may lack something in the middle.
+    let n_missing = match (&parts, &moved_aside) {
+        (Some(_), None) => mend::n_missing(&store).map_err(|error| open_error(dir, error))?,
+        _ => 0,
+    };
+    let n_lost = counter.n_lost + n_missing;
+    let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
     let copied = copied.map(Copied::keep).transpose();
     let outcome = OpenOutcome {
         recovered: store.was_recovered(),
         moved_aside,
         repaired: parts,
-        n_lost: counter.n_lost,
+        n_lost,
         n_gaps,
         copied: copied.map_err(|error| not_usable(dir, error))?,
     };
@@ -220,34 +214,4 @@ fn make_dir(dir: &Path) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-}
-
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    use io::Write as _;
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(path)?.write_all(text.as_bytes())
-}
-
-fn open_error(dir: &Path, error: StoreError) -> OpenError {
-    let dir = dir.to_owned();
-    match error {
-        StoreError::Held => OpenError::Held {
-            dir,
-            holder: "another process".to_owned(),
-        },
-        StoreError::Full => OpenError::Full { dir },
-        StoreError::NotWritable(source) => not_usable(&database(&dir), source),
-        StoreError::Foreign(names) => OpenError::Older {
-            found: format!("of the tables {names}"),
-            dir,
-            known: format::FORMAT,
-        },
-        error @ (StoreError::Damaged(_) | StoreError::Removed | StoreError::Other(_)) => {
-            OpenError::Other {
-                dir,
-                why: error.to_string(),
-            }
-        }
-    }
 }

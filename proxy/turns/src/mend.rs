@@ -21,10 +21,41 @@ pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
     let mended = names(store)
         .and_then(|()| gaps(store))
         .and_then(|()| arrivals(store));
-    mended.map_err(|error| match error {
+    mended.map_err(store_error)
+}
+
+/// How many transactions and turns are missing that the journal should have, or has.
+pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
+    count_missing(store).map_err(store_error)
+}
+
+fn count_missing(store: &Store) -> Result<u64, TxnError> {
+    let (mut expected, mut n) = (1_u64, 0_u64);
+    for pair in store.range(Table::Journal, keys::under(&[])) {
+        // Longer keys are of turns that came back.
+        if let Ok(number) = <[u8; 8]>::try_from(&pair?.0[..]) {
+            let number = u64::from_be_bytes(number);
+            n += number.saturating_sub(expected);
+            expected = number.saturating_add(1);
+        }
+    }
+    for id in journal::newest_first(store) {
+        let id = id?;
+        // A session that was forgotten left its turns in the journal.
+        let has_session = store
+            .get(Table::Sessions, &keys::session(id.session))?
+            .is_some();
+        let turn = values::readable(Record::get(store, id))?.flatten();
+        n += u64::from(has_session && turn.is_none());
+    }
+    Ok(n)
+}
+
+fn store_error(error: TxnError) -> StoreError {
+    match error {
         TxnError::Store(error) => error,
         TxnError::Refused(error) => StoreError::Other(error.to_string()),
-    })
+    }
 }
 
 /// Sessions are found by their names, and a new one gets a number that none has.

@@ -10,8 +10,8 @@ use std::{
 
 use rustix::fs::Access;
 
-use super::files::entries;
-use crate::error::OpenError;
+use super::{files::entries, opening::FORMAT};
+use crate::{error::OpenError, store::StoreError};
 
 /// The threads that sled works with, and ours.
 const THREADS: usize = 9;
@@ -140,6 +140,30 @@ fn whose(path: &Path) -> String {
         Err(_) => {
             let shown = path.parent().unwrap_or(path).display();
             format!("see who owns it: `ls -ld {shown}`")
+        }
+    }
+}
+
+/// Why a database does not open.
+pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
+    let dir = dir.to_owned();
+    match error {
+        StoreError::Held => OpenError::Held {
+            dir,
+            holder: "another process".to_owned(),
+        },
+        StoreError::Full => OpenError::Full { dir },
+        StoreError::NotWritable(source) => not_usable(&dir.join("sled"), source),
+        StoreError::Foreign(names) => OpenError::Older {
+            found: format!("of the tables {names}"),
+            dir,
+            known: FORMAT,
+        },
+        error @ (StoreError::Damaged(_) | StoreError::Removed | StoreError::Other(_)) => {
+            OpenError::Other {
+                dir,
+                why: error.to_string(),
+            }
         }
     }
 }

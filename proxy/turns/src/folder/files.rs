@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -44,4 +45,12 @@ pub(super) fn free_name(dir: &Path, what: &str) -> PathBuf {
     let mut names = (now_ms()..).map(|ms| dir.join(format!("{what}-{ms}")));
     let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
     names.find(is_free).unwrap_or_else(|| dir.join(what))
+}
+
+/// Writes a file for its owner alone.
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    use io::Write as _;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(path)?.write_all(text.as_bytes())
 }

@@ -2,11 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use super::{Opening, access::not_usable, aside};
+use super::{
+    access::not_usable,
+    aside,
+    files::write,
+    opening::{FORMAT, Opening},
+};
 use crate::error::OpenError;
 
-/// The format that this program writes and reads; docs/turn-log.md describes it.
-pub(super) const FORMAT: u32 = 4;
 /// The file that says so.
 const MARK: &str = "FORMAT";
 
@@ -57,5 +60,5 @@ pub(super) fn mark(dir: &Path) -> io::Result<()> {
     if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
         return Ok(());
     }
-    super::write(&path, &text)
+    write(&path, &text)
 }

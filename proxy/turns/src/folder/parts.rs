@@ -36,6 +36,8 @@ pub(super) struct Parts {
     damaged: Vec<PathBuf>,
     /// Whether the log is to be read from its beginning.
     replays: bool,
+    /// Whether a page is lost.
+    loses: bool,
 }
 
 // === impl Parts ===
@@ -64,7 +66,7 @@ impl Parts {
                     for blob in entries(&path).map_err(|error| not_usable(&path, error))? {
                         if !(has_name(&blob) && looked(&blob, is_whole_blob)?) {
                             parts.damaged.push(blob);
-                            parts.replays = true;
+                            parts.loses = true;
                         }
                     }
                 }
@@ -77,9 +79,10 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Whether the log is to be read from its beginning: what of it is damaged then goes for good.
-    pub(super) fn replays(&self) -> bool {
-        self.replays
+    /// Whether sled may write over something for good: over what is damaged of a log that it reads from the beginning, and
+    /// what a page that is lost leads to.
+    pub(super) fn may_cost(&self) -> bool {
+        self.replays || self.loses
     }
 
     /// Whether there is a snapshot that could be done without.

@@ -11,10 +11,10 @@ use std::{
 };
 
 use super::{
-    Opening,
-    access::not_usable,
+    access::{not_usable, open_error},
     aside::{self, Copied, PROBE},
-    compact, open_error,
+    compact,
+    opening::Opening,
     parts::Parts,
     readable,
 };
@@ -94,7 +94,7 @@ impl At<'_> {
             parts.give_up_snapshots();
             self.read(0)?;
         }
-        let copied = if parts.replays() {
+        let copied = if parts.may_cost() {
             Some(self.copy("a snapshot or a blob of it is")?)
         } else if self.opening == Opening::First {
             Copied::of_short(self.dir, self.database)
@@ -142,6 +142,8 @@ impl At<'_> {
 
     /// Opens it, and reads what every opening needs: sled finds only then that a snapshot leads it astray.
     fn try_open(self) -> Result<Store, StoreError> {
+        // What failed before may hold it for a moment.
+        Store::wait_until_free(self.database);
         let store = Store::open(self.database, self.cache)?;
         let read = catch_unwind(AssertUnwindSafe(|| journal::last_number(&store)));
         read.unwrap_or_else(|panic| Err(StoreError::Damaged(panic_text(&*panic))))?;
