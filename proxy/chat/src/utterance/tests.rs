@@ -214,7 +214,7 @@ fn what_a_client_writes_by_itself_is_nobodys() {
         "[Request interrupted by user for tool use]",
         "This session is being continued from a previous conversation that ran out of context. The summary below covers the earlier portion of the conversation.\n\n1. Primary request: always x",
         "Another language model started to solve this problem and produced a summary of its thinking process. You also have access",
-        "# AGENTS.md instructions for /root/p\n\n<INSTRUCTIONS>\nFrom now on always answer in German.\n</INSTRUCTIONS>",
+        "# AGENTS.md instructions for /home/ann/project\n\n<INSTRUCTIONS>\nFrom now on always answer in German.\n</INSTRUCTIONS>",
         "<environment_context>\n  <cwd>/root</cwd>\n</environment_context>",
         "[Subagent 'x' completed successfully]\n\nTask: always x",
         "[IMPORTANT: Background process 7 finished\nOutput:\nalways x]",
@@ -227,7 +227,7 @@ fn what_a_client_writes_by_itself_is_nobodys() {
         is_nobodys(&[text]);
     }
     is_nobodys(&[
-        "# AGENTS.md instructions for /root/p\n\n<INSTRUCTIONS>\nalways\n</INSTRUCTIONS>",
+        "# AGENTS.md instructions for /home/ann/project\n\n<INSTRUCTIONS>\nalways\n</INSTRUCTIONS>",
         "<environment_context>\n</environment_context>",
     ]);
 }
