@@ -18,12 +18,14 @@ const SYSTEM_DEPTH: usize = 16_384;
 
 /// Patterns for the last text in the user's place, where no phrase tells. Each is anchored at the beginning and takes
 /// a whole phrase of a known client. OpenClaw's are shown to be its own by a test that reads its package.
-const USER_PATTERNS: [&str; 10] = [
+const USER_PATTERNS: [&str; 11] = [
     // OpenClaw's heartbeat, as it was and as it is.
     r"(?i)^\s*(read HEARTBEAT\.md if it exists|follow the heartbeat monitor scratch context when provided)",
     // What woke it instead of the owner: its short form in the history, and the long ones.
     r"(?i)^\s*\[OpenClaw (heartbeat poll|exec completion|cron wake|session event|room event)\]",
     r"(?i)^\s*(run the following periodic tasks \(only those due|a scheduled (reminder has been|cron event was) triggered|an async command (you ran earlier|completion event was triggered)|a completed subagent task is ready for parent review|continue the OpenClaw runtime event\.)",
+    // It goes on after something else than a reply that it cannot use ([`ASKS_AGAIN`]).
+    r"(?i)^\s*(the previous attempt compacted the conversation context|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)",
     // Its titles, its diary, its probes.
     r"(?i)^\s*(generate a concise session title \(|generate a very short topic label \(|write a dream diary entry from these memory fragments|reply with (the single word )?OK\. do not use tools\.)",
     // Open WebUI: titles, tags, follow-ups, queries.
@@ -38,9 +40,9 @@ const USER_PATTERNS: [&str; 10] = [
     r"(?i)^\s*the messages above are (a conversation to summarize|NEW conversation messages to incorporate)",
 ];
 
-/// OpenClaw did not get a reply that it can use, and asks once more. Where that was in vain too, this stands before what
-/// the owner says next.
-const ASKS_AGAIN: &str = r"(?i)^\s*(the previous attempt (compacted the conversation context|did not produce a user-visible answer)|the previous assistant turn (recorded reasoning|completed its tool calls) but did not produce|before accepting the previous final answer, apply this revision request|continue from the recovered transcript and finish)";
+/// OpenClaw did not get a reply that it can use, and asks once more, perhaps behind a time stamp. Where that was in vain
+/// too, this stands before what the owner says next.
+const ASKS_AGAIN: &str = r"(?i)^\s*(\[[^\]]{0,200}\]\s*)?the previous (attempt|assistant turn (recorded reasoning|completed its tool calls) but) did not produce a user-visible answer";
 
 /// Tells errands from turns by their words.
 #[derive(Debug, Clone)]
@@ -67,11 +69,10 @@ impl SidePatterns {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |it: Utterance<'_>| it.speaker != Speaker::Client;
             let has_words = || message.utterance().is_some_and(is_typed);
-            message.heads(HEAD).iter().any(|head| {
-                let asks_again = |said: &str| self.asks_again.is_match(said);
-                let asks_again = asks_again(head) || asks_again(&Utterance::undecorated(head));
-                self.is_errand(head) || asks_again && !has_words()
-            })
+            message
+                .heads(HEAD)
+                .iter()
+                .any(|head| self.is_errand(head) || self.asks_again.is_match(head) && !has_words())
         };
         chat.last_said().is_some_and(is_errand) || is_of_system(chat)
     }
