@@ -60,18 +60,26 @@ fn cut(dir: &Path) {
     file.set_len(length / 3 + 17).unwrap();
 }
 
+/// Restarted once, sled has noted where its pages lie, and misses them. Without that note it may read what is left, or
+/// fail at that too: it depends on where the cut falls among its segments.
 #[tokio::test]
-async fn a_log_cut_short_is_moved_aside_and_an_empty_one_begins() {
+async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path(), 9_000).await;
-    // Restarted once, sled has noted where its pages lie, and misses them.
     open(dir.path()).close().await;
     cut(dir.path());
     let log = open(dir.path());
-    let moved = log.outcome().moved_aside.clone().unwrap();
-    assert!(moved.to.join("db").is_file() && !moved.why.is_empty());
-    assert_eq!(log.funnel(None).await.unwrap().turns, 0);
-    assert_eq!(log.outcome().n_lost, 0);
+    let outcome = log.outcome().clone();
+    let n_left = log.funnel(None).await.unwrap().turns;
+    if let Some(moved) = outcome.moved_aside {
+        assert!(moved.to.join("db").is_file() && !moved.why.is_empty());
+        assert_eq!((n_left, outcome.n_lost), (0, 0));
+    } else {
+        assert!((1..9_000).contains(&n_left), "{n_left}");
+        assert!(outcome.n_lost > 0);
+        let copied = outcome.copied.unwrap();
+        assert!(copied.join("db").is_file());
+    }
     let id = log
         .append(Client::new("s", "sys").turn("q", "a"))
         .await
