@@ -27,7 +27,7 @@ async fn the_demo_model_says_paris_token_by_token() {
     let question = [json!({"role": "user", "content": "What is the capital of France?"})];
     let reply = proxy
         .client()
-        .stream(&question, &json!({"temperature": 0}))
+        .stream(&question, &json!({"temperature": 0, "max_tokens": 32}))
         .await
         .unwrap();
     assert!(reply.text.contains("Paris"), "{reply:?}");
@@ -48,12 +48,17 @@ async fn the_demo_model_says_paris_token_by_token() {
 
 /// SIGSTOP is what a hang looks like from outside: the process lives, its socket takes connections.
 #[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn a_trainer_that_hangs_is_told_and_is_asked_again_when_it_answers() {
     let home = laptop_home();
     let proxy = home.start().await.unwrap();
     let question = [json!({"role": "user", "content": "What is the capital of France?"})];
-    let ask = || async { proxy.client().stream(&question, &json!({})).await };
+    let ask = || async {
+        proxy
+            .client()
+            .stream(&question, &json!({"max_tokens": 16}))
+            .await
+    };
     let is = || async { home.ask(&["status", "--json"]).await.unwrap()["trainer"]["is"].clone() };
     let trainer = trainers_of(home.path())[0];
     ask().await.unwrap();

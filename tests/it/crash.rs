@@ -210,13 +210,13 @@ async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn a_turn_that_ended_100_ms_before_a_kill_is_in_the_log_whole_and_once() {
     kill_often("normal", &in_memory(), |ended| ended.by >= PROMISE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn strict_keeps_every_turn_whose_end_the_agent_saw() {
     kill_often("strict", &std::env::temp_dir(), |_| true).await;
 }

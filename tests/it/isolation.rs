@@ -143,7 +143,7 @@ async fn assert_closed_to_the_other(proxy: &Proxy) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn nothing_of_one_agent_reaches_another_at_full_load() {
     let bin_dir = external::bin_dir();
     let upstreams = [

@@ -213,7 +213,7 @@ async fn assert_nothing_lost_and_nothing_twice(
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
     let home = home_of_the_script();
     let moment = Moment::draw();
@@ -250,7 +250,7 @@ async fn a_killed_proxy_loses_no_turn_and_trains_none_twice() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
     let home = home_of_the_script();
     let moment = Moment::draw();
@@ -266,7 +266,10 @@ async fn a_killed_trainer_is_replaced_and_no_turn_is_lost_or_trained_twice() {
         let gone = async || !trainers_of(home.path()).contains(&trainers[0]);
         until(Duration::from_secs(5), gone).await.unwrap();
         let hello = [json!({"role": "user", "content": "Are you there?"})];
-        (killed_ms, client.stream(&hello, &json!({})).await)
+        (
+            killed_ms,
+            client.stream(&hello, &json!({"max_tokens": 16})).await,
+        )
     };
     let script = script();
     let run = script.run(&client, started, |n, _| {

@@ -33,7 +33,7 @@ fn has(record: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the wandb package, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the wandb package, cargo xtask test --all runs it"]
 async fn each_lineage_becomes_a_run_with_its_numbers() {
     let Some(python) = external::wandb() else {
         println!(

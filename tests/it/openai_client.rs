@@ -65,7 +65,7 @@ async fn trainer() -> (Child, String) {
 
 /// What a session is trained as one sequence for: the client sends text, whose ids must be those that were sampled.
 #[tokio::test]
-#[ignore = "needs the binaries, the model and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries, the model and the Python packages, cargo xtask test --all runs it"]
 async fn turns_go_on_from_the_ids_that_were_sampled() {
     let (_trainer, url) = trainer().await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/openai_merging.py");

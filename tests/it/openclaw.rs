@@ -46,7 +46,7 @@ struct Twice {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn a_text_turn_and_a_tool_turn_are_as_without_us() {
     for api in [Api::Completions, Api::Messages] {
         let pair = Pair::start(api).await;
@@ -73,7 +73,7 @@ async fn a_text_turn_and_a_tool_turn_are_as_without_us() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn errors_and_cuts_are_met_and_retried_as_without_us() {
     for api in [Api::Completions, Api::Messages] {
         let pair = Pair::start(api).await;
@@ -107,7 +107,7 @@ async fn errors_and_cuts_are_met_and_retried_as_without_us() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn a_gateway_s_second_turn_remembers_the_first() {
     for api in [Api::Completions, Api::Messages] {
         let pair = Pair::start(api).await;
@@ -134,7 +134,7 @@ async fn a_gateway_s_second_turn_remembers_the_first() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
     let (openclaw, bin_dir) = (OpenClaw::installed(), external::bin_dir());
     // A server of OpenAI's kind is found out not to know messages.

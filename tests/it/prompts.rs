@@ -113,7 +113,7 @@ impl Package {
 }
 
 #[test]
-#[ignore = "needs the agents' packages, cargo xtask test runs it"]
+#[ignore = "needs the agents' packages, cargo xtask test --all runs it"]
 fn every_prompt_of_the_installed_packages_is_classified() {
     let mut wrong = Vec::new();
     for package in packages() {
@@ -135,7 +135,7 @@ fn every_prompt_of_the_installed_packages_is_classified() {
 
 /// What the lists call an errand by its words is one to the product, and the owner's is none.
 #[tokio::test]
-#[ignore = "needs the binaries and the agents' packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the agents' packages, cargo xtask test --all runs it"]
 async fn the_product_tells_the_listed_errands_by_their_words() {
     let watched = Watched::start("openai", |_: &Asked<'_>| Play::Text("So be it.")).await;
     let mut expected = Vec::new();

@@ -14,7 +14,7 @@ async fn collect(State(received): State<mpsc::Sender<Value>>, Json(body): Json<V
 }
 
 #[tokio::test]
-#[ignore = "needs a binary with the feature otel, cargo xtask test runs it"]
+#[ignore = "needs a binary with the feature otel, cargo xtask test --all runs it"]
 async fn a_turn_is_a_span_of_its_agents_trace() {
     let bin_dir = external::bin_dir();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

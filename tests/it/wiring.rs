@@ -82,7 +82,7 @@ fn read(path: &Path) -> String {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn one_yes_relays_and_a_killed_proxy_costs_no_answer() {
     for api in [Api::Completions, Api::Messages] {
         let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;

@@ -1,6 +1,6 @@
 //! What the tests need from outside the checkout, and where `cargo xtask test` has put it.
 //!
-//! A test that needs some of it is `#[ignore = "needs .., cargo xtask test runs it"]`, and fails where it is asked
+//! A test that needs some of it is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails where it is asked
 //! to run without.
 
 use std::path::PathBuf;

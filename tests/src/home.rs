@@ -95,6 +95,8 @@ impl Home {
         command
             .args(args)
             .env("METACLAW_HOME", self.path())
+            // What the tests' own computing is held to.
+            .env_remove("OMP_NUM_THREADS")
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .kill_on_drop(true);
         command

@@ -2,7 +2,7 @@
 //! the laptop script.
 //!
 //! Real clients (Python packages, OpenClaw, other agents) and the real model come from the cache folder that
-//! `cargo xtask test` fills; their places arrive by environment. Where one is missing the test that
+//! `cargo xtask test --all` fills; their places arrive by environment. Where one is missing the test that
 //! needs it prints why and passes: plain `cargo test` must work on a bare checkout.
 
 pub mod agents;

@@ -27,6 +27,17 @@ pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     cargo
 }
 
+/// Cargo, with clippy in the compiler's place for our own crates: what it warns of ends the build. It compiles what it
+/// has looked at, and a crate that passed is not looked at again.
+pub(crate) fn cargo_with_clippy(places: &Places, args: &[&str]) -> Command {
+    let mut cargo = cargo(places, args);
+    cargo
+        .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
+        // The form in which `cargo clippy` hands on what it was given.
+        .env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+    cargo
+}
+
 /// What a build for use has beside the default. jemalloc's build runs `make`, which not every machine with a compiler has.
 pub(crate) fn features_for_use() -> &'static [&'static str] {
     let make = Command::new("make").arg("--version").output();

@@ -1,7 +1,7 @@
 //! The clients that the end-to-end tests drive, in the cache folder: Python packages, OpenClaw with its Node, and
 //! other agents.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -10,6 +10,8 @@ use crate::report::Report;
 use crate::{agents, npm, pip};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
+/// The variable by which the tests are told of the Python that imports them.
+pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
 /// With which no request is answered: without it one test is left out.
 const WANDB: &str = "wandb==0.31.0";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
@@ -33,27 +35,31 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// The variables by which the tests are told.
-    pub(crate) fn environment(&self) -> Vec<(&'static str, &Path)> {
-        let mut variables: Vec<(&'static str, &Path)> = vec![
-            ("METACLAW_TEST_PYTHON", &self.python),
-            ("METACLAW_TEST_NODE", &self.node),
-            ("METACLAW_TEST_OPENCLAW", &self.openclaw),
+    pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
+        let mut variables = vec![
+            (PYTHON_VARIABLE, self.python),
+            ("METACLAW_TEST_NODE", self.node),
+            ("METACLAW_TEST_OPENCLAW", self.openclaw),
         ];
-        let agents = self.agents.iter();
-        variables.extend(agents.map(|(name, folder)| (*name, folder.as_path())));
-        let wandb = self.wandb.as_deref();
+        variables.extend(self.agents);
+        let wandb = self.wandb;
         variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
         variables
     }
 }
 
+/// Installs the Python packages alone, and returns the Python that imports them.
+pub(crate) fn python(places: &Places, report: &mut Report) -> Result<PathBuf> {
+    report.stage("Python clients", |stage| {
+        stage.note = PYTHON.join(", ");
+        pip::environment(&places.cache.join("clients"), &PYTHON)
+    })
+}
+
 /// Installs what is missing.
 pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     let home = places.cache.join("openclaw");
-    let python = report.stage("Python clients", |stage| {
-        stage.note = PYTHON.join(", ");
-        pip::environment(&places.cache.join("clients"), &PYTHON)
-    })?;
+    let python = python(places, report)?;
     let wandb = report.stage("wandb", |stage| {
         let folder = places.cache.join("wandb-client");
         Ok(match pip::environment(&folder, &[WANDB]) {

@@ -20,3 +20,17 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     ];
     command::run(&mut cargo(places, &args))
 }
+
+/// Clippy on the program as it is built where nobody names a feature: what the tests are built with has them all.
+pub(crate) fn default_features(places: &Places) -> Result<()> {
+    let args = [
+        "clippy",
+        "--package",
+        "metaclaw",
+        "--no-deps",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    command::run(&mut cargo(places, &args))
+}

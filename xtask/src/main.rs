@@ -36,7 +36,9 @@ usage: cargo xtask <command> [arguments]
 
   start [args]    fetch what is missing, build, and run the proxy with the demo model in a home of its own;
                   arguments go to `metaclaw start` (--port N, --mode M, ..)
-  test            fetch what is missing, then every check and test, as CI runs them
+  test            fetch what is missing, then what a change must pass before it is pushed: format, clippy, all unit,
+                  property and snapshot tests, and the real model through the proxy with a real client
+  test --all      everything, as CI runs it: documentation and all end-to-end tests as well (3 GB are fetched)
 
   setup           only fetch: libtorch and the demo model
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
@@ -72,7 +74,10 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let takes_arguments = matches!(command, "start" | "laptop" | "bench" | "soak" | "fuzz");
+    let takes_arguments = matches!(
+        command,
+        "start" | "test" | "laptop" | "bench" | "soak" | "fuzz"
+    );
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
@@ -80,7 +85,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
     match command {
         "setup" => setup::run(&places),
         "start" => start::run(&places, args),
-        "test" => test::run(&places),
+        "test" => test::run(&places, args),
         "clients" => setup::clients(&places),
         "laptop" => laptop::run(&places, args),
         "bench" => bench::run(&places, args),

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything that a change must pass, on a machine that has nothing yet.
+//! `cargo xtask test`: what a change must pass before it is pushed, and with `--all` everything, as CI runs it.
 //!
-//! One profile, so that dependencies are compiled twice at most: as metadata for clippy and rustdoc, as code for
-//! the tests and the two binaries that the end-to-end tests run.
+//! One build: clippy looks at our crates as they are compiled for the tests, with the features of all that is tested.
+//! As a command of its own it would have every dependency read once more, and all our crates (193 s of two cores).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,70 +9,110 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cargo::{self, cargo, has_nextest};
-use crate::clients::{self, Clients};
+use crate::cargo::{self, cargo_with_clippy, has_nextest};
+use crate::circles;
+use crate::clients;
 use crate::command;
 use crate::lint;
 use crate::places::Places;
 use crate::report::Report;
 
-/// What is off by default, and tested all the same; clippy sees the default.
-const ALL_FEATURES: &str = "metaclaw/otel";
+/// What is off by default, and tested all the same.
+const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
+
+/// The end-to-end tests of the short run: a real client, the proxy, and the demo model on the real engine.
+const SHORT_ROUND: [&str; 2] = [
+    "chat::the_demo_model_says_paris_token_by_token",
+    "openai_client::the_openai_package_gets_the_same_answer_streamed_and_whole",
+];
+/// Cases of each property in the short run, where the property does not say how many; proptest's own number is 256.
+const SHORT_CASES: &str = "32";
+
+/// How much is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Every unit, property and snapshot test, and a short round of end-to-end tests.
+    Short,
+    /// Documentation and all end-to-end tests as well, and more cases of each property.
+    All,
+}
 
 /// Set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
-pub(crate) fn run(places: &Places) -> Result<()> {
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let extent = Extent::parse(args)?;
     let mut report = Report::default();
     // Needs nothing fetched and nothing built.
-    command::run(&mut cargo(places, &["fmt", "--all", "--check"]))?;
+    command::run(&mut cargo::cargo(places, &["fmt", "--all", "--check"]))?;
+    circles::run(places)?;
     let model = crate::setup::prepare(places, &mut report)?;
-    let clients = {
-        let _lock = places.lock()?;
-        clients::ensure(places, &mut report)?
-    };
-    report.stage("circles, clippy", |_| lint::run(places))?;
-    report.stage("documentation", |_| cargo::doc(places))?;
+    let variables = environment(places, &model, extent, &mut report)?;
     // Binaries and tests by one call: cargo unites the features of what it is asked to build together, so that
     // calls for parts would compile shared dependencies again.
-    report.stage("build", |_| {
-        command::run(&mut cargo(
+    report.stage("clippy and build", |_| {
+        let args = ["build", "--workspace", "--all-targets"];
+        command::run(&mut cargo_with_clippy(
             places,
-            &[
-                "build",
-                "--workspace",
-                "--all-targets",
-                "--features",
-                ALL_FEATURES,
-            ],
+            &[&args[..], &ALL_FEATURES].concat(),
         ))
     })?;
-    report.stage("doc tests", |_| {
-        // With the same features, or what stands on them would be compiled again.
-        let args = ["test", "--workspace", "--doc", "--features", ALL_FEATURES];
-        command::run(&mut cargo(places, &args))
-    })?;
-    let variables = environment(places, &model, &clients);
-    report.print();
-    if has_nextest(places) {
-        let args = [
-            "nextest",
-            "run",
-            "--workspace",
-            "--no-fail-fast",
-            // What plain `cargo test` leaves out for want of what was fetched here.
-            "--run-ignored=all",
-            "--features",
-            ALL_FEATURES,
-        ];
-        return command::run(cargo(places, &args).envs(variables));
+    if extent == Extent::All {
+        report.stage("clippy as built by default", |_| {
+            lint::default_features(places)
+        })?;
+        report.stage("documentation", |_| cargo::doc(places))?;
+        report.stage("doc tests", |_| {
+            // With the same features, or what stands on them would be compiled again.
+            let args = ["test", "--workspace", "--doc"];
+            command::run(&mut cargo_with_clippy(
+                places,
+                &[&args[..], &ALL_FEATURES].concat(),
+            ))
+        })?;
     }
-    plain_tests(places, &variables)
+    report.print();
+    if !has_nextest(places) {
+        return plain_tests(places, extent, &variables);
+    }
+    for args in nextest_calls(extent) {
+        let args = [
+            &["nextest", "run", "--workspace", "--no-fail-fast"],
+            &args[..],
+        ]
+        .concat();
+        command::run(
+            cargo_with_clippy(places, &[&args[..], &ALL_FEATURES].concat())
+                .envs(variables.iter().cloned()),
+        )?;
+    }
+    Ok(())
+}
+
+/// What `cargo nextest` is called with, call by call. Ignored is what needs something that was fetched here.
+fn nextest_calls(extent: Extent) -> Vec<Vec<&'static str>> {
+    match extent {
+        Extent::All => vec![vec!["--run-ignored=all"]],
+        Extent::Short => vec![
+            vec!["--run-ignored=default"],
+            [&["--run-ignored=only", "--", "--exact"], &SHORT_ROUND[..]].concat(),
+        ],
+    }
 }
 
 /// By cargo's own runner: first what needs nothing, then, one test at a time, what has the machine for itself.
-fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
+fn plain_tests(
+    places: &Places,
+    extent: Extent,
+    variables: &[(&'static str, PathBuf)],
+) -> Result<()> {
+    let all = ["--ignored", "--test-threads=1"];
+    let short = [&["--ignored", "--exact"], &SHORT_ROUND[..]].concat();
+    let last = match extent {
+        Extent::All => &all[..],
+        Extent::Short => &short,
+    };
     let mut counts = (0, 0);
     let mut failures = Vec::new();
-    for args in [&[][..], &["--ignored", "--test-threads=1"]] {
+    for args in [&[][..], last] {
         if let Err(error) = plain_round(places, variables, args, &mut counts) {
             failures.push(error);
         }
@@ -84,20 +124,13 @@ fn plain_tests(places: &Places, variables: &[(&str, PathBuf)]) -> Result<()> {
 /// The runner prints a summary for each binary, so that the sum is left to us.
 fn plain_round(
     places: &Places,
-    variables: &[(&str, PathBuf)],
+    variables: &[(&'static str, PathBuf)],
     args: &[&str],
     counts: &mut (u64, u64),
 ) -> Result<()> {
-    let cargo_args = [
-        "test",
-        "--workspace",
-        "--all-targets",
-        "--no-fail-fast",
-        "--features",
-        ALL_FEATURES,
-        "--",
-    ];
-    let mut tests = cargo(places, &[&cargo_args, args].concat());
+    let cargo_args = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
+    let cargo_args = [&cargo_args[..], &ALL_FEATURES, &["--"], args].concat();
+    let mut tests = cargo_with_clippy(places, &cargo_args);
     tests.envs(variables.iter().cloned()).stdout(Stdio::piped());
     let mut child = tests.spawn().context("cannot start cargo")?;
     for line in child
@@ -128,24 +161,47 @@ fn parse_summary(line: &str) -> Option<(u64, u64)> {
     Some((passed, failed))
 }
 
-fn environment(places: &Places, model: &Path, clients: &Clients) -> Vec<(&'static str, PathBuf)> {
+/// Fetches the clients that the tests of this extent drive, and says by which variables they are told of them.
+fn environment(
+    places: &Places,
+    model: &Path,
+    extent: Extent,
+    report: &mut Report,
+) -> Result<Vec<(&'static str, PathBuf)>> {
+    let _lock = places.lock()?;
     let mut variables = vec![
         ("METACLAW_CACHE", places.cache.clone()),
         ("METACLAW_TEST_BIN_DIR", places.target.join("debug")),
         ("METACLAW_TEST_MODEL", model.to_owned()),
+        // Two tests run beside each other on two cores, and threads of one that wait for the other spin: a golden test of
+        // the engine took 35 s of CPU by two threads, and 13 by one.
+        ("OMP_NUM_THREADS", "1".into()),
     ];
-    variables.extend(
-        clients
-            .environment()
-            .into_iter()
-            .map(|(name, path)| (name, path.to_owned())),
-    );
-    variables
+    match extent {
+        Extent::Short => {
+            variables.push((clients::PYTHON_VARIABLE, clients::python(places, report)?));
+            variables.push(("PROPTEST_CASES", SHORT_CASES.into()));
+        }
+        Extent::All => variables.extend(clients::ensure(places, report)?.environment()),
+    }
+    Ok(variables)
+}
+
+// === impl Extent ===
+
+impl Extent {
+    fn parse(args: &[String]) -> Result<Self> {
+        match args {
+            [] => Ok(Self::Short),
+            [all] if all == "--all" => Ok(Self::All),
+            [stray, ..] => bail!("takes --all or nothing, was given `{stray}`"),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_summary;
+    use super::*;
 
     #[test]
     fn reads_the_summary_of_a_test_binary() {
@@ -153,5 +209,19 @@ mod tests {
             "test result: FAILED. 23 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
         assert_eq!(parse_summary(line), Some((23, 3)));
         assert_eq!(parse_summary("test a::b ... ok"), None);
+    }
+
+    #[test]
+    fn takes_all_or_nothing() {
+        let parse = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+            Extent::parse(&args).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse(&[]), Ok(Extent::Short));
+        assert_eq!(parse(&["--all"]), Ok(Extent::All));
+        assert_eq!(
+            parse(&["--al"]),
+            Err("takes --all or nothing, was given `--al`".to_owned())
+        );
     }
 }

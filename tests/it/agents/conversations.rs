@@ -112,7 +112,7 @@ fn of_owner(turns: &[Turn]) -> Vec<&Turn> {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and Claude Code, cargo xtask test runs it"]
+#[ignore = "needs the binaries and Claude Code, cargo xtask test --all runs it"]
 async fn claude_code_s_owner_is_heard_in_one_session_over_compaction() {
     let claude = ClaudeCode::installed();
     for talk in talks() {
@@ -148,7 +148,7 @@ async fn claude_code_s_owner_is_heard_in_one_session_over_compaction() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and Codex, cargo xtask test runs it"]
+#[ignore = "needs the binaries and Codex, cargo xtask test --all runs it"]
 async fn codex_s_owner_is_heard_in_one_session_over_compaction() {
     for talk in talks() {
         let watched = Watched::start("openai", script).await;

@@ -39,7 +39,7 @@ fn script(asked: &Asked<'_>) -> Play {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn openclaw_s_own_review_is_not_taken_for_the_owner() {
     let watched = Watched::start("openai", script).await;
     let openclaw = OpenClaw::installed();

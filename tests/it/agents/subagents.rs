@@ -103,7 +103,7 @@ async fn assert_nobody_spoke_but_the_owner(watched: &Watched, evidence: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and opencode, cargo xtask test runs it"]
+#[ignore = "needs the binaries and opencode, cargo xtask test --all runs it"]
 async fn nobody_hears_what_opencode_s_model_tells_its_helper() {
     let watched = Watched::start("openai", OPENCODE.script()).await;
     let mut opencode = OpenCode::new(&watched.proxy.base_url);
@@ -114,7 +114,7 @@ async fn nobody_hears_what_opencode_s_model_tells_its_helper() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and Hermes, cargo xtask test runs it"]
+#[ignore = "needs the binaries and Hermes, cargo xtask test --all runs it"]
 async fn nobody_hears_what_hermes_model_tells_its_helper() {
     let watched = Watched::start("openai", HERMES.script()).await;
     let mut hermes = Hermes::new(&watched.proxy.base_url);
@@ -125,7 +125,7 @@ async fn nobody_hears_what_hermes_model_tells_its_helper() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and nanobot, cargo xtask test runs it"]
+#[ignore = "needs the binaries and nanobot, cargo xtask test --all runs it"]
 async fn nobody_hears_what_nanobot_s_model_tells_its_helper() {
     let watched = Watched::start("openai", NANOBOT.script()).await;
     let nanobot = Nanobot::new(&watched.proxy.base_url);
@@ -137,7 +137,7 @@ async fn nobody_hears_what_nanobot_s_model_tells_its_helper() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and Claude Code, cargo xtask test runs it"]
+#[ignore = "needs the binaries and Claude Code, cargo xtask test --all runs it"]
 async fn nobody_hears_what_claude_code_s_model_tells_its_helper() {
     let watched = Watched::start("anthropic", CLAUDE_CODE.script()).await;
     let mut talk = ClaudeCode::installed().start(&watched.proxy.base_url, "");
@@ -149,7 +149,7 @@ async fn nobody_hears_what_claude_code_s_model_tells_its_helper() {
 
 /// `opencode run 'several words'` passes them on in quotation marks.
 #[tokio::test]
-#[ignore = "needs the binaries and opencode, cargo xtask test runs it"]
+#[ignore = "needs the binaries and opencode, cargo xtask test --all runs it"]
 async fn what_opencode_puts_in_quotation_marks_is_heard() {
     let watched = Watched::start("openai", |_: &Asked<'_>| Play::Text("All is well.")).await;
     let mut opencode = OpenCode::new(&watched.proxy.base_url);

@@ -62,7 +62,7 @@ async fn logged(home: &Home) -> (Vec<u64>, u64) {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_there_is_room() {
     let upstream = upstream().await;
     // Room for some turns that wait, and not for all.
@@ -121,7 +121,7 @@ async fn a_full_disk_stops_the_capture_and_not_the_chat_and_both_go_on_when_ther
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn a_file_where_the_log_should_be_is_named() {
     let upstream = upstream().await;
     let home = home_before(&upstream.base_url, "proxy: {port: 0}");
@@ -145,7 +145,7 @@ fn cut(path: &Path) {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside_and_its_owner_is_told() {
     let upstream = upstream().await;
     let home = home_before(&upstream.base_url, "proxy: {port: 0}");

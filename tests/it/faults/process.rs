@@ -77,7 +77,7 @@ async fn says(home: &Home, text: &str) {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn told_to_end_it_lets_replies_finish_and_says_how_many() {
     let upstream = Slow::start().await;
     let home = home_before(&upstream.base_url, "proxy: {port: 0}");
@@ -98,7 +98,7 @@ async fn told_to_end_it_lets_replies_finish_and_says_how_many() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn told_twice_it_ends_at_once() {
     let upstream = Slow::start().await;
     let home = home_before(&upstream.base_url, "proxy: {port: 0}");
@@ -115,7 +115,7 @@ async fn told_twice_it_ends_at_once() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries, cargo xtask test runs it"]
+#[ignore = "needs the binaries, cargo xtask test --all runs it"]
 async fn it_takes_as_many_files_as_the_system_allows() {
     const STREAMS: usize = 400;
     let upstream = Slow::start().await;

@@ -20,7 +20,7 @@ use super::{GREETING, program};
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn who_hangs_up_is_hung_up_on_upstream() {
     let (python, bin_dir) = (external::python(), external::bin_dir());
     for (dialect, way) in [

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Pair, program, run};
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn each_package_raises_what_it_would_without_us() {
     for (package, apis) in [
         ("openai", &["chat", "responses"][..]),
@@ -19,7 +19,7 @@ async fn each_package_raises_what_it_would_without_us() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn our_own_refusals_are_typed_too() {
     for (package, api) in [("openai", "chat"), ("anthropic", "messages")] {
         let locked = json!({"proxy": {"api_key": "sk-the-right-one"}});

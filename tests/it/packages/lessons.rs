@@ -8,7 +8,7 @@ const WISH: &str = "Answer in one short sentence, in French.";
 const CHATS: [&str; 3] = ["/v1/chat/completions", "/v1/responses", "/v1/messages"];
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn a_wish_goes_up_with_each_request_and_not_a_byte_else_changes() {
     for (package, name) in [
         ("openai", "openai_turns.py"),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Pair, program, run};
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn a_call_and_the_answer_to_its_result_are_two_turns_of_one_session() {
     for (dialect, name, n) in [
         ("openai", "openai_turns.py", 2),

@@ -16,7 +16,7 @@ fn only_chat(asked: &Asked<'_>) -> Play {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn the_openai_package_uses_an_upstream_of_messages() {
     let pair = Pair::start("anthropic", &Value::Null).await;
     let scenes = ["whole", "streamed", "thought", "tool", "vision"].map(|s| format!("chat_{s}"));
@@ -55,7 +55,7 @@ async fn the_openai_package_uses_an_upstream_of_messages() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn the_anthropic_package_uses_an_upstream_of_chat_completions() {
     let pair = Pair::playing(only_chat, "openai", &Value::Null).await;
     let scenes = ["whole", "streamed", "thought", "tool", "vision"];
@@ -98,7 +98,7 @@ async fn the_anthropic_package_uses_an_upstream_of_chat_completions() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn errors_of_the_other_api_raise_what_a_package_knows() {
     let pair = Pair::playing(only_chat, "openai", &Value::Null).await;
     errors::assert_raised(&pair, "anthropic", &["messages"]).await;

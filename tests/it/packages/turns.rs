@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{GREETING, Pair};
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn the_openai_package_sees_and_sends_what_it_would_without_us() {
     let pair = Pair::start("openai", &Value::Null).await;
     let seen = pair.assert_same("openai_turns.py", &[]).await;
@@ -33,7 +33,7 @@ async fn the_openai_package_sees_and_sends_what_it_would_without_us() {
 }
 
 #[tokio::test]
-#[ignore = "needs the binaries and the Python packages, cargo xtask test runs it"]
+#[ignore = "needs the binaries and the Python packages, cargo xtask test --all runs it"]
 async fn the_anthropic_package_sees_and_sends_what_it_would_without_us() {
     let pair = Pair::start("anthropic", &Value::Null).await;
     let seen = pair.assert_same("anthropic_turns.py", &[]).await;

@@ -12,9 +12,6 @@ use tokio::{io::AsyncReadExt, runtime::Runtime};
 
 use super::harness::{CHAT, Harness, Seen, SetUp, completion, json_reply, post, post_chat};
 
-/// Cases of each property: every one is some exchanges over real connections.
-const CASES: u32 = 256;
-
 /// A reply as the upstream sends it.
 #[derive(Debug, Clone)]
 struct Reply {
@@ -193,7 +190,6 @@ fn timeless(turn: &Turn) -> Turn {
 
 fn runner() -> TestRunner {
     TestRunner::new(ProptestConfig {
-        cases: CASES,
         failure_persistence: None,
         ..ProptestConfig::default()
     })

@@ -109,8 +109,10 @@ async fn learn(log: &TurnLog, ids: &[TurnId], fates: &[u8]) {
             2 => drop(log.spend(*id, "too old").await.unwrap()),
             _ => {}
         }
+        // A turn that was sent again comes twice, and its second fate may be another.
+        taken.retain(|it| it != id);
         let turn = log.get(*id).await.unwrap().unwrap();
-        if turn.state == TurnState::Judged && fate % 5 == 0 && !taken.contains(id) {
+        if turn.state == TurnState::Judged && fate % 5 == 0 {
             taken.push(*id);
         }
     }

@@ -86,7 +86,7 @@ fn texts<'s>(scripts: &'s [String], name: &str) -> Vec<&'s str> {
 }
 
 #[test]
-#[ignore = "needs OpenClaw, cargo xtask test runs it"]
+#[ignore = "needs OpenClaw, cargo xtask test --all runs it"]
 fn what_openclaw_writes_in_the_users_place_is_known() {
     let scripts = scripts();
     let patterns = SidePatterns::new(&[]).unwrap();
