@@ -18,6 +18,10 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
             translate::stream(Direction::MessagesToChat, &asked),
         ),
         (
+            "responses",
+            translate::stream(Direction::ResponsesToChat, &asked),
+        ),
+        (
             "toolcalls",
             toolcalls::stream(toolcalls::Options::default()),
         ),

@@ -1,7 +1,8 @@
-//! Chat completions and Anthropic messages, each said in the other's words.
+//! Chat completions and Anthropic messages, each said in the other's words, and Responses in those of both.
 //!
-//! For a client that speaks one of the two to an upstream that speaks only the other. A request is
-//! translated whole; a reply whole or event by event as it comes, never held to its end.
+//! For a client that speaks one of them to an upstream that speaks only another. A request is
+//! translated whole; a reply whole or event by event as it comes, never held to its end. Chat completions are the
+//! hub: between Responses and messages there are two steps.
 //!
 //! What the other API has no word for becomes text where it is history, and is refused by name
 //! ([`TranslateError`]) where it is new, unless leaving it out changes nothing that the caller could notice in
@@ -10,6 +11,7 @@
 
 mod accounting;
 mod at;
+mod chat_blocks;
 mod chat_reply;
 mod chat_stream;
 mod content;
@@ -18,11 +20,16 @@ mod direction;
 mod error;
 mod error_reply;
 mod fit;
-mod messages_calls;
 mod messages_reply;
 mod messages_stream;
 mod names;
+mod ordered_calls;
+mod own_reasoning;
 mod params;
+mod responses_reply;
+mod responses_request;
+mod responses_stream;
+mod responses_tools;
 mod stops;
 mod to_chat;
 mod to_messages;
@@ -32,12 +39,15 @@ mod wire;
 
 use serde_json::Value;
 
+use self::chat_blocks::ChatBlocks;
 pub use self::{
     accounting::{has_accounting, strip_accounting},
     context::ReplyContext,
     direction::Direction,
     error::TranslateError,
+    own_reasoning::{has_own_reasoning, strip_own_reasoning},
     params::DEFAULT_MAX_TOKENS,
+    responses_stream::{translated_reply_id, upstream_reply_id},
 };
 use crate::{
     failure::ErrorText,
@@ -63,7 +73,35 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
     match direction {
         Direction::ChatToMessages => to_messages::request(body),
         Direction::MessagesToChat => to_chat::request(body),
+        Direction::ResponsesToChat => responses_request::request(body),
     }
+}
+
+/// The request after all steps of a path, and each step with what its reply needs; `created` is when it was made,
+/// in seconds since 1970.
+///
+/// # Errors
+/// As [`request`].
+pub fn request_along(
+    path: &[Direction],
+    body: &Value,
+    created: u64,
+) -> Result<(Value, Vec<(Direction, ReplyContext)>), TranslateError> {
+    let mut now = body.clone();
+    let mut steps = Vec::new();
+    for direction in path {
+        let next = request(*direction, &now)?;
+        let context = ReplyContext::for_request(*direction, &now, created);
+        steps.push((*direction, context));
+        now = next;
+    }
+    if path.last() == Some(&Direction::ResponsesToChat) {
+        // What Anthropic signed is for Anthropic alone.
+        let messages = now["messages"].as_array_mut().into_iter().flatten();
+        let messages = messages.filter_map(Value::as_object_mut);
+        messages.for_each(|message| drop(message.shift_remove("thinking_blocks")));
+    }
+    Ok((now, steps))
 }
 
 /// A whole reply in the words of the request's API.
@@ -90,6 +128,7 @@ pub fn reply(
     let translated = match direction {
         Direction::ChatToMessages => chat_reply::reply(context, &body),
         Direction::MessagesToChat => messages_reply::reply(context, &body),
+        Direction::ResponsesToChat => responses_reply::reply(context, &body),
     };
     match translated {
         Ok(translated) => Ok(Translated {
@@ -112,7 +151,12 @@ pub fn stream(direction: Direction, context: &ReplyContext) -> Box<dyn Rewrite> 
     match direction {
         Direction::ChatToMessages => Box::new(Events::new(chat_stream::ChatStream::new(context))),
         Direction::MessagesToChat => {
-            Box::new(Events::new(messages_stream::MessagesStream::new(context)))
+            let writer = messages_stream::MessagesWriter::new(context);
+            Box::new(Events::new(ChatBlocks::new(context, writer)))
+        }
+        Direction::ResponsesToChat => {
+            let writer = responses_stream::ResponsesWriter::new(context);
+            Box::new(Events::new(ChatBlocks::new(context, writer)))
         }
     }
 }

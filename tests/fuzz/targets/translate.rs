@@ -4,7 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 use metaclaw_dialects::{
-    Api,
     translate::{self, ReplyContext, Direction},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
@@ -13,10 +12,10 @@ use serde_json::{Value, json};
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let choice = input.byte();
-    let direction = if choice & 1 == 0 {
-        Direction::ChatToMessages
-    } else {
-        Direction::MessagesToChat
+    let direction = match choice & 17 {
+        0 => Direction::ChatToMessages,
+        1 => Direction::MessagesToChat,
+        _ => Direction::ResponsesToChat,
     };
     let lengths = input.take(4);
     let body = input.rest();
@@ -26,9 +25,13 @@ fuzz_target!(|data: &[u8]| {
         "stream_options": { "include_usage": choice & 8 != 0 },
         "stop": ["END", "\n\n"],
         "stop_sequences": ["END", "1", "2", "3", "4"],
-        "tools": [{ "name": "a.b" }],
+        "tools": [
+            { "name": "a.b" },
+            { "type": "custom", "name": "c" },
+            { "type": "namespace", "name": "n", "tools": [{ "type": "function", "name": "f" }] },
+        ],
     });
-    let asked = ReplyContext::for_request(&asked, 1);
+    let asked = ReplyContext::for_request(direction, &asked, 1);
     match choice >> 1 & 3 {
         0 => request(direction, body),
         1 => stream(direction, &asked, lengths, body),
@@ -49,7 +52,7 @@ fn request(direction: Direction, body: &[u8]) {
     if let Ok(translated) = translate::request(direction, &body) {
         let back = match direction {
             Direction::ChatToMessages => Direction::MessagesToChat,
-            Direction::MessagesToChat => Direction::ChatToMessages,
+            Direction::MessagesToChat | Direction::ResponsesToChat => Direction::ChatToMessages,
         };
         let _ = translate::request(back, &translated).map_err(|error| error.to_string());
     }
@@ -64,14 +67,11 @@ fn stream(direction: Direction, asked: &ReplyContext, lengths: &[u8], body: &[u8
         String::from_utf8_lossy(&in_pieces),
         "another splitting, another reply"
     );
-    let (from, to) = match direction {
-        Direction::ChatToMessages => (Api::Messages, Api::Chat),
-        Direction::MessagesToChat => (Api::Chat, Api::Messages),
-    };
-    // Some upstreams say why the model stopped and leave out the end mark.
-    let has_ended = to.read_sse(&whole).ended;
+    // A failed response is an end of Responses. Some upstreams say why the model stopped and leave out the end mark.
+    let said = direction.client().read_sse(&whole);
+    let has_ended = said.ended && said.error.is_none();
     assert!(
-        !has_ended || from.read_sse(body).is_whole(),
+        !has_ended || direction.upstream().read_sse(body).is_whole(),
         "a torn reply looks whole: {}",
         String::from_utf8_lossy(&whole)
     );

@@ -8,7 +8,7 @@ use crate::json;
 #[derive(Debug, Default)]
 pub(crate) struct ErrorText {
     /// `code`: what a program wrote for programs.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// `type`, or Google's `status`.
     pub(crate) kind: String,
     /// What it says to people, as it came. Empty where it says nothing.

@@ -1,8 +1,31 @@
 //! What a reply takes from its request.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::{names::ToolNames, stops::Stops};
+use super::{
+    direction::Direction, names::ToolNames, responses_tools::ResponseTools, stops::Stops,
+    wire::given,
+};
+
+/// The fields of a request that its response repeats, and what stands there without them. As JSON.
+const ECHOED: [(&str, &str); 16] = [
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("previous_response_id", "null"),
+    ("prompt_cache_key", "null"),
+    ("reasoning", r#"{"effort":null,"summary":null}"#),
+    ("safety_identifier", "null"),
+    ("store", "true"),
+    ("temperature", "null"),
+    ("text", r#"{"format":{"type":"text"}}"#),
+    ("tool_choice", r#""auto""#),
+    ("tools", "[]"),
+    ("top_p", "null"),
+    ("truncation", r#""disabled""#),
+    ("user", "null"),
+];
 
 /// What a reply needs to know of the request that it answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,13 +40,25 @@ pub struct ReplyContext {
     pub(super) stops: Stops,
     /// Tools whose names the upstream would not have taken.
     pub(super) tools: ToolNames,
+    /// The same of a request of Responses.
+    pub(super) response_tools: ResponseTools,
+    /// What a response repeats of its request.
+    pub(super) echo: Map<String, Value>,
 }
 
 // === impl ReplyContext ===
 
 impl ReplyContext {
     /// Reads what the reply needs from the request as the client sent it.
-    pub fn for_request(body: &Value, created: u64) -> Self {
+    pub fn for_request(direction: Direction, body: &Value, created: u64) -> Self {
+        if direction == Direction::ResponsesToChat {
+            return Self {
+                created,
+                response_tools: ResponseTools::of_request(body),
+                echo: echo(body),
+                ..Self::default()
+            };
+        }
         let include_usage = body["stream_options"]["include_usage"].as_bool() == Some(true)
             || body["stream"].as_bool() != Some(true);
         let stops = body["stop_sequences"].as_array().into_iter().flatten();
@@ -34,6 +69,16 @@ impl ReplyContext {
             stop_sequences: stop_sequences.collect(),
             stops: Stops::of_request(body),
             tools: ToolNames::of_request(body),
+            ..Self::default()
         }
     }
+}
+
+fn echo(body: &Value) -> Map<String, Value> {
+    let field = |(name, usual): (&str, &str)| {
+        let usual = || serde_json::from_str(usual).unwrap_or_default();
+        let value = given(&body[name]).cloned().unwrap_or_else(usual);
+        (name.to_owned(), value)
+    };
+    ECHOED.into_iter().map(field).collect()
 }

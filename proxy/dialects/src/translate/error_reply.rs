@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::direction::Direction;
 use crate::{
@@ -34,7 +34,7 @@ pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
 /// An error in the words of the request's API; without a `status`, it came inside a reply.
 pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) -> Value {
     match direction {
-        Direction::ChatToMessages => to_chat(text, status),
+        Direction::ChatToMessages | Direction::ResponsesToChat => to_chat(text, status),
         Direction::MessagesToChat => to_messages(text, status),
     }
 }
@@ -42,6 +42,9 @@ pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) 
 /// An error as OpenAI's. The type is the upstream's, or follows from the status.
 pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     let is_too_long = text.failure(status) == Some(Failure::ContextLength);
+    // A number is a status, or means something to its server alone.
+    let code = Some(text.code.as_str());
+    let code = code.filter(|code| code.starts_with(|c: char| c.is_ascii_alphabetic()));
     let of_status = anthropic_type(status.unwrap_or_else(|| text.own_status()));
     openai(&ErrorBody {
         status: 0,
@@ -50,7 +53,7 @@ pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
             .filter(|kind| !kind.is_empty())
             .unwrap_or(of_status),
         param: None,
-        code: is_too_long.then_some(TOO_LONG_CODE),
+        code: is_too_long.then_some(TOO_LONG_CODE).or(code),
     })
 }
 
@@ -71,6 +74,18 @@ pub(super) fn to_messages(text: &ErrorText, status: Option<u16>) -> Value {
         param: None,
         code: None,
     })
+}
+
+/// An error as a failed response has it. Codex goes by the code.
+pub(super) fn to_response(text: &ErrorText) -> Value {
+    let code = match text.failure(None) {
+        Some(Failure::ContextLength) => TOO_LONG_CODE,
+        Some(Failure::RateLimit) => "rate_limit_exceeded",
+        Some(Failure::Billing) => "insufficient_quota",
+        Some(Failure::Overloaded) => "server_is_overloaded",
+        _ => "server_error",
+    };
+    json!({ "code": code, "message": shown(&text.message) })
 }
 
 /// The data of an event, or the error that it brings; `None` where a torn last event is neither.

@@ -6,6 +6,7 @@ mod errors;
 mod properties;
 mod replies;
 mod requests;
+mod responses;
 mod streams;
 
 use std::sync::LazyLock;
@@ -20,7 +21,7 @@ static ASKED: LazyLock<ReplyContext> = LazyLock::new(|| ReplyContext {
     ..ReplyContext::default()
 });
 
-use Direction::{ChatToMessages, MessagesToChat};
+use Direction::{ChatToMessages, MessagesToChat, ResponsesToChat};
 
 /// A streamed reply, translated in one piece.
 fn streamed(direction: Direction, stream: &str) -> String {

@@ -54,6 +54,27 @@ pub(super) fn to_chat(usage: &Value) -> Value {
     out
 }
 
+/// Chat's `usage` as that of Responses; null where there is none.
+pub(super) fn to_responses(usage: &Value) -> Value {
+    if !usage.is_object() {
+        return Value::Null;
+    }
+    let (input, output) = (
+        number(&usage["prompt_tokens"]),
+        number(&usage["completion_tokens"]),
+    );
+    let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
+    json!({
+        "input_tokens": input,
+        "input_tokens_details": { "cached_tokens": cached_tokens(usage), "cache_write_tokens": written },
+        "output_tokens": output,
+        "output_tokens_details": {
+            "reasoning_tokens": number(&usage["completion_tokens_details"]["reasoning_tokens"]),
+        },
+        "total_tokens": input.saturating_add(output),
+    })
+}
+
 /// Anthropic's later counts stand in the place of its earlier ones; what they leave out stays.
 pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
     for name in COUNTS {

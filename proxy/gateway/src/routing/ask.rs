@@ -39,7 +39,7 @@ pub(crate) async fn ask(
     let mut best = Err(nobody);
     'upstreams: for (at, upstream) in ready.iter().enumerate() {
         let is_last = at + 1 == ready.len();
-        let first = upstream.capabilities.variant();
+        let first = upstream.capabilities.variant(chat.api);
         let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
         loop {
             let is_meant = is_meant(upstream, &mut meant);
@@ -68,7 +68,7 @@ pub(crate) async fn ask(
                     variant.guess = false;
                     continue;
                 }
-                None => outcome.teaches(upstream, first, variant),
+                None => outcome.teaches(upstream, chat.api, first, variant),
             }
             let failure = outcome.failure;
             best = better(outcome.answer, best);

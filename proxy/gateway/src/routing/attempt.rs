@@ -158,8 +158,8 @@ impl Outcome {
         }
     }
 
-    /// What is known of the upstream now that it was asked in another way than at `first`.
-    pub(super) fn teaches(&self, upstream: &Upstream, first: Variant, variant: Variant) {
+    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
+    pub(super) fn teaches(&self, upstream: &Upstream, api: Api, first: Variant, variant: Variant) {
         let name = &upstream.name;
         let status = self.answer.as_ref().map(|raw| raw.reply.status());
         if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
@@ -168,8 +168,12 @@ impl Outcome {
         }
         // Where neither route is there, it was something else that was missing.
         if first.guess && !variant.guess && !self.lacks_route {
-            tracing::info!(upstream = name, "no messages: asked in chat completions");
-            upstream.capabilities.lacks_messages();
+            let lacked = api.name();
+            tracing::info!(
+                upstream = name,
+                "no {lacked}: asked in chat completions for an hour"
+            );
+            upstream.capabilities.lacks_api(api);
         }
     }
 }

@@ -27,11 +27,14 @@ use crate::{
 /// The longest reply that is translated whole.
 const MAX_REPLY: usize = 32 << 20;
 
+/// A step of the way to another API, and what its reply needs of the request.
+type Step = (Direction, translate::ReplyContext);
+
 /// How a reply is to be changed.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
-    /// The caller's API and the upstream's are two.
-    other: Option<(Direction, translate::ReplyContext)>,
+    /// From the caller's API to the upstream's, each with what its reply needs; none where they speak the same.
+    steps: Vec<Step>,
     /// Calls and thinking stand in the text.
     in_text: Option<toolcalls::Options>,
     /// Token ids are beside: what the caller did not ask for itself is taken out.
@@ -74,48 +77,48 @@ impl Translation {
             ids,
             ..Self::default()
         };
-        let direction = Direction::between(caller, target);
+        let path = Direction::path(caller, target);
         let has_text = target == Api::Chat && upstream.capabilities.calls_in_text;
-        let body = match direction {
-            None if !upstream.is_anthropic() => without_accounting(body),
+        if path.is_empty() {
             // What goes to another API is translated without.
-            None | Some(_) => body,
-        };
-        if direction.is_none() && !has_text {
-            return Ok((translation, body));
+            let body = of_others(upstream, target, body);
+            if !has_text {
+                return Ok((translation, body));
+            }
+            return Ok(translation.in_text(body));
         }
         let Some(given) = json::value(&body.concat()) else {
-            // What no value can hold (a number beyond f64, 128 levels) passes, unless it must be translated.
-            return match direction {
-                None => Ok((translation, body)),
-                Some(_) => Err(UpstreamError::Untranslatable {
-                    name: upstream.name.clone(),
-                    field: None,
-                    reason: "the body holds a number, or a nesting, that cannot be read".to_owned(),
-                }),
-            };
+            // What no value can hold: a number beyond f64, 128 levels.
+            return Err(UpstreamError::Untranslatable {
+                name: upstream.name.clone(),
+                field: None,
+                reason: "the body holds a number, or a nesting, that cannot be read".to_owned(),
+            });
         };
         translation.wants_stream = given["stream"].as_bool() == Some(true);
-        let mut changed = None;
-        if let Some(direction) = direction {
-            let mut now = translated(upstream, direction, &given)?;
-            if translation.ids.is_some() {
-                ask_for_ids(&mut now);
-            }
-            changed = Some(now);
-            let created = now_ms() / 1_000;
-            translation.other = Some((
-                direction,
-                translate::ReplyContext::for_request(&given, created),
-            ));
+        let mut now;
+        (now, translation.steps) = translated(upstream, path, &given)?;
+        if translation.ids.is_some() {
+            ask_for_ids(&mut now);
         }
         if has_text {
-            let now = changed.as_ref().unwrap_or(&given);
-            translation.in_text = Some(toolcalls::Options::for_request(now, false));
-            changed = toolcalls::request(now).or(changed);
+            translation.in_text = Some(toolcalls::Options::for_request(&now, false));
+            now = toolcalls::request(&now).unwrap_or(now);
         }
+        Ok((translation, vec![now.to_string().into()]))
+    }
+
+    /// A request in its upstream's own API, whose model writes calls as text.
+    fn in_text(mut self, body: Vec<Bytes>) -> (Self, Vec<Bytes>) {
+        // What no value can hold passes.
+        let Some(given) = json::value(&body.concat()) else {
+            return (self, body);
+        };
+        self.wants_stream = given["stream"].as_bool() == Some(true);
+        self.in_text = Some(toolcalls::Options::for_request(&given, false));
+        let changed = toolcalls::request(&given);
         let body = changed.map_or(body, |changed| vec![changed.to_string().into()]);
-        Ok((translation, body))
+        (self, body)
     }
 
     /// Whether the reply passes as it comes.
@@ -125,7 +128,7 @@ impl Translation {
 
     /// Whether the caller could not do with the reply as it comes; ids beside it hurt nobody.
     fn is_other(&self) -> bool {
-        self.other.is_some() || self.in_text.is_some()
+        !self.steps.is_empty() || self.in_text.is_some()
     }
 
     /// Reads a reply that is translated whole. An error that came with status 200 gets a status of its own, so
@@ -156,7 +159,7 @@ impl Translation {
         mut reply: Response<UpstreamBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let status = reply.status();
-        if self.is_none() || !status.is_success() && self.other.is_none() {
+        if self.is_none() || !status.is_success() && self.steps.is_empty() {
             return Ok(reply);
         }
         if status.is_success()
@@ -165,7 +168,7 @@ impl Translation {
             return self.unread(reply, why);
         }
         let is_events = headers::is_events(reply.headers());
-        if status.is_success() && is_events && (self.wants_stream || self.other.is_none()) {
+        if status.is_success() && is_events && (self.wants_stream || self.steps.is_empty()) {
             if let Some(rewrite) = self.stream() {
                 headers::rewritten(reply.headers_mut());
                 reply.body_mut().rewrite(rewrite);
@@ -211,37 +214,49 @@ impl Translation {
         read: &[u8],
         is_events: bool,
     ) -> Result<Option<Said>, UpstreamError> {
-        let direction = self.other.as_ref().map(|(direction, _)| *direction);
-        let Some(direction) = direction.filter(|_| status.is_success()) else {
+        if self.steps.is_empty() || !status.is_success() {
             return self.whole(upstream, status, read);
-        };
-        let is_events = is_events || chat_form::is_events(read);
-        // One of the two is a chat completion: the form is changed there.
-        match (is_events, self.wants_stream, direction) {
-            (false, false, _) => self.whole(upstream, status, read),
-            (true, true, _) => Ok(Some(Said::Events(self.rewritten(read)))),
-            (true, false, Direction::MessagesToChat) => {
-                self.whole(upstream, status, &chat_form::as_whole(read))
-            }
-            (true, false, Direction::ChatToMessages) => {
-                let whole = chat_form::as_whole(&self.rewritten(read));
-                Ok(Some(said_with_status(whole)))
-            }
-            (false, true, Direction::MessagesToChat) => match chat_form::as_events(read) {
-                Some(events) => Ok(Some(Said::Events(self.rewritten(&events)))),
-                // No completion: an error in words of its own, or nothing that can be read.
-                None => self.whole(upstream, status, read),
-            },
-            (false, true, Direction::ChatToMessages) => {
-                let said = self.whole(upstream, status, read)?;
-                Ok(said.map(|said| match said {
-                    Said::Whole(whole) => {
-                        chat_form::as_events(&whole).map_or(Said::Whole(whole), Said::Events)
-                    }
-                    Said::Error(..) | Said::Events(_) => said,
-                }))
-            }
         }
+        let is_events = is_events || chat_form::is_events(read);
+        match (is_events, self.wants_stream) {
+            (false, false) => self.whole(upstream, status, read),
+            (true, true) => Ok(Some(Said::Events(self.rewritten(read)))),
+            (is_events, _) => self.reformed(upstream, read, is_events).map(Some),
+        }
+    }
+
+    /// A reply in the other form than the caller asked for. The form is changed where the reply is a chat completion:
+    /// after the first step back from an upstream that speaks another API, or before.
+    fn reformed(
+        mut self,
+        upstream: &Upstream,
+        read: &[u8],
+        is_events: bool,
+    ) -> Result<Said, UpstreamError> {
+        let is_others = |step: &mut Step| step.0.upstream() != Api::Chat;
+        let first = Self {
+            steps: self.steps.pop_if(is_others).into_iter().collect(),
+            ..Self::default()
+        };
+        let ok = StatusCode::OK;
+        let chat = if is_events {
+            chat_form::as_whole(&first.rewritten(read))
+        } else {
+            match first.whole(upstream, ok, read)? {
+                None => read.to_vec(),
+                Some(Said::Error(status, error)) if self.steps.is_empty() => {
+                    return Ok(Said::Error(status, error));
+                }
+                Some(Said::Whole(said) | Said::Error(_, said) | Said::Events(said)) => said,
+            }
+        };
+        let events = (!is_events).then(|| chat_form::as_events(&chat)).flatten();
+        if let Some(events) = events {
+            return Ok(Said::Events(self.rewritten(&events)));
+        }
+        // A whole one, or no completion: an error in words of its own, or nothing that can be read.
+        let said = self.whole(upstream, ok, &chat)?;
+        Ok(said.unwrap_or_else(|| said_with_status(chat)))
     }
 
     /// A whole stream, rewritten.
@@ -269,9 +284,9 @@ impl Translation {
         let ids = self.ids.filter(|asked| !asked.is_all());
         let ids = ids.map(|asked| Box::new(vllm::stream(asked)) as Box<dyn Rewrite>);
         let in_text = self.in_text.map(toolcalls::stream);
-        let other = self.other;
-        let other = other.map(|(direction, asked)| translate::stream(direction, &asked));
-        let steps = [ids, in_text, other].into_iter().flatten();
+        let back = self.steps.iter().rev();
+        let back = back.map(|(direction, asked)| translate::stream(*direction, asked));
+        let steps = [ids, in_text].into_iter().flatten().chain(back);
         steps.reduce(|first, then| Box::new(Then::new(first, then)))
     }
 
@@ -282,28 +297,38 @@ impl Translation {
         status: StatusCode,
         body: &[u8],
     ) -> Result<Option<Said>, UpstreamError> {
-        if let (Some((direction, _)), false) = (&self.other, status.is_success()) {
-            let error = translate::error(*direction, status.as_u16(), body);
+        let mut back = self.steps.iter().rev().peekable();
+        if !status.is_success() && back.peek().is_some() {
+            let error = error_along(back, status.as_u16(), body.to_vec());
             return Ok(Some(Said::Whole(error)));
         }
         let stripped = self.ids.and_then(|asked| vllm::reply(asked, body));
         let given = stripped.as_deref().unwrap_or(body);
         let options = self.in_text.as_ref();
         let recovered = options.and_then(|options| toolcalls::reply(options, given));
-        let Some((direction, asked)) = &self.other else {
+        if back.peek().is_none() {
             return Ok(recovered.or(stripped).map(Said::Whole));
-        };
-        let given = recovered.as_deref().unwrap_or(given);
-        let translated = translate::reply(*direction, asked, given);
-        let translated = translated.map_err(|error| unreadable(upstream, error.to_string()))?;
-        let error = translated
-            .error
-            .and_then(|it| StatusCode::from_u16(it).ok());
-        Ok(Some(match error {
-            Some(status) => Said::Error(status, translated.body),
-            None => Said::Whole(translated.body),
-        }))
+        }
+        let mut said = recovered.as_deref().unwrap_or(given).to_vec();
+        while let Some((direction, asked)) = back.next() {
+            let translated = translate::reply(*direction, asked, &said);
+            let translated = translated.map_err(|error| unreadable(upstream, error.to_string()))?;
+            let status = translated.error.map(StatusCode::from_u16);
+            if let Some(Ok(status)) = status {
+                let error = error_along(back, status.as_u16(), translated.body);
+                return Ok(Some(Said::Error(status, error)));
+            }
+            said = translated.body;
+        }
+        Ok(Some(Said::Whole(said)))
     }
+}
+
+/// An error's body after the steps back to the caller.
+fn error_along<'a>(back: impl Iterator<Item = &'a Step>, status: u16, body: Vec<u8>) -> Vec<u8> {
+    back.fold(body, |body, (direction, _)| {
+        translate::error(*direction, status, &body)
+    })
 }
 
 /// A chat completion, which may be an error instead.
@@ -315,13 +340,28 @@ fn said_with_status(whole: Vec<u8>) -> Said {
     }
 }
 
-/// A request in the caller's own API without what is meant for Anthropic alone.
-fn without_accounting(body: Vec<Bytes>) -> Vec<Bytes> {
-    if !body.iter().any(|piece| translate::has_accounting(piece)) {
+/// A request in the caller's own API without what other providers made: Claude Code's accounting line is for Anthropic
+/// alone, and reasoning that we put in the words of Responses is for nobody who speaks them.
+fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
+    let has = |mark: fn(&[u8]) -> bool| body.iter().any(|piece| mark(piece));
+    let has_reasoning = target == Api::Responses && has(translate::has_own_reasoning);
+    let has_accounting = !upstream.is_anthropic() && has(translate::has_accounting);
+    if !has_reasoning && !has_accounting {
         return body;
     }
-    let stripped = translate::strip_accounting(&body.concat());
-    stripped.map_or(body, |stripped| vec![stripped.into()])
+    let mut whole: Bytes = body.concat().into();
+    for (is_there, strip) in [
+        (
+            has_reasoning,
+            translate::strip_own_reasoning as fn(&[u8]) -> Option<Vec<u8>>,
+        ),
+        (has_accounting, translate::strip_accounting),
+    ] {
+        if let Some(stripped) = is_there.then(|| strip(&whole)).flatten() {
+            whole = stripped.into();
+        }
+    }
+    vec![whole]
 }
 
 fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
@@ -345,11 +385,12 @@ fn ask_for_ids(request: &mut Value) {
 
 fn translated(
     upstream: &Upstream,
-    direction: Direction,
+    path: &[Direction],
     given: &Value,
-) -> Result<Value, UpstreamError> {
-    let request = translate::request(direction, given);
-    let mut request = request.map_err(|error| UpstreamError::Untranslatable {
+) -> Result<(Value, Vec<Step>), UpstreamError> {
+    let created = now_ms() / 1_000;
+    let translated = translate::request_along(path, given, created);
+    let (mut request, steps) = translated.map_err(|error| UpstreamError::Untranslatable {
         name: upstream.name.clone(),
         field: error.field().map(str::to_owned),
         reason: error.to_string(),
@@ -358,7 +399,7 @@ fn translated(
     if let (Some(ours), Some(request)) = (given.get(APPEND_FIELD), request.as_object_mut()) {
         request.insert(APPEND_FIELD.to_owned(), ours.clone());
     }
-    Ok(request)
+    Ok((request, steps))
 }
 
 /// What was asked for unencoded and came encoded cannot be translated.

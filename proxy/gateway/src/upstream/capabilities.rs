@@ -23,9 +23,9 @@ const STRICT: [&str; 6] = [
 
 /// What an upstream can be asked.
 ///
-/// Many servers that copy OpenAI's API speak Anthropic's messages as well by now, and many do not. Where
-/// nobody said which, they are asked in the caller's own API first, and in OpenAI's for an hour if they
-/// know no such route.
+/// Every server that copies OpenAI's API speaks chat completions. Many speak Responses and Anthropic's messages as
+/// well by now, and many do not. Where nobody said which, they are asked in the caller's own API first, and in chat
+/// completions for an hour if they know no such route.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -33,8 +33,8 @@ const STRICT: [&str; 6] = [
 )]
 pub(crate) struct Capabilities {
     apis: Vec<Api>,
-    /// Where it is a guess that it speaks messages: whether that was wrong.
-    lacks_messages: Option<NegativeCache>,
+    /// Where it is a guess that it speaks more than chat completions: what of it was wrong.
+    lacks: Option<LackedApis>,
     /// Where it should give token ids beside a chat completion: whether it does not.
     lacks_ids: Option<NegativeCache>,
     /// Its models may write tool calls and thinking as text.
@@ -47,6 +47,13 @@ pub(crate) struct Capabilities {
     pub appends_system: bool,
     /// It refuses fields that it does not know, or must not take those of a client for its own.
     pub refuses_unknown: bool,
+}
+
+/// The APIs that a server was guessed to speak and does not.
+#[derive(Debug, Default)]
+struct LackedApis {
+    messages: NegativeCache,
+    responses: NegativeCache,
 }
 
 /// One of the ways to put a chat to an upstream.
@@ -74,7 +81,7 @@ impl Capabilities {
         };
         Self {
             apis: config.speaks.clone().unwrap_or_else(usual),
-            lacks_messages: is_guessed.then(NegativeCache::default),
+            lacks: is_guessed.then(LackedApis::default),
             lacks_ids: (config.dialect == Vllm).then(NegativeCache::default),
             calls_in_text: config.tool_calls_in_text,
             reads_media: true,
@@ -88,7 +95,7 @@ impl Capabilities {
     pub(super) fn policy(appends_system: bool) -> Self {
         Self {
             apis: vec![Api::Chat],
-            lacks_messages: None,
+            lacks: None,
             lacks_ids: None,
             calls_in_text: true,
             reads_media: false,
@@ -98,12 +105,12 @@ impl Capabilities {
         }
     }
 
-    /// The first way to put a chat to it.
-    pub(crate) fn variant(&self) -> Variant {
-        let has = |lacks: &Option<NegativeCache>| lacks.as_ref().is_some_and(|it| !it.is_known());
+    /// The first way to put a chat of `api` to it.
+    pub(crate) fn variant(&self, api: Api) -> Variant {
+        let lacked = self.lacked(api);
         Variant {
-            ids: has(&self.lacks_ids),
-            guess: has(&self.lacks_messages),
+            ids: self.lacks_ids.as_ref().is_some_and(|it| !it.is_known()),
+            guess: lacked.is_some_and(|it| !it.is_known()),
         }
     }
 
@@ -112,14 +119,24 @@ impl Capabilities {
         self.lacks_ids.iter().for_each(NegativeCache::set);
     }
 
-    /// It turned out not to speak messages.
-    pub(crate) fn lacks_messages(&self) {
-        self.lacks_messages.iter().for_each(NegativeCache::set);
+    /// It turned out not to speak this.
+    pub(crate) fn lacks_api(&self, api: Api) {
+        self.lacked(api).into_iter().for_each(NegativeCache::set);
     }
 
     /// Whether an answer that knows no such route would be news.
     pub(crate) fn is_guess(&self, api: Api, variant: Variant) -> bool {
-        api == Api::Messages && self.lacks_messages.is_some() && variant.guess
+        variant.guess && self.lacked(api).is_some()
+    }
+
+    /// Where it is a guess that it speaks this: whether that was wrong.
+    fn lacked(&self, api: Api) -> Option<&NegativeCache> {
+        let lacks = self.lacks.as_ref()?;
+        match api {
+            Api::Chat => None,
+            Api::Messages => Some(&lacks.messages),
+            Api::Responses => Some(&lacks.responses),
+        }
     }
 
     /// The API in which a chat of `api` goes to it: its own, else one that it can be translated to. `None`
@@ -129,19 +146,19 @@ impl Capabilities {
             return Some(api);
         }
         let can =
-            |other: &Api| Direction::between(api, *other).is_some() && self.has(*other, variant);
+            |other: &Api| !Direction::path(api, *other).is_empty() && self.has(*other, variant);
         [Api::Chat, Api::Messages].into_iter().find(can)
     }
 
     fn has(&self, api: Api, variant: Variant) -> bool {
-        let is_excluded = api == Api::Messages && self.lacks_messages.is_some() && !variant.guess;
+        let is_excluded = self.lacked(api).is_some() && !variant.guess;
         self.apis.contains(&api) && !is_excluded
     }
 
     /// Whether a route that is no chat is likely to be known there: what is below `/v1/messages` where
     /// that API is, all else where one of OpenAI's is.
     pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
-        let has = |api| self.has(api, self.variant());
+        let has = |api| self.has(api, self.variant(api));
         match Api::nearest(route.path()) {
             Api::Messages => has(Api::Messages),
             Api::Chat | Api::Responses => has(Api::Chat) || has(Api::Responses),
@@ -156,23 +173,37 @@ mod tests {
     use super::{super::negative_cache::FORGET, *};
 
     #[tokio::test(start_paused = true)]
-    async fn that_an_upstream_does_not_speak_messages_is_forgotten_in_time() {
+    async fn that_an_upstream_does_not_speak_an_api_is_forgotten_in_time() {
         let config = UpstreamConfig::default();
         let address = Address::for_upstream("http://models.example/v1", config.dialect, None);
         let it = Capabilities::from_config(&config, &address.unwrap());
-        let target = |api| it.target_api(api, it.variant());
-        assert!(it.is_guess(Api::Messages, it.variant()));
-        advance(FORGET).await;
-        it.lacks_messages();
-        assert_eq!(target(Api::Messages), Some(Api::Chat));
-        assert!(!it.is_guess(Api::Messages, it.variant()));
-        advance(FORGET / 2).await;
-        assert_eq!(target(Api::Messages), Some(Api::Chat));
-        advance(FORGET / 2).await;
-        assert_eq!(
-            target(Api::Messages),
-            Some(Api::Messages),
-            "it is asked again"
-        );
+        let target = |api| it.target_api(api, it.variant(api));
+        for (api, other) in [
+            (Api::Messages, Api::Responses),
+            (Api::Responses, Api::Messages),
+        ] {
+            assert!(it.is_guess(api, it.variant(api)));
+            advance(FORGET).await;
+            it.lacks_api(api);
+            assert_eq!(target(api), Some(Api::Chat));
+            assert_eq!(target(other), Some(other), "one says nothing of the other");
+            assert!(!it.is_guess(api, it.variant(api)));
+            advance(FORGET / 2).await;
+            assert_eq!(target(api), Some(Api::Chat));
+            advance(FORGET / 2).await;
+            assert_eq!(target(api), Some(api), "it is asked again");
+        }
+    }
+
+    #[test]
+    fn openai_itself_is_known_to_speak_responses() {
+        let config = UpstreamConfig::default();
+        let address = Address::for_upstream("https://api.openai.com/v1", config.dialect, None);
+        let it = Capabilities::from_config(&config, &address.unwrap());
+        let variant = it.variant(Api::Responses);
+        assert_eq!(it.target_api(Api::Responses, variant), Some(Api::Responses));
+        assert!(!it.is_guess(Api::Responses, variant));
+        let variant = it.variant(Api::Messages);
+        assert_eq!(it.target_api(Api::Messages, variant), Some(Api::Chat));
     }
 }

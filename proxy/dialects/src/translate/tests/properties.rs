@@ -3,9 +3,17 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
-use crate::{Reply, testing};
+use crate::{Reply, chat_form, testing};
 
-const BOTH: [Direction; 2] = [ChatToMessages, MessagesToChat];
+const ALL: [Direction; 3] = [ChatToMessages, MessagesToChat, ResponsesToChat];
+
+/// A reply as each upstream streams it, to be translated.
+fn streams(said: &Said) -> [(Direction, String); 3] {
+    ALL.map(|direction| match direction {
+        ChatToMessages => (direction, messages_stream(said)),
+        MessagesToChat | ResponsesToChat => (direction, chat_stream(said)),
+    })
+}
 
 /// What a model says, in the order in which it says it.
 #[derive(Debug, Clone)]
@@ -233,7 +241,7 @@ fn conversation() -> impl Strategy<Value = Vec<Value>> {
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_bytes(said in said(), cuts in vec(any::<usize>(), 0..9)) {
-        for (direction, stream) in [(MessagesToChat, chat_stream(&said)), (ChatToMessages, messages_stream(&said))] {
+        for (direction, stream) in streams(&said) {
             let split = rewritten(super::stream(direction, &ASKED), testing::pieces(stream.as_bytes(), &cuts));
             prop_assert_eq!(String::from_utf8(split).unwrap(), streamed(direction, &stream));
         }
@@ -241,16 +249,15 @@ proptest! {
 
     #[test]
     fn a_translated_stream_says_the_same(said in said()) {
-        for (direction, stream) in [(MessagesToChat, chat_stream(&said)), (ChatToMessages, messages_stream(&said))] {
-            let (here, there) = match direction {
-                ChatToMessages => (Api::Chat, Api::Messages),
-                MessagesToChat => (Api::Messages, Api::Chat),
-            };
+        for (direction, stream) in streams(&said) {
+            let (here, there) = (direction.client(), direction.upstream());
             let translated = streamed(direction, &stream);
             let (theirs, ours) = (there.read_sse(stream.as_bytes()), here.read_sse(translated.as_bytes()));
             if said_nothing(&theirs) {
                 // The end of the body came before a word: an error.
-                prop_assert!(ours.error.is_some() && !ours.is_whole(), "{}", translated);
+                // A failed response is an end of Responses.
+                let is_whole = ours.is_whole() && here != Api::Responses;
+                prop_assert!(ours.error.is_some() && !is_whole, "{}", translated);
                 continue;
             }
             prop_assert_eq!(gist(&theirs), gist(&ours), "{}", translated);
@@ -270,7 +277,7 @@ proptest! {
             // Back again: what was said in the caller's words is a reply in them, and can be translated whole.
             let (api, back) = match direction {
                 ChatToMessages => (Api::Chat, MessagesToChat),
-                MessagesToChat => (Api::Messages, ChatToMessages),
+                MessagesToChat | ResponsesToChat => (Api::Messages, ChatToMessages),
             };
             let streamed = api.read_sse(translated.as_bytes());
             let whole = whole(api, &streamed);
@@ -280,6 +287,54 @@ proptest! {
                 Api::Messages | Api::Responses => Api::Chat,
             };
             prop_assert_eq!(gist(&there.read_json(&again.body)), gist(&streamed), "{}", whole);
+        }
+    }
+
+    #[test]
+    fn a_response_is_the_same_whole_and_streamed(said in said()) {
+        let said = Said { n_cut: 0, has_usage: true, ..said };
+        let stream = chat_stream(&said);
+        let translated = streamed(ResponsesToChat, &stream);
+        let events = translated.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events: Vec<Value> = events.map(|data| serde_json::from_str(data).unwrap()).collect();
+        for (n, event) in events.iter().enumerate() {
+            prop_assert_eq!(&event["sequence_number"], n);
+        }
+        let last = &events[events.len() - 1]["response"];
+        let added = events.iter().filter(|it| it["type"] == "response.output_item.added");
+        let done = events.iter().filter(|it| it["type"] == "response.output_item.done");
+        prop_assert_eq!(added.count(), last["output"].as_array().unwrap().len());
+        let items: Value = done.map(|it| it["item"].clone()).collect();
+        prop_assert_eq!(&items, &last["output"]);
+        let whole = chat_form::as_whole(stream.as_bytes());
+        let whole = reply(ResponsesToChat, &ASKED, &whole).unwrap();
+        let whole: Value = serde_json::from_slice(&whole.body).unwrap();
+        prop_assert_eq!(&whole, last, "{}", translated);
+    }
+
+    #[test]
+    fn any_items_come_to_a_conversation_that_chat_servers_take(items in vec(testing::json(), 0..5), more in items()) {
+        for input in [items, more] {
+            let body = json!({ "model": "m", "input": input });
+            let Ok(chat) = request(ResponsesToChat, &body) else {
+                continue;
+            };
+            let messages = chat["messages"].as_array().unwrap();
+            let mut open: Vec<&Value> = Vec::new();
+            for (n, message) in messages.iter().enumerate() {
+                let role = message["role"].as_str().unwrap();
+                if role == "tool" {
+                    let at = open.iter().position(|id| **id == message["tool_call_id"]);
+                    prop_assert!(at.is_some(), "{}", chat);
+                    open.remove(at.unwrap());
+                    continue;
+                }
+                prop_assert!(open.is_empty(), "{}", chat);
+                prop_assert!(role != "system" || n == 0, "{}", chat);
+                prop_assert!(role != "user" || n == 0 || messages[n - 1]["role"] != "user", "{}", chat);
+                open.extend(message["tool_calls"].as_array().into_iter().flatten().map(|it| &it["id"]));
+            }
+            prop_assert!(open.is_empty(), "{}", chat);
         }
     }
 
@@ -298,7 +353,7 @@ proptest! {
     #[test]
     fn no_json_makes_it_panic(body in testing::json(), more in testing::json(), status in 0u16..1000) {
         let wrapped = json!({ "system": more, "messages": [body, { "role": "user", "content": [more] }, { "role": "assistant", "content": more, "tool_calls": body }], "tools": [more] });
-        for direction in BOTH {
+        for direction in ALL {
             let _ = request(direction, &body);
             let _ = request(direction, &wrapped);
             let _ = reply(direction, &ASKED, body.to_string().as_bytes());
@@ -312,7 +367,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic_and_every_event_out_is_json(bytes in vec(any::<u8>(), 0..200), cuts in vec(any::<usize>(), 0..4)) {
-        for direction in BOTH {
+        for direction in ALL {
             let out = rewritten(super::stream(direction, &ASKED), [bytes.as_slice()]);
             let split = rewritten(super::stream(direction, &ASKED), testing::pieces(&bytes, &cuts));
             prop_assert_eq!(&split, &out);
@@ -324,6 +379,23 @@ proptest! {
             error(direction, 500, &bytes);
         }
     }
+}
+
+/// Items of Responses in any order.
+fn items() -> impl Strategy<Value = Vec<Value>> {
+    let id = select(vec!["a", "b"]);
+    let item = (0..9usize, id).prop_map(|(kind, id)| match kind {
+        0 => json!({ "role": "user", "content": "u" }),
+        1 => json!({ "role": "user", "content": [{ "type": "input_image", "image_url": "data:," }] }),
+        2 => json!({ "role": "developer", "content": [{ "type": "input_text", "text": "d" }] }),
+        3 => json!({ "role": "assistant", "content": [{ "type": "output_text", "text": "t" }] }),
+        4 => json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "r" }] }),
+        5 => json!({ "type": "function_call", "call_id": id, "name": "f", "arguments": "{}" }),
+        6 => json!({ "type": "custom_tool_call", "call_id": id, "name": "c", "input": "x" }),
+        7 => json!({ "type": "custom_tool_call_output", "call_id": id, "output": [{ "type": "input_image", "image_url": "data:," }] }),
+        _ => json!({ "type": "function_call_output", "call_id": id, "output": "done" }),
+    });
+    vec(item, 1..12)
 }
 
 /// A reply as its API has it whole.

@@ -61,7 +61,7 @@ pub(super) enum Step {
     Grow {
         arguments: String,
     },
-    /// Anthropic has no way to say it: why.
+    /// Blocks have no way to say it: why.
     Refuse {
         why: String,
     },

@@ -1,0 +1,320 @@
+//! Responses in the words of chat completions, and back.
+
+use serde_json::json;
+
+use super::*;
+
+/// A request as Codex sends it, with a tool of each kind that it has.
+fn codex(input: &Value) -> Value {
+    json!({
+        "model": "m", "stream": true, "store": false, "tool_choice": "auto", "parallel_tool_calls": true,
+        "include": ["reasoning.encrypted_content"], "reasoning": { "summary": "auto", "effort": "high" },
+        "input": input,
+        "tools": [
+            { "type": "function", "name": "exec", "description": "Runs.", "strict": false, "parameters": { "type": "object", "properties": { "cmd": { "type": "string" } } } },
+            { "type": "custom", "name": "apply_patch", "description": "Edits files.", "format": { "type": "grammar", "syntax": "lark", "definition": "start: /.+/" } },
+            { "type": "namespace", "name": "agents", "tools": [{ "type": "function", "name": "spawn", "parameters": { "type": "object", "properties": {} } }] },
+            { "type": "web_search", "external_web_access": false },
+            { "type": "local_shell" },
+        ],
+    })
+}
+
+fn asked(input: &Value) -> Value {
+    request(ResponsesToChat, &codex(input)).unwrap()
+}
+
+/// The events of a reply to Codex, and its last response.
+fn events(chunks: &[Value]) -> (Vec<Value>, Value) {
+    let stream = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+    let stream = stream.collect::<String>() + "data: [DONE]\n\n";
+    let context = ReplyContext::for_request(ResponsesToChat, &codex(&json!("hi")), 7);
+    let out = rewritten(
+        super::stream(ResponsesToChat, &context),
+        [stream.as_bytes()],
+    );
+    let out = String::from_utf8(out).unwrap();
+    let data = out.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data.map(|it| serde_json::from_str(it).unwrap()).collect();
+    let last = events[events.len() - 1]["response"].clone();
+    (events, last)
+}
+
+fn chunk(delta: &Value) -> Value {
+    json!({ "id": "chatcmpl-1", "model": "m", "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] })
+}
+
+fn ends(reason: &str) -> Value {
+    json!({ "id": "chatcmpl-1", "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] })
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    let kinds = events.iter().map(|it| it["type"].as_str().unwrap());
+    kinds
+        .map(|kind| kind.strip_prefix("response.").unwrap())
+        .collect()
+}
+
+#[test]
+fn a_conversation_of_codex_is_one_that_chat_servers_take() {
+    let text = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+    let chat = asked(&json!([
+        text("developer", "You are Codex."), text("developer", "Skills."),
+        text("user", "<environment_context/>"), text("user", "List the files."),
+        { "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "Let me look." }], "encrypted_content": "gAAA" },
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Looking." }] },
+        { "type": "function_call", "call_id": "a", "name": "exec", "arguments": "{\"cmd\":\"ls\"}" },
+        { "type": "function_call", "call_id": "b", "name": "spawn", "namespace": "agents", "arguments": "" },
+        { "type": "function_call_output", "call_id": "b", "output": [{ "type": "input_text", "text": "seen" }, { "type": "input_image", "image_url": "data:image/png;base64,iV" }] },
+        { "type": "function_call_output", "call_id": "a", "output": "notes.txt" },
+        { "type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin" },
+        { "type": "custom_tool_call_output", "call_id": "c", "output": "done" },
+        text("developer", "You may write now."), text("user", "Go on."),
+    ]));
+    let user = "You may write now.\n\nGo on.";
+    assert_eq!(
+        chat["messages"],
+        json!([
+            { "role": "system", "content": "You are Codex.\n\nSkills." },
+            { "role": "user", "content": "<environment_context/>\n\nList the files." },
+            { "role": "assistant", "content": "Looking.", "reasoning_content": "Let me look.", "tool_calls": [
+                { "id": "a", "type": "function", "function": { "name": "exec", "arguments": "{\"cmd\":\"ls\"}" } },
+                { "id": "b", "type": "function", "function": { "name": "agents__spawn", "arguments": "{}" } },
+            ] },
+            { "role": "tool", "tool_call_id": "a", "content": "notes.txt" },
+            { "role": "tool", "tool_call_id": "b", "content": "seen" },
+            { "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "data:image/png;base64,iV" } }] },
+            { "role": "assistant", "content": null, "tool_calls": [
+                { "id": "c", "type": "function", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Begin\"}" } },
+            ] },
+            { "role": "tool", "tool_call_id": "c", "content": "done" },
+            { "role": "user", "content": user },
+        ])
+    );
+}
+
+#[test]
+fn tools_become_functions_and_those_of_the_provider_are_left_out() {
+    let chat = asked(&json!("hi"));
+    let names = chat["tools"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|it| &it["function"]["name"]).collect();
+    assert_eq!(names, ["exec", "apply_patch", "agents__spawn"]);
+    let patch = &chat["tools"][1]["function"];
+    assert_eq!(patch["parameters"]["required"], json!(["input"]));
+    let description = patch["description"].as_str().unwrap();
+    assert!(description.starts_with("Edits files.\n\n"), "{description}");
+    assert!(
+        description.ends_with("lark grammar:\nstart: /.+/"),
+        "{description}"
+    );
+    assert_eq!(chat["tool_choice"], "auto");
+    let fields: Vec<&str> = chat
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "model",
+            "messages",
+            "stream",
+            "stream_options",
+            "tools",
+            "tool_choice"
+        ]
+    );
+}
+
+#[test]
+fn what_steers_the_reply_goes_along() {
+    let body = json!({
+        "model": "m", "instructions": "Be brief.", "input": "hi", "max_output_tokens": 9, "temperature": 0.5,
+        "parallel_tool_calls": false, "safety_identifier": "u", "reasoning": { "effort": "low" },
+        "tools": [{ "type": "function", "name": "f" }, { "type": "function", "name": "g" }],
+        "tool_choice": { "type": "allowed_tools", "mode": "required", "tools": [{ "type": "function", "name": "g" }] },
+        "text": { "format": { "type": "json_schema", "name": "n", "strict": true, "schema": { "type": "object" } } },
+    });
+    let chat = request(ResponsesToChat, &body).unwrap();
+    assert_eq!(
+        chat,
+        json!({
+            "model": "m",
+            "messages": [{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "hi" }],
+            "max_tokens": 9, "temperature": 0.5, "user": "u",
+            "response_format": { "type": "json_schema", "json_schema": { "name": "n", "strict": true, "schema": { "type": "object" } } },
+            "tools": [{ "type": "function", "function": { "name": "g" } }],
+            "tool_choice": "required", "parallel_tool_calls": false,
+        })
+    );
+    let mut reasoning = body;
+    reasoning["model"] = "gpt-5".into();
+    let chat = request(ResponsesToChat, &reasoning).unwrap();
+    assert_eq!(chat["reasoning_effort"], "low");
+    assert_eq!(chat["max_completion_tokens"], 9);
+    assert_eq!(chat["temperature"], Value::Null);
+}
+
+#[test]
+fn what_would_change_the_reply_is_refused_by_name() {
+    let refused = |more: &Value| {
+        let mut body = json!({ "model": "m", "input": "hi" });
+        let more = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(more);
+        request(ResponsesToChat, &body).unwrap_err().to_string()
+    };
+    let said = [
+        json!({ "background": true }),
+        json!({ "conversation": "conv_1" }),
+        json!({ "tool_choice": { "type": "web_search" } }),
+        json!({ "tool_choice": "required" }),
+        json!({ "input": [{ "role": "user", "content": [{ "type": "input_file", "file_id": "f" }] }] }),
+        json!({ "input": [{ "type": "item_reference", "id": "msg_1" }] }),
+        json!({ "input": [] }),
+    ];
+    insta::assert_snapshot!(said.map(|more| refused(&more)).join("\n"), @r#"
+    background is true, which cannot be said in chat completions; allowed: false
+    conversation is "conv_1", which cannot be said in chat completions; allowed: the items themselves in "input"
+    tool_choice is {"type":"web_search"}, which cannot be said in chat completions; allowed: "auto", "none", "required", and functions and custom tools that the request offers
+    tool_choice is "required", which cannot be said in chat completions; allowed: "auto", "none", "required", and functions and custom tools that the request offers
+    input[0].content[0].file_id is "f", which cannot be said in chat completions; allowed: the file itself as "file_data"
+    input[0].type is "item_reference", which cannot be said in chat completions; allowed: the item itself, as upstream keeps none
+    input is [], but must be a text, or at least one item that says something
+    "#);
+}
+
+#[test]
+fn a_reply_comes_item_by_item() {
+    let (events, last) = events(&[
+        chunk(&json!({ "role": "assistant", "content": "" })),
+        chunk(&json!({ "reasoning_content": "Hm." })),
+        chunk(&json!({ "content": "Look" })),
+        chunk(&json!({ "content": "ing." })),
+        chunk(
+            &json!({ "tool_calls": [{ "index": 0, "id": "a", "function": { "name": "agents__spawn", "arguments": "" } }] }),
+        ),
+        chunk(
+            &json!({ "tool_calls": [{ "index": 1, "id": "b", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Be" } }] }),
+        ),
+        chunk(&json!({ "tool_calls": [{ "index": 1, "function": { "arguments": "gin\"}" } }] })),
+        ends("tool_calls"),
+        json!({ "choices": [], "usage": { "prompt_tokens": 20, "completion_tokens": 3, "prompt_tokens_details": { "cached_tokens": 8 }, "completion_tokens_details": { "reasoning_tokens": 1 } } }),
+    ]);
+    assert_eq!(
+        kinds(&events),
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "reasoning_summary_part.added",
+            "reasoning_summary_text.delta",
+            "reasoning_summary_text.done",
+            "reasoning_summary_part.done",
+            "output_item.done",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            "output_item.added",
+            "function_call_arguments.delta",
+            "function_call_arguments.done",
+            "output_item.done",
+            "output_item.added",
+            "custom_tool_call_input.delta",
+            "custom_tool_call_input.done",
+            "output_item.done",
+            "completed",
+        ]
+    );
+    assert_eq!(
+        last["output"],
+        json!([
+            { "id": "rs_mc_chatcmpl-1_0", "type": "reasoning", "summary": [{ "type": "summary_text", "text": "Hm." }], "encrypted_content": "metaclaw:[]" },
+            { "id": "msg_mc_chatcmpl-1_1", "type": "message", "status": "completed", "role": "assistant", "content": [{ "type": "output_text", "text": "Looking.", "annotations": [], "logprobs": [] }] },
+            { "id": "fc_mc_chatcmpl-1_2", "type": "function_call", "status": "completed", "call_id": "a", "name": "spawn", "arguments": "{}", "namespace": "agents" },
+            { "id": "ctc_mc_chatcmpl-1_3", "type": "custom_tool_call", "status": "completed", "call_id": "b", "name": "apply_patch", "input": "*** Begin" },
+        ])
+    );
+    assert_eq!(
+        last["usage"],
+        json!({ "input_tokens": 20, "input_tokens_details": { "cached_tokens": 8, "cache_write_tokens": 0 }, "output_tokens": 3, "output_tokens_details": { "reasoning_tokens": 1 }, "total_tokens": 23 })
+    );
+    assert_eq!(last["id"], "resp_mc_chatcmpl-1");
+    assert_eq!(upstream_reply_id("resp_mc_chatcmpl-1"), "chatcmpl-1");
+    assert_eq!(
+        (&last["created_at"], &last["store"]),
+        (&json!(7), &json!(false))
+    );
+}
+
+#[test]
+fn a_reply_that_was_cut_short_or_failed_says_so() {
+    let (_, last) = events(&[chunk(&json!({ "content": "Hel" })), ends("length")]);
+    assert_eq!(last["status"], "incomplete");
+    assert_eq!(last["incomplete_details"]["reason"], "max_output_tokens");
+    assert_eq!(last["output"][0]["status"], "incomplete");
+    let (_, last) = events(&[ends("content_filter")]);
+    assert_eq!(last["incomplete_details"]["reason"], "content_filter");
+    let too_long = json!({ "error": { "message": "This model's maximum context length is 8192 tokens.", "code": "context_length_exceeded" } });
+    let limited = json!({ "error": { "message": "slow down", "code": 429 } });
+    for (error, code) in [
+        (too_long, "context_length_exceeded"),
+        (limited, "rate_limit_exceeded"),
+    ] {
+        let (all, last) = events(&[error]);
+        assert_eq!(kinds(&all), ["created", "in_progress", "failed"]);
+        assert_eq!(
+            (&last["status"], &last["error"]["code"]),
+            (&json!("failed"), &json!(code))
+        );
+    }
+    let (all, _) = events(&[chunk(&json!({ "content": "Hel" })), ends("abort")]);
+    assert_eq!(kinds(&all).last(), Some(&"failed"));
+}
+
+#[test]
+fn an_input_that_does_not_keep_to_the_form_is_the_input_all_the_same() {
+    let said = |arguments: &str| {
+        let call = json!({ "index": 0, "id": "a", "function": { "name": "apply_patch", "arguments": arguments } });
+        let (_, last) = events(&[chunk(&json!({ "tool_calls": [call] })), ends("stop")]);
+        last["output"][0]["input"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(said("{\"patch\":\"p\"}"), "p");
+    assert_eq!(said("*** Begin"), "*** Begin");
+    assert_eq!(
+        said("{\"a\":\"1\",\"b\":\"2\"}"),
+        "{\"a\":\"1\",\"b\":\"2\"}"
+    );
+    assert_eq!(said("{\"a\":\"1\",\"input\":\"2\"}"), "2");
+}
+
+#[test]
+fn thinking_that_anthropic_signed_comes_back_to_it_and_to_nobody_else() {
+    let signed = json!({ "type": "thinking", "thinking": "Hm.", "signature": "Eq" });
+    let message = json!({ "role": "assistant", "content": "Yes.", "reasoning_content": "Hm.", "thinking_blocks": [signed] });
+    let chat = json!({ "id": "msg_1", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
+    let response = replied(ResponsesToChat, &chat);
+    let mut input = response["output"].as_array().unwrap().clone();
+    input.insert(0, json!({ "role": "user", "content": "hi" }));
+    input.push(json!({ "role": "user", "content": "And?" }));
+    let body = json!({ "model": "claude-sonnet-4-5", "input": input });
+    let sent = |upstream| {
+        request_along(Direction::path(Api::Responses, upstream), &body, 1)
+            .unwrap()
+            .0
+    };
+    assert_eq!(sent(Api::Messages)["messages"][1]["content"][0], signed);
+    let chat = sent(Api::Chat);
+    assert_eq!(
+        chat["messages"][1],
+        json!({ "role": "assistant", "content": "Yes.", "reasoning_content": "Hm." })
+    );
+    let stripped = strip_own_reasoning(body.to_string().as_bytes()).unwrap();
+    let stripped: Value = serde_json::from_slice(&stripped).unwrap();
+    assert_eq!(stripped["input"].as_array().unwrap().len(), 3);
+    assert_eq!(strip_own_reasoning(stripped.to_string().as_bytes()), None);
+}
