@@ -8,6 +8,7 @@ use metaclaw_chat::{Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{
     Api, json,
     request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS},
+    translate::upstream_reply_id,
 };
 use metaclaw_turns::{JsonText, NewMessage};
 use serde_json::{Map, Value};
@@ -48,7 +49,11 @@ impl NormalizedRequest {
             }
             (None, _) => None,
         };
-        let previous = || text("previous_response_id");
+        // The log knows a reply by the id that its upstream gave it.
+        let previous = || {
+            let id = text("previous_response_id")?;
+            Some(upstream_reply_id(&id).to_owned())
+        };
         Some(Self {
             messages: match api {
                 Api::Chat => as_they_stand(chat, start),

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use metaclaw_chat::now_ms;
-use metaclaw_dialects::response_id;
+use metaclaw_dialects::reply_id;
 use metaclaw_turns::{NewTurn, StreamEnd};
 use tokio::sync::{mpsc, oneshot};
 
@@ -254,7 +254,8 @@ impl Capture {
         let id = reply.beginning().and_then(|bytes| {
             let opened = response.encoding.open_to(BEGINNING as u64, bytes)?;
             let n_bytes = opened.len().min(BEGINNING);
-            response_id(&opened[..n_bytes], response.format == Format::Sse)
+            let is_stream = response.format == Format::Sse;
+            reply_id(response.api, &opened[..n_bytes], is_stream)
         });
         match id {
             Some(id) => tell(id),

@@ -36,5 +36,5 @@ pub use self::{
     error::ErrorBody,
     failure::{Failure, error_status},
     reply::Reply,
-    responses::response_id,
+    responses::reply_id,
 };

@@ -12,7 +12,7 @@ mod stream;
 
 use serde_json::Value;
 
-pub use self::id::response_id;
+pub use self::id::reply_id;
 use self::status::{finish_reason, is_over, usage};
 pub(crate) use self::{
     items::{item, join},

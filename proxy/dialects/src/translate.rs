@@ -20,6 +20,7 @@ mod direction;
 mod error;
 mod error_reply;
 mod fit;
+mod going_on;
 mod messages_reply;
 mod messages_stream;
 mod names;
@@ -45,9 +46,10 @@ pub use self::{
     context::ReplyContext,
     direction::Direction,
     error::TranslateError,
+    going_on::go_on,
     own_reasoning::{has_own_reasoning, strip_own_reasoning},
     params::DEFAULT_MAX_TOKENS,
-    responses_stream::{translated_reply_id, upstream_reply_id},
+    responses_stream::{is_translated_reply_id, translated_reply_id, upstream_reply_id},
 };
 use crate::{
     failure::ErrorText,

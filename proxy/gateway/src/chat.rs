@@ -11,10 +11,12 @@ use metaclaw_chat::{ChainHash, now_ms};
 use metaclaw_dialects::{
     Api,
     request::{Absent, Changes, ChatRequest, splice},
+    translate::translated_reply_id,
     vllm,
 };
 use metaclaw_skills::Lessons;
 use metaclaw_turns::{LessonRef, Served, TurnKind};
+use tokio::sync::OnceCell;
 use tracing::{Span, field::display};
 
 use crate::{
@@ -24,6 +26,7 @@ use crate::{
     headers,
     identity::{self, Identifier, Identity},
     metrics::RequestMetrics,
+    past_replies::PastReplies,
     privacy::{Asked, Keeper, Keeping},
     relay::Relay,
     respond::GatewayError,
@@ -41,6 +44,7 @@ pub(crate) struct Chat {
     pub keeper: Keeper,
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
+    pub past: Arc<dyn PastReplies>,
     /// None, where nothing is recorded.
     pub recorder: Option<Recorder>,
 }
@@ -159,9 +163,29 @@ impl Turn {
             route: &self.route,
             headers: &self.headers,
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
+            previous: self.previous(server),
             ids: self.asked_for_ids(server.recorder.is_some() && self.keeping == Keeping::Kept),
         };
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
+    }
+
+    /// The reply that a request of Responses goes on from.
+    fn previous<'a>(&'a self, server: &'a Chat) -> Option<routing::Previous<'a>> {
+        if self.chat.api() != Api::Responses {
+            return None;
+        }
+        let id = self.chat.field("previous_response_id")?;
+        let id = id.as_str()?.to_owned();
+        let agent = &self.who.agent;
+        let is_kept = self.keeping == Keeping::Kept;
+        let is_known = is_kept && server.identifier.knows_reply(agent, &id);
+        Some(routing::Previous {
+            id,
+            agent,
+            past: &*server.past,
+            is_known,
+            found: OnceCell::new(),
+        })
     }
 
     /// What the request takes along to this upstream.
@@ -235,7 +259,7 @@ impl Turn {
         // Responses' next request may name this reply in place of what was said.
         let is_named_later = self.chat.api() == Api::Responses;
         let keeping = self.keeping;
-        let captured = || self.captured(&server.identifier, &upstream);
+        let captured = || self.captured(&server.identifier, &upstream, api);
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
             // A sub-agent that it sends out is off the record as well.
@@ -248,13 +272,26 @@ impl Turn {
     }
 
     /// What the log is told of the request.
-    fn captured(self, identifier: &Identifier, upstream: &Upstream) -> CapturedRequest {
+    fn captured(
+        self,
+        identifier: &Identifier,
+        upstream: &Upstream,
+        replied_in: Api,
+    ) -> CapturedRequest {
         let served = self.served(upstream);
         let Self {
             chat, who, start, ..
         } = self;
-        let on_reply_id =
-            (chat.api() == Api::Responses).then(|| identifier.on_reply_id(&who, &chat, start));
+        let on_reply_id = (chat.api() == Api::Responses).then(|| {
+            let tell = identifier.on_reply_id(&who, &chat, start);
+            // Under the id by which the caller knows it.
+            match replied_in {
+                Api::Responses => tell,
+                Api::Chat | Api::Messages => {
+                    Box::new(move |id: String| tell(translated_reply_id(&id)))
+                }
+            }
+        });
         let on_calls = identifier.on_calls(&self.caller, &who);
         let traceparent = self.headers.get("traceparent");
         CapturedRequest {

@@ -19,6 +19,7 @@ use crate::{
     identity::{Delegations, Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
+    past_replies::PastReplies,
     privacy::{Keeper, Privacy},
     probes::ProbesLayer,
     routing::Upstreams,
@@ -39,6 +40,8 @@ pub struct GatewayParts {
     pub config: GatewayConfig,
     /// Where turns go.
     pub log: Arc<dyn TurnSink>,
+    /// What was said up to a reply.
+    pub past: Arc<dyn PastReplies>,
     /// The conversations of the log, the newest first: the hash after the reply, and the session.
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
     /// The turns of the last hour, the newest first: a sub-agent that was sent out in one goes on with its work.
@@ -159,6 +162,7 @@ impl Gateway {
                 keeper,
                 sessions,
                 upstreams,
+                past: parts.past,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),
             services: parts.services,

@@ -200,6 +200,11 @@ impl Identifier {
         Box::new(move |id| replies.put(&agent, id, replied))
     }
 
+    /// Whether a reply of that id was given to this agent lately.
+    pub(crate) fn knows_reply(&self, agent: &AgentId, id: &str) -> bool {
+        self.replies.get(agent, id).is_some()
+    }
+
     /// The agent that a line of OpenClaw's names, now or at the beginning of this session: what the system
     /// text says goes before what a user's text says.
     fn told(

@@ -27,6 +27,7 @@ mod lock;
 mod metrics;
 mod origin;
 mod passthrough;
+mod past_replies;
 mod privacy;
 mod probes;
 mod relay;
@@ -46,7 +47,7 @@ mod timed_stream;
 mod upstream;
 
 pub use metaclaw_chat::Secret;
-pub use metaclaw_dialects::Api;
+pub use metaclaw_dialects::{Api, translate::upstream_reply_id};
 
 pub use self::{
     address::AddressError,
@@ -59,6 +60,7 @@ pub use self::{
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics, Series, SeriesValue, UpstreamAnswers},
+    past_replies::{Finding, PastReplies},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

@@ -102,6 +102,9 @@ impl GatewayError {
             Self::Identity(error) => Some(error.param().to_owned()),
             Self::Upstream(UpstreamError::TextOnly) => Some("messages".to_owned()),
             Self::Upstream(UpstreamError::Untranslatable { field, .. }) => field.clone(),
+            Self::Upstream(UpstreamError::NoPreviousResponse { .. }) => {
+                Some("previous_response_id".to_owned())
+            }
             Self::Origin(_)
             | Self::Admission(_)
             | Self::Auth(_)
@@ -203,6 +206,9 @@ fn upstream_status(error: &UpstreamError) -> (StatusCode, Option<&'static str>) 
             (StatusCode::BAD_GATEWAY, Some("upstream_unreadable"))
         }
         E::TooSlow { .. } => (StatusCode::GATEWAY_TIMEOUT, Some("upstream_timeout")),
+        E::NoPreviousResponse { .. } => {
+            (StatusCode::BAD_REQUEST, Some("previous_response_not_found"))
+        }
         E::NotSpoken { .. } => (StatusCode::NOT_FOUND, Some("api_not_spoken")),
         E::Route(error) => route_status(error),
     }

@@ -22,6 +22,7 @@ mod privacy;
 mod refresh;
 mod relay;
 mod request;
+mod responses;
 mod translation;
 mod vllm;
 mod ways;

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, sync::Weak};
 
 use http::StatusCode;
 use metaclaw_chat::{Score, excerpt};
-use metaclaw_gateway::{Answering, Call, Service, ServiceError};
+use metaclaw_gateway::{Answering, Call, Service, ServiceError, upstream_reply_id};
 use metaclaw_learner::{About, Feedback, FeedbackError};
 use serde_json::{Map, Value, json};
 
@@ -81,7 +81,8 @@ fn about(fields: &Map<String, Value>) -> Result<About, String> {
     match given[..] {
         [("session", value)] => parsed("session", value).map(About::Session),
         [("turn", value)] => parsed("turn", value).map(About::Turn),
-        [(_, value)] => Ok(About::Reply(value.to_owned())),
+        // The log knows a reply by its upstream's own id.
+        [(_, value)] => Ok(About::Reply(upstream_reply_id(value).to_owned())),
         [] => Err("none of session, turn and reply_id says which reply is meant".to_owned()),
         _ => Err("more than one of session, turn and reply_id say which reply is meant".to_owned()),
     }

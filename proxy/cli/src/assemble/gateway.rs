@@ -52,6 +52,7 @@ pub(super) async fn gateway(
     let gateway = Gateway::new(GatewayParts {
         config,
         log: Arc::new(log.clone()),
+        past: Arc::new(log.clone()),
         known: log.recent_chains(KNOWN_CHAINS).await?,
         recent: recent_turns(log).await?,
         library: library.clone(),

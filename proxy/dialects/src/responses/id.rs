@@ -1,4 +1,4 @@
-//! The id by which a response names itself, in its first event or its body.
+//! The id by which a reply names itself, in its first event or its body.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,24 @@ use serde::{
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
 };
 
-/// The id of a response, where `beginning`, its first bytes, has come to it: of its body, or of its first
+use crate::api::Api;
+
+/// The id of a reply of `api`, where `beginning`, its first bytes, has come to it: of its body, or of its first
 /// event where it `is_stream`.
 ///
 /// A request may go on from a reply by this id before the log has read the reply: no more than goes before
 /// it is read.
-pub fn response_id(beginning: &[u8], is_stream: bool) -> Option<String> {
-    let (json, path) = if is_stream {
+pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
+    let path: &[&str] = match api {
+        Api::Responses if is_stream => &["response", "id"],
+        Api::Messages if is_stream => &["message", "id"],
+        Api::Chat | Api::Responses | Api::Messages => &["id"],
+    };
+    let json = if is_stream {
         let data = memmem::find(beginning, b"data:")? + b"data:".len();
-        (&beginning[data..], &["response", "id"][..])
+        &beginning[data..]
     } else {
-        (beginning, &["id"][..])
+        beginning
     };
     let mut found = None;
     let at = At {
@@ -28,7 +35,8 @@ pub fn response_id(beginning: &[u8], is_stream: bool) -> Option<String> {
     // It ends with an error as a rule: nothing is read beyond the id, or the beginning
     // ends before it.
     let _ = at.deserialize(&mut serde_json::Deserializer::from_slice(json));
-    found
+    // Azure's first event of a chat completion has an empty one.
+    found.filter(|id: &String| !id.is_empty())
 }
 
 /// A text within objects within objects.

@@ -7,9 +7,9 @@ use super::*;
 #[test]
 fn a_response_names_itself_in_its_first_event_or_its_body() {
     let event = b"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"object\":\"response\",\"id\":\"resp_1\",\"output\":[]},\"id\":7}\n\ndata: {\"response\":{\"id\":\"x\"}}";
-    assert_eq!(response_id(event, true).unwrap(), "resp_1");
+    assert_eq!(reply_id(Api::Responses, event, true).unwrap(), "resp_1");
     let body = b" {\"object\":\"response\",\"id\":\"resp_2\"}";
-    assert_eq!(response_id(body, false).unwrap(), "resp_2");
+    assert_eq!(reply_id(Api::Responses, body, false).unwrap(), "resp_2");
     for broken in [
         &b"data: {\"response\":{\"id\":"[..],
         b"",
@@ -18,12 +18,12 @@ fn a_response_names_itself_in_its_first_event_or_its_body() {
         b"data: {\"response\":7}",
         b"data: {\"response\":{\"id\":7}}",
     ] {
-        assert_eq!(response_id(broken, true), None);
-        assert_eq!(response_id(broken, false), None);
+        assert_eq!(reply_id(Api::Responses, broken, true), None);
+        assert_eq!(reply_id(Api::Responses, broken, false), None);
     }
     let cut = b"data: {\"response\":{\"id\":\"resp_3\",\"instructions\":\"\xf0\x9f";
     assert_eq!(
-        response_id(cut, true).unwrap(),
+        reply_id(Api::Responses, cut, true).unwrap(),
         "resp_3",
         "no more is needed"
     );

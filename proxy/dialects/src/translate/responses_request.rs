@@ -1,6 +1,7 @@
 //! A request of Responses as a chat one.
 //!
-//! What a model says in one turn is several items there, and one message here.
+//! What a model says in one turn is several items there, and one message here. A `previous_response_id` is not looked
+//! at: what it stands for has been put in front by then ([`super::go_on`]).
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

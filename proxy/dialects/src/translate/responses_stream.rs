@@ -61,6 +61,11 @@ pub fn upstream_reply_id(response_id: &str) -> &str {
     response_id.strip_prefix(ID).unwrap_or(response_id)
 }
 
+/// Whether a response's id is one that we gave it.
+pub fn is_translated_reply_id(response_id: &str) -> bool {
+    response_id.starts_with(ID)
+}
+
 /// The id by which a caller knows the reply that its upstream named so.
 pub fn translated_reply_id(upstream_id: &str) -> String {
     format!("{ID}{upstream_id}")

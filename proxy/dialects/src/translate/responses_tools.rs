@@ -131,7 +131,7 @@ fn custom(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateErro
                 "The field \"{INPUT}\" is one text that follows this {syntax} grammar:\n{grammar}"
             )
         }
-        None => format!("The field \"{INPUT}\" is one free text."),
+        None => format!("Here it is called as a function: the field \"{INPUT}\" is the text."),
     };
     let description = match filled(&tool["description"]) {
         Some(text) => format!("{text}\n\n{form}"),

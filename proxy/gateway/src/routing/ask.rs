@@ -43,7 +43,10 @@ pub(crate) async fn ask(
         let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
         loop {
             let is_meant = is_meant(upstream, &mut meant);
-            let request = match TranslatedRequest::new(upstream, chat, variant) {
+            let before = chat.said_before(upstream, variant).await;
+            let request =
+                before.and_then(|before| TranslatedRequest::new(upstream, chat, variant, before));
+            let request = match request {
                 Ok(request) => request,
                 Err(error) => {
                     meant = meant.filter(|_| !is_meant);

@@ -2,9 +2,18 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, uri::PathAndQuery};
-use metaclaw_dialects::{Api, vllm};
+use metaclaw_chat::{AgentId, Message};
+use metaclaw_dialects::{
+    Api,
+    translate::{is_translated_reply_id, upstream_reply_id},
+    vllm,
+};
+use tokio::sync::OnceCell;
 
-use crate::upstream::Upstream;
+use crate::{
+    past_replies::{PastReplies, find},
+    upstream::{Upstream, UpstreamError, Variant},
+};
 
 /// A chat as the caller sent it.
 pub(crate) struct Chat<'a> {
@@ -13,6 +22,62 @@ pub(crate) struct Chat<'a> {
     pub headers: &'a HeaderMap,
     /// Its body as an upstream gets it, with or without the fields that ask for token ids.
     pub body: &'a (dyn Fn(&Upstream, bool) -> Vec<Bytes> + Sync),
+    /// The reply that it goes on from, instead of repeating what was said before.
+    pub previous: Option<Previous<'a>>,
     /// Where token ids may be asked for: what the caller asked for itself.
     pub ids: Option<vllm::RequestedIds>,
+}
+
+/// The reply that a request of Responses goes on from.
+pub(crate) struct Previous<'a> {
+    /// As the caller names it.
+    pub id: String,
+    pub agent: &'a AgentId,
+    pub past: &'a dyn PastReplies,
+    /// It was given lately, and is on its way to the log.
+    pub is_known: bool,
+    pub found: OnceCell<Option<Vec<Message>>>,
+}
+
+// === impl Chat ===
+
+impl Chat<'_> {
+    /// What was said before, where this upstream does not have it.
+    pub(super) async fn said_before(
+        &self,
+        upstream: &Upstream,
+        variant: Variant,
+    ) -> Result<Option<&[Message]>, UpstreamError> {
+        let target = upstream.capabilities.target_api(self.api, variant);
+        let has_it = |previous: &&Previous<'_>| {
+            target == Some(Api::Responses) && !is_translated_reply_id(&previous.id)
+        };
+        let Some(previous) = self.previous.as_ref().filter(|it| !has_it(it)) else {
+            return Ok(None);
+        };
+        match previous.conversation().await {
+            Some(said) => Ok(Some(said)),
+            None => Err(UpstreamError::NoPreviousResponse {
+                name: upstream.name.clone(),
+                id: previous.id.clone(),
+            }),
+        }
+    }
+}
+
+// === impl Previous ===
+
+impl Previous<'_> {
+    /// The conversation with the reply, looked for once.
+    async fn conversation(&self) -> Option<&[Message]> {
+        let look = async || {
+            let id = upstream_reply_id(&self.id);
+            let found = find(self.past, self.agent, id, self.is_known).await;
+            found.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the reply that a request goes on from cannot be looked for");
+                None
+            })
+        };
+        self.found.get_or_init(look).await.as_deref()
+    }
 }

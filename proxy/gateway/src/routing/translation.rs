@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQuery};
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{Message, now_ms};
 use metaclaw_dialects::{
     Api, chat_form, error_status, json,
     request::APPEND_FIELD,
@@ -88,12 +88,7 @@ impl Translation {
             return Ok(translation.in_text(body));
         }
         let Some(given) = json::value(&body.concat()) else {
-            // What no value can hold: a number beyond f64, 128 levels.
-            return Err(UpstreamError::Untranslatable {
-                name: upstream.name.clone(),
-                field: None,
-                reason: "the body holds a number, or a nesting, that cannot be read".to_owned(),
-            });
+            return Err(no_value(upstream));
         };
         translation.wants_stream = given["stream"].as_bool() == Some(true);
         let mut now;
@@ -364,6 +359,32 @@ fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
     vec![whole]
 }
 
+/// A request of Responses with what was said before it, for an upstream that has not heard it.
+fn gone_on(
+    upstream: &Upstream,
+    target: Api,
+    body: Vec<Bytes>,
+    before: &[Message],
+) -> Result<Vec<Bytes>, UpstreamError> {
+    let request = json::value(&body.concat()).filter(Value::is_object);
+    let mut request = request.ok_or_else(|| no_value(upstream))?;
+    translate::go_on(&mut request, before);
+    if let (Api::Responses, Some(request)) = (target, request.as_object_mut()) {
+        // It has no reply of that id.
+        request.shift_remove("previous_response_id");
+    }
+    Ok(vec![request.to_string().into()])
+}
+
+/// What no value can hold: a number beyond f64, 128 levels.
+fn no_value(upstream: &Upstream) -> UpstreamError {
+    UpstreamError::Untranslatable {
+        name: upstream.name.clone(),
+        field: None,
+        reason: "the body holds a number, or a nesting, that cannot be read".to_owned(),
+    }
+}
+
 fn unreadable(upstream: &Upstream, reason: String) -> UpstreamError {
     UpstreamError::Unreadable {
         name: upstream.name.clone(),
@@ -421,6 +442,7 @@ impl TranslatedRequest {
         upstream: &Upstream,
         chat: &Chat<'_>,
         variant: Variant,
+        before: Option<&[Message]>,
     ) -> Result<Self, UpstreamError> {
         let caller = chat.api;
         let target = upstream.capabilities.target_api(caller, variant);
@@ -430,6 +452,10 @@ impl TranslatedRequest {
         })?;
         let ids = chat.ids.filter(|_| variant.ids && target == Api::Chat);
         let body = (chat.body)(upstream, ids.is_some());
+        let body = match before {
+            Some(before) => gone_on(upstream, target, body, before)?,
+            None => body,
+        };
         let (translation, body) = Translation::translate(upstream, (caller, target), body, ids)?;
         let mut headers = chat.headers.clone();
         if target != caller {

@@ -223,14 +223,15 @@ async fn what_the_caller_shows_goes_on_to_the_same_server_and_to_whoever_can_be_
         (upstream.url, upstream.model) = (url.clone(), Some(model.into()));
     }
     let mail = upstreams.entry("mail".into()).or_default();
-    (mail.url, mail.speaks) = ("http://127.0.0.1:9".into(), Some(vec![Api::Messages]));
+    (mail.url, mail.speaks) = ("http://127.0.0.1:9".into(), Some(vec![Api::Responses]));
     set_up.no_llm = true;
     let mut harness = Harness::with(set_up).await;
     harness.upstream = first;
     let mut client = harness.client().await;
     let headers = "authorization: Bearer theirs\r\n";
-    let body = r#"{"model":"m","input":"hi"}"#;
-    client.send(&post("/v1/responses", headers, body)).await;
+    client
+        .send(&post("/v1/chat/completions", headers, CHAT))
+        .await;
     for reply in [error(503, "", "later"), json_reply("{}")] {
         let exchange = answer(&mut harness.upstream, &reply).await;
         assert_eq!(key(&exchange), "Bearer theirs");

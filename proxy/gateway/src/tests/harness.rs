@@ -8,7 +8,7 @@ use std::{
 };
 
 use metaclaw_capture::{Appending, TurnSink};
-use metaclaw_chat::TurnId;
+use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{Done, LogError, NewTurn, Turn, TurnState};
 use rustls::RootCertStore;
@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Gateway, GatewayConfig, GatewayParts, Metrics, Privacy, Secret, Services, Serving,
-    gateway::QUEUE,
+    Finding, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Secret, Services,
+    Serving, gateway::QUEUE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -134,6 +134,7 @@ impl Harness {
         let parts = GatewayParts {
             config: set_up.config,
             log: Arc::clone(&log) as Arc<dyn TurnSink>,
+            past: Arc::clone(&log) as Arc<dyn PastReplies>,
             known: Vec::new(),
             recent: set_up.recent,
             library,
@@ -292,6 +293,19 @@ impl TurnSink for Log {
 
     fn oldest_unflushed(&self) -> Option<Duration> {
         None
+    }
+}
+
+impl PastReplies for Log {
+    fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a> {
+        let turns = self.turns();
+        let is_it =
+            |turn: &&Turn| turn.agent == *agent && turn.meta.reply_id.as_deref() == Some(reply_id);
+        let found = turns.iter().rev().find(is_it).map(|turn| {
+            let said = turn.request.messages.iter().chain(&turn.reply);
+            said.cloned().collect()
+        });
+        Box::pin(async { Ok(found) })
     }
 }
 

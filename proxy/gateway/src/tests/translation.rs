@@ -202,10 +202,19 @@ async fn what_cannot_be_said_is_refused_by_field() {
         "{}",
         seen.text()
     );
-    let input = r#"{"model":"m","input":"Hello"}"#;
-    let seen = harness.refused(&post("/v1/responses", "", input)).await;
+    assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn a_chat_cannot_go_to_an_upstream_that_speaks_responses_alone() {
+    let llm = UpstreamConfig {
+        speaks: Some(vec![Api::Responses]),
+        ..UpstreamConfig::default()
+    };
+    let mut harness = before(llm).await;
+    let seen = harness.refused(&post_chat(CHAT)).await;
     assert_eq!(seen.status(), 404);
-    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"upstream llm does not speak this API (/v1/responses), and it cannot be put in other words","type":"invalid_request_error","param":null,"code":"api_not_spoken"}}"#);
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"upstream llm does not speak this API (/v1/chat/completions), and it cannot be put in the words of those that it speaks: let the agent speak one of them, or, if the upstream speaks more, say so in upstreams.llm.speaks","type":"invalid_request_error","param":null,"code":"api_not_spoken"}}"#);
     assert!(harness.upstream.is_unasked());
 }
 

@@ -72,7 +72,7 @@ impl Capabilities {
     pub(super) fn from_config(config: &UpstreamConfig, address: &Address) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_guessed = config.speaks.is_none()
-            && matches!(config.dialect, Openai | Vllm)
+            && matches!(config.dialect, Openai | Vllm | Azure)
             && address.name() != OPENAI;
         let usual = || match config.dialect {
             Anthropic => vec![Api::Messages],

@@ -52,9 +52,13 @@ pub(crate) enum UpstreamError {
         reason: String,
     },
     #[error(
-        "upstream {name} does not speak this API ({path}), and it cannot be put in other words"
+        "upstream {name} does not speak this API ({path}), and it cannot be put in the words of those that it speaks: let the agent speak one of them, or, if the upstream speaks more, say so in upstreams.{name}.speaks"
     )]
     NotSpoken { name: String, path: &'static str },
+    #[error(
+        "previous response with id {id:?} not found: upstream {name} keeps none, and the log has none of this agent's by that id; send the conversation itself as input"
+    )]
+    NoPreviousResponse { name: String, id: String },
     #[error("upstream {name} sent a reply that cannot be put in other words: {reason}")]
     Unreadable { name: String, reason: String },
     #[error(transparent)]
@@ -106,6 +110,7 @@ impl UpstreamError {
             | Self::TextOnly
             | Self::Untranslatable { .. }
             | Self::NotSpoken { .. }
+            | Self::NoPreviousResponse { .. }
             | Self::Unreadable { .. }
             | Self::Route(_)
             | Self::Upload(_) => None,
