@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use metaclaw_turns::Turn;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -117,6 +118,15 @@ impl Home {
                 String::from_utf8_lossy(&output.stdout)
             )
         })
+    }
+
+    /// Every turn in the log, in the order of its export.
+    pub async fn turns(&self) -> Vec<Turn> {
+        let export = self.command(&["turns", "export"]).output().await;
+        let export = export.expect("metaclaw runs");
+        let said = String::from_utf8(export.stdout).expect("UTF-8");
+        let turn = |line| serde_json::from_str(line).expect("a turn");
+        said.lines().map(turn).collect()
     }
 
     /// Starts the proxy on a port of the system's choice and waits until it is ready.

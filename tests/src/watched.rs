@@ -60,7 +60,7 @@ impl Watched {
         let mut n_asked = 0;
         let all = until(NOTED_WITHIN, async || {
             n_asked = self.asked().len();
-            turns = self.exported().await;
+            turns = self.home.turns().await;
             turns.len() >= n_asked
         });
         let is_noted = all.await.is_ok();
@@ -80,14 +80,6 @@ impl Watched {
         let is_chat = |path: &str| !path.ends_with("/models") && !path.ends_with("/count_tokens");
         let asks = |it: &Received| !it.body.is_empty() && is_chat(it.uri.path());
         received.filter(|it| asks(it)).collect()
-    }
-
-    async fn exported(&self) -> Vec<Turn> {
-        let export = self.home.command(&["turns", "export"]).output().await;
-        let export = export.expect("metaclaw runs");
-        let said = String::from_utf8(export.stdout).expect("UTF-8");
-        let turn = |line| serde_json::from_str(line).expect("a turn");
-        said.lines().map(turn).collect()
     }
 
     /// Waits until these words of the owner's were heard as wishes of this agent, and no others, in force

@@ -42,12 +42,23 @@ impl ClaudeCode {
     /// Starts one in a fresh home that asks `base_url`, `http://HOST:PORT`, with this CLAUDE.md in the
     /// folder that it works in.
     pub fn start(&self, base_url: &str, claude_md: &str) -> ClaudeCodeTalk {
+        self.start_with(base_url, claude_md, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(
+        &self,
+        base_url: &str,
+        claude_md: &str,
+        arguments: &[&str],
+    ) -> ClaudeCodeTalk {
         let room = Room::new();
         std::fs::write(room.work().join("CLAUDE.md"), claude_md).expect("a writable folder");
         let mut command = room.command(&self.program, &self.node);
         command
             .args(["--print", "--verbose", "--input-format", "stream-json"])
             .args(["--output-format", "stream-json"])
+            .args(arguments)
             .env("ANTHROPIC_BASE_URL", base_url)
             .env("ANTHROPIC_API_KEY", "sk-agent")
             .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")

@@ -23,12 +23,17 @@ impl Codex {
     /// The one that `cargo xtask test` has installed, in a fresh home; it asks `base_url`,
     /// `http://HOST:PORT`, and has this AGENTS.md in the folder that it works in.
     pub fn new(base_url: &str, agents_md: &str) -> Self {
+        Self::configured(base_url, agents_md, "model = \"scripted\"")
+    }
+
+    /// The same with these lines at the top of its configuration, which name the model.
+    pub fn configured(base_url: &str, agents_md: &str, settings: &str) -> Self {
         let program = external::codex().join("node_modules/.bin/codex");
         let (_, node) = external::openclaw();
         let room = Room::new();
         std::fs::write(room.work().join("AGENTS.md"), agents_md).expect("a writable folder");
         let config = format!(
-            r#"model = "scripted"
+            r#"{settings}
 model_provider = "metaclaw"
 check_for_update_on_startup = false
 
@@ -46,6 +51,11 @@ wire_api = "responses"
             room,
             has_begun: false,
         }
+    }
+
+    /// The folder that it works in.
+    pub fn work(&self) -> PathBuf {
+        self.room.work()
     }
 
     /// Says this; what Codex says to it.

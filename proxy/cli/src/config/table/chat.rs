@@ -208,7 +208,7 @@ pub(super) const PROXY: &[Key] = &[
         "upstreams.*.speaks",
         Among(&["chat", "responses", "messages"]),
         "",
-        "the chat APIs that it has; chats and messages are put in each other's words where it has only one; without one, its dialect says",
+        "the chat APIs that it has; an agent's words are put in those of one that it has; without one, its dialect says, and what it turns out to have",
     ),
     key(
         "upstreams.*.api_version",
