@@ -35,6 +35,9 @@ const NOTED_WITHIN: Duration = Duration::from_secs(60);
 
 /// For the demo model: it was made for short talks.
 const SHORT: &str = "You are a coding agent. Answer in one short sentence.";
+/// Where its file says which token ends a text, and the full stop in its place.
+const END: &[u8] = b"tokenizer.ggml.eos_token_id";
+const FULL_STOP: u32 = 30;
 
 /// The model calls a tool each time that it is told something.
 fn script(asked: &Asked<'_>) -> Play {
@@ -95,10 +98,12 @@ async fn turns(home: &Home, n_turns: usize, is_whole: impl Fn(&Turn) -> bool) ->
 /// Five turns with a call each were recorded, as of any other upstream, and `route` was asked for once, in vain.
 async fn assert_went_through(upstream: &Upstream, home: &Home, route: &str) {
     let received = upstream.received();
-    let asked_for = |path: &str| received.iter().filter(|it| it.uri.path() == path);
-    assert_eq!(asked_for(route).count(), 1, "{route} is asked for once");
-    let bodies = asked_for("/v1/chat/completions")
-        .map(|it| serde_json::from_slice::<Value>(&it.body).expect("JSON"));
+    let n_in_vain = received.iter().filter(|it| it.uri.path() == route).count();
+    assert_eq!(n_in_vain, 1, "{route} is asked for once");
+    let chats = received
+        .iter()
+        .filter(|it| it.uri.path() == "/v1/chat/completions");
+    let bodies = chats.map(|it| serde_json::from_slice::<Value>(&it.body).expect("JSON"));
     let results = |body: &Value| {
         let messages = body["messages"].as_array().expect("messages").iter();
         let results = messages.filter(|it| it["role"] == "tool");
@@ -159,6 +164,20 @@ async fn claude_code_talks_and_calls_tools_before_a_server_of_chat_completions_a
     proxy.stop().await.unwrap();
 }
 
+/// A home as `cargo xtask start` makes it, whose model ends at a full stop too: the demo model may say the same for ever,
+/// and Codex takes a reply that its limit cut for an error.
+fn terse_home() -> Home {
+    let home = laptop_home();
+    let mut model = std::fs::read(external::model()).expect("the demo model");
+    let name = model.windows(END.len()).position(|it| it == END);
+    // Behind the name stands its type.
+    let at = name.expect("a GGUF file of a chat model") + END.len() + 4;
+    model[at..at + 4].copy_from_slice(&FULL_STOP.to_le_bytes());
+    let file = home.path().join("terse.gguf");
+    std::fs::write(&file, model).expect("a writable home");
+    home.with_env("METACLAW__TRAINER__MODEL", file.to_string_lossy())
+}
+
 /// Five turns with tools declared were answered by the policy model, and its tokens are there to train on.
 async fn assert_learnable(home: &Home) {
     let has_tokens = |turn: &Turn| turn.tokens.is_some();
@@ -175,7 +194,7 @@ async fn assert_learnable(home: &Home) {
 #[tokio::test]
 #[ignore = "needs the binaries, the model and Codex, cargo xtask test runs it"]
 async fn codex_talks_to_the_policy_model() {
-    let home = laptop_home();
+    let home = terse_home();
     let proxy = home.start().await.unwrap();
     let instructions = home.path().join("instructions.md");
     std::fs::write(&instructions, SHORT).unwrap();
@@ -194,7 +213,7 @@ async fn codex_talks_to_the_policy_model() {
 #[tokio::test]
 #[ignore = "needs the binaries, the model and Claude Code, cargo xtask test runs it"]
 async fn claude_code_talks_to_the_policy_model() {
-    let home = laptop_home();
+    let home = terse_home();
     let proxy = home.start().await.unwrap();
     let arguments = ["--system-prompt", SHORT, "--tools", "Bash,Read"];
     let claude = ClaudeCode::installed();

@@ -5,6 +5,17 @@ use serde_json::{Value, json};
 use super::*;
 
 #[test]
+fn the_other_apis_name_their_replies_as_soon() {
+    let chunk = b": hi\n\ndata: {\"choices\":[],\"id\":\"chatcmpl-1\",\"model\":";
+    assert_eq!(reply_id(Api::Chat, chunk, true).unwrap(), "chatcmpl-1");
+    let start =
+        b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",";
+    assert_eq!(reply_id(Api::Messages, start, true).unwrap(), "msg_1");
+    let empty = b"data: {\"choices\":[],\"id\":\"\"}\n\n";
+    assert_eq!(reply_id(Api::Chat, empty, true), None);
+}
+
+#[test]
 fn a_response_names_itself_in_its_first_event_or_its_body() {
     let event = b"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"object\":\"response\",\"id\":\"resp_1\",\"output\":[]},\"id\":7}\n\ndata: {\"response\":{\"id\":\"x\"}}";
     assert_eq!(reply_id(Api::Responses, event, true).unwrap(), "resp_1");

@@ -212,12 +212,18 @@ impl Conversation<'_> {
         Ok(())
     }
 
+    /// Its text where the model shows it, else its summary.
     fn reasoning(&mut self, item: &Value) {
-        for list in ["summary", "content"] {
+        let texts = |list: &str| -> Vec<String> {
             let texts = item[list].as_array().into_iter().flatten();
             let texts = texts.filter_map(|part| filled(&part["text"]));
-            self.reply.reasoning.extend(texts.map(str::to_owned));
+            texts.map(str::to_owned).collect()
+        };
+        let mut said = texts("content");
+        if said.is_empty() {
+            said = texts("summary");
         }
+        self.reply.reasoning.append(&mut said);
         self.reply.signed.extend(own_reasoning::signed(item));
     }
 

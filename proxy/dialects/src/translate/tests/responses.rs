@@ -318,3 +318,42 @@ fn thinking_that_anthropic_signed_comes_back_to_it_and_to_nobody_else() {
     assert_eq!(stripped["input"].as_array().unwrap().len(), 3);
     assert_eq!(strip_own_reasoning(stripped.to_string().as_bytes()), None);
 }
+
+#[test]
+fn a_conversation_of_the_log_goes_in_front_of_a_request_that_leaves_it_out() {
+    let messages = json!([
+        { "role": "system", "content": "The former instructions." },
+        { "role": "developer", "content": "D." },
+        { "role": "user", "content": [{ "type": "text", "text": "See." }, { "type": "image_url", "image_url": { "url": "data:," } }] },
+        { "role": "assistant", "content": "Hm.", "reasoning_content": "R.", "tool_calls": [
+            { "id": "a", "type": "function", "function": { "name": "agents__spawn", "arguments": "{}" } },
+            { "id": "b", "type": "custom", "custom": { "name": "apply_patch", "input": "*** Begin" } },
+        ] },
+    ]);
+    let messages: Vec<_> = serde_json::from_value(messages).unwrap();
+    let mut body = codex(&json!([
+        { "type": "custom_tool_call_output", "call_id": "b", "output": "done" },
+        { "type": "function_call_output", "call_id": "a", "output": "seen" },
+    ]));
+    go_on(&mut body, &messages);
+    let chat = request(ResponsesToChat, &body).unwrap();
+    assert_eq!(
+        chat["messages"],
+        json!([
+            { "role": "system", "content": "D." },
+            { "role": "user", "content": [{ "type": "text", "text": "See." }, { "type": "image_url", "image_url": { "url": "data:," } }] },
+            { "role": "assistant", "content": "Hm.", "reasoning_content": "R.", "tool_calls": [
+                { "id": "a", "type": "function", "function": { "name": "agents__spawn", "arguments": "{}" } },
+                { "id": "b", "type": "function", "function": { "name": "apply_patch", "arguments": "{\"input\":\"*** Begin\"}" } },
+            ] },
+            { "role": "tool", "tool_call_id": "a", "content": "seen" },
+            { "role": "tool", "tool_call_id": "b", "content": "done" },
+        ])
+    );
+    let mut text = json!({ "input": "And now?" });
+    go_on(&mut text, &messages[1..2]);
+    assert_eq!(
+        text["input"][1],
+        json!({ "role": "user", "content": "And now?" })
+    );
+}
