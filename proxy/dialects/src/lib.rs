@@ -17,6 +17,7 @@ pub mod json;
 #[cfg(test)]
 mod limits;
 mod lines;
+pub mod mend;
 mod messages;
 mod reply;
 pub mod request;

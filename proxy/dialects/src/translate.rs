@@ -67,6 +67,16 @@ pub struct Translated {
     pub error: Option<u16>,
 }
 
+/// The id of a call as it may stand in any request: each API's limits applied.
+pub(crate) fn sent_id(id: &str) -> String {
+    names::messages_id(&names::chat_id(id))
+}
+
+/// The name of a tool as it may stand in any request.
+pub(crate) fn sent_name(name: &str) -> String {
+    names::tool(name).into_owned()
+}
+
 /// The request in the other API's words.
 ///
 /// # Errors

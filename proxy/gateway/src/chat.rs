@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
 };
+use memchr::memmem;
 use metaclaw_capture::{CapturedRequest, Encoding, Format, Recorder, ResponseMeta};
-use metaclaw_chat::{ChainHash, now_ms};
+use metaclaw_chat::{ChainHash, Message, now_ms};
 use metaclaw_dialects::{
     Api,
     request::{Absent, Changes, ChatRequest, splice},
@@ -24,6 +25,7 @@ use crate::{
     body::{Body, guarded},
     gathered::Gathered,
     headers,
+    histories::Histories,
     identity::{self, Identifier, Identity},
     metrics::RequestMetrics,
     past_replies::PastReplies,
@@ -45,6 +47,8 @@ pub(crate) struct Chat {
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
     pub past: Arc<dyn PastReplies>,
+    /// None, where histories pass as they come.
+    pub histories: Option<Histories>,
     /// None, where nothing is recorded.
     pub recorder: Option<Recorder>,
 }
@@ -158,12 +162,14 @@ impl Turn {
         let upstreams = &server.upstreams;
         let has_media = || self.chat.has_media();
         let candidates = upstreams.candidates(&self.who.agent, has_media);
+        let last_call = || self.last_call();
         let chat = routing::Chat {
             api: self.chat.api(),
             route: &self.route,
             headers: &self.headers,
             body: &|upstream, asks_ids| self.body(upstream, asks_ids),
             previous: self.previous(server),
+            repeated: self.repeated(server, &last_call),
             ids: self.asked_for_ids(server.recorder.is_some() && self.keeping == Keeping::Kept),
         };
         Ok(routing::ask(upstreams, candidates, &chat, metrics).await?)
@@ -186,6 +192,34 @@ impl Turn {
             is_known,
             found: OnceCell::new(),
         })
+    }
+
+    /// The conversation that the request repeats, if there are calls in it: all that is mended belongs to calls.
+    fn repeated<'a>(
+        &'a self,
+        server: &'a Chat,
+        last_call: &'a (dyn Fn() -> Option<String> + Sync),
+    ) -> Option<routing::Repeated<'a>> {
+        let mark = match self.chat.api() {
+            Api::Chat => "\"tool_calls\"",
+            Api::Messages => "\"tool_use\"",
+            Api::Responses => "_call\"",
+        };
+        memmem::find(self.chat.raw(), mark.as_bytes())?;
+        Some(routing::Repeated {
+            histories: server.histories.as_ref()?,
+            agent: &self.who.agent,
+            session: &self.who.session,
+            last_call,
+            found: OnceCell::new(),
+        })
+    }
+
+    /// The id of the last call in the request.
+    fn last_call(&self) -> Option<String> {
+        let messages = self.chat.to_messages()?;
+        let mut calls = messages.iter().rev().map(Message::tool_calls);
+        Some(calls.find_map(|calls| calls.last().cloned())?.id)
     }
 
     /// What the request takes along to this upstream.

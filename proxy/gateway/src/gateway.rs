@@ -16,6 +16,7 @@ use crate::{
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
+    histories::Histories,
     identity::{Delegations, Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
@@ -102,6 +103,7 @@ impl Gateway {
     /// The same, with room for so many turns that the log has not taken.
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
+        let mends = config.routing.mend_history;
         config.check()?;
         let metrics = Arc::new(Metrics::default());
         let capture = CaptureConfig {
@@ -162,6 +164,7 @@ impl Gateway {
                 keeper,
                 sessions,
                 upstreams,
+                histories: mends.then(|| Histories::new(Arc::clone(&parts.past))),
                 past: parts.past,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),

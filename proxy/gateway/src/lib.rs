@@ -21,6 +21,7 @@ mod gateway;
 mod gathered;
 mod handler;
 mod headers;
+mod histories;
 mod identity;
 mod idle_clock;
 mod lock;
@@ -60,7 +61,7 @@ pub use self::{
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics, Series, SeriesValue, UpstreamAnswers},
-    past_replies::{Finding, PastReplies},
+    past_replies::{Finding, PastReplies, Replies},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

@@ -2,8 +2,8 @@
 
 use std::{future::Future, pin::Pin, time::Duration};
 
-use metaclaw_chat::{AgentId, Message};
-use metaclaw_turns::{LogError, TurnLog};
+use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
+use metaclaw_turns::{LogError, Replied, TurnLog};
 use tokio::time::{Instant, sleep};
 
 /// How long a reply that has just been given may take to its place in the log.
@@ -15,11 +15,22 @@ pub trait PastReplies: Send + Sync + 'static {
     /// What this agent's conversation was up to the reply that its upstream named so, the reply the last message;
     /// `None` where the log has none.
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a>;
+
+    /// The replies of a session from a turn on, that one included, the oldest first.
+    fn replies<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        session: &'a SessionId,
+        from: Option<TurnId>,
+    ) -> Replies<'a>;
 }
 
 /// What [`PastReplies::conversation`] gives.
 pub type Finding<'a> =
     Pin<Box<dyn Future<Output = Result<Option<Vec<Message>>, LogError>> + Send + 'a>>;
+
+/// What [`PastReplies::replies`] gives.
+pub type Replies<'a> = Pin<Box<dyn Future<Output = Result<Vec<Replied>, LogError>> + Send + 'a>>;
 
 impl PastReplies for TurnLog {
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a> {
@@ -35,6 +46,15 @@ impl PastReplies for TurnLog {
             }
             Ok(None)
         })
+    }
+
+    fn replies<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        session: &'a SessionId,
+        from: Option<TurnId>,
+    ) -> Replies<'a> {
+        Box::pin(self.replies(agent, session, from))
     }
 }
 

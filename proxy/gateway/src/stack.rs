@@ -137,6 +137,7 @@ fn span<B>(request: &Request<B>) -> Span {
         agent = Empty,
         session = Empty,
         upstream = Empty,
+        mended = Empty,
         turn = Empty,
     )
 }

@@ -36,6 +36,7 @@ mod new_turn;
 mod query;
 mod read;
 mod record;
+mod replies;
 mod restore;
 mod roll_back;
 mod serving;
@@ -69,6 +70,7 @@ pub use self::{
     lessons::{LessonCounts, WISH},
     log::TurnLog,
     new_turn::{NewMessage, NewTurn},
+    replies::Replied,
     restore::{Fingerprint, MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring},
     serving::Choice,
     set_aside::{AsideLog, SetAside},

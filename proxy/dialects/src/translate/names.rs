@@ -37,6 +37,12 @@ pub(super) fn chat_id(id: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(id, id, MAX_ID))
 }
 
+/// The id of a call as Anthropic takes it: letters, digits, `_` and `-`. Those of others, as `functions.exec:0`, have more.
+pub(super) fn messages_id(id: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    id.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+}
+
 /// As much of `plain`, which is ASCII, as there is room for, and a hash that tells `name` from others.
 fn shortened(plain: &str, name: &str, limit: usize) -> String {
     let hash = format!("_{:08x}", fnv1a(name));

@@ -190,11 +190,11 @@ fn tool_use(call: &At<'_>) -> Result<Value, TranslateError> {
 }
 
 fn call_block(id: &str, name: &str, input: &Value) -> Value {
-    json!({ "type": "tool_use", "id": tool_id(id), "name": names::tool(name), "input": input })
+    json!({ "type": "tool_use", "id": names::messages_id(id), "name": names::tool(name), "input": input })
 }
 
 fn tool_result(id: &str, content: &At<'_>) -> Result<Value, TranslateError> {
-    let mut out = json!({ "type": "tool_result", "tool_use_id": tool_id(id) });
+    let mut out = json!({ "type": "tool_result", "tool_use_id": names::messages_id(id) });
     let content = blocks(content, Place::History)?;
     match content.as_slice() {
         [] => {}
@@ -204,10 +204,4 @@ fn tool_result(id: &str, content: &At<'_>) -> Result<Value, TranslateError> {
         _ => out["content"] = content.into(),
     }
     Ok(out)
-}
-
-/// Anthropic's ids have only letters, digits, `_` and `-`; those of others, as `functions.exec:0`, have more.
-fn tool_id(id: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    id.chars().map(|c| if fits(c) { c } else { '_' }).collect()
 }

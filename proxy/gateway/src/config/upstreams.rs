@@ -84,6 +84,9 @@ pub struct RoutingConfig {
     /// Classes of failure upon which the next one is asked, before the first byte of a reply; none
     /// by default, as agents retry by themselves.
     pub fail_over: Vec<Failure>,
+    /// What a client lost of its history and an upstream asks for is put back from the log, and what another upstream
+    /// made is taken out, where a request would otherwise be refused.
+    pub mend_history: bool,
 }
 
 /// `mode`, for all or for one agent. Here it decides who is served by the policy model.
@@ -152,6 +155,7 @@ impl Default for RoutingConfig {
         Self {
             order: vec![POLICY.to_owned(), LLM.to_owned()],
             fail_over: Vec::new(),
+            mend_history: true,
         }
     }
 }

@@ -11,6 +11,7 @@
 use std::{pin::pin, sync::Arc};
 
 use http::Response;
+use tracing::{Span, field::display};
 
 use super::{
     attempt::{Answer, Raw, Unsupported, attempt, classify, is_decided_by_the_body},
@@ -22,6 +23,9 @@ use crate::{
     metrics::RequestMetrics,
     upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError},
 };
+
+/// How often one upstream is asked again that refuses a history and says why.
+const REFUSALS: usize = 3;
 
 /// Asks one upstream after the other until one answers, or what it says is final.
 pub(crate) async fn ask(
@@ -41,11 +45,18 @@ pub(crate) async fn ask(
         let is_last = at + 1 == ready.len();
         let first = upstream.capabilities.variant(chat.api);
         let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
+        let known = upstream.capabilities.demands();
+        let (mut demands, mut n_refused) = (known, 0);
         loop {
             let is_meant = is_meant(upstream, &mut meant);
             let before = chat.said_before(upstream, variant).await;
-            let request =
-                before.and_then(|before| TranslatedRequest::new(upstream, chat, variant, before));
+            let mending = match &chat.repeated {
+                Some(repeated) => repeated.mending(upstream, demands).await,
+                None => None,
+            };
+            let request = before.and_then(|before| {
+                TranslatedRequest::new(upstream, chat, variant, (before, mending))
+            });
             let request = match request {
                 Ok(request) => request,
                 Err(error) => {
@@ -58,6 +69,7 @@ pub(crate) async fn ask(
                 key,
                 passes_callers: is_meant && upstreams.passes_callers_keys(),
             };
+            let mended = request.mended;
             let asking = pin!(attempt(upstream, request, shown, is_last));
             let outcome = metrics.ask(&upstream.name, asking).await;
             outcome.note(upstream, metrics);
@@ -71,9 +83,29 @@ pub(crate) async fn ask(
                     variant.guess = false;
                     continue;
                 }
-                None => outcome.teaches(upstream, chat.api, first, variant),
+                Some(Unsupported::History(more)) if n_refused < REFUSALS => {
+                    n_refused += 1;
+                    demands = more;
+                    best = better(outcome.answer, best);
+                    continue;
+                }
+                Some(Unsupported::History(_)) => {}
+                None => {
+                    if demands != known && outcome.is_good() {
+                        tracing::info!(
+                            upstream = upstream.name,
+                            ?demands,
+                            "histories as it wants them"
+                        );
+                        upstream.capabilities.demand(demands);
+                    }
+                    outcome.teaches(upstream, chat.api, first, variant);
+                }
             }
             let failure = outcome.failure;
+            if !mended.is_nothing() {
+                Span::current().record("mended", display(mended));
+            }
             best = better(outcome.answer, best);
             let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
                 break 'upstreams;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
-use metaclaw_dialects::Api;
+use metaclaw_dialects::{Api, mend::Demands};
 
 use super::translation::{TranslatedRequest, Translation};
 use crate::{
@@ -51,6 +51,8 @@ pub(super) enum Unsupported {
     TokenIds,
     /// An API that it was guessed to speak.
     Api,
+    /// The history as it is: what it wants, with what was known of that before.
+    History(Demands),
 }
 
 /// Asks `upstream`, the last one or not.
@@ -67,6 +69,7 @@ pub(super) async fn attempt(
         body: Sent::Chat(request.body),
     };
     let (is_guess, translation) = (request.is_guess, request.translation);
+    let demands = request.demands;
     let mut reply = match upstream.send(outgoing, shown).await {
         Ok(reply) => reply,
         Err(error) => return error.into(),
@@ -79,13 +82,20 @@ pub(super) async fn attempt(
     let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
     let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
     let ids = translation.ids.filter(|_| is_refusal);
-    let is_read = is_guess || ids.is_some() || is_decided_by_the_body(upstream, is_last);
+    let demands = demands.filter(|_| is_refusal);
+    let is_read =
+        is_guess || ids.is_some() || demands.is_some() || is_decided_by_the_body(upstream, is_last);
     let (failure, text) = classify(upstream, shown.key, &mut reply, is_read).await;
     let lacks_route = is_missing && failure.is_none();
     let unsupported = if ids.is_some_and(|asked| asked.is_blamed(&text)) {
         Some(Unsupported::TokenIds)
+    } else if is_guess && lacks_route {
+        Some(Unsupported::Api)
     } else {
-        (is_guess && lacks_route).then_some(Unsupported::Api)
+        demands.and_then(|known| {
+            let all = known.and(Demands::of_refusal(status.as_u16(), &text));
+            (all != known).then_some(Unsupported::History(all))
+        })
     };
     let answer = Ok(Raw {
         upstream: Arc::clone(upstream),
@@ -131,6 +141,13 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 // === impl Outcome ===
 
 impl Outcome {
+    /// Whether it answered.
+    pub(super) fn is_good(&self) -> bool {
+        self.answer
+            .as_ref()
+            .is_ok_and(|raw| raw.reply.status().is_success())
+    }
+
     /// Counts it, where it is the upstream's answer to what the caller asked.
     pub(super) fn note(&self, upstream: &Upstream, metrics: &RequestMetrics) {
         if self.unsupported.is_some() {

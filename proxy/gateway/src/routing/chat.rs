@@ -2,15 +2,17 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, uri::PathAndQuery};
-use metaclaw_chat::{AgentId, Message};
+use metaclaw_chat::{AgentId, Message, SessionId};
 use metaclaw_dialects::{
     Api,
+    mend::Demands,
     translate::{is_translated_reply_id, upstream_reply_id},
     vllm,
 };
 use tokio::sync::OnceCell;
 
 use crate::{
+    histories::{Histories, History, Mending},
     past_replies::{PastReplies, find},
     upstream::{Upstream, UpstreamError, Variant},
 };
@@ -24,6 +26,8 @@ pub(crate) struct Chat<'a> {
     pub body: &'a (dyn Fn(&Upstream, bool) -> Vec<Bytes> + Sync),
     /// The reply that it goes on from, instead of repeating what was said before.
     pub previous: Option<Previous<'a>>,
+    /// The conversation that it repeats, where calls are in it and it may be mended.
+    pub repeated: Option<Repeated<'a>>,
     /// Where token ids may be asked for: what the caller asked for itself.
     pub ids: Option<vllm::RequestedIds>,
 }
@@ -37,6 +41,16 @@ pub(crate) struct Previous<'a> {
     /// It was given lately, and is on its way to the log.
     pub is_known: bool,
     pub found: OnceCell<Option<Vec<Message>>>,
+}
+
+/// A conversation with calls, which the request repeats.
+pub(crate) struct Repeated<'a> {
+    pub histories: &'a Histories,
+    pub agent: &'a AgentId,
+    pub session: &'a SessionId,
+    /// The id of its last call.
+    pub last_call: &'a (dyn Fn() -> Option<String> + Sync),
+    pub found: OnceCell<History>,
 }
 
 // === impl Chat ===
@@ -62,6 +76,28 @@ impl Chat<'_> {
                 id: previous.id.clone(),
             }),
         }
+    }
+}
+
+// === impl Repeated ===
+
+impl Repeated<'_> {
+    /// What may be mended of it for this upstream. The policy model remembers what it said by its token ids.
+    pub(super) async fn mending<'m>(
+        &'m self,
+        upstream: &'m Upstream,
+        demands: Demands,
+    ) -> Option<Mending<'m>> {
+        if upstream.is_policy() {
+            return None;
+        }
+        let look = || self.histories.of(self.agent, self.session, self.last_call);
+        let history = self.found.get_or_init(look).await;
+        Some(Mending {
+            history,
+            upstream: &upstream.name,
+            demands,
+        })
     }
 }
 

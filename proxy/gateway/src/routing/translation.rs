@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header, uri::PathAndQue
 use metaclaw_chat::{Message, now_ms};
 use metaclaw_dialects::{
     Api, chat_form, error_status, json,
+    mend::{Demands, Mended},
     request::APPEND_FIELD,
     rewrite::{Rewrite, Then},
     toolcalls,
@@ -21,6 +22,7 @@ use serde_json::Value;
 use super::chat::Chat;
 use crate::{
     headers,
+    histories::Mending,
     upstream::{Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
@@ -60,6 +62,10 @@ pub(super) struct TranslatedRequest {
     /// That the upstream speaks this API is a guess.
     pub is_guess: bool,
     pub translation: Translation,
+    /// What was changed of its history.
+    pub mended: Mended,
+    /// What of the history was asked for, where it may be asked again otherwise.
+    pub demands: Option<Demands>,
 }
 
 /// Another body in place of one that has been read already.
@@ -71,7 +77,7 @@ impl Translation {
         upstream: &Upstream,
         (caller, target): (Api, Api),
         body: Vec<Bytes>,
-        ids: Option<vllm::RequestedIds>,
+        (ids, mending, mended): (Option<vllm::RequestedIds>, Option<Mending<'_>>, &mut Mended),
     ) -> Result<(Self, Vec<Bytes>), UpstreamError> {
         let mut translation = Self {
             ids,
@@ -93,6 +99,9 @@ impl Translation {
         translation.wants_stream = given["stream"].as_bool() == Some(true);
         let mut now;
         (now, translation.steps) = translated(upstream, path, &given)?;
+        if let (Some(mending), Api::Chat) = (mending, target) {
+            *mended = mending.apply((Api::Chat, Api::Chat), &mut now);
+        }
         if translation.ids.is_some() {
             ask_for_ids(&mut now);
         }
@@ -359,6 +368,20 @@ fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
     vec![whole]
 }
 
+/// A request in its caller's words with its history mended. What no value can hold passes as it is.
+fn mended_before(mending: Mending<'_>, way: (Api, Api), body: Vec<Bytes>) -> (Vec<Bytes>, Mended) {
+    let is_mended = matches!(way, (Api::Chat, _) | (Api::Messages, Api::Messages));
+    let request = is_mended.then(|| json::value(&body.concat()));
+    let Some(mut request) = request.flatten() else {
+        return (body, Mended::default());
+    };
+    let mended = mending.apply(way, &mut request);
+    if mended.is_nothing() {
+        return (body, mended);
+    }
+    (vec![request.to_string().into()], mended)
+}
+
 /// A request of Responses with what was said before it, for an upstream that has not heard it.
 fn gone_on(
     upstream: &Upstream,
@@ -442,7 +465,7 @@ impl TranslatedRequest {
         upstream: &Upstream,
         chat: &Chat<'_>,
         variant: Variant,
-        before: Option<&[Message]>,
+        (before, mending): (Option<&[Message]>, Option<Mending<'_>>),
     ) -> Result<Self, UpstreamError> {
         let caller = chat.api;
         let target = upstream.capabilities.target_api(caller, variant);
@@ -456,7 +479,18 @@ impl TranslatedRequest {
             Some(before) => gone_on(upstream, target, body, before)?,
             None => body,
         };
-        let (translation, body) = Translation::translate(upstream, (caller, target), body, ids)?;
+        let demands = mending.map(|mending| mending.demands);
+        let mending = mending.filter(Mending::is_needed);
+        let (body, mut mended) = match mending {
+            Some(mending) => mended_before(mending, (caller, target), body),
+            None => (body, Mended::default()),
+        };
+        let (translation, body) = Translation::translate(
+            upstream,
+            (caller, target),
+            body,
+            (ids, mending, &mut mended),
+        )?;
         let mut headers = chat.headers.clone();
         if target != caller {
             headers::reworded(&mut headers, target);
@@ -475,6 +509,8 @@ impl TranslatedRequest {
             api: target,
             is_guess: upstream.capabilities.is_guess(target, variant),
             translation,
+            mended,
+            demands,
         })
     }
 }

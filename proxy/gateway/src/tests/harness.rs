@@ -8,9 +8,9 @@ use std::{
 };
 
 use metaclaw_capture::{Appending, TurnSink};
-use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
-use metaclaw_turns::{Done, LogError, NewTurn, Turn, TurnState};
+use metaclaw_turns::{Done, LogError, NewTurn, Replied, Turn, TurnState};
 use rustls::RootCertStore;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Finding, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Secret, Services,
-    Serving, gateway::QUEUE,
+    Finding, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Replies, Secret,
+    Services, Serving, gateway::QUEUE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -306,6 +306,28 @@ impl PastReplies for Log {
             said.cloned().collect()
         });
         Box::pin(async { Ok(found) })
+    }
+
+    fn replies<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        session: &'a SessionId,
+        from: Option<TurnId>,
+    ) -> Replies<'a> {
+        let is_it = |turn: &Turn| {
+            turn.agent == *agent && turn.session == *session && from.is_none_or(|it| turn.id >= it)
+        };
+        let turns = self.turns().into_iter().filter(is_it);
+        let replies = turns.filter_map(|turn| {
+            Some(Replied {
+                id: turn.id,
+                upstream: turn.served.upstream,
+                masked: turn.meta.masked,
+                reply: turn.reply?,
+            })
+        });
+        let replies = replies.collect();
+        Box::pin(async { Ok(replies) })
     }
 }
 

@@ -1,12 +1,15 @@
 //! What an upstream can be asked, and how.
 
+use std::sync::Mutex;
+
 use http::uri::PathAndQuery;
-use metaclaw_dialects::{Api, translate::Direction};
+use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
 
 use super::negative_cache::NegativeCache;
 use crate::{
     address::Address,
     config::{Provider, UpstreamConfig},
+    lock::lock,
 };
 
 /// The host that serves OpenAI's own APIs and nobody else's.
@@ -45,6 +48,8 @@ pub(crate) struct Capabilities {
     pub takes_everything: bool,
     /// It appends lessons to the system text itself.
     pub appends_system: bool,
+    /// What it has refused histories for.
+    demands: Mutex<Demands>,
     /// It refuses fields that it does not know, or must not take those of a client for its own.
     pub refuses_unknown: bool,
 }
@@ -87,6 +92,7 @@ impl Capabilities {
             reads_media: true,
             takes_everything: true,
             appends_system: false,
+            demands: Mutex::default(),
             refuses_unknown: config.dialect == Azure || STRICT.contains(&address.name()),
         }
     }
@@ -101,8 +107,19 @@ impl Capabilities {
             reads_media: false,
             takes_everything: false,
             appends_system,
+            demands: Mutex::default(),
             refuses_unknown: true,
         }
+    }
+
+    /// What it wants in a history, as far as it has said so.
+    pub(crate) fn demands(&self) -> Demands {
+        *lock(&self.demands)
+    }
+
+    /// It refused a history, and said what it wants.
+    pub(crate) fn demand(&self, demands: Demands) {
+        *lock(&self.demands) = demands;
     }
 
     /// The first way to put a chat of `api` to it.

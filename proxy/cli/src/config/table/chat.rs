@@ -247,6 +247,12 @@ pub(super) const PROXY: &[Key] = &[
         "failures upon which the next key or upstream is asked, before the first byte; none, as agents retry by themselves",
     ),
     key(
+        "routing.mend_history",
+        Bool,
+        "true",
+        "what a client lost of its history and the upstream asks for (signatures, thinking) is put back from the log, and what another upstream made is taken out; false: histories go as they come (docs/translation.md)",
+    ),
+    key(
         "compat.session_implies_side",
         Bool,
         "false",

@@ -1,0 +1,245 @@
+//! A history in chat completions.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Demands, Mended, PastReply,
+    pair::{self, Call},
+};
+
+/// The thinking behind a reply, as DeepSeek, Moonshot and others want it back, and as OpenRouter does.
+pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning_details"];
+/// Thinking as Anthropic signed it.
+pub(super) const THINKING_BLOCKS: &str = "thinking_blocks";
+
+/// What a call has in every API.
+const OF_EVERY_CALL: [&str; 5] = ["id", "type", "index", "function", "custom"];
+/// What Google takes in place of a signature for a call that another model made
+/// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+/// The fields of a call that only its maker reads.
+pub(super) fn extra(call: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let fields = call.as_object().into_iter().flatten();
+    fields.filter(|(name, value)| !OF_EVERY_CALL.contains(&name.as_str()) && !value.is_null())
+}
+
+/// Mends a request for an upstream of chat completions.
+pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
+    let mut mended = Mended::default();
+    let found = paired(request, past);
+    let Some(messages) = request["messages"].as_array_mut() else {
+        return mended;
+    };
+    let with_calls = messages.iter_mut().filter(|message| has_calls(message));
+    for (message, reply) in with_calls.zip(found) {
+        let Some(message) = message.as_object_mut() else {
+            continue;
+        };
+        match reply {
+            Some(reply) if reply.is_own => put_back(message, reply, demands, &mut mended),
+            Some(reply) => take_out(message, reply, demands, &mut mended),
+            None => {}
+        }
+        if demands.standard_fields {
+            standardise(message, &mut mended);
+        }
+        if demands.reasoning && !is_said(message.get("reasoning_content")) {
+            // Nobody's thinking is known: a blank, as Moonshot takes an empty text for none.
+            let known = reply.and_then(|it| it.reply.get("reasoning_content"));
+            let thinking = known.filter(|it| is_said(Some(it))).cloned();
+            message.insert(
+                "reasoning_content".to_owned(),
+                thinking.unwrap_or_else(|| " ".into()),
+            );
+            mended.put_back += 1;
+        }
+        if demands.signed_calls {
+            sign(message, &mut mended);
+        }
+    }
+    if demands.short_ids {
+        shorten_ids(messages, &mut mended);
+    }
+    mended
+}
+
+/// Mends a chat request that will be translated for Anthropic: what it signed goes along as `thinking_blocks`. The rest
+/// is the translation's.
+pub(super) fn mend_thinking(
+    request: &mut Value,
+    past: &[PastReply<'_>],
+    demands: Demands,
+) -> Mended {
+    let mut mended = Mended::default();
+    let found = paired(request, past);
+    let messages = request["messages"].as_array_mut().into_iter().flatten();
+    for (message, reply) in messages.filter(|message| has_calls(message)).zip(found) {
+        let Some(message) = message.as_object_mut() else {
+            continue;
+        };
+        let own = reply.filter(|it| it.is_own && !it.is_masked);
+        let signed = own.and_then(|it| it.reply.get(THINKING_BLOCKS));
+        let is_foreign =
+            reply.is_some_and(|it| !it.is_own) || own.is_none() && demands.own_thinking;
+        if is_foreign {
+            mended.taken_out += usize::from(message.shift_remove(THINKING_BLOCKS).is_some());
+        } else if let (Some(signed), false) = (signed, message.contains_key(THINKING_BLOCKS)) {
+            message.insert(THINKING_BLOCKS.to_owned(), signed.clone());
+            mended.put_back += 1;
+        }
+    }
+    mended
+}
+
+fn paired<'p>(request: &Value, past: &'p [PastReply<'p>]) -> Vec<Option<&'p PastReply<'p>>> {
+    let messages = request["messages"].as_array().into_iter().flatten();
+    let said = messages.filter(|message| has_calls(message));
+    let said = said.map(|message| {
+        pair::calls(message.get("tool_calls"))
+            .map(Call::of_chat)
+            .collect()
+    });
+    pair::pair(&said.collect::<Vec<_>>(), past)
+}
+
+fn has_calls(message: &Value) -> bool {
+    message["role"] == "assistant" && pair::calls(message.get("tool_calls")).next().is_some()
+}
+
+fn is_said(text: Option<&Value>) -> bool {
+    text.is_some_and(|it| !it.is_null() && it != "")
+}
+
+/// The call of the log that a call of the history is: the one at its place.
+fn logged<'r>(reply: &'r PastReply<'_>, at: usize) -> Option<&'r Value> {
+    pair::calls(reply.reply.get("tool_calls")).nth(at)
+}
+
+fn calls_mut(message: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    calls.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn put_back(
+    message: &mut Map<String, Value>,
+    reply: &PastReply<'_>,
+    demands: Demands,
+    mended: &mut Mended,
+) {
+    let wanted = |name: &&str| *name != "reasoning_content" || demands.reasoning;
+    for name in REASONING.into_iter().filter(wanted) {
+        let kept = reply.reply.get(name).filter(|it| is_said(Some(it)));
+        if let (Some(kept), false) = (kept, is_said(message.get(name))) {
+            message.insert(name.to_owned(), kept.clone());
+            mended.put_back += 1;
+        }
+    }
+    for (at, call) in calls_mut(message).enumerate() {
+        for (name, value) in logged(reply, at).into_iter().flat_map(extra) {
+            if !call.contains_key(name) {
+                call.insert(name.clone(), value.clone());
+                mended.put_back += 1;
+            }
+        }
+    }
+}
+
+/// What another upstream attached, where the client gave it back.
+fn take_out(
+    message: &mut Map<String, Value>,
+    reply: &PastReply<'_>,
+    demands: Demands,
+    mended: &mut Mended,
+) {
+    let wanted = |name: &&str| *name != "reasoning_content" || !demands.reasoning;
+    for name in REASONING
+        .into_iter()
+        .chain([THINKING_BLOCKS])
+        .filter(wanted)
+    {
+        let is_its = reply.reply.get(name) == message.get(name);
+        if is_its && message.shift_remove(name).is_some() {
+            mended.taken_out += 1;
+        }
+    }
+    for (at, call) in calls_mut(message).enumerate() {
+        for (name, value) in logged(reply, at).into_iter().flat_map(extra) {
+            if call.get(name) == Some(value) {
+                call.shift_remove(name);
+                mended.taken_out += 1;
+            }
+        }
+    }
+}
+
+/// Takes out whatever OpenAI does not have.
+fn standardise(message: &mut Map<String, Value>, mended: &mut Mended) {
+    for name in REASONING.into_iter().chain([THINKING_BLOCKS]) {
+        mended.taken_out += usize::from(message.shift_remove(name).is_some());
+    }
+    for call in calls_mut(message) {
+        let n_before = call.len();
+        call.retain(|name, _| OF_EVERY_CALL.contains(&name.as_str()));
+        mended.taken_out += n_before - call.len();
+    }
+}
+
+/// The first call of each message has a signature, as Google asks.
+fn sign(message: &mut Map<String, Value>, mended: &mut Mended) {
+    let Some(call) = calls_mut(message).next() else {
+        return;
+    };
+    let signature = call
+        .get("extra_content")
+        .map(|it| &it["google"]["thought_signature"]);
+    if !is_said(signature) {
+        let google = json!({ "google": { "thought_signature": NO_SIGNATURE } });
+        call.insert("extra_content".to_owned(), google);
+        mended.put_back += 1;
+    }
+}
+
+/// Nine letters and digits for each id, the same in a call and its result.
+fn shorten_ids(messages: &mut [Value], mended: &mut Mended) {
+    const LENGTH: usize = 9;
+    let mut changed = BTreeSet::new();
+    let mut shorten = |id: &mut Value| {
+        let Some(given) = id.as_str() else {
+            return;
+        };
+        if given.len() != LENGTH || !given.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            changed.insert(given.to_owned());
+            *id = short_id(given).into();
+        }
+    };
+    for message in messages {
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+        let ids = calls
+            .into_iter()
+            .flatten()
+            .filter_map(|call| call.get_mut("id"));
+        ids.for_each(&mut shorten);
+        message
+            .get_mut("tool_call_id")
+            .into_iter()
+            .for_each(&mut shorten);
+    }
+    mended.taken_out += changed.len();
+}
+
+/// An id of nine letters and digits that tells `id` from others.
+fn short_id(id: &str) -> String {
+    // FNV-1a of 64 bits, to base 36: 46 bits of it.
+    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let digits = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let digit = |place: u32| {
+        let at = usize::try_from(hash / 36_u64.pow(place) % 36).unwrap_or_default();
+        char::from(digits[at])
+    };
+    (0..9).map(digit).collect()
+}

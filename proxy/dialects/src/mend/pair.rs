@@ -1,0 +1,92 @@
+//! Which reply of the log each message of a history is.
+
+use serde_json::{Map, Value};
+
+use super::PastReply;
+use crate::translate::{sent_id, sent_name};
+
+/// A call in either API, read.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Call {
+    id: String,
+    name: String,
+    input: Value,
+}
+
+/// The calls of a chat message's `tool_calls`.
+pub(super) fn calls(tool_calls: Option<&Value>) -> impl Iterator<Item = &Value> {
+    let calls = tool_calls.and_then(Value::as_array).into_iter().flatten();
+    calls.filter(|call| call.is_object())
+}
+
+/// For each of a history's messages with calls, the reply that it is. They are looked for from the end, as the beginning
+/// of a history may have been summed up; where an id was given more than once, by the arguments, then by its place.
+pub(super) fn pair<'p>(
+    said: &[Vec<Call>],
+    past: &'p [PastReply<'p>],
+) -> Vec<Option<&'p PastReply<'p>>> {
+    let replies: Vec<Vec<Call>> = past.iter().map(of_reply).collect();
+    let mut found = vec![None; said.len()];
+    let mut end = past.len();
+    for (at, calls) in said.iter().enumerate().rev() {
+        let before = |is: fn(&Call, &Call) -> bool| {
+            let shares =
+                |reply: &Vec<Call>| reply.iter().any(|one| calls.iter().any(|it| is(one, it)));
+            replies[..end].iter().rposition(shares)
+        };
+        if let Some(place) = before(Call::is).or_else(|| before(Call::has_id_of)) {
+            found[at] = Some(&past[place]);
+            end = place;
+        }
+    }
+    found
+}
+
+fn of_reply(past: &PastReply<'_>) -> Vec<Call> {
+    calls(past.reply.get("tool_calls"))
+        .map(Call::of_chat)
+        .collect()
+}
+
+/// Arguments as a value: chat quotes them.
+fn parsed(input: &Value) -> Value {
+    let quoted = input.as_str().map(str::trim);
+    match quoted {
+        Some("") => Value::Object(Map::new()),
+        Some(text) => serde_json::from_str(text).unwrap_or_else(|_| input.clone()),
+        None => input.clone(),
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    /// Of an entry of `tool_calls`.
+    pub(super) fn of_chat(call: &Value) -> Self {
+        let function = &call["function"];
+        Self::new(&call["id"], &function["name"], &function["arguments"])
+    }
+
+    /// Of a `tool_use` block.
+    pub(super) fn of_block(block: &Value) -> Self {
+        Self::new(&block["id"], &block["name"], &block["input"])
+    }
+
+    fn new(id: &Value, name: &Value, input: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Self {
+            // Each way into another API changes an id, or a name, by itself alone.
+            id: sent_id(&text(id)),
+            name: sent_name(&text(name)),
+            input: parsed(input),
+        }
+    }
+
+    fn is(one: &Self, other: &Self) -> bool {
+        one == other
+    }
+
+    fn has_id_of(one: &Self, other: &Self) -> bool {
+        one.id == other.id && one.name == other.name
+    }
+}

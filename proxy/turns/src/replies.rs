@@ -1,0 +1,84 @@
+//! What was replied in a session, without what was asked.
+
+use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
+
+use crate::{
+    error::LogError,
+    keys,
+    log::TurnLog,
+    read,
+    record::{Record, Setup},
+    session::SessionRecord,
+    store::Store,
+    texts,
+    values::{self, TxnError},
+};
+
+/// A reply, and who made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replied {
+    /// Its turn.
+    pub id: TurnId,
+    /// The upstream's name in the configuration.
+    pub upstream: String,
+    /// Some of its text was masked.
+    pub masked: bool,
+    /// As far as it came.
+    pub reply: Message,
+}
+
+impl TurnLog {
+    /// The replies of a session in the order of their turns, from the turn `from` on, that one included: another try may
+    /// have taken its place. Those that do not read back are left out.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn replies(
+        &self,
+        agent: &AgentId,
+        session: &SessionId,
+        from: Option<TurnId>,
+    ) -> Result<Vec<Replied>, LogError> {
+        let (agent, session) = (agent.clone(), session.clone());
+        self.read(move |store| {
+            let Some(number) = SessionRecord::number(store, &agent, &session)? else {
+                return Ok(Vec::new());
+            };
+            let mut replies = Vec::new();
+            for id in (from.map_or(0, |from| from.seq)..).map(|seq| keys::id(number, seq)) {
+                match values::readable(replied(store, id))? {
+                    Some(Read::Reply(reply)) => replies.push(reply),
+                    Some(Read::Silence) | None => {}
+                    Some(Read::End) => break,
+                }
+            }
+            Ok(replies)
+        })
+        .await
+    }
+}
+
+/// What stands at a turn's place.
+enum Read {
+    Reply(Replied),
+    /// A turn that nobody answered.
+    Silence,
+    /// No turn: the session has no later one.
+    End,
+}
+
+fn replied(store: &Store, id: TurnId) -> Result<Read, TxnError> {
+    let Some(record) = Record::get(store, id)? else {
+        return Ok(Read::End);
+    };
+    let (_, served): Setup = texts::value(store, &record.setup)?;
+    let reply = read::reply(store, id, &record)?;
+    Ok(reply.map_or(Read::Silence, |reply| {
+        Read::Reply(Replied {
+            id,
+            upstream: served.upstream,
+            masked: record.meta.masked,
+            reply,
+        })
+    }))
+}
