@@ -66,7 +66,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
             conversation.message(&message, Place::New)?;
         }
     } else if let Some(instructions) = instructions.given() {
-        conversation.system(vec![text_part(instructions.string()?)])?;
+        conversation.system(&[text_part(instructions.string()?)])?;
     }
     let input = At::top(body, "input");
     if input.is_string() {
@@ -113,10 +113,8 @@ impl Conversation<'_> {
         }
         item.object()?;
         match item["type"].as_str() {
-            // With the tools.
-            Some("additional_tools") => {}
-            // Readable by its maker alone.
-            Some("compaction" | "compaction_trigger") => {}
+            // With the tools; and what only its maker can read.
+            Some("additional_tools" | "compaction" | "compaction_trigger") => {}
             Some("reasoning") => self.reasoning(item),
             Some("function_call") => self.call(item, &arguments_text(&item["arguments"])),
             Some("custom_tool_call") => {
@@ -145,7 +143,7 @@ impl Conversation<'_> {
     fn message(&mut self, message: &At<'_>, place: Place) -> Result<(), TranslateError> {
         let content = message.field("content");
         match message["role"].as_str() {
-            Some("system" | "developer") => self.system(parts(&content, place)?)?,
+            Some("system" | "developer") => self.system(&parts(&content, place)?)?,
             Some("user") => self.user(parts(&content, place)?)?,
             Some("assistant") => {
                 let texts = parts(&content, Place::History)?.into_iter();
@@ -168,7 +166,7 @@ impl Conversation<'_> {
 
     /// At the beginning it is the system text, of which not every server takes more than one message; later it is
     /// said in the user's place, as many templates take none there.
-    fn system(&mut self, parts: Vec<Value>) -> Result<(), TranslateError> {
+    fn system(&mut self, parts: &[Value]) -> Result<(), TranslateError> {
         self.end_reply()?;
         let texts = parts.iter().filter_map(|part| part["text"].as_str());
         let texts = texts.map(accounting::without).filter(|it| !it.is_empty());

@@ -189,7 +189,7 @@ impl ResponsesWriter {
             return;
         }
         if is_blank {
-            item.text = "{}".to_owned();
+            "{}".clone_into(&mut item.text);
             let data = json!({ "delta": "{}" });
             self.put_of_item("function_call_arguments.delta", data, out);
         }

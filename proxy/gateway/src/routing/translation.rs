@@ -386,7 +386,7 @@ fn mended_before(mending: Mending<'_>, way: (Api, Api), body: Vec<Bytes>) -> (Ve
 fn gone_on(
     upstream: &Upstream,
     target: Api,
-    body: Vec<Bytes>,
+    body: &[Bytes],
     before: &[Message],
 ) -> Result<Vec<Bytes>, UpstreamError> {
     let request = json::value(&body.concat()).filter(Value::is_object);
@@ -476,7 +476,7 @@ impl TranslatedRequest {
         let ids = chat.ids.filter(|_| variant.ids && target == Api::Chat);
         let body = (chat.body)(upstream, ids.is_some());
         let body = match before {
-            Some(before) => gone_on(upstream, target, body, before)?,
+            Some(before) => gone_on(upstream, target, &body, before)?,
             None => body,
         };
         let demands = mending.map(|mending| mending.demands);
