@@ -30,6 +30,9 @@ pub enum Failure {
     ModelNotFound,
     /// The prompt is longer than the model's context.
     ContextLength,
+    /// The model or its server cannot do what the request asks, which another may: a parameter that is not built, a
+    /// conversation that the chat template refuses.
+    Unsupported,
     /// No reply came in time: ours with `first_byte`, or theirs with 408 or 504.
     Timeout,
     /// No connection, or one that broke before a reply.
@@ -42,7 +45,7 @@ pub enum Failure {
 
 impl Failure {
     /// Every class, by its name in the settings.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 11] = [
         "rate_limit",
         "overloaded",
         "billing",
@@ -50,6 +53,7 @@ impl Failure {
         "auth_permanent",
         "model_not_found",
         "context_length",
+        "unsupported",
         "timeout",
         "unreachable",
         "server",
@@ -71,6 +75,7 @@ impl Failure {
             Self::Overloaded
             | Self::ModelNotFound
             | Self::ContextLength
+            | Self::Unsupported
             | Self::Timeout
             | Self::Unreachable
             | Self::Server => false,
@@ -85,7 +90,7 @@ impl Failure {
             Self::Billing => 402,
             Self::Auth | Self::AuthPermanent => 401,
             Self::ModelNotFound => 404,
-            Self::ContextLength => 400,
+            Self::ContextLength | Self::Unsupported => 400,
             Self::Timeout => 504,
             Self::Unreachable | Self::Server => NO_STATUS,
         }
@@ -189,12 +194,30 @@ impl ErrorText {
             _ if self.is_too_long() => Some(Failure::ContextLength),
             Some(400) | None if no_key => Some(Failure::Auth),
             Some(400) | None if no_model || no_location => Some(Failure::ModelNotFound),
+            Some(400 | 422 | 501) | None if self.is_unsupported() => Some(Failure::Unsupported),
             None if self.has(&["rate limit", "rate-limit", "too many requests"]) => {
                 Some(Failure::RateLimit)
             }
             None if self.has(&["overloaded", "at capacity"]) => Some(Failure::Overloaded),
             _ => None,
         }
+    }
+
+    /// Whether it says that the model, or the server, cannot do what is asked of it.
+    fn is_unsupported(&self) -> bool {
+        const WORDS: [&str; 9] = [
+            "does not support",
+            "do not support",
+            "is not supported",
+            "are not supported",
+            "unsupported parameter",
+            "unsupported value",
+            "extra inputs are not permitted",
+            "roles must alternate",
+            "tool choice requires",
+        ];
+        let is_of_template = self.has(&["chat template", "chat_template", "jinja"]);
+        is_of_template || self.has(&WORDS)
     }
 
     /// Whether it says that the prompt is too long. The providers that say it so stand in
@@ -303,6 +326,9 @@ fn named(word: &str) -> Option<Failure> {
         | "exceedcontextsizeerror"
         | "stringabovemaxlength"
         | "requesttoolarge" => Failure::ContextLength,
+        "unknownparameter" | "unsupportedparameter" | "unsupportedvalue" | "templaterefused" => {
+            Failure::Unsupported
+        }
         "modeltimeoutexception" => Failure::Timeout,
         _ => return None,
     };

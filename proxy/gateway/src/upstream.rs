@@ -43,10 +43,11 @@ use crate::{
 };
 
 /// After these failures of the policy model the next upstream is asked without being told to.
-const POLICY_FAILS_OVER: [Failure; 3] = [
+const POLICY_FAILS_OVER: [Failure; 4] = [
     Failure::Unreachable,
     Failure::Timeout,
     Failure::ContextLength,
+    Failure::Unsupported,
 ];
 
 /// A server that answers.
@@ -250,7 +251,8 @@ impl Upstream {
             Failure::RateLimit
             | Failure::Overloaded
             | Failure::ModelNotFound
-            | Failure::ContextLength => false,
+            | Failure::ContextLength
+            | Failure::Unsupported => false,
         }
     }
 

@@ -34,12 +34,14 @@ pub struct ChatTokenizer {
     controls: ControlTokens,
     bytes: Arc<TokenBytes>,
     template: Option<ChatTemplate>,
+    /// Used where tools are given; some models have one of its own for that.
+    tool_template: Option<ChatTemplate>,
     end_id: Option<u32>,
     file: PathBuf,
 }
 
 impl ChatTokenizer {
-    /// Reads `tokenizer.json` and the chat template (`chat_template.jinja` or `tokenizer_config.json`) of a model directory.
+    /// Reads `tokenizer.json` and the chat templates of a model directory, from where `transformers` reads them.
     ///
     /// # Errors
     /// [`LoadError`] naming the file that is missing or not usable.
@@ -66,10 +68,12 @@ impl ChatTokenizer {
         let encoder = TextEncoder::new(tokenizer, json, &controls)
             .map_err(|error| damaged(error.to_string()))?;
         let config = TokenizerConfig::read(dir)?;
+        let (template, tool_template) = config.templates(dir)?;
         let end_id = config.special.get("eos_token");
         Ok(Self {
             end_id: end_id.and_then(|token| encoder.token_to_id(token)),
-            template: config.template(dir)?,
+            template,
+            tool_template,
             encoder,
             controls,
             bytes: Arc::new(bytes),
@@ -100,7 +104,11 @@ impl ChatTokenizer {
     /// # Errors
     /// As [`Self::render`].
     pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<Rendered, RenderError> {
-        let Some(template) = &self.template else {
+        let with_tools = self
+            .tool_template
+            .as_ref()
+            .filter(|_| request.tools.is_some());
+        let Some(template) = with_tools.or(self.template.as_ref()) else {
             return Err(RenderError::NoTemplate {
                 file: self.file.clone(),
             });
@@ -241,35 +249,68 @@ impl TokenizerConfig {
         })
     }
 
-    /// The chat template, from here or from a file of its own.
-    fn template(self, dir: &Path) -> Result<Option<ChatTemplate>, LoadError> {
-        let jinja = dir.join("chat_template.jinja");
-        let (file, source) = if jinja.exists() {
-            let text = String::from_utf8(read(&jinja)?).map_err(|e| LoadError::Template {
-                file: jinja.clone(),
-                detail: e.to_string(),
-            })?;
-            (jinja, Some(text))
-        } else {
-            (self.file, named_template(&self.json))
+    /// The chat template, and the one for conversations with tools where the model has two.
+    ///
+    /// As `transformers` does, files of their own come before what stands here, and one named `tool_use` is taken where
+    /// there are tools.
+    fn templates(
+        self,
+        dir: &Path,
+    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), LoadError> {
+        let extra = dir.join("additional_chat_templates");
+        let find = |name: &str, files: &[PathBuf]| {
+            let (file, source) = match files.iter().find(|file| file.exists()) {
+                Some(file) => (file.clone(), Some(template_text(file)?)),
+                None => (self.file.clone(), named_template(&self.json, name)),
+            };
+            source
+                .map(|source| ChatTemplate::new(&source, self.special.clone()))
+                .transpose()
+                .map_err(|detail| LoadError::Template { file, detail })
         };
-        source
-            .map(|source| ChatTemplate::new(&source, self.special))
-            .transpose()
-            .map_err(|detail| LoadError::Template { file, detail })
+        let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
+        let default = match find("default", &default)? {
+            // Models that read images have it there, before they had a file of its own.
+            None => processor_template(&dir.join("chat_template.json"), &self.special)?,
+            found => found,
+        };
+        Ok((default, find("tool_use", &[extra.join("tool_use.jinja")])?))
     }
 }
 
-/// The template, or of several the one named `default`.
-fn named_template(config: &Value) -> Option<String> {
+fn template_text(file: &Path) -> Result<String, LoadError> {
+    String::from_utf8(read(file)?).map_err(|e| LoadError::Template {
+        file: file.to_owned(),
+        detail: e.to_string(),
+    })
+}
+
+fn processor_template(
+    file: &Path,
+    special: &BTreeMap<String, String>,
+) -> Result<Option<ChatTemplate>, LoadError> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    let wrong = |detail: String| LoadError::Template {
+        file: file.to_owned(),
+        detail,
+    };
+    let json: Value = serde_json::from_slice(&read(file)?).map_err(|e| wrong(e.to_string()))?;
+    let source = named_template(&json, "default");
+    source
+        .map(|source| ChatTemplate::new(&source, special.clone()))
+        .transpose()
+        .map_err(wrong)
+}
+
+/// The template of that name; a single one is the default.
+fn named_template(config: &Value, name: &str) -> Option<String> {
     let template = config.get("chat_template")?;
-    let named = template
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|t| t["name"] == "default");
-    template
-        .as_str()
+    let is_named = |it: &&Value| it["name"] == name;
+    let named = template.as_array().into_iter().flatten().find(is_named);
+    let single = template.as_str().filter(|_| name == "default");
+    single
         .or_else(|| named?["template"].as_str())
         .map(str::to_owned)
 }

@@ -65,6 +65,11 @@ impl ApiError {
         Self::field("messages", text).with_code("context_length_exceeded")
     }
 
+    /// 400: a value that this server or its model cannot do, and another may.
+    pub(crate) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::field(param, message).with_code("unsupported_value")
+    }
+
     /// 404.
     pub(crate) fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message).with_code(code)

@@ -150,6 +150,11 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = text.strip_suffix(&place).unwrap_or(&text);
+    if let Some((given, allowed)) = expected(text) {
+        let field = if path == "." { "the body" } else { path };
+        let given = fields::cut(given);
+        return ApiError::field(field, format!("{field} is {given}, allowed: {allowed}"));
+    }
     // Of these the path is that of the object around it.
     let named = ["missing field `", "unknown field `"];
     let named = named.iter().find_map(|begins| text.strip_prefix(begins));
@@ -159,11 +164,48 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
             path if path.ends_with(name) => path.to_owned(),
             path => format!("{path}.{name}"),
         };
-        return ApiError::field(field, text);
+        let error = ApiError::field(field, text);
+        return if text.starts_with("unknown") {
+            error.with_code("unknown_parameter")
+        } else {
+            error
+        };
+    }
+    if text.starts_with("unknown variant") {
+        return ApiError::unsupported(path, format!("{path}: {text}"));
     }
     match path {
         "." => ApiError::bad(text),
         field if text.starts_with(field) => ApiError::field(field, text),
         field => ApiError::field(field, format!("{field}: {text}")),
     }
+}
+
+/// What was given and what is allowed, of serde's ``invalid type: string "x", expected u32``: its types are Rust's.
+fn expected(text: &str) -> Option<(&str, &str)> {
+    let mismatch = ["invalid type: ", "invalid value: "];
+    let mismatch = mismatch
+        .iter()
+        .find_map(|begins| text.strip_prefix(begins))?;
+    let (given, expected) = mismatch.rsplit_once(", expected ")?;
+    let given = match given {
+        "map" => "an object",
+        "sequence" => "a list",
+        given => match given.split_once('`') {
+            Some((_, value)) => value.trim_end_matches('`'),
+            None => given.strip_prefix("string ").unwrap_or(given),
+        },
+    };
+    let allowed = match expected {
+        "usize" | "u64" | "u32" | "u16" | "u8" => "a whole number, 0 or more",
+        "isize" | "i64" | "i32" | "i16" | "i8" => "a whole number",
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        "a string" | "string" => "a text",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") || other.contains("tagged enum ") => "an object",
+        other => other,
+    };
+    Some((given, allowed))
 }

@@ -90,5 +90,5 @@ fn stops(stop: Option<Stop>) -> Result<Vec<String>, ApiError> {
         return Ok(stops);
     }
     let text = format!("stop has {} strings: at most {MAX_STOPS}", stops.len());
-    Err(ApiError::field("stop", text))
+    Err(ApiError::unsupported("stop", text))
 }

@@ -326,6 +326,63 @@ async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
     assert_eq!((seen.status(), seen.text()), (400, TOO_LONG));
 }
 
+/// What the trainer says of a conversation or a field that it cannot do, by its code.
+fn cannot(code: &str) -> String {
+    format!(
+        r#"{{"error":{{"message":"not here","type":"invalid_request_error","param":"messages","code":"{code}"}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn what_the_policy_cannot_do_goes_to_the_fall_back_in_both_apis() {
+    let (mut harness, mut policy) = with_policy(SetUp::default()).await;
+    for code in [
+        "template_refused",
+        "unsupported_value",
+        "unsupported_parameter",
+        "unknown_parameter",
+    ] {
+        let mut client = harness.client().await;
+        client.send(&post_chat(CHAT)).await;
+        let mut asked = policy.next().await;
+        asked.send(bad_request(&cannot(code)).as_bytes()).await;
+        let mut exchange = harness.upstream.next().await;
+        assert_eq!(exchange.body(), CHAT, "{code}");
+        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        assert_eq!(client.read().await.text(), completion("x"), "{code}");
+    }
+    let messages = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
+    let mut client = harness.client().await;
+    client.send(&post("/v1/messages", "", messages)).await;
+    let mut asked = policy.next().await;
+    let refused = bad_request(&cannot("template_refused"));
+    asked.send(refused.as_bytes()).await;
+    let mut exchange = harness.upstream.next().await;
+    exchange
+        .send(json_reply(r#"{"type":"message","content":[]}"#).as_bytes())
+        .await;
+    assert_eq!(client.read().await.status(), 200);
+}
+
+#[tokio::test]
+async fn without_a_fall_back_the_agent_hears_what_the_policy_cannot_do() {
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    let (harness, mut policy) = with_policy(set_up).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let body = cannot("template_refused");
+    policy
+        .next()
+        .await
+        .send(bad_request(&body).as_bytes())
+        .await;
+    let seen = client.read().await;
+    assert_eq!((seen.status(), seen.text()), (400, &*body));
+}
+
 const IMAGE: &str = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}]}"#;
 
 #[tokio::test]

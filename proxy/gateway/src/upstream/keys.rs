@@ -173,6 +173,7 @@ fn rest(failure: Failure, n: u32, wait: Option<Duration>) -> Option<Duration> {
         Failure::Overloaded
         | Failure::ModelNotFound
         | Failure::ContextLength
+        | Failure::Unsupported
         | Failure::Timeout
         | Failure::Unreachable
         | Failure::Server => None,

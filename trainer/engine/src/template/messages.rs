@@ -67,7 +67,7 @@ fn one(index: usize, message: &Value) -> Result<Value, RenderError> {
         )
     })?;
     fields.insert("content".into(), json!(content));
-    read_arguments(&mut fields);
+    normalise_calls(&mut fields);
     Ok(Value::Object(fields))
 }
 
@@ -80,23 +80,71 @@ fn text_of(part: &Value) -> Option<&str> {
     }
 }
 
-/// The API carries arguments as JSON text; templates print them as objects.
-fn read_arguments(fields: &mut Map<String, Value>) {
+/// Calls as templates go over them: each with a function whose arguments are an object, and no empty list of calls,
+/// which some templates take for calls.
+///
+/// `transformers` wants objects, and vLLM makes objects of JSON text and of nothing. Here the rest becomes one as well:
+/// a history that cannot be rendered would end its session for good.
+fn normalise_calls(fields: &mut Map<String, Value>) {
     let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
-        let Some(arguments) = call
-            .get_mut("function")
-            .and_then(|f| f.get_mut("arguments"))
-        else {
-            continue;
-        };
-        let read = arguments
-            .as_str()
-            .and_then(|text| serde_json::from_str::<Value>(text).ok());
-        if let Some(object @ Value::Object(_)) = read {
-            *arguments = object;
-        }
+        normalise_call(call);
     }
+    let calls = fields.get("tool_calls");
+    if calls.is_some_and(|calls| calls.is_null() || calls.as_array().is_some_and(Vec::is_empty)) {
+        fields.remove("tool_calls");
+    }
+    if let Some(Value::Object(function)) = fields.get_mut("function_call") {
+        read_arguments(function);
+    }
+}
+
+fn normalise_call(call: &mut Value) {
+    // A custom tool takes one text.
+    if let Some(custom) = call.get("custom").cloned() {
+        let function = json!({"name": custom["name"], "arguments": {"input": custom["input"]}});
+        *call = json!({"id": call["id"], "type": "function", "function": function});
+    }
+    // Some clients leave the object around a function out.
+    let function = match call {
+        Value::Object(call) if call.get("function").is_some_and(Value::is_object) => {
+            call.get_mut("function")
+        }
+        call => Some(call),
+    };
+    if let Some(Value::Object(function)) = function {
+        read_arguments(function);
+    }
+}
+
+/// Makes an object of a call's arguments, which the API carries as JSON text.
+fn read_arguments(function: &mut Map<String, Value>) {
+    let given = function.get("arguments").unwrap_or(&Value::Null);
+    let object = object_of(given, 0);
+    function.insert("arguments".into(), Value::Object(object));
+}
+
+/// How often JSON text is looked for in JSON text: some clients quote arguments twice.
+const QUOTED: usize = 3;
+
+fn object_of(given: &Value, depth: usize) -> Map<String, Value> {
+    match given {
+        Value::Object(object) => object.clone(),
+        Value::Null => Map::new(),
+        Value::String(text) if text.trim().is_empty() => Map::new(),
+        Value::String(text) if depth < QUOTED => match serde_json::from_str(text) {
+            Ok(read @ (Value::Object(_) | Value::String(_) | Value::Null)) => {
+                object_of(&read, depth + 1)
+            }
+            Ok(_) | Err(_) => unreadable(text.as_str().into()),
+        },
+        other => unreadable(other.clone()),
+    }
+}
+
+/// What is no object, under the name that Anthropic gives it.
+fn unreadable(given: Value) -> Map<String, Value> {
+    Map::from_iter([("INVALID_JSON".to_owned(), given)])
 }
 
 /// A value for an error message: long content is not repeated in it.

@@ -147,3 +147,72 @@ fn constructs_of_templates_render_as_in_transformers() {
     let text = render(include_str!("testdata/constructs.jinja"), &request).unwrap();
     assert_eq!(text, include_str!("testdata/constructs.txt"));
 }
+
+/// A template in the way of Qwen's coders, over calls of an assistant's message.
+const ITEMS: &str = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set c = c.function if c.function is defined else c %}[{{ c.name }}\
+    {% for k, v in c.arguments|items %} {{ k }}={{ v if v is string else v|tojson }}{% endfor %}]{% endfor %}{% endfor %}";
+
+fn calls(source: &str, message: &Value) -> String {
+    let list = [message.clone()];
+    let request = RenderRequest {
+        messages: &list,
+        ..RenderRequest::default()
+    };
+    render(source, &request).unwrap()
+}
+
+#[test]
+fn whatever_the_history_holds_for_arguments_a_template_gets_an_object() {
+    let object = json!({"zone": "CET"});
+    let text = object.to_string();
+    let twice = json!(text).to_string();
+    for (arguments, expected) in [
+        (object.clone(), "[f zone=CET]"),
+        (json!(text), "[f zone=CET]"),
+        (json!(twice), "[f zone=CET]"),
+        (json!(json!(twice).to_string()), "[f zone=CET]"),
+        (json!(""), "[f]"),
+        (json!(" \n"), "[f]"),
+        (json!("null"), "[f]"),
+        (json!("\"\""), "[f]"),
+        (Value::Null, "[f]"),
+        (json!("{\"zone\": \"CE"), "[f INVALID_JSON={\"zone\": \"CE]"),
+        (json!("CET"), "[f INVALID_JSON=CET]"),
+        (json!("[1]"), "[f INVALID_JSON=[1]]"),
+        (json!([1]), "[f INVALID_JSON=[1]]"),
+        (json!("7"), "[f INVALID_JSON=7]"),
+        (json!(true), "[f INVALID_JSON=true]"),
+    ] {
+        let function = json!({"name": "f", "arguments": arguments});
+        let call = json!({"id": "c", "type": "function", "function": function});
+        let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        assert_eq!(calls(ITEMS, &message), expected, "{arguments}");
+        let flat = json!({"role": "assistant", "tool_calls": [function]});
+        assert_eq!(
+            calls(ITEMS, &flat),
+            expected,
+            "{arguments}, without a function"
+        );
+    }
+}
+
+#[test]
+fn calls_of_other_shapes_are_given_as_templates_know_them() {
+    let one = |call: Value| {
+        let message = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+        calls(ITEMS, &message)
+    };
+    assert_eq!(one(json!({"function": {"name": "f"}})), "[f]");
+    let custom = json!({"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}});
+    assert_eq!(one(custom), "[sh input=ls]");
+    let older =
+        "{% for k, v in messages[0].function_call.arguments|items %}{{ k }}={{ v }}{% endfor %}";
+    let function = json!({"name": "f", "arguments": "{\"a\": 1}"});
+    let message = json!({"role": "assistant", "content": null, "function_call": function});
+    assert_eq!(calls(older, &message), "a=1");
+    let counted = "{% if messages[0].tool_calls is defined %}{{ messages[0].tool_calls|length }}{% else %}none{% endif %}";
+    for nothing in [Value::Null, json!([])] {
+        let message = json!({"role": "assistant", "content": "x", "tool_calls": nothing});
+        assert_eq!(calls(counted, &message), "none");
+    }
+}

@@ -25,7 +25,7 @@ use super::LoadError;
 use crate::digest::{hash_all, hex};
 
 /// Counted up when the conversion changes, so that old results are made anew.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The Hugging Face directory of a GGUF file, converting it when it is met for the first time.
 ///

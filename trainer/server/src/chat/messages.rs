@@ -29,7 +29,7 @@ pub(crate) fn check(messages: &[Value]) -> Result<(), ApiError> {
             let field = format!("messages[{at}].role");
             let (role, all) = (crate::fields::cut(role), ROLES.join(", "));
             let text = format!("{field} is {role:?}: one of {all}");
-            return Err(ApiError::field(field, text));
+            return Err(ApiError::unsupported(field, text));
         }
     }
     Ok(())

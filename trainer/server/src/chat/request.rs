@@ -2,7 +2,7 @@
 
 use metaclaw_engine::generate::GenerateRequest;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::{messages, thinking::ThinkingBody};
 use crate::{
@@ -32,8 +32,8 @@ struct OwnFields {
     tool_choice: Option<Value>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    max_tokens: Option<usize>,
-    max_completion_tokens: Option<usize>,
+    max_tokens: Option<Number>,
+    max_completion_tokens: Option<Number>,
     n: Option<u32>,
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,
@@ -109,11 +109,14 @@ impl ChatBody {
         let n = own.n.unwrap_or(1);
         if !(1..=MAX_CHOICES).contains(&n) {
             let text = format!("n is {n}: from 1 to {MAX_CHOICES}");
-            return Err(ApiError::field("n", text));
+            return Err(match n {
+                0 => ApiError::field("n", text),
+                _ => ApiError::unsupported("n", text),
+            });
         }
         let logprobs = own.logprobs.unwrap_or(false);
         let options = own.stream_options;
-        let max_tokens = max_tokens(own.max_completion_tokens, own.max_tokens)?;
+        let max_tokens = max_tokens(own.max_completion_tokens.as_ref(), own.max_tokens.as_ref())?;
         let top_logprobs = top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?;
         let mut draw = self.sampling.request()?;
         draw.max_tokens = max_tokens;
@@ -138,15 +141,19 @@ impl ChatBody {
 }
 
 /// Without a limit, what the context leaves.
-fn max_tokens(newer: Option<usize>, older: Option<usize>) -> Result<usize, ApiError> {
-    let (field, given) = match newer {
-        Some(given) => ("max_completion_tokens", given),
-        None => ("max_tokens", older.unwrap_or(usize::MAX)),
+fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, ApiError> {
+    let (field, given) = match (newer, older) {
+        (Some(given), _) => ("max_completion_tokens", given),
+        (None, Some(given)) => ("max_tokens", given),
+        (None, None) => return Ok(usize::MAX),
     };
-    if given > 0 {
-        return Ok(given);
-    }
-    Err(ApiError::field(field, format!("{field} is 0: at least 1")))
+    let read = given.as_u64().and_then(|it| usize::try_from(it).ok());
+    read.filter(|tokens| *tokens > 0).ok_or_else(|| {
+        let text = format!(
+            "{field} is {given}, allowed: a whole number of at least 1 (leave it out for what the context leaves)"
+        );
+        ApiError::field(field, text)
+    })
 }
 
 /// How many there may be is the engine's to check.
@@ -166,7 +173,7 @@ fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
             let text = format!(
                 "{field} is {kind:?}, allowed: \"text\" (no grammar is put on replies: say in a message what form you want)"
             );
-            Err(ApiError::field(field, text).with_code("unsupported_value"))
+            Err(ApiError::unsupported(field, text))
         }
         Some(_) | None => Ok(()),
     }
@@ -183,7 +190,7 @@ fn tools(tools: Option<Value>, choice: Option<&Value>) -> Result<Option<Value>, 
             let text = format!(
                 "tool_choice is {given}, allowed: \"auto\" or \"none\" (a call cannot be forced)"
             );
-            return Err(ApiError::field("tool_choice", text).with_code("unsupported_value"));
+            return Err(ApiError::unsupported("tool_choice", text));
         }
     };
     match tools {

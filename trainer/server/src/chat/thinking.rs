@@ -77,7 +77,7 @@ fn checked(effort: String, field: &str) -> Result<String, ApiError> {
         crate::fields::cut(&effort),
         EFFORTS.join(", ")
     );
-    Err(ApiError::field(field, text))
+    Err(ApiError::unsupported(field, text))
 }
 
 #[cfg(test)]

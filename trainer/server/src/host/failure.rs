@@ -85,7 +85,7 @@ impl From<RenderError> for ApiError {
         let text = error.to_string();
         match error {
             RenderError::Message { index, field, .. } => {
-                Self::field(format!("messages[{index}].{field}"), text)
+                Self::unsupported(format!("messages[{index}].{field}"), text)
             }
             RenderError::Reserved { name } => {
                 Self::field(format!("chat_template_kwargs.{name}"), text)
@@ -93,7 +93,7 @@ impl From<RenderError> for ApiError {
             RenderError::NoTemplate { .. }
             | RenderError::NoMark
             | RenderError::Refused { .. }
-            | RenderError::Failed(_) => Self::field("messages", text),
+            | RenderError::Failed(_) => Self::field("messages", text).with_code("template_refused"),
         }
     }
 }
@@ -219,5 +219,30 @@ mod tests {
         assert_eq!(told(TrainError::Input(long)), (third(), None));
         let none = TrainError::Input(TrainInputError::None);
         assert_eq!(told(none), (Some("datums".to_owned()), None));
+    }
+
+    #[test]
+    fn a_conversation_that_the_template_cannot_take_is_told_from_a_mistake() {
+        let code = |error: RenderError| ApiError::from(error).body().error.code;
+        let refused = RenderError::Refused {
+            message: "roles must alternate".to_owned(),
+        };
+        let refused_code = Some("template_refused".to_owned());
+        assert_eq!(code(refused), refused_code);
+        assert_eq!(
+            code(RenderError::Failed("undefined".to_owned())),
+            refused_code
+        );
+        let audio = RenderError::Message {
+            index: 0,
+            field: "content".to_owned(),
+            value: "a part of type input_audio".to_owned(),
+            allowed: "text",
+        };
+        assert_eq!(code(audio), Some("unsupported_value".to_owned()));
+        let reserved = RenderError::Reserved {
+            name: "messages".to_owned(),
+        };
+        assert_eq!(code(reserved), None);
     }
 }

@@ -136,7 +136,7 @@ fn what_an_interrupted_run_left_is_replaced() {
         .unwrap()
         .to_str()
         .unwrap()
-        .replace("-v2", ".partial");
+        .replace("-v3", ".partial");
     fs::rename(&out, out.with_file_name(name)).unwrap();
     let again = directory(&place.gguf, place.dir.path()).unwrap();
     assert!(again.join("model.safetensors").exists());

@@ -92,8 +92,20 @@ pub(super) fn tokenizer_config(header: &Header) -> Result<Value, LoadError> {
         })?;
         config[format!("{role}_token")] = json!(token);
     }
-    if let Some(Meta::Text(template)) = header.get("tokenizer.chat_template") {
-        config["chat_template"] = json!(template);
+    let template = |key: &str| match header.get(key) {
+        Some(Meta::Text(template)) => Some(json!(template)),
+        Some(_) | None => None,
+    };
+    let default = template("tokenizer.chat_template");
+    match (default, template("tokenizer.chat_template.tool_use")) {
+        (Some(default), Some(tools)) => {
+            config["chat_template"] = json!([
+                {"name": "default", "template": default},
+                {"name": "tool_use", "template": tools},
+            ]);
+        }
+        (Some(default), None) => config["chat_template"] = default,
+        (None, _) => {}
     }
     Ok(config)
 }

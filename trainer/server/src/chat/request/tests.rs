@@ -92,6 +92,16 @@ fn what_cannot_be_done_is_refused_by_field() {
         json!({"top_k": -2}),
         json!({"max_tokens": 0}),
         json!({"max_completion_tokens": -1}),
+        json!({"max_tokens": -1}),
+        json!({"max_tokens": 1.5}),
+        json!({"max_tokens": "many"}),
+        json!({"n": -1}),
+        json!({"n": 2.5}),
+        json!({"min_tokens": -3}),
+        json!({"seed": "x"}),
+        json!({"stream": "yes"}),
+        json!({"stream_options": []}),
+        json!({"logprobs": true, "top_logprobs": -1}),
         json!({"stop": 7}),
         json!({"stop": vec!["x"; 17]}),
         json!({"top_logprobs": 3}),
@@ -111,4 +121,74 @@ fn what_cannot_be_done_is_refused_by_field() {
         .map(|more| check(more).unwrap_err().to_string())
         .collect();
     insta::assert_snapshot!(messages.join("\n"));
+}
+
+#[test]
+fn what_another_server_may_do_has_a_code_that_says_so() {
+    let code = |more: Value| {
+        let refused = check(&more).unwrap_err().body().error;
+        (
+            refused.param.unwrap_or_default(),
+            refused.code.unwrap_or_default(),
+        )
+    };
+    for (more, param, expected) in [
+        (json!({"n": 17}), "n", "unsupported_value"),
+        (json!({"n": 0}), "n", ""),
+        (json!({"stop": vec!["x"; 17]}), "stop", "unsupported_value"),
+        (
+            json!({"tool_choice": "required"}),
+            "tool_choice",
+            "unsupported_value",
+        ),
+        (
+            json!({"response_format": {"type": "json_object"}}),
+            "response_format.type",
+            "unsupported_value",
+        ),
+        (
+            json!({"parallel_tool_calls": false}),
+            "parallel_tool_calls",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"logit_bias": {"7": -100}}),
+            "logit_bias",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"modalities": ["text", "audio"]}),
+            "modalities",
+            "unsupported_parameter",
+        ),
+        (
+            json!({"reasoning_effort": "boundless"}),
+            "reasoning_effort",
+            "unsupported_value",
+        ),
+        (
+            json!({"thinking": {"type": "adaptive"}}),
+            "thinking.type",
+            "unsupported_value",
+        ),
+        (json!({"tomorrow": 1}), "tomorrow", "unknown_parameter"),
+        (
+            json!({"stream_options": {"tomorrow": 1}}),
+            "stream_options.tomorrow",
+            "unknown_parameter",
+        ),
+        (
+            json!({"messages": [{"role": "critic", "content": "x"}]}),
+            "messages[0].role",
+            "unsupported_value",
+        ),
+        (json!({"max_tokens": 0}), "max_tokens", ""),
+        (json!({"temperature": "hot"}), "temperature", ""),
+    ] {
+        assert_eq!(
+            code(more.clone()),
+            (param.to_owned(), expected.to_owned()),
+            "{more}"
+        );
+    }
 }
