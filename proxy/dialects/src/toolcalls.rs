@@ -15,6 +15,7 @@
 mod call;
 mod held;
 mod markup;
+mod mend;
 mod names;
 mod options;
 mod reply;

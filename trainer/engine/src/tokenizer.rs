@@ -254,7 +254,7 @@ impl TokenizerConfig {
     /// As `transformers` does, files of their own come before what stands here, and one named `tool_use` is taken where
     /// there are tools.
     fn templates(
-        self,
+        &self,
         dir: &Path,
     ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), LoadError> {
         let extra = dir.join("additional_chat_templates");

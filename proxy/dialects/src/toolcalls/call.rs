@@ -1,9 +1,9 @@
 //! One call as a model wrote it.
 
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 
-use super::names;
+use super::{mend, names, options::Options};
 use crate::calls::function_call;
 
 /// What stands between Kimi's name and its arguments.
@@ -33,7 +33,7 @@ struct WrittenCall<'a> {
 }
 
 /// `{"name": .., "arguments": ..}`, or with the two in a `function`.
-pub(super) fn qwen(text: &str, id: String, tools: &[String]) -> Option<Call> {
+pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
     let call: WrittenCall<'_> = serde_json::from_str(text.trim()).ok()?;
     let function = call
         .function
@@ -54,13 +54,52 @@ pub(super) fn qwen(text: &str, id: String, tools: &[String]) -> Option<Call> {
     ];
     let arguments = match written.into_iter().flatten().next() {
         Some(written) => arguments(written)?,
+        // Beside the name of a tool that is offered, what else is there is meant for it.
+        None if options.offers(&name) => beside_the_name(text),
         None => "{}".to_owned(),
     };
     Some(Call {
         id,
-        name: names::normalised(&name, &arguments, tools),
+        name: names::normalised(&name, &arguments, &options.tools),
         arguments,
     })
+}
+
+/// Calls of offered tools in JSON with slips: several in one pair of markers, a bracket or a line end that is not
+/// as JSON has it, a code fence around. `None` where one of them is anything else.
+pub(super) fn mended_qwen(
+    text: &str,
+    id: impl Fn(usize) -> String,
+    options: &Options,
+) -> Option<Vec<Call>> {
+    let objects = mend::objects(text)?;
+    let calls = objects.iter().enumerate();
+    calls
+        .map(|(n, object)| {
+            let call = qwen(object, id(n), options)?;
+            options.tools.contains(&call.name).then_some(call)
+        })
+        .collect()
+}
+
+/// The same of Kimi's arguments.
+pub(super) fn mended_kimi(text: &str, id: String, options: &Options) -> Option<Call> {
+    let (name, written) = text.split_once(ARGUMENTS)?;
+    let mended = mend::objects(written)?;
+    let [arguments] = mended.as_slice() else {
+        return None;
+    };
+    let call = kimi(&format!("{name}{ARGUMENTS}{arguments}"), id, &options.tools)?;
+    options.tools.contains(&call.name).then_some(call)
+}
+
+/// The fields of a call that are neither its name nor its kind, as one object.
+fn beside_the_name(text: &str) -> String {
+    let fields = serde_json::from_str::<Map<String, Value>>(text.trim());
+    let mut fields = fields.unwrap_or_default();
+    fields
+        .retain(|key, _| !["name", "tool_name", "function", "id", "type"].contains(&key.as_str()));
+    Value::Object(fields).to_string()
 }
 
 /// `name:0<|tool_call_argument_begin|>{json}`

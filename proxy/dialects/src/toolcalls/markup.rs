@@ -1,20 +1,28 @@
 //! The markup in which models write calls and thinking as text, and where a call in it ends.
 
-use super::xml;
+use super::{
+    options::Options,
+    xml::{self, End, Rest},
+};
 
 pub(super) const THINK: &str = "<think>";
 pub(super) const THINK_END: &str = "</think>";
 
 const QWEN: &str = "<tool_call>";
 const KIMI: &str = "<|tool_call_begin|>";
+const KIMI_SECTION_END: &str = "<|tool_calls_section_end|>";
+
+/// The longest closing tag that is taken for another's, in bytes.
+const MAX_TAG: usize = 32;
 
 /// The markers that may stand anywhere in the text, and whose calls they begin; those around Kimi's say
 /// nothing by themselves.
-pub(super) const MARKERS: [(&str, Option<Style>); 4] = [
+pub(super) const MARKERS: [(&str, Option<Style>); 5] = [
     (QWEN, Some(Style::Qwen)),
+    (xml::FUNCTION, Some(Style::Bare)),
     (KIMI, Some(Style::Kimi)),
     ("<|tool_calls_section_begin|>", None),
-    ("<|tool_calls_section_end|>", None),
+    (KIMI_SECTION_END, None),
 ];
 
 /// Whose markup a call is written in.
@@ -22,11 +30,13 @@ pub(super) const MARKERS: [(&str, Option<Style>); 4] = [
 pub(super) enum Style {
     /// `<tool_call>{json}</tool_call>`, and Qwen3-Coder's with [`xml`] between.
     Qwen,
+    /// Qwen3-Coder's without the `<tool_call>` before it: a slip, read for tools that are offered.
+    Bare,
     /// `<|tool_call_begin|>name<|tool_call_argument_begin|>{json}<|tool_call_end|>`
     Kimi,
 }
 
-/// How far a call's JSON has been looked through for its end.
+/// How far a call has been looked through for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub at: usize,
@@ -34,6 +44,11 @@ pub(super) struct Scan {
     notation: Option<Notation>,
     in_string: bool,
     is_escaped: bool,
+    /// How many braces and brackets are open, outside of strings.
+    depth: usize,
+    /// Behind the last one that closed all.
+    closed: Option<usize>,
+    xml: xml::Scan,
 }
 
 /// How what stands between a call's markers is written.
@@ -47,8 +62,9 @@ enum Notation {
 }
 
 /// What a look for a call's end came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    End(usize),
+    End(End),
     /// It may yet come.
     Nothing,
     /// What stands there is no call.
@@ -61,26 +77,48 @@ impl Style {
     pub(super) fn begin(self) -> &'static str {
         match self {
             Self::Qwen => QWEN,
+            Self::Bare => xml::FUNCTION,
             Self::Kimi => KIMI,
         }
     }
 
-    pub(super) fn end(self) -> &'static str {
+    fn end(self) -> &'static str {
         match self {
-            Self::Qwen => "</tool_call>",
+            Self::Qwen | Self::Bare => xml::CALL_END,
             Self::Kimi => "<|tool_call_end|>",
         }
     }
 
+    /// Markers that end a call whose own end is missing.
+    fn next(self) -> &'static [&'static str] {
+        match self {
+            Self::Qwen | Self::Bare => &[QWEN],
+            Self::Kimi => &[KIMI, KIMI_SECTION_END],
+        }
+    }
+
     /// How a call is written that begins so after its first marker; `None` until that is clear.
-    fn notation(self, text: &[u8]) -> Option<Notation> {
-        let xml = xml::FUNCTION.as_bytes();
+    fn notation(self, text: &[u8], options: &Options) -> Option<Notation> {
+        let is_or_may_be = |word: &str| {
+            let word = word.as_bytes();
+            let is_it = text.starts_with(word);
+            (is_it || word.starts_with(text)).then_some(is_it)
+        };
         match (self, text) {
             (_, []) => None,
+            (Self::Bare, _) => match xml::is_offered(text, options) {
+                None => None,
+                Some(true) => Some(Notation::Xml),
+                Some(false) => Some(Notation::Otherwise),
+            },
             (Self::Kimi, _) | (Self::Qwen, [b'{', ..]) => Some(Notation::Json),
-            (Self::Qwen, text) if text.starts_with(xml) => Some(Notation::Xml),
-            (Self::Qwen, text) if xml.starts_with(text) => None,
-            (Self::Qwen, _) => Some(Notation::Otherwise),
+            (Self::Qwen, [b'[', ..]) if options.has_tools() => Some(Notation::Json),
+            (Self::Qwen, _) => match (is_or_may_be(xml::FUNCTION), is_or_may_be("```")) {
+                (Some(true), _) => Some(Notation::Xml),
+                (_, Some(true)) if options.has_tools() => Some(Notation::Json),
+                (Some(false), _) | (_, Some(false)) => None,
+                (None, _) => Some(Notation::Otherwise),
+            },
         }
     }
 }
@@ -89,17 +127,37 @@ impl Style {
 
 impl Scan {
     /// Where a call's end stands in `text` outside of a JSON string; goes on where it last came to.
-    pub(super) fn find(&mut self, text: &[u8], style: Style) -> Found {
-        let end = style.end().as_bytes();
-        while let Some(byte) = text.get(self.at) {
-            if self.notation.is_none() && !byte.is_ascii_whitespace() {
-                self.notation = style.notation(&text[self.at..]);
+    pub(super) fn find(
+        &mut self,
+        text: &[u8],
+        style: Style,
+        options: &Options,
+        rest: Rest,
+    ) -> Found {
+        let n_blank = text.len() - text.trim_ascii_start().len();
+        if self.notation.is_none() {
+            self.at = n_blank;
+            self.notation = style.notation(&text[n_blank..], options);
+        }
+        match self.notation {
+            None => Found::Nothing,
+            Some(Notation::Otherwise) => Found::NoCall,
+            Some(Notation::Xml) => {
+                let name = text[n_blank..].strip_prefix(xml::FUNCTION.as_bytes());
+                let call = xml::Written {
+                    is_wrapped: style == Style::Qwen,
+                    is_offered: xml::is_offered(name.unwrap_or(text), options) == Some(true),
+                };
+                let found = self.xml.find(text, call, rest);
+                self.at = self.xml.at;
+                found.map_or(Found::Nothing, Found::End)
             }
-            let is_xml = match self.notation {
-                Some(Notation::Otherwise) => return Found::NoCall,
-                None if !byte.is_ascii_whitespace() => return Found::Nothing,
-                notation => notation == Some(Notation::Xml),
-            };
+            Some(Notation::Json) => self.find_in_json(text, style, options),
+        }
+    }
+
+    fn find_in_json(&mut self, text: &[u8], style: Style, options: &Options) -> Found {
+        while let Some(byte) = text.get(self.at) {
             if self.in_string {
                 match byte {
                     _ if self.is_escaped => self.is_escaped = false,
@@ -107,19 +165,59 @@ impl Scan {
                     b'"' => self.in_string = false,
                     _ => {}
                 }
-            } else if *byte == b'"' && !is_xml {
-                self.in_string = true;
-            } else if *byte == end[0] {
-                let rest = &text[self.at..];
-                if rest.starts_with(end) && (!is_xml || xml::may_end(&text[..self.at])) {
-                    return Found::End(self.at);
-                }
-                if end.starts_with(rest) {
-                    return Found::Nothing;
+            } else {
+                match byte {
+                    b'"' => self.in_string = true,
+                    b'{' | b'[' => self.depth += 1,
+                    b'}' | b']' => {
+                        self.depth = self.depth.saturating_sub(1);
+                        self.closed = (self.depth == 0).then_some(self.at + 1);
+                    }
+                    b'<' => match self.tag(text, style, options) {
+                        None => {}
+                        Some(found) => return found,
+                    },
+                    _ => {}
                 }
             }
             self.at += 1;
         }
         Found::Nothing
+    }
+
+    /// What the tag that may begin here is to the call; `None` where it is nothing to it.
+    fn tag(&self, text: &[u8], style: Style, options: &Options) -> Option<Found> {
+        let (at, rest) = (self.at, &text[self.at..]);
+        let end = style.end().as_bytes();
+        let found = |n_tag: usize| {
+            let all = at + n_tag;
+            Some(Found::End(End { call: at, all }))
+        };
+        if rest.starts_with(end) {
+            return found(end.len());
+        }
+        if end.starts_with(rest) {
+            return Some(Found::Nothing);
+        }
+        // Another end than its own: a slip, where nothing but that can be meant.
+        let closed = self.closed.filter(|_| options.has_tools())?;
+        if !text[closed..at].trim_ascii().is_empty() {
+            return None;
+        }
+        for next in style.next() {
+            if rest.starts_with(next.as_bytes()) {
+                return found(0);
+            }
+            if next.as_bytes().starts_with(rest) {
+                return Some(Found::Nothing);
+            }
+        }
+        if style == Style::Kimi || !rest.starts_with(b"</") {
+            return None;
+        }
+        match rest.iter().take(MAX_TAG).position(|byte| *byte == b'>') {
+            Some(n) => found(n + 1),
+            None => (rest.len() < MAX_TAG).then_some(Found::Nothing),
+        }
     }
 }

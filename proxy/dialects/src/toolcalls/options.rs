@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::schema::Schemas;
+use super::{names, schema::Schemas};
 
 /// What a reply is read by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +19,17 @@ pub struct Options {
 // === impl Options ===
 
 impl Options {
+    /// Whether the request offers tools, so that slips in calls of them can be told from text.
+    pub(super) fn has_tools(&self) -> bool {
+        !self.tools.is_empty()
+    }
+
+    /// Whether `written` names one of the request's tools.
+    pub(super) fn offers(&self, written: &str) -> bool {
+        let name = names::normalised(written, "{}", &self.tools);
+        self.tools.contains(&name)
+    }
+
     /// The options for the reply to a chat request, whose tools it names.
     pub fn for_request(request: &Value, think_is_open: bool) -> Self {
         let tools = request["tools"].as_array().into_iter().flatten();

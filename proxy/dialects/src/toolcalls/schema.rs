@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 
-/// The parameters of all tools that are no plain texts, by the tool's name and theirs.
+/// The parameters of all tools, by the tool's name and theirs; `None` for plain texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Schemas(Arc<BTreeMap<String, BTreeMap<String, Takes>>>);
+pub struct Schemas(Arc<BTreeMap<String, BTreeMap<String, Option<Takes>>>>);
 
 /// What a parameter takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,15 +27,24 @@ impl Schemas {
             let name = function["name"].as_str()?;
             let properties = function["parameters"]["properties"].as_object()?;
             let typed = properties.iter();
-            let typed = typed.filter_map(|(key, schema)| Some((key.clone(), takes(schema)?)));
+            let typed = typed.map(|(key, schema)| (key.clone(), takes(schema)));
             Some((name.to_owned(), typed.collect()))
         });
         Self(Arc::new(tools.collect()))
     }
 
+    /// Whether a tool may take a parameter of that name, as far as its schema says.
+    pub(super) fn may_have(&self, tool: &str, parameter: &str) -> bool {
+        let known = self.0.get(tool).filter(|known| !known.is_empty());
+        known.is_none_or(|known| known.contains_key(parameter))
+    }
+
     /// A parameter's value as JSON text. What is not what its tool takes stays text: the tool says so.
     pub(super) fn value(&self, tool: &str, parameter: &str, written: &str) -> String {
-        let takes = self.0.get(tool).and_then(|tool| tool.get(parameter));
+        let takes = self
+            .0
+            .get(tool)
+            .and_then(|tool| tool.get(parameter)?.as_ref());
         let word = written.trim();
         let json = match (takes, word) {
             (Some(_), "null" | "None") => Some("null"),

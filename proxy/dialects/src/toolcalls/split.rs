@@ -7,7 +7,7 @@ use super::{
     held::Held,
     markup::{Found, MARKERS, Scan, Style, THINK, THINK_END},
     options::Options,
-    xml,
+    xml::{self, End, Rest},
 };
 use crate::calls::call_id;
 
@@ -99,40 +99,42 @@ impl Splitter {
             if let State::Call(style, scan) = self.state {
                 self.give_up(style, scan, out);
             }
-            self.run(false, out);
+            self.run(Rest::Open, out);
         }
     }
 
     /// Takes the next piece of text.
     pub(super) fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
         self.held.push(text);
-        self.run(false, out);
+        self.run(Rest::Open, out);
     }
 
     /// What was held back, as nothing follows. Only in a `whole` reply a call may lack its last marker.
     pub(super) fn finish(&mut self, whole: bool, out: &mut Vec<Piece>) {
-        self.run(true, out);
+        let rest = if whole { Rest::Nothing } else { Rest::Cut };
+        self.run(rest, out);
         while let State::Call(style, scan) = self.state {
             let call = whole.then(|| self.call(style, self.held.text())).flatten();
             match call {
-                Some(call) => self.found(call, self.held.text().len(), out),
+                Some(call) => self.found(vec![call], self.held.text().len(), out),
                 None => self.give_up(style, scan, out),
             }
-            self.run(true, out);
+            self.run(rest, out);
         }
     }
 
-    fn run(&mut self, at_end: bool, out: &mut Vec<Piece>) {
-        while self.step(at_end, out) {}
+    fn run(&mut self, rest: Rest, out: &mut Vec<Piece>) {
+        while self.step(rest, out) {}
     }
 
     /// Moves held text on; whether there may be more to do.
-    fn step(&mut self, at_end: bool, out: &mut Vec<Piece>) -> bool {
+    fn step(&mut self, rest: Rest, out: &mut Vec<Piece>) -> bool {
+        let at_end = rest != Rest::Open;
         match self.state {
             State::Blank { keep } => self.blank(keep, at_end, out),
             State::Thinking { has_begun } => self.think(has_begun, at_end, out),
             State::Text => self.text(at_end, out),
-            State::Call(style, scan) => self.look_for_end(style, scan, out),
+            State::Call(style, scan) => self.look_for_end((style, scan), rest, out),
         }
     }
 
@@ -229,17 +231,22 @@ impl Splitter {
     }
 
     /// After the first marker of a call: its end, unless that stands in a string of its JSON.
-    fn look_for_end(&mut self, style: Style, mut scan: Scan, out: &mut Vec<Piece>) -> bool {
+    fn look_for_end(
+        &mut self,
+        (style, mut scan): (Style, Scan),
+        rest: Rest,
+        out: &mut Vec<Piece>,
+    ) -> bool {
         let held = self.held.text();
-        match scan.find(held.as_bytes(), style) {
-            Found::End(at) => {
-                let end = at + style.end().len();
-                if let Some(call) = self.call(style, &held[..at]) {
-                    self.found(call, end, out);
-                } else {
+        match scan.find(held.as_bytes(), style, &self.options, rest) {
+            Found::End(End { call, all }) => {
+                let calls = self.calls(style, &held[..call]);
+                if calls.is_empty() {
                     put(out, Piece::Text, style.begin().to_owned());
-                    put(out, Piece::Text, self.held.take(end));
+                    put(out, Piece::Text, self.held.take(all));
                     self.state = State::Text;
+                } else {
+                    self.found(calls, all, out);
                 }
                 true
             }
@@ -254,22 +261,47 @@ impl Splitter {
         }
     }
 
-    fn call(&self, style: Style, text: &str) -> Option<Call> {
-        let id = |kind| call_id(kind, &self.reply_id, self.n_calls);
+    /// The call that stands between two markers; of JSON with slips, all that do.
+    fn calls(&self, style: Style, text: &str) -> Vec<Call> {
+        if let Some(call) = self.call(style, text) {
+            return vec![call];
+        }
+        let options = &self.options;
         match style {
-            Style::Qwen if text.trim_start().starts_with(xml::FUNCTION) => {
-                xml::call(text, id("call_xml"), &self.options)
+            Style::Bare => Vec::new(),
+            Style::Kimi => {
+                let call = call::mended_kimi(text, self.id("call_kimi", 0), options);
+                call.into_iter().collect()
             }
-            Style::Qwen => call::qwen(text, id("call_xml"), &self.options.tools),
-            Style::Kimi => call::kimi(text, id("call_kimi"), &self.options.tools),
+            Style::Qwen => {
+                let calls = call::mended_qwen(text, |n| self.id("call_xml", n), options);
+                calls.unwrap_or_default()
+            }
         }
     }
 
-    fn found(&mut self, call: Call, end: usize, out: &mut Vec<Piece>) {
+    fn call(&self, style: Style, text: &str) -> Option<Call> {
+        let options = &self.options;
+        match style {
+            Style::Qwen => match text.trim_start().strip_prefix(xml::FUNCTION) {
+                Some(text) => xml::call(text, self.id("call_xml", 0), options),
+                None => call::qwen(text, self.id("call_xml", 0), options),
+            },
+            Style::Bare => xml::call(text, self.id("call_xml", 0), options),
+            Style::Kimi => call::kimi(text, self.id("call_kimi", 0), &options.tools),
+        }
+    }
+
+    /// The id of the `n`th call from here.
+    fn id(&self, kind: &str, n: usize) -> String {
+        call_id(kind, &self.reply_id, self.n_calls + n)
+    }
+
+    fn found(&mut self, calls: Vec<Call>, end: usize, out: &mut Vec<Piece>) {
         self.held.skip(end);
-        self.n_calls += 1;
+        self.n_calls += calls.len();
         self.state = State::Blank { keep: false };
-        out.push(Piece::Call(call));
+        out.extend(calls.into_iter().map(Piece::Call));
     }
 
     /// The marker was text; what follows it may hold others.
@@ -289,12 +321,19 @@ impl Splitter {
 
     fn marker(&self, text: &str) -> Option<(&'static str, Option<Style>)> {
         let is_it = |(name, _): &(&str, Option<Style>)| text.starts_with(name);
-        MARKERS.into_iter().find(is_it).filter(|_| self.takes_calls)
+        self.markers().find(is_it)
     }
 
     /// Whether more text could make it a marker.
     fn may_be_marker(&self, text: &str) -> bool {
-        self.takes_calls && MARKERS.iter().any(|(name, _)| name.starts_with(text))
+        self.markers().any(|(name, _)| name.starts_with(text))
+    }
+
+    /// What may begin a call here.
+    fn markers(&self) -> impl Iterator<Item = (&'static str, Option<Style>)> + '_ {
+        let has_tools = self.options.has_tools();
+        let markers = MARKERS.into_iter().filter(|_| self.takes_calls);
+        markers.filter(move |(_, style)| *style != Some(Style::Bare) || has_tools)
     }
 }
 

@@ -63,6 +63,86 @@ fn qwens_calls_and_thinking_are_taken_out() {
 }
 
 #[test]
+fn calls_of_offered_tools_are_read_with_the_slips_of_their_json() {
+    let tools = json!({ "tools": [{ "function": { "name": "glob" } }, { "function": { "name": "write" } }] });
+    let options = Options::for_request(&tools, false);
+    let glob = r#"glob {"pattern": "a"}"#;
+    for (text, calls) in [
+        (
+            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a",},}</tool_call>"#,
+            vec![glob],
+        ),
+        (
+            "<tool_call>\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}\n</tool_call>",
+            vec![glob],
+        ),
+        (
+            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}}</tool_call>"#,
+            vec![glob],
+        ),
+        (
+            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}</tool_calls>"#,
+            vec![glob],
+        ),
+        (
+            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}</function>"#,
+            vec![glob],
+        ),
+        (
+            r#"<tool_call>{"name": "glob", "pattern": "a"}</tool_call>"#,
+            vec![r#"glob {"pattern":"a"}"#],
+        ),
+        (
+            "<tool_call>\n```json\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}}\n```\n</tool_call>",
+            vec![glob],
+        ),
+        (
+            "<tool_call>{\"name\": \"write\", \"arguments\": {\"text\": \"a\nb\"}}</tool_call>",
+            vec![r#"write {"text": "a\nb"}"#],
+        ),
+        (
+            "<tool_call>\n{\"name\": \"glob\", \"arguments\": {\"pattern\": \"a\"}}\n{\"name\": \"glob\", \"arguments\": {}}\n</tool_call>",
+            vec![glob, "glob {}"],
+        ),
+        (
+            r#"<tool_call>[{"name": "glob", "arguments": {"pattern": "a"}}, {"name": "glob"}]</tool_call>"#,
+            vec![glob, "glob {}"],
+        ),
+        (
+            r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}}<tool_call>{"name": "glob"}</tool_call>"#,
+            vec![glob, "glob {}"],
+        ),
+        (
+            r#"<|tool_call_begin|>glob:0<|tool_call_argument_begin|>{"pattern": "a"<|tool_call_end|>"#,
+            vec![glob],
+        ),
+        (
+            r#"<|tool_call_begin|>glob:0<|tool_call_argument_begin|>{"pattern": "a"}<|tool_call_begin|>glob:1<|tool_call_argument_begin|>{}<|tool_call_end|>"#,
+            vec![glob, "glob {}"],
+        ),
+    ] {
+        let (_, said, found) = split(&options, &[text]);
+        read(&options, text);
+        let found: Vec<&str> = found
+            .iter()
+            .map(|call| call.split_once(' ').unwrap().1)
+            .collect();
+        assert_eq!((said.as_str(), found), ("", calls), "{text}");
+    }
+    for text in [
+        r#"<tool_call>{"name": "other", "arguments": {"pattern": "a",}}</tool_call>"#,
+        r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a"}} text</tool_call>"#,
+        r#"<tool_call>{"name": "glob", "arguments": {"pattern": [1}}</tool_call>"#,
+        "<tool_call>{'name': 'glob', 'arguments': {'pattern': 'a'}}</tool_call>",
+        r#"<tool_call>{"name": "glob", "arguments": {"pattern": "a", "n": 1"#,
+        "<tool_call>[1, 2]</tool_call>",
+        "<tool_call>```\ncode\n```</tool_call>",
+    ] {
+        assert_eq!(read(&options, text), json!(["", text, []]).to_string());
+    }
+}
+
+#[test]
 fn kimis_calls_are_taken_out() {
     insta::assert_snapshot!(plain("I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.exec:0<|tool_call_argument_begin|>{\"command\": \"ls\"}<|tool_call_end|> <|tool_call_begin|> functions.read:1 <|tool_call_argument_begin|> {\"file_path\": \"a\"} <|tool_call_end|><|tool_calls_section_end|>\n"), @r#"["","I look.",["call_kimi_0 exec {\"command\": \"ls\"}","call_kimi_1 read {\"file_path\": \"a\"}"]]"#);
 }
@@ -188,6 +268,11 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
         "<tool_call>",
         "<tool_call></tool_call>",
         "<tool_call>{\"\\\"",
+        "<function=f>",
+        "<function=f><parameter=a>",
+        "<function=f></parameter></function>x",
+        "</function>",
+        "<tool_call>[",
         "<|tool_call_begin|>\"\\\"",
         "<|tool_calls_section_begin|>",
         "<think>",
@@ -199,8 +284,13 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
             let pieces: Vec<&str> = std::iter::once(begin)
                 .chain(std::iter::repeat_n(unit, n))
                 .collect();
+            let tools = vec!["f".to_owned()];
+            let options = Options {
+                tools,
+                ..Options::default()
+            };
             let split = |pieces: &[&str]| {
-                let (thinking, text, calls) = split(&Options::default(), pieces);
+                let (thinking, text, calls) = split(&options, pieces);
                 assert!(calls.is_empty(), "{unit}");
                 thinking.len() + text.len()
             };
@@ -246,16 +336,24 @@ fn texts() -> impl Strategy<Value = String> {
         "é",
         "<function=f>",
         "<parameter=a>",
+        "<parameter=b>",
         "</parameter>",
         "</function>",
+        "</",
+        ">",
+        "```",
+        "{\"name\":\"f\",",
+        "}",
+        "[",
     ]);
     vec(words, 0..12).prop_map(|words| words.concat())
 }
 
 proptest! {
     #[test]
-    fn no_splitting_changes_what_a_text_says(text in texts(), think_is_open: bool, cuts in vec(any::<usize>(), 0..9)) {
-        let options = Options { think_is_open, ..Options::default() };
+    fn no_splitting_changes_what_a_text_says(text in texts(), think_is_open: bool, offers: bool, cuts in vec(any::<usize>(), 0..9)) {
+        let tools = if offers { vec!["f".to_owned()] } else { Vec::new() };
+        let options = Options { think_is_open, tools, ..Options::default() };
         let letters: Vec<String> = text.chars().map(String::from).collect();
         let mut pieces = vec![String::new()];
         for (n, letter) in letters.iter().enumerate() {

@@ -2,13 +2,16 @@
 //! `<function=name><parameter=key>value</parameter></function>`, each value on lines of its own.
 //!
 //! Values are not escaped: one may hold any of the tags. So a closing tag counts only where what has to
-//! follow it follows.
+//! follow it follows. Of tools that are offered, calls are read whose model left a tag out: the `<tool_call>`
+//! before or behind, or the end of a parameter. Where a tag may as well be part of a value, it is.
 
 use serde_json::Value;
 
 use super::{call::Call, names, options::Options};
 
 pub(super) const FUNCTION: &str = "<function=";
+pub(super) const CALL_END: &str = "</tool_call>";
+const CALL: &str = "<tool_call>";
 const FUNCTION_END: &str = "</function>";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
@@ -16,31 +19,191 @@ const PARAMETER_END: &str = "</parameter>";
 /// The longest function without parameters that is looked at, tags included, in bytes.
 const MAX_BARE: usize = 256;
 
-/// Whether a call whose text is `text` may end after it: its function and the last parameter are closed.
-pub(super) fn may_end(text: &[u8]) -> bool {
-    let inside = text.trim_ascii_end().strip_suffix(FUNCTION_END.as_bytes());
-    inside.is_some_and(|inside| {
-        let inside = inside.trim_ascii();
-        let is_bare = inside.len() <= MAX_BARE
-            && inside.iter().position(|byte| *byte == b'>') == inside.len().checked_sub(1);
-        is_bare || inside.ends_with(PARAMETER_END.as_bytes())
-    })
+/// The most parameters of a call whose ends may be missing.
+const MAX_PARAMETERS: usize = 64;
+
+/// What is known of what follows a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// More may come.
+    Open,
+    /// The text was cut.
+    Cut,
+    /// Nothing: the text is whole.
+    Nothing,
 }
 
-/// The call; `None` where it is none.
+/// Where a call ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    /// Where what is written of the call ends.
+    pub call: usize,
+    /// Where its markup ends.
+    pub all: usize,
+}
+
+/// How far a call has been looked through for its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Scan {
+    pub at: usize,
+    /// Where the call ends unless a better end follows.
+    candidate: Option<End>,
+}
+
+/// What is known of a call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    /// A `<tool_call>` stands before it.
+    pub is_wrapped: bool,
+    pub is_offered: bool,
+}
+
+/// What follows a tag, behind blanks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follows {
+    CallEnd,
+    Call,
+    Nothing,
+    Text,
+}
+
+/// A parameter, its value, and what follows it.
+struct Parameter<'a> {
+    key: &'a str,
+    value: &'a str,
+    after: &'a str,
+}
+
+// === impl Scan ===
+
+impl Scan {
+    /// The call's end: behind a `</function>` that closes it.
+    pub(super) fn find(&mut self, text: &[u8], call: Written, rest: Rest) -> Option<End> {
+        while let Some(n) = position(&text[self.at..], FUNCTION_END.as_bytes()) {
+            let begin = self.at + n;
+            let at = begin + FUNCTION_END.len();
+            let (n_blank, follows) = follows(&text[at..], rest)?;
+            let here = Some(End { call: at, all: at });
+            let closed = at + n_blank + CALL_END.len();
+            let ends = match (is_closed(&text[..begin]), follows) {
+                (true, Follows::CallEnd) => Some(End {
+                    call: at,
+                    all: closed,
+                }),
+                (true, Follows::Nothing) => here,
+                (true, Follows::Call) if call.is_offered => here,
+                (true, Follows::Text) if !call.is_wrapped => here,
+                (false, Follows::Call | Follows::Nothing) if call.is_offered => here,
+                _ if !call.is_offered => None,
+                (_, Follows::CallEnd) => {
+                    let end = End {
+                        call: at,
+                        all: closed,
+                    };
+                    let (_, then) = self::follows(&text[closed..], rest)?;
+                    if then == Follows::Text {
+                        self.candidate.get_or_insert(end);
+                    }
+                    (then != Follows::Text).then_some(end)
+                }
+                (_, _) => {
+                    self.candidate.get_or_insert(End { call: at, all: at });
+                    None
+                }
+            };
+            if let Some(end) = ends {
+                // What closes another function does not close this one.
+                let is_others =
+                    |it: &End| position(&text[it.all..begin], FUNCTION.as_bytes()).is_some();
+                return Some(self.candidate.filter(is_others).unwrap_or(end));
+            }
+            self.at = at;
+        }
+        // A tag may be cut in two.
+        self.at = self.at.max(text.len().saturating_sub(FUNCTION_END.len()));
+        self.candidate.filter(|_| rest == Rest::Nothing)
+    }
+}
+
+/// What stands behind the blanks of `text`, and how many there are; `None` until that is clear.
+fn follows(text: &[u8], rest: Rest) -> Option<(usize, Follows)> {
+    let word = text.trim_ascii_start();
+    let n_blank = text.len() - word.len();
+    let tags = [
+        (CALL_END, Follows::CallEnd),
+        (FUNCTION, Follows::Call),
+        (CALL, Follows::Call),
+    ];
+    let is_it = |(tag, _): &&(&str, Follows)| word.starts_with(tag.as_bytes());
+    if let Some((_, follows)) = tags.iter().find(is_it) {
+        return Some((n_blank, *follows));
+    }
+    let may_be = tags.iter().any(|(tag, _)| tag.as_bytes().starts_with(word));
+    match (may_be, rest) {
+        (false, _) => Some((n_blank, Follows::Text)),
+        (true, Rest::Nothing) if word.is_empty() => Some((n_blank, Follows::Nothing)),
+        (true, Rest::Nothing) => Some((n_blank, Follows::Text)),
+        (true, Rest::Open | Rest::Cut) => None,
+    }
+}
+
+fn position(text: &[u8], word: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    while let Some(n) = text[from..].iter().position(|byte| *byte == word[0]) {
+        if text[from + n..].starts_with(word) {
+            return Some(from + n);
+        }
+        from += n + 1;
+    }
+    None
+}
+
+/// Whether a function whose text is `inside` may be closed after it: its last parameter is, or it has none.
+fn is_closed(inside: &[u8]) -> bool {
+    let inside = inside.trim_ascii();
+    let is_bare = inside.len() <= MAX_BARE
+        && inside.iter().position(|byte| *byte == b'>') == inside.len().checked_sub(1);
+    is_bare || inside.ends_with(PARAMETER_END.as_bytes())
+}
+
+/// Whether `text`, which follows `<function=`, begins with the name of a tool that is offered; `None` until that
+/// is clear.
+pub(super) fn is_offered(text: &[u8], options: &Options) -> Option<bool> {
+    if !options.has_tools() {
+        return Some(false);
+    }
+    let head = &text[..text.len().min(MAX_BARE)];
+    let Some(end) = head.iter().position(|byte| matches!(byte, b'>' | b'<')) else {
+        return (text.len() > MAX_BARE).then_some(false);
+    };
+    let name = std::str::from_utf8(&head[..end]).unwrap_or_default();
+    Some(head[end] == b'>' && options.offers(name.trim()))
+}
+
+/// The call of which `text` follows `<function=`; `None` where it is none.
 pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
-    let inside = text.trim().strip_prefix(FUNCTION)?;
-    let (name, inside) = inside.split_once('>')?;
+    let (name, inside) = text.split_once('>')?;
     let mut rest = inside.trim_end().strip_suffix(FUNCTION_END)?.trim();
     let name = name.trim();
     if !is_name(name) {
         return None;
     }
-    let mut arguments = Vec::new();
+    let tool = names::normalised(name, "{}", &options.tools);
+    let reads_slips = options.offers(name);
+    let (mut arguments, mut keys) = (Vec::new(), Vec::new());
     while !rest.is_empty() {
-        let (key, written, after) = parameter(rest)?;
-        let value = options.schemas.value(name, key, written);
+        let parameter = parameter(rest, |key| {
+            let is_new = keys.len() < MAX_PARAMETERS && !keys.contains(&key);
+            reads_slips && is_new && options.schemas.may_have(&tool, key)
+        })?;
+        let missing_end = parameter.after.is_empty() && !rest.ends_with(PARAMETER_END);
+        if missing_end && !reads_slips {
+            return None;
+        }
+        let Parameter { key, value, after } = parameter;
+        let value = options.schemas.value(&tool, key, value);
         arguments.push(format!("{}: {value}", Value::from(key)));
+        keys.push(key);
         rest = after;
     }
     let arguments = format!("{{{}}}", arguments.join(", "));
@@ -51,8 +214,9 @@ pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
     })
 }
 
-/// The first parameter of `text`, its value and what follows it.
-fn parameter(text: &str) -> Option<(&str, &str, &str)> {
+/// The first parameter of `text`. Its end may be missing, before the end of the text or before another parameter
+/// that `may_follow`.
+fn parameter<'a>(text: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<Parameter<'a>> {
     let (key, inside) = text.strip_prefix(PARAMETER)?.split_once('>')?;
     let ends = inside.match_indices(PARAMETER_END).map(|(at, _)| at);
     let mut ends = ends.map(|at| {
@@ -61,12 +225,46 @@ fn parameter(text: &str) -> Option<(&str, &str, &str)> {
             inside[at + PARAMETER_END.len()..].trim_start(),
         )
     });
-    let (value, after) =
-        ends.find(|(_, after)| after.is_empty() || after.starts_with(PARAMETER))?;
+    let closed = ends.find(|(_, after)| after.is_empty() || after.starts_with(PARAMETER));
+    let (value, after) = match closed {
+        Some((value, after)) => (value, after),
+        None => (inside, ""),
+    };
+    let next = unclosed(key.trim(), value, may_follow);
+    let (value, after) = match next {
+        Some(at) => (&value[..at], &inside[at..]),
+        // What stands behind an end that is none cannot be told from the value.
+        None if closed.is_none() && inside.contains(PARAMETER_END) => return None,
+        None => (value, after),
+    };
     let value = value.strip_prefix('\n').unwrap_or(value);
     let value = value.strip_suffix('\n').unwrap_or(value);
     let key = key.trim();
-    is_name(key).then_some((key, value, after))
+    is_name(key).then_some(Parameter { key, value, after })
+}
+
+/// Where another parameter begins in the value of `key`, whose own end is missing. What quotes the markup in a
+/// value quotes both tags.
+fn unclosed<'a>(key: &str, value: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<usize> {
+    // As the model began this one: on lines of their own, or without blanks.
+    let has_lines = value.starts_with('\n');
+    let begins = value.match_indices(PARAMETER).map(|(at, _)| at);
+    let last_end = value.rfind(PARAMETER_END);
+    let mut next = begins.filter(|at| {
+        let (before, inside) = (&value[..*at], &value[at + PARAMETER.len()..]);
+        let Some((name, inside)) = inside.split_once('>') else {
+            return false;
+        };
+        let is_alike = if has_lines {
+            before.ends_with('\n') && inside.starts_with('\n')
+        } else {
+            let blank = char::is_whitespace;
+            !before.ends_with(blank) && !inside.starts_with(blank)
+        };
+        let name = name.trim();
+        is_alike && is_name(name) && name != key && may_follow(name)
+    });
+    next.find(|at| last_end.is_none_or(|end| end < *at))
 }
 
 fn is_name(text: &str) -> bool {

@@ -33,7 +33,6 @@ fn what_is_no_call_in_xml_stays_text() {
         "<tool_call><function=></function></tool_call>",
         "<tool_call><function=a<b></function></tool_call>",
         "<tool_call><function=exec>ls</function></tool_call>",
-        "<tool_call><function=exec><parameter=a>1</function></tool_call>",
         "<tool_call><functions=exec></function></tool_call>",
         "<tool_call><function=exec><parameter=a>1</parameter>",
         "<tool_call><func",
@@ -54,6 +53,156 @@ fn markers_without_end_cost_their_length() {
     let text = format!("<tool_call><function={name}{ends}");
     let (_, said, calls) = split(&Options::default(), &[&text]);
     assert_eq!((said.len(), calls.len()), (text.len(), 0));
+}
+
+/// Calls of two tools that are offered, and what is said beside them.
+fn slips(text: &str) -> String {
+    let glob =
+        json!({ "pattern": { "type": "string" }, "limit": { "type": "integer" }, "path": {} });
+    let write = json!({ "path": { "type": "string" }, "text": { "type": "string" } });
+    let tools = [("glob", glob), ("write", write)].map(|(name, properties)| {
+        json!({ "function": { "name": name, "parameters": { "properties": properties } } })
+    });
+    let options = Options::for_request(&json!({ "tools": tools }), false);
+    let said = read(&options, text);
+    let said: (String, String, Vec<String>) = serde_json::from_str(&said).unwrap();
+    let calls = said.2.iter().map(|call| call.split_once(' ').unwrap().1);
+    let calls: Vec<&str> = calls.collect();
+    format!("{:?} {}", said.1, calls.join("; "))
+}
+
+#[test]
+fn calls_of_offered_tools_may_lack_tags() {
+    let ls = r#"glob {"pattern": "*.md"}"#;
+    let both = r#"glob {"pattern": "*.md", "limit": 5}"#;
+    for (text, said, calls) in [
+        (
+            "I look.\n\n<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>\n</tool_call>",
+            "I look.\n\n",
+            ls,
+        ),
+        (
+            "<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>",
+            "",
+            ls,
+        ),
+        (
+            "<function=glob><parameter=pattern>*.md</parameter></function> and so on",
+            "and so on",
+            ls,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</function>\n</tool_call>",
+            "",
+            ls,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</function>\n</tool_call>\nDone.",
+            "Done.",
+            ls,
+        ),
+        (
+            "<function=glob>\n<parameter=pattern>\n*.md\n</function>",
+            "",
+            ls,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n<parameter=limit>\n5\n</parameter>\n</function>\n</tool_call>",
+            "",
+            both,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n<parameter=limit>\n5\n</function>\n</tool_call>",
+            "",
+            both,
+        ),
+        (
+            "<tool_call><function=glob><parameter=pattern>*.md<parameter=limit>5</parameter></function></tool_call>",
+            "",
+            both,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=limit>\n5\n<parameter=path>\na\n<parameter=pattern>\nb\n</function>\n</tool_call>",
+            "",
+            r#"glob {"limit": 5, "path": "a", "pattern": "b"}"#,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n</function>\n<function=write>\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>",
+            "",
+            r#"glob {}; write {"path": "a"}"#,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\na\n</function>\n</tool_call>\n<tool_call>\n<function=glob>\n<parameter=pattern>\nb\n</parameter>\n</function>\n</tool_call>",
+            "",
+            r#"glob {"pattern": "a"}; glob {"pattern": "b"}"#,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\na\n</function>\n</tool_call>\nAnd:\n<tool_call>\n<function=glob>\n<parameter=pattern>\nb\n</parameter>\n</function>\n</tool_call>",
+            "And:\n",
+            r#"glob {"pattern": "a"}; glob {"pattern": "b"}"#,
+        ),
+        (
+            "<tool_call>\n<function=glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>\n</tools>",
+            "</tools>",
+            ls,
+        ),
+        (
+            "<function=functions.glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>",
+            "",
+            ls,
+        ),
+    ] {
+        assert_eq!(slips(text), format!("{said:?} {calls}"), "{text}");
+    }
+}
+
+#[test]
+fn a_value_that_quotes_the_markup_is_a_value() {
+    for (value, expected) in [
+        (
+            "Call\n<parameter=path>\nx\n</parameter>\nso.",
+            r"Call\n<parameter=path>\nx\n</parameter>\nso.",
+        ),
+        ("say <parameter=path> first", "say <parameter=path> first"),
+        (
+            "see\n<parameter=other>\nhere",
+            r"see\n<parameter=other>\nhere",
+        ),
+        (
+            "end with </function>\n</tool_call> too",
+            r"end with </function>\n</tool_call> too",
+        ),
+        (
+            "<function=glob>\n</function> is a call",
+            r"<function=glob>\n</function> is a call",
+        ),
+    ] {
+        let text = format!(
+            "<tool_call>\n<function=write>\n<parameter=text>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        );
+        assert_eq!(
+            slips(&text),
+            format!(r#""" write {{"text": "{expected}"}}"#),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_only_quotes_the_markup_stays_text() {
+    for text in [
+        "Write it so:\n```\n<function=foo>\n<parameter=x>\n1\n</parameter>\n</function>\n```",
+        "<function=foo>\n</function>\n</tool_call>",
+        "a <function=glob of tools",
+        "<function=glob>",
+        "<function=glob>\n<parameter=pattern>\n*.md\n",
+        "<function=glob>\n<parameter=pattern>\na</parameter> b\n</function>",
+        "`<function=...>` begins it",
+        "</tool_call>",
+    ] {
+        assert_eq!(slips(text), format!("{text:?} "), "{text}");
+        assert_eq!(plain(text), json!(["", text, []]).to_string());
+    }
 }
 
 proptest! {
