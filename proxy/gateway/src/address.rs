@@ -132,6 +132,12 @@ impl Address {
         self.at(path.try_into().ok()?)
     }
 
+    /// The address of what stands beside `/v1`.
+    pub(crate) fn beside(&self, path: &str) -> Option<Uri> {
+        let prefix = self.prefix.strip_suffix("/v1").unwrap_or(&self.prefix);
+        self.at(format!("{prefix}{path}").try_into().ok()?)
+    }
+
     /// Whether our routes are its own, word for word.
     fn keeps_routes(&self) -> bool {
         self.prefix == "/v1" && !self.by_model && self.query.is_none()

@@ -174,7 +174,7 @@ pub enum ConfigError {
     },
     /// An origin that is none.
     #[error(
-        "proxy.allow_origins: {given:?} is no origin: it must be as in https://chat.example or http://host:8080"
+        "proxy.allow_origins: {given:?} is no origin: it must be as in https://chat.example or http://host:8080, or \"null\" or file://"
     )]
     Origin {
         /// What was given.

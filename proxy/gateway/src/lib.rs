@@ -14,6 +14,7 @@ mod body;
 mod body_limit;
 mod chat;
 mod config;
+mod count_tokens;
 mod failure;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

@@ -2,8 +2,12 @@
 //! proxy that listens there.
 //!
 //! A browser says whose page asks (`Origin`), also where the page must not read the answer. Pages of
-//! this machine are let in, those of `proxy.allow_origins`, and nobody else's. Clients that are no
-//! browsers send no `Origin`, whatever else they borrow from one.
+//! this machine are let in, those of `proxy.allow_origins`, any that shows a key of this proxy, and nobody
+//! else's. Clients that are no browsers send no `Origin`, whatever else they borrow from one.
+//!
+//! Desktop programs whose window is a web page may have the origin `null`, as any page in a sandbox does. A
+//! browser asks whether a page may show a key before it sends one (preflight); that is granted to any page
+//! where a key is needed, and says nothing else.
 //!
 //! A site can also make its own name mean this machine (DNS rebinding). Then its page is of one origin
 //! with us, and the browser lets it GET and read without an `Origin`; what it cannot hide is the name,
@@ -26,12 +30,16 @@ use http::{
 use tower::service_fn;
 
 use crate::{
-    auth::Authenticator,
+    auth::{Authenticator, KEY_HEADERS},
     body::{Body, full},
     config::ConfigError,
     handler::{Answer, Handler},
 };
 
+/// The origin of pages that have none: of a sandbox, of a file, of some desktop programs.
+const NULL: &str = "null";
+/// The origin of a file's page, as Electron says it.
+const FILE: &str = "file://";
 /// How long a browser may remember what a page is allowed.
 const REMEMBERED: &str = "600";
 /// A page of the internet that asks for a machine of the private network says so, and wants to be told
@@ -46,9 +54,10 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OriginError {
     #[error(
-        "web pages of {origin:?} may not speak to this proxy: add it to proxy.allow_origins if they should"
+        "web pages of {origin:?} may not speak to this proxy: if they should, add it to proxy.allow_origins (in quotes), or let them show a key of this proxy{}",
+        if *has_keys { "" } else { " (none is set: proxy.api_key)" }
     )]
-    Foreign { origin: String },
+    Foreign { origin: String, has_keys: bool },
     #[error("a web page of another site asks for this: it may not")]
     CrossSite,
     #[error(
@@ -72,6 +81,19 @@ pub(crate) struct Origins {
     allowed: Vec<HeaderValue>,
 }
 
+/// What a request has to do with the keys of this proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// There are none.
+    None,
+    /// It shows none that is known.
+    Missing,
+    /// It shows one.
+    Shown,
+    /// It asks whether it may show one.
+    Asked,
+}
+
 /// A page that may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Page(HeaderValue);
@@ -82,10 +104,15 @@ impl Origins {
     /// Checks `proxy.allow_origins`.
     pub(crate) fn new(allowed: &[String]) -> Result<Self, ConfigError> {
         let read = |given: &String| {
-            let origin = given.trim_end_matches('/').to_ascii_lowercase();
-            let is_origin = origin
+            let origin = given.to_ascii_lowercase();
+            let origin = match origin.trim_end_matches('/') {
+                "file:" => FILE.to_owned(),
+                origin => origin.to_owned(),
+            };
+            let has_host = origin
                 .split_once("://")
                 .is_some_and(|(scheme, host)| !scheme.is_empty() && is_host(host));
+            let is_origin = has_host || [NULL, FILE].contains(&origin.as_str());
             let value = HeaderValue::try_from(origin).ok().filter(|_| is_origin);
             value.ok_or_else(|| ConfigError::Origin {
                 given: given.clone(),
@@ -127,11 +154,11 @@ impl Origins {
         Ok(())
     }
 
-    /// The page that asks; `None` where no page does.
-    fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, OriginError> {
+    /// The page that asks; `None` where no page does. `keys` says what it shows, or may be about to.
+    fn page(&self, headers: &HeaderMap, keys: Keys) -> Result<Option<Page>, OriginError> {
         let Some(origin) = headers.get(header::ORIGIN) else {
             let site = headers.get(FETCH_SITE);
-            if site.is_some_and(|site| site == "cross-site") {
+            if keys != Keys::Shown && site.is_some_and(|site| site == "cross-site") {
                 return Err(OriginError::CrossSite);
             }
             return Ok(None);
@@ -140,13 +167,29 @@ impl Origins {
             let (allowed, origin) = (allowed.as_bytes(), origin.as_bytes());
             allowed.eq_ignore_ascii_case(origin)
         };
-        if is_of_this_machine(origin) || self.allowed.iter().any(is_allowed) {
+        let is_named = is_of_this_machine(origin) || self.allowed.iter().any(is_allowed);
+        if is_named || matches!(keys, Keys::Shown | Keys::Asked) {
             return Ok(Some(Page(origin.clone())));
         }
         Err(OriginError::Foreign {
             origin: String::from_utf8_lossy(origin.as_bytes()).into_owned(),
+            has_keys: keys != Keys::None,
         })
     }
+}
+
+/// Whether a browser asks for a page that wants to show a key.
+fn asks_to_show_a_key<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let names = headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let mut names = names
+        .iter()
+        .filter_map(|names| names.to_str().ok())
+        .flat_map(|names| names.split(','));
+    let is_key = |name: &str| KEY_HEADERS.iter().any(|key| key.as_str() == name);
+    *request.method() == Method::OPTIONS
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+        && names.any(|name| is_key(&name.trim().to_ascii_lowercase()))
 }
 
 fn is_host(host: &str) -> bool {
@@ -190,7 +233,20 @@ impl OriginLayer {
     fn check<B>(&self, request: &Request<B>) -> Result<Option<Page>, OriginError> {
         let is_open = !self.authenticator.requires_key();
         self.origins.check_host(request, is_open)?;
-        self.origins.page(request.headers())
+        self.origins.page(request.headers(), self.keys(request))
+    }
+
+    fn keys<B>(&self, request: &Request<B>) -> Keys {
+        let headers = request.headers();
+        if !self.authenticator.requires_key() {
+            Keys::None
+        } else if self.authenticator.authenticate(headers).is_ok() {
+            Keys::Shown
+        } else if asks_to_show_a_key(request) {
+            Keys::Asked
+        } else {
+            Keys::Missing
+        }
     }
 
     pub(crate) fn around<B>(
@@ -259,7 +315,8 @@ mod tests {
     fn admitted(origin: &'static str) -> bool {
         let origins = Origins::new(&["https://Ui.example/".to_owned()]).unwrap();
         let headers = [(header::ORIGIN, HeaderValue::from_static(origin))];
-        origins.page(&HeaderMap::from_iter(headers)).is_ok()
+        let headers = HeaderMap::from_iter(headers);
+        origins.page(&headers, Keys::None).is_ok()
     }
 
     #[test]
@@ -287,9 +344,50 @@ mod tests {
             assert!(!admitted(origin), "{origin}");
         }
         assert_eq!(
-            Origins::new(&[]).unwrap().page(&HeaderMap::new()).unwrap(),
+            Origins::new(&[])
+                .unwrap()
+                .page(&HeaderMap::new(), Keys::None)
+                .unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn origins_that_desktop_programs_have_can_be_named() {
+        let named = [
+            "null",
+            "file://",
+            "app://obsidian.md",
+            "vscode-webview://1x",
+        ];
+        let origins = Origins::new(&named.map(str::to_owned)).unwrap();
+        for origin in [
+            "null",
+            "NULL",
+            "file://",
+            "app://obsidian.md",
+            "vscode-webview://1x",
+        ] {
+            let headers = [(header::ORIGIN, HeaderValue::from_static(origin))];
+            let page = origins.page(&HeaderMap::from_iter(headers), Keys::None);
+            assert!(page.is_ok(), "{origin}");
+        }
+    }
+
+    #[test]
+    fn any_page_that_shows_a_key_may_speak() {
+        let origins = Origins::new(&[]).unwrap();
+        for origin in ["null", "https://ui.example", "app://obsidian.md", "file://"] {
+            let headers = [(header::ORIGIN, HeaderValue::from_static(origin))];
+            let headers = HeaderMap::from_iter(headers);
+            let may = |keys| origins.page(&headers, keys).is_ok();
+            let all = [Keys::None, Keys::Missing, Keys::Shown, Keys::Asked];
+            assert_eq!(all.map(may), [false, false, true, true], "{origin}");
+        }
+        let site = [(FETCH_SITE, HeaderValue::from_static("cross-site"))];
+        let site = HeaderMap::from_iter(site);
+        assert!(origins.page(&site, Keys::Shown).is_ok());
+        assert!(origins.page(&site, Keys::Missing).is_err());
     }
 
     #[test]
@@ -297,7 +395,7 @@ mod tests {
         let origins = Origins::new(&[]).unwrap();
         for (site, is_let_in) in [("cross-site", false), ("same-site", true), ("none", true)] {
             let headers = [(FETCH_SITE, HeaderValue::from_static(site))];
-            let page = origins.page(&HeaderMap::from_iter(headers));
+            let page = origins.page(&HeaderMap::from_iter(headers), Keys::None);
             assert_eq!(page.is_ok(), is_let_in, "{site}");
         }
     }
@@ -350,10 +448,10 @@ mod tests {
 
     #[test]
     fn what_is_no_origin_is_refused_in_words() {
-        for bad in ["*", "ui.example", "https://", "https://a/b", "null"] {
+        for bad in ["*", "ui.example", "https://", "https://a/b", "nul", ""] {
             assert!(Origins::new(&[bad.to_owned()]).is_err(), "{bad}");
         }
         let refused = Origins::new(&["ui.example".to_owned()]).unwrap_err();
-        insta::assert_snapshot!(refused, @r#"proxy.allow_origins: "ui.example" is no origin: it must be as in https://chat.example or http://host:8080"#);
+        insta::assert_snapshot!(refused, @r#"proxy.allow_origins: "ui.example" is no origin: it must be as in https://chat.example or http://host:8080, or "null" or file://"#);
     }
 }

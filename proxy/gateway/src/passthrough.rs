@@ -7,6 +7,7 @@ use http::{Method, Request, Response, StatusCode, Version, header, uri::PathAndQ
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
+use metaclaw_dialects::Api;
 use tracing::{Span, field::display};
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     route::{RouteError, below_v1},
     routing::{self, Upstreams},
     timed_body::TimedBody,
-    upstream::{Outgoing, Sent, Upstream},
+    upstream::{Outgoing, Sent, Upstream, UpstreamBody},
 };
 
 /// Passes a request to whoever serves it.
@@ -45,19 +46,28 @@ pub(crate) async fn pass(
     };
     let asking = pin!(routing::pass(&upstreams, &target, outgoing));
     let reply = metrics.ask(&target.name, asking).await?;
+    Ok(relayed(reply, &target, head.version))
+}
+
+/// A reply on its way to the caller, as it comes.
+pub(crate) fn relayed(
+    reply: Response<UpstreamBody>,
+    target: &Upstream,
+    version: Version,
+) -> Response<Body> {
     let (mut reply, body) = reply.into_parts();
     reply.headers = headers::end_to_end(reply.headers);
     // What a 304 says of its length is that of a body which it does not have: of one that has ended
     // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
     let tells_length = reply.status == StatusCode::NOT_MODIFIED
-        && head.version == Version::HTTP_11
+        && version == Version::HTTP_11
         && reply.headers.contains_key(header::CONTENT_LENGTH);
     let body = if tells_length {
         Body::new(StreamBody::new(stream::empty()))
     } else {
         Body::new(Gathered::new(Relay::new(body, None, target.idle)))
     };
-    Ok(Response::from_parts(reply, body))
+    Response::from_parts(reply, body)
 }
 
 /// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
@@ -75,7 +85,10 @@ fn target(
     let mut able = targets.iter().filter(takes);
     let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
     let suited = able.clone().find(suits);
-    if let Some(target) = suited.or_else(|| able.next()) {
+    // What belongs to Anthropic's API holds conversations: a server that has no such route gets none of them.
+    let is_messages = Api::nearest(route.path()) == Api::Messages;
+    let any = || able.next().filter(|_| !is_messages);
+    if let Some(target) = suited.or_else(any) {
         return Ok(Arc::clone(target));
     }
     if is_models || !upstreams.has_policy(agent) {

@@ -128,7 +128,7 @@ impl GatewayError {
             Self::Origin(_)
             | Self::Auth(_)
             | Self::Body(_)
-            | Self::Route(RouteError::NotFound { .. })
+            | Self::Route(RouteError::NotFound { .. } | RouteError::Memory { .. })
             | Self::Service(_)
             | Self::Request(_)
             | Self::Identity(_)
@@ -182,6 +182,7 @@ fn body_status(error: &BodyError) -> (StatusCode, Option<&'static str>) {
 fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
     match error {
         RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
+        RouteError::Memory { .. } => (StatusCode::NOT_FOUND, Some("no_memory_store")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
         // The answer upon which Codex goes on over HTTP at once; upon others it tries again first.
         RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),

@@ -5,12 +5,20 @@ use http::{Method, Request, uri::PathAndQuery};
 /// The admin call of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
 pub(crate) const FEEDBACK: &str = "/v1/feedback";
+/// Anthropic's, beside its chats.
+pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
+/// The original's store of memories.
+const MEMORY: &str = "/v1/memory";
 
 /// Nothing is served there, or not so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
     NotFound { method: String, path: String },
+    #[error(
+        "{path} is not served here: there is no memory store, wishes and skills remember (metaclaw wishes, metaclaw skills); turns are recorded by themselves"
+    )]
+    Memory { path: String },
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },
     #[error("{path} takes {allowed}, not {method}")]
@@ -28,6 +36,18 @@ impl RouteError {
         let (method, path) = (method.to_string(), path.to_owned());
         Self::NotFound { method, path }
     }
+}
+
+/// Refuses what the original served and no upstream knows.
+pub(crate) fn refuse_memory(path: &str) -> Result<(), RouteError> {
+    let is_memory = path
+        .strip_prefix(MEMORY)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if is_memory {
+        let path = path.to_owned();
+        return Err(RouteError::Memory { path });
+    }
+    Ok(())
 }
 
 /// Refuses every method but one.

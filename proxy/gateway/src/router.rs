@@ -12,13 +12,14 @@ use crate::{
     headers,
     metrics::Metrics,
     respond::GatewayError,
-    route::{FEEDBACK, RouteError, TRAIN_STEP, allow},
+    route::{COUNT_TOKENS, FEEDBACK, RouteError, TRAIN_STEP, allow, refuse_memory},
 };
 
 /// Who serves a request.
 enum Route {
     Chat,
     Service,
+    CountTokens,
     Passthrough,
 }
 
@@ -26,6 +27,7 @@ enum Route {
 pub(crate) fn router(
     mut chat: impl Handler<Incoming, GatewayError>,
     mut services: impl Handler<Incoming, GatewayError>,
+    mut count_tokens: impl Handler<Incoming, GatewayError>,
     mut passthrough: impl Handler<Incoming, GatewayError>,
     metrics: Arc<Metrics>,
 ) -> impl Handler<Incoming, GatewayError> {
@@ -33,6 +35,7 @@ pub(crate) fn router(
         match route(&request, &metrics) {
             Ok(Route::Chat) => chat.call(request),
             Ok(Route::Service) => services.call(request),
+            Ok(Route::CountTokens) => count_tokens.call(request),
             Ok(Route::Passthrough) => passthrough.call(request),
             Err(error) => Box::pin(ready(Err(error.into()))),
         }
@@ -57,6 +60,11 @@ fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError
     if matches!(path, FEEDBACK | TRAIN_STEP) {
         allow(request, "POST")?;
         return Ok(Route::Service);
+    }
+    refuse_memory(path)?;
+    let is_plain = !headers::is_encoded(request.headers());
+    if path == COUNT_TOKENS && *request.method() == Method::POST && is_plain {
+        return Ok(Route::CountTokens);
     }
     Ok(Route::Passthrough)
 }

@@ -310,12 +310,16 @@ mod tests {
         runtime.block_on(search_elsewhere(free));
     }
 
-    async fn search_elsewhere(free: std::sync::mpsc::Sender<()>) {
+    /// A skill of each of these names, and sessions that choose from them.
+    fn sessions_with(names: &[&str]) -> (tempfile::TempDir, Sessions) {
         let skills = tempfile::tempdir().unwrap();
-        let invoices = skills.path().join("invoices");
-        std::fs::create_dir(&invoices).unwrap();
-        let text = "---\nname: invoices\ndescription: Finding invoices\n---\nLook at October.\n";
-        std::fs::write(invoices.join("SKILL.md"), text).unwrap();
+        for name in names {
+            let folder = skills.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            let text =
+                format!("---\nname: {name}\ndescription: Finding {name}\n---\nLook at October.\n");
+            std::fs::write(folder.join("SKILL.md"), text).unwrap();
+        }
         let (library, _) = Library::open(
             skills.path(),
             SkillsConfig::default(),
@@ -327,13 +331,48 @@ mod tests {
             Duration::from_secs(600),
             Arc::default(),
         );
-        let who = Identity {
+        (skills, sessions)
+    }
+
+    fn main_turn(session: &str) -> Identity {
+        Identity {
             agent: AgentId::default_agent(),
-            session: "s".parse().unwrap(),
+            session: session.parse().unwrap(),
             kind: TurnKind::Main,
             naming: Naming::Reused,
             is_last: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn skills_are_chosen_by_the_owners_words_and_not_by_what_stands_around_them() {
+        let (_skills, sessions) = sessions_with(&["invoices", "calendars"]);
+        let chosen = async |session: &str, content: &str| {
+            let raw = serde_json::json!({"messages": [{"role": "user", "content": content}]});
+            let chat = ChatRequest::parse(Api::Chat, raw.to_string().into()).unwrap();
+            let context = sessions.context(&main_turn(session), &chat).await;
+            let skills = context.lessons.skills.iter();
+            skills.map(|it| it.name.to_string()).collect::<Vec<_>>()
         };
+        let reminder = "<system-reminder>\nThe calendars of the owner are kept in calendars.\n</system-reminder>\n";
+        let asked = "Which invoices are open?";
+        assert_eq!(chosen("plain", asked).await, ["invoices"]);
+        assert_eq!(
+            chosen("before", &format!("{reminder}{asked}")).await,
+            ["invoices"]
+        );
+        assert_eq!(
+            chosen("behind", &format!("{asked}\n{reminder}")).await,
+            ["invoices"]
+        );
+        // Said by the owner, the same word counts.
+        let both = chosen("both", "Which calendars are open?").await;
+        assert_eq!(both, ["calendars"]);
+    }
+
+    async fn search_elsewhere(free: std::sync::mpsc::Sender<()>) {
+        let (_skills, sessions) = sessions_with(&["invoices"]);
+        let who = main_turn("s");
         let raw = br#"{"messages":[{"role":"user","content":"Which invoices are open?"}]}"#;
         let chat = ChatRequest::parse(Api::Chat, raw[..].into()).unwrap();
         let mut first = pin!(sessions.context(&who, &chat));

@@ -14,6 +14,7 @@ use crate::{
     auth::AuthLayer,
     body_limit::BodyLimitLayer,
     chat::Chat,
+    count_tokens::count_tokens,
     handler::{Answer, Handler},
     metrics::{Metrics, count_requests},
     origin::OriginLayer,
@@ -101,8 +102,8 @@ pub(crate) fn service(
         .service(routes)
 }
 
-/// Who answers: a chat and a call are read whole, once it is known that their caller may ask; what only
-/// passes is not held.
+/// Who answers: a chat, a call and a conversation whose tokens are counted are read whole, once it is known that
+/// their caller may ask; what only passes is not held.
 fn routes(
     body_limit: BodyLimitLayer,
     chat: Arc<Chat>,
@@ -116,12 +117,17 @@ fn routes(
     let services = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(serve_call(services.clone(), request))
     });
+    let counting = Arc::clone(&upstreams);
+    let count_tokens = service_fn(move |request| -> Answer<GatewayError> {
+        Box::pin(count_tokens(Arc::clone(&counting), request))
+    });
     let passthrough = service_fn(move |request| -> Answer<GatewayError> {
         Box::pin(pass(Arc::clone(&upstreams), request))
     });
     let chat = body_limit.clone().around(chat);
-    let services = body_limit.around(services);
-    router(chat, services, passthrough, metrics)
+    let services = body_limit.clone().around(services);
+    let count_tokens = body_limit.around(count_tokens);
+    router(chat, services, count_tokens, passthrough, metrics)
 }
 
 /// What is told of a request is filled in as it becomes known: `turn` by `metaclaw-capture`, when the log

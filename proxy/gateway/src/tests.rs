@@ -5,6 +5,7 @@ mod answers;
 mod any_reply;
 mod apis;
 mod corpus;
+mod count_tokens;
 mod errands;
 mod fail_over;
 mod faults;

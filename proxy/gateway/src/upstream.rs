@@ -50,6 +50,9 @@ const POLICY_FAILS_OVER: [Failure; 4] = [
     Failure::Unsupported,
 ];
 
+/// Where the policy model's server turns text into ids. No caller can ask for it: their routes are below `/v1`.
+pub(crate) const TOKENIZE: &str = "/tokenize";
+
 /// A server that answers.
 #[derive(Debug)]
 pub(crate) struct Upstream {
@@ -201,7 +204,12 @@ impl Upstream {
             Sent::Chat(body) if self.address.is_by_model() => model_of(&body.concat()),
             Sent::Chat(_) | Sent::Stream(_) => None,
         };
-        let Some(uri) = self.address.uri(&outgoing.route, model.as_deref()) else {
+        let uri = if self.is_policy() && outgoing.route.path() == TOKENIZE {
+            self.address.beside(TOKENIZE)
+        } else {
+            self.address.uri(&outgoing.route, model.as_deref())
+        };
+        let Some(uri) = uri else {
             let path = outgoing.route.path();
             return Err(RouteError::not_found(&outgoing.method, path).into());
         };

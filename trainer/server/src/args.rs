@@ -107,12 +107,20 @@ pub(crate) enum ArgsError {
         value: String,
     },
     /// Devices that are not there.
-    #[error("{flag} asks for {value:?}: this build computes on the CPU, leave it out or say cpu")]
+    #[error(
+        "{flag} ({name}) asks for {value:?}: this build computes on the CPU, of which this machine has {n_cores} cores (it has {n_gpus} NVIDIA GPUs): leave it out or say cpu"
+    )]
     Devices {
         /// Which flag.
         flag: &'static str,
+        /// The variable that says the same.
+        name: &'static str,
         /// What was given.
         value: String,
+        /// What this machine has.
+        n_cores: usize,
+        /// GPUs that are there, and not computed on.
+        n_gpus: usize,
     },
     /// No place for files.
     #[error(
@@ -120,6 +128,9 @@ pub(crate) enum ArgsError {
     )]
     NoCache,
 }
+
+/// Where the driver lists the GPUs of a machine.
+const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 
 /// What of [`Args`] needed the environment, or a check.
 #[derive(Debug)]
@@ -204,11 +215,23 @@ impl Args {
         for (flag, given, name) in devices {
             let value = given.clone().or_else(|| env(name));
             if let Some(value) = value.filter(|value| value != "cpu") {
-                return Err(ArgsError::Devices { flag, value });
+                let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+                return Err(ArgsError::Devices {
+                    flag,
+                    name,
+                    value,
+                    n_cores,
+                    n_gpus: n_gpus(),
+                });
             }
         }
         Ok(())
     }
+}
+
+/// How many NVIDIA GPUs the machine has.
+fn n_gpus() -> usize {
+    std::fs::read_dir(NVIDIA_GPUS).map_or(0, Iterator::count)
 }
 
 /// The product's cache folder.
@@ -277,7 +300,12 @@ mod tests {
             resolve(&[], &[]),
         ]
         .map(|result| result.unwrap_err().to_string());
-        insta::assert_snapshot!(errors.join("\n"));
+        let shown = errors.join("\n");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shown = shown.replace(&format!("has {cores} cores"), "has N cores");
+        insta::assert_snapshot!(
+            shown.replace(&format!("it has {} NVIDIA", n_gpus()), "it has N NVIDIA")
+        );
         assert!(
             resolve(
                 &["--inference-backend", "hf", "--training-devices", "cpu"],

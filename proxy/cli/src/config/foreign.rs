@@ -23,6 +23,7 @@ const RECORDED: &str =
     "turns are kept in the log (turns.*): `metaclaw turns export` writes them out";
 const TEACHER: &str = "the teacher is the base model itself";
 const WRITTEN: &str = "skills are found and written by rules of their own: skills.*";
+const WANDB: &str = "`metaclaw metrics wandb` sends the numbers of steps through its own client when you run it; /metrics and the metrics files have them here";
 const NO_MEMORY: &str = super::table::NO_MEMORY;
 const OTHER_CLAW: &str =
     "only what `metaclaw start` wires is wired; point any other agent at the base URL";
@@ -115,14 +116,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("bedrock_*", super::table::NO_BEDROCK),
     ("aws_*", super::table::NO_BEDROCK),
     ("wechat_*", OTHER_CLAW),
-    (
-        "use_wandb",
-        "/metrics has the figures; nothing is sent to anybody",
-    ),
-    (
-        "wandb*",
-        "/metrics has the figures; nothing is sent to anybody",
-    ),
+    ("use_wandb", WANDB),
+    ("wandb*", WANDB),
 ];
 
 /// Keys of `rl.*` by which our own learner is asked for what it does not do, why, and what is allowed. Silently training
@@ -206,6 +201,9 @@ mod tests {
             ("max_steps", "rl.max_steps"),
             ("rl.kl_coef", "rl.anchor"),
             ("record_dir", "turns export"),
+            ("use_wandb", "metaclaw metrics wandb"),
+            ("rl.wandb_project", "metaclaw metrics wandb"),
+            ("wandb.entity", "metaclaw metrics wandb"),
         ] {
             let told = reason(path).unwrap_or_default();
             assert!(told.contains(said), "{path}: {told:?}");

@@ -16,7 +16,7 @@ async fn a_page_of_another_site_gets_nothing_and_nothing_is_asked_for_it() {
         .await;
     assert_eq!(seen.status(), 403);
     assert_eq!(seen.header("access-control-allow-origin"), None);
-    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"web pages of \"https://evil.example\" may not speak to this proxy: add it to proxy.allow_origins if they should","type":"permission_error","param":null,"code":"foreign_origin"}}"#);
+    insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"web pages of \"https://evil.example\" may not speak to this proxy: if they should, add it to proxy.allow_origins (in quotes), or let them show a key of this proxy (none is set: proxy.api_key)","type":"permission_error","param":null,"code":"foreign_origin"}}"#);
     let asks = "OPTIONS /v1/messages HTTP/1.1\r\nhost: localhost\r\norigin: null\r\naccess-control-request-method: POST\r\n\r\n";
     assert_eq!(harness.refused(asks.as_bytes()).await.status(), 403);
     assert!(harness.upstream.is_unasked());
@@ -73,4 +73,51 @@ async fn a_site_whose_name_was_made_to_mean_this_machine_reads_nothing() {
             .await;
         assert_eq!(seen.status(), 200, "{host}");
     }
+}
+
+#[tokio::test]
+async fn any_page_that_shows_the_right_key_is_answered_and_no_other() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.api_key = Some(crate::Secret::from("right-key"));
+    let mut harness = Harness::with(set_up).await;
+    for origin in ["null", "https://ui.example", "app://obsidian.md"] {
+        // A browser asks first, without the key.
+        let asks = |names: &str| {
+            format!(
+                "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\norigin: {origin}\r\naccess-control-request-method: POST\r\naccess-control-request-headers: {names}\r\nconnection: close\r\n\r\n"
+            )
+        };
+        let seen = harness
+            .refused(asks("content-type, Authorization").as_bytes())
+            .await;
+        let allowed = seen.header("access-control-allow-origin");
+        assert_eq!((seen.status(), allowed.as_deref()), (204, Some(origin)));
+        let seen = harness.refused(asks("content-type").as_bytes()).await;
+        assert_eq!(seen.status(), 403);
+        let with = |key: &str| {
+            let headers = format!("origin: {origin}\r\nauthorization: Bearer {key}\r\n");
+            post("/v1/chat/completions", &headers, CHAT)
+        };
+        let (_, seen) = harness
+            .exchange(&with("right-key"), &json_reply(&completion("x")))
+            .await;
+        let allowed = seen.header("access-control-allow-origin");
+        assert_eq!((seen.status(), allowed.as_deref()), (200, Some(origin)));
+        let seen = harness.refused(&with("wrong-key")).await;
+        assert_eq!(seen.status(), 403);
+        assert_eq!(seen.header("access-control-allow-origin"), None);
+    }
+}
+
+#[tokio::test]
+async fn the_origin_null_can_be_named() {
+    let mut set_up = SetUp::default();
+    set_up.config.proxy.allow_origins = vec!["null".into()];
+    let mut harness = Harness::with(set_up).await;
+    let request = from_page("null", "application/json");
+    let (_, seen) = harness
+        .exchange(&request, &json_reply(&completion("x")))
+        .await;
+    let allowed = seen.header("access-control-allow-origin");
+    assert_eq!((seen.status(), allowed.as_deref()), (200, Some("null")));
 }

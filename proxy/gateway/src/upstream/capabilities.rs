@@ -40,6 +40,8 @@ pub(crate) struct Capabilities {
     lacks: Option<LackedApis>,
     /// Where it should give token ids beside a chat completion: whether it does not.
     lacks_ids: Option<NegativeCache>,
+    /// Whether it has no route that counts the tokens of a conversation.
+    lacks_count: NegativeCache,
     /// Its models may write tool calls and thinking as text.
     pub calls_in_text: bool,
     /// Its models read images and files.
@@ -88,6 +90,7 @@ impl Capabilities {
             apis: config.speaks.clone().unwrap_or_else(usual),
             lacks: is_guessed.then(LackedApis::default),
             lacks_ids: (config.dialect == Vllm).then(NegativeCache::default),
+            lacks_count: NegativeCache::default(),
             calls_in_text: config.tool_calls_in_text,
             reads_media: true,
             takes_everything: true,
@@ -103,6 +106,7 @@ impl Capabilities {
             apis: vec![Api::Chat],
             lacks: None,
             lacks_ids: None,
+            lacks_count: NegativeCache::default(),
             calls_in_text: true,
             reads_media: false,
             takes_everything: false,
@@ -139,6 +143,18 @@ impl Capabilities {
     /// It turned out not to speak this.
     pub(crate) fn lacks_api(&self, api: Api) {
         self.lacked(api).into_iter().for_each(NegativeCache::set);
+    }
+
+    /// It turned out not to count tokens.
+    pub(crate) fn lacks_count(&self) {
+        self.lacks_count.set();
+    }
+
+    /// Whether it is likely to count the tokens of a conversation in Anthropic's API.
+    pub(crate) fn counts_tokens(&self) -> bool {
+        self.takes_everything
+            && self.has(Api::Messages, self.variant())
+            && !self.lacks_count.is_known()
     }
 
     /// Whether an answer that knows no such route would be news.

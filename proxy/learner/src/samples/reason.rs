@@ -51,3 +51,23 @@ pub(crate) const FAILS: &str = "the training server fails at it";
 pub(crate) const TOO_LONG: &str = "longer than the training server has memory for";
 pub(crate) const LOSS_NOT_FINITE: &str = "its loss is no number";
 pub(crate) const GRADIENT_NOT_FINITE: &str = "its gradient is no number";
+
+#[cfg(test)]
+mod tests {
+    /// This file itself names them all.
+    const REASONS: &str = include_str!("reason.rs");
+    const DOCS: &str = include_str!("../../../../docs/training.md");
+
+    #[test]
+    fn the_documentation_has_each_reason() {
+        let (constants, _) = REASONS.split_once("#[cfg(test)]").unwrap();
+        let constants = constants.split("pub(crate) const ").skip(1);
+        let texts = constants.filter(|it| it.contains(": &str ="));
+        let texts: Vec<&str> = texts.filter_map(|it| it.split('"').nth(1)).collect();
+        assert!(texts.len() > 28, "{texts:?}");
+        for text in texts {
+            let rows = [format!("| {text} |"), format!("| {text} * |")];
+            assert!(rows.iter().any(|row| DOCS.contains(row)), "{text}");
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! What is measured and what is promised: issue 11's table.
+//! What `bench engine` measures, and what is promised of each figure.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};

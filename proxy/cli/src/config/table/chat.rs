@@ -142,7 +142,7 @@ pub(super) const PROXY: &[Key] = &[
         "proxy.allow_origins",
         Texts,
         "[]",
-        "sites whose web pages may speak to the proxy, as in https://chat.example; pages of this machine may",
+        "sites whose web pages may speak to the proxy, as in https://chat.example or 'null'; pages of this machine may, and any that shows a key",
     ),
     key(
         "proxy.keys.*.key",

@@ -91,7 +91,7 @@ pub(super) const JUDGE: &[Key] = &[
         "budget.share",
         Number(0.0, 1.0),
         "0.05",
-        "of the tokens that the chat used today: so many may asking for verdicts and lessons cost",
+        "of the tokens that the chat used today: so many may asking for verdicts and lessons cost; budget.tokens_per_day is the least",
     ),
     key(
         "budget.tokens_per_day",

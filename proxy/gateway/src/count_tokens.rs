@@ -1,0 +1,217 @@
+//! `POST /v1/messages/count_tokens`, by which Claude Code and others know when to compact.
+//!
+//! It goes to an upstream that speaks Anthropic's API. Any other server has no such route, and would get the
+//! conversation for nothing: then the policy model's tokenizer counts, if that model answers this agent's chats,
+//! and else the count is an estimate. The header `x-metaclaw-token-count` says which.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
+    uri::PathAndQuery,
+};
+use metaclaw_dialects::translate::{self, Direction};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tracing::{Span, field::display};
+
+use crate::{
+    auth::Caller,
+    body::Body,
+    failure::Failure,
+    identity,
+    metrics::RequestMetrics,
+    passthrough::relayed,
+    respond::{GatewayError, json_response},
+    route::below_v1,
+    routing::{self, Upstreams},
+    services::ServiceError,
+    upstream::{Credentials, Outgoing, Sent, TOKENIZE, Upstream, UpstreamBody},
+};
+
+/// Who counted.
+const COUNTED_BY: HeaderName = HeaderName::from_static("x-metaclaw-token-count");
+/// How long the policy model's tokenizer may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The longest list of ids that is read.
+const MAX_IDS: usize = 32 << 20;
+
+/// Bytes to a token, as most tokenizers have it of English text and code; of other scripts they have fewer.
+const BYTES_PER_TOKEN: usize = 4;
+/// What a message takes beside its text.
+const MESSAGE: usize = 4;
+/// What Anthropic counts for an image of about a megapixel, in bytes of text.
+const IMAGE: usize = 1_600 * BYTES_PER_TOKEN;
+
+/// Answers how many tokens a conversation has.
+pub(crate) async fn count_tokens(
+    upstreams: Arc<Upstreams>,
+    request: Request<Bytes>,
+) -> Result<Response<Body>, GatewayError> {
+    let route = below_v1(&request)?;
+    let (head, body) = request.into_parts();
+    let caller = Caller::from_extensions(&head.extensions)?;
+    let metrics = RequestMetrics::from_extensions(&head.extensions);
+    let agent = identity::agent_of(&head.headers, &caller)?;
+    metrics.set_agent(&agent);
+    Span::current().record("agent", display(&agent));
+    let targets = upstreams.targets(&agent);
+    let policy = targets.iter().find(|target| target.is_policy());
+    let is_policys = targets.first().is_some_and(|first| first.is_policy());
+    let counts = |it: &&Arc<Upstream>| !is_policys && it.capabilities.counts_tokens();
+    if let Some(target) = targets.iter().find(counts) {
+        let outgoing = Outgoing {
+            method: Method::POST,
+            route,
+            headers: head.headers,
+            body: Sent::Chat(vec![body.clone()]),
+        };
+        let asking = pin!(routing::pass(&upstreams, target, outgoing));
+        let mut reply = metrics.ask(&target.name, asking).await?;
+        if !lacks_route(&mut reply).await {
+            return Ok(relayed(reply, target, head.version));
+        }
+        tracing::info!(
+            upstream = target.name,
+            "counts no tokens: not asked for an hour"
+        );
+        target.capabilities.lacks_count();
+    }
+    let conversation = read(&body)?;
+    let counted = match policy {
+        Some(policy) => counted_by(policy, &conversation).await,
+        None => None,
+    };
+    let (n_tokens, by) = match counted {
+        Some(n_tokens) => (n_tokens, "policy"),
+        None => (estimate(&conversation), "estimate"),
+    };
+    let mut response = json_response(StatusCode::OK, &json!({ "input_tokens": n_tokens }));
+    let headers = response.headers_mut();
+    headers.insert(COUNTED_BY, HeaderValue::from_static(by));
+    Ok(response)
+}
+
+/// Whether a reply says that there is no such route, and not that a model is missing.
+async fn lacks_route(reply: &mut Response<UpstreamBody>) -> bool {
+    let status = reply.status();
+    let is_missing = matches!(
+        status,
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
+    );
+    if !is_missing {
+        return false;
+    }
+    let text = reply.body_mut().peek().await;
+    Failure::classify(status.as_u16(), &text) != Some(Failure::ModelNotFound)
+}
+
+fn read(body: &[u8]) -> Result<Value, ServiceError> {
+    let conversation: Result<Value, _> = serde_json::from_slice(body);
+    let wrong = match conversation {
+        Ok(conversation) if conversation["messages"].is_array() => return Ok(conversation),
+        Ok(_) => "messages is no list: a conversation is needed".to_owned(),
+        Err(error) => format!("the request body is no JSON: {error}"),
+    };
+    Err(ServiceError {
+        status: StatusCode::BAD_REQUEST,
+        message: wrong,
+    })
+}
+
+/// As many tokens as the policy model reads; `None` where it cannot say, as of an image.
+async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
+    let chat = translate::request(Direction::MessagesToChat, conversation).ok()?;
+    let asked = json!({ "messages": chat["messages"], "tools": chat["tools"] });
+    let json = HeaderValue::from_static("application/json");
+    let outgoing = Outgoing {
+        method: Method::POST,
+        route: PathAndQuery::from_static(TOKENIZE),
+        headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
+        body: Sent::Chat(vec![asked.to_string().into()]),
+    };
+    let shown = Credentials {
+        key: None,
+        passes_callers: false,
+    };
+    let answer = timeout(DEADLINE, async {
+        let mut reply = policy.send(outgoing, shown).await.ok()?;
+        let is_success = reply.status().is_success();
+        let read = reply.body_mut().read_whole(MAX_IDS, policy.idle).await.ok();
+        read.filter(|_| is_success)
+    });
+    let answer: Value = serde_json::from_slice(&answer.await.ok()??).ok()?;
+    answer["count"].as_u64()
+}
+
+/// About as many tokens as a conversation has.
+fn estimate(conversation: &Value) -> u64 {
+    let messages = conversation["messages"].as_array();
+    let n_messages = messages.map_or(0, Vec::len);
+    let said = ["system", "messages", "tools"].map(|field| n_bytes(&conversation[field]));
+    let n_tokens = said.iter().sum::<usize>().div_ceil(BYTES_PER_TOKEN) + MESSAGE * n_messages;
+    n_tokens.max(1) as u64
+}
+
+/// The text that a model reads of a value. Thinking of earlier replies is not read again, and its signature never.
+fn n_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 0,
+        Value::Number(number) => number.to_string().len(),
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(n_bytes).sum(),
+        Value::Object(fields) => match fields.get("type").and_then(Value::as_str) {
+            Some("image") => IMAGE,
+            Some("thinking" | "redacted_thinking") => 0,
+            Some(_) | None => {
+                let fields = fields.iter().filter(|(key, _)| !is_of_the_api(key));
+                fields.map(|(key, value)| key.len() + n_bytes(value)).sum()
+            }
+        },
+    }
+}
+
+/// What says how a block is meant, and is nothing that a model reads.
+fn is_of_the_api(key: &str) -> bool {
+    matches!(
+        key,
+        "type" | "role" | "cache_control" | "tool_use_id" | "id" | "media_type"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_goes_by_what_a_model_reads() {
+        let words = |n: usize| {
+            estimate(&json!({ "messages": [{ "role": "user", "content": "word ".repeat(n) }] }))
+        };
+        assert!((480..540).contains(&words(400)), "{}", words(400));
+        assert!(words(800) > words(400) * 19 / 10);
+        let of = |more: Value| {
+            let mut conversation = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+            let fields = conversation.as_object_mut().unwrap();
+            fields.extend(more.as_object().unwrap().clone());
+            estimate(&conversation)
+        };
+        let plain = of(json!({}));
+        assert!(of(json!({ "system": "Be brief. ".repeat(10) })) >= plain + 25);
+        let tool = json!({ "name": "look", "description": "d".repeat(400), "input_schema": {} });
+        assert!(of(json!({ "tools": [tool] })) >= plain + 100);
+        assert_eq!(
+            of(json!({ "metadata": { "user_id": "x".repeat(999) } })),
+            plain
+        );
+        let image =
+            json!({ "type": "image", "source": { "type": "base64", "data": "A".repeat(1 << 20) } });
+        let image = json!([{ "role": "user", "content": [image] }]);
+        assert!((1_600..1_700).contains(&estimate(&json!({ "messages": image }))));
+        let thought =
+            json!({ "type": "thinking", "thinking": "long", "signature": "s".repeat(999) });
+        let thought = json!([{ "role": "assistant", "content": [thought] }]);
+        assert!(estimate(&json!({ "messages": thought })) < 10);
+    }
+}
