@@ -183,6 +183,10 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
 
 /// What was given and what is allowed, of serde's ``invalid type: string "x", expected u32``: its types are Rust's.
 fn expected(text: &str) -> Option<(&str, &str)> {
+    // A list is taken for the fields of an object.
+    if text.starts_with("invalid length ") && text.contains("expected struct ") {
+        return Some(("a list", "an object"));
+    }
     let mismatch = ["invalid type: ", "invalid value: "];
     let mismatch = mismatch
         .iter()
@@ -199,7 +203,7 @@ fn expected(text: &str) -> Option<(&str, &str)> {
     let allowed = match expected {
         "usize" | "u64" | "u32" | "u16" | "u8" => "a whole number, 0 or more",
         "isize" | "i64" | "i32" | "i16" | "i8" => "a whole number",
-        "f64" | "f32" => "a number",
+        "f64" | "f32" | "a JSON number" => "a number",
         "a boolean" => "true or false",
         "a string" | "string" => "a text",
         "a sequence" => "a list",

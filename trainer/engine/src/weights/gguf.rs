@@ -62,6 +62,7 @@ pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
 
 fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     let header = Header::read(gguf, file)?;
+    refuse_part(&header)?;
     let config = config::config(&header, file)?;
     let model_config = crate::model_config::from_json(gguf, config.clone())?;
     let text = |name: &str, json: &serde_json::Value| {
@@ -81,6 +82,22 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
         &tokenizer::tokenizer_config(&header)?,
     )?;
     tensors::convert(&header, file, &model_config, &out.join("model.safetensors"))
+}
+
+/// A part of a model says nothing of the others but how many there are.
+fn refuse_part(header: &Header) -> Result<(), LoadError> {
+    let n_parts = header.optional_int("split.count")?.unwrap_or(1);
+    if n_parts < 2 {
+        return Ok(());
+    }
+    let part = header
+        .optional_int("split.no")?
+        .unwrap_or(0)
+        .saturating_add(1);
+    let value =
+        format!("{n_parts}: this is part {part} of a model that was split into several files");
+    let allowed = "1, a model in one file (join the parts with llama.cpp: llama-gguf-split --merge FIRST-PART WHOLE.gguf)";
+    Err(header.unsupported("split.count", &value, allowed))
 }
 
 fn sha256(file: &mut File) -> io::Result<String> {

@@ -287,3 +287,24 @@ fn a_number_that_is_none_is_named_by_its_tensor() {
     gguf.data[at..].copy_from_slice(&f32::INFINITY.to_le_bytes());
     insta::assert_snapshot!(error(&gguf.bytes()), @"DIR/m.gguf is damaged or no model file: tensor output_norm.weight holds inf at 31");
 }
+
+#[test]
+fn a_part_of_a_model_is_named_as_one_of_several() {
+    for (no, part) in [(0, "part 1"), (2, "part 3")] {
+        let mut gguf = model("smollm", 0);
+        gguf.int("split.count", 3);
+        gguf.int("split.no", no);
+        let place = place(&gguf.bytes());
+        let error = directory(&place.gguf, place.dir.path()).unwrap_err();
+        let told = error.to_string();
+        assert!(
+            told.contains(part) && told.contains("several files"),
+            "{told}"
+        );
+    }
+    // One that was written as a single part is whole.
+    let mut gguf = model("smollm", 0);
+    gguf.int("split.count", 1);
+    let place = place(&gguf.bytes());
+    directory(&place.gguf, place.dir.path()).unwrap();
+}
