@@ -153,7 +153,7 @@ impl Capabilities {
     /// Whether it is likely to count the tokens of a conversation in Anthropic's API.
     pub(crate) fn counts_tokens(&self) -> bool {
         self.takes_everything
-            && self.has(Api::Messages, self.variant())
+            && self.has(Api::Messages, self.variant(Api::Messages))
             && !self.lacks_count.is_known()
     }
 
