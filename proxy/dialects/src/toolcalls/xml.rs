@@ -91,9 +91,8 @@ impl Scan {
                     all: closed,
                 }),
                 (true, Follows::Nothing) => here,
-                (true, Follows::Call) if call.is_offered => here,
                 (true, Follows::Text) if !call.is_wrapped => here,
-                (false, Follows::Call | Follows::Nothing) if call.is_offered => here,
+                (_, Follows::Call | Follows::Nothing) if call.is_offered => here,
                 _ if !call.is_offered => None,
                 (_, Follows::CallEnd) => {
                     let end = End {
@@ -140,9 +139,8 @@ fn follows(text: &[u8], rest: Rest) -> Option<(usize, Follows)> {
     }
     let may_be = tags.iter().any(|(tag, _)| tag.as_bytes().starts_with(word));
     match (may_be, rest) {
-        (false, _) => Some((n_blank, Follows::Text)),
         (true, Rest::Nothing) if word.is_empty() => Some((n_blank, Follows::Nothing)),
-        (true, Rest::Nothing) => Some((n_blank, Follows::Text)),
+        (false, _) | (true, Rest::Nothing) => Some((n_blank, Follows::Text)),
         (true, Rest::Open | Rest::Cut) => None,
     }
 }

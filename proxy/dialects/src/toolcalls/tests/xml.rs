@@ -146,14 +146,15 @@ fn calls_of_offered_tools_may_lack_tags() {
             "</tools>",
             ls,
         ),
-        (
-            "<function=functions.glob>\n<parameter=pattern>\n*.md\n</parameter>\n</function>",
-            "",
-            ls,
-        ),
     ] {
         assert_eq!(slips(text), format!("{said:?} {calls}"), "{text}");
     }
+}
+
+#[test]
+fn an_offered_tool_is_known_behind_its_namespace() {
+    let text = "<function=functions.glob>\n<parameter=limit>\n5\n</parameter>\n</function>";
+    assert_eq!(slips(text), r#""" glob {"limit": 5}"#);
 }
 
 #[test]
