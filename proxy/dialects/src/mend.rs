@@ -125,3 +125,6 @@ impl Mended {
         self == Self::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

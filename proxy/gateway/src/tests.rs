@@ -16,6 +16,7 @@ mod host;
 mod identity;
 mod learning;
 mod limits;
+mod mending;
 mod metrics;
 mod origins;
 mod policy;

@@ -31,9 +31,9 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
         if thinks {
             put_back(blocks, reply, &mut mended);
         }
-        blocks
-            .iter_mut()
-            .for_each(|block| rename(block, &mut mended));
+        for block in blocks {
+            rename(block, &mut mended);
+        }
     }
     messages.retain(|message| {
         message["content"]

@@ -1,0 +1,63 @@
+//! The recorded histories: a request, what the log has of its session, and the request as its upstream takes it.
+
+use std::fs;
+
+use metaclaw_chat::Message;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Demands, PastReply, mend};
+use crate::Api;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// Whose report it is, and what went wrong.
+    #[expect(dead_code, reason = "for people")]
+    why: String,
+    api: Api,
+    target: Api,
+    /// A refusal that the upstream answered with before.
+    #[serde(default)]
+    refusal: Value,
+    past: Vec<Past>,
+    request: Value,
+    expected: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Past {
+    own: bool,
+    #[serde(default)]
+    masked: bool,
+    reply: Message,
+}
+
+#[test]
+fn every_recorded_history_is_mended_as_it_says() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/histories");
+    let mut n = 0;
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let case: Case = serde_json::from_slice(&fs::read(&path).unwrap())
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let past = case.past.iter().map(|it| PastReply {
+            is_own: it.own,
+            is_masked: it.masked,
+            reply: &it.reply,
+        });
+        let past: Vec<PastReply<'_>> = past.collect();
+        let demands = Demands::of_refusal(400, case.refusal.to_string().as_bytes());
+        let mut request = case.request.clone();
+        let mended = mend((case.api, case.target), &mut request, &past, demands);
+        assert_eq!(request, case.expected, "{}", path.display());
+        let is_changed = case.request != case.expected;
+        assert_eq!(!mended.is_nothing(), is_changed, "{}", path.display());
+        // What is mended once is whole.
+        mend((case.api, case.target), &mut request, &past, demands);
+        assert_eq!(request, case.expected, "{}: again", path.display());
+        n += 1;
+    }
+    assert!(n >= 10, "{n} cases");
+}

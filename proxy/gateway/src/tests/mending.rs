@@ -1,0 +1,447 @@
+//! Providers that refuse a history without what they attached to it, and clients that lose it.
+
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+
+use super::harness::{Harness, Seen, SetUp, Upstream, post};
+use crate::{Api, Failure, Provider};
+
+const SIGNATURE: &str = "c2lnbmVkIGJ5IGl0cyBtYWtlcg==";
+
+/// What a provider answers: a status and a body.
+type Answers = fn(&Value) -> (u16, Value);
+
+fn refused(message: &str) -> (u16, Value) {
+    (
+        400,
+        json!({"error": {"message": message, "type": "invalid_request_error"}}),
+    )
+}
+
+fn assistants(request: &Value) -> impl Iterator<Item = &Value> {
+    let messages = request["messages"].as_array().unwrap().iter();
+    messages.filter(|message| message["role"] == "assistant")
+}
+
+fn calls(request: &Value) -> Vec<&Value> {
+    let calls = assistants(request).filter_map(|message| message["tool_calls"].as_array());
+    calls.flatten().collect()
+}
+
+/// The first reply calls, the reply to a result says something.
+fn completion(request: &Value, more: &Value, call: &Value) -> (u16, Value) {
+    let ends_with_result =
+        request["messages"].as_array().unwrap().last().unwrap()["role"] == "tool";
+    let mut message = json!({"role": "assistant", "content": "It rains."});
+    let mut reason = "stop";
+    if !ends_with_result {
+        let mut called = json!({"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{\"city\":\"Bern\"}"}});
+        merge(&mut called, call);
+        message = json!({"role": "assistant", "content": null, "tool_calls": [called]});
+        merge(&mut message, more);
+        reason = "tool_calls";
+    }
+    let n = request["messages"].as_array().unwrap().len();
+    (
+        200,
+        json!({"id": format!("c{n}"), "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": reason}]}),
+    )
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    let into = into.as_object_mut().unwrap();
+    into.extend(more.as_object().unwrap().clone());
+}
+
+/// As Gemini 3 behind its OpenAI route.
+fn gemini(request: &Value) -> (u16, Value) {
+    let known = [SIGNATURE, "skip_thought_signature_validator"];
+    let is_signed = |call: &&Value| {
+        let signature = call["extra_content"]["google"]["thought_signature"].as_str();
+        signature.is_some_and(|it| known.contains(&it))
+    };
+    if !calls(request).iter().all(is_signed) {
+        return refused("Function call is missing a thought_signature in functionCall parts.");
+    }
+    let signature = json!({"extra_content": {"google": {"thought_signature": SIGNATURE}}});
+    completion(request, &json!({}), &signature)
+}
+
+/// As DeepSeek while it thinks.
+fn deepseek(request: &Value) -> (u16, Value) {
+    let mut with_calls = assistants(request).filter(|message| message.get("tool_calls").is_some());
+    if with_calls.any(|message| {
+        message["reasoning_content"]
+            .as_str()
+            .is_none_or(str::is_empty)
+    }) {
+        return refused(
+            "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        );
+    }
+    completion(
+        request,
+        &json!({"reasoning_content": "I look it up."}),
+        &json!({}),
+    )
+}
+
+/// As a strict server without thinking.
+fn strict(request: &Value) -> (u16, Value) {
+    let has_more = assistants(request).any(|message| message.get("reasoning_content").is_some())
+        || calls(request)
+            .iter()
+            .any(|call| call.get("extra_content").is_some());
+    if has_more {
+        return refused("Extra inputs are not permitted: messages.1.reasoning_content");
+    }
+    completion(request, &json!({}), &json!({}))
+}
+
+/// As Anthropic with thinking.
+fn claude(request: &Value) -> (u16, Value) {
+    let messages = request["messages"].as_array().unwrap();
+    let no = |message: &str| {
+        let error = json!({"type": "invalid_request_error", "message": message});
+        (400, json!({"type": "error", "error": error}))
+    };
+    for message in messages {
+        for block in message["content"].as_array().into_iter().flatten() {
+            if block["type"] == "thinking" && block["signature"] != SIGNATURE {
+                return no("messages.1.content.0: Invalid `signature` in `thinking` block");
+            }
+            let id = block["id"].as_str().unwrap_or_default();
+            if !id
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+            {
+                return no(
+                    "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'",
+                );
+            }
+        }
+        let first = &message["content"][0]["type"];
+        let calls = message["content"]
+            .as_array()
+            .is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_use"));
+        if request["thinking"]["type"] == "enabled" && calls && first != "thinking" {
+            return no(
+                "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`",
+            );
+        }
+    }
+    let is_result = messages.last().unwrap()["content"][0]["type"] == "tool_result";
+    let thought = json!({"type": "thinking", "thinking": "I look it up.", "signature": SIGNATURE});
+    let call =
+        json!({"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Bern"}});
+    let (content, reason) = if is_result {
+        (json!([{"type": "text", "text": "It rains."}]), "end_turn")
+    } else {
+        (json!([thought, call]), "tool_use")
+    };
+    let usage = json!({"input_tokens": 1, "output_tokens": 1});
+    (
+        200,
+        json!({"id": format!("msg_{}", messages.len()), "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": reason, "usage": usage}),
+    )
+}
+
+/// The whole reply as a stream.
+fn streamed(api: Api, reply: &Value) -> String {
+    if api == Api::Messages {
+        let mut begun = reply.clone();
+        begun["content"] = json!([]);
+        let mut events = vec![json!({"type": "message_start", "message": begun})];
+        for (index, block) in reply["content"].as_array().unwrap().iter().enumerate() {
+            let (empty, deltas) = match block["type"].as_str().unwrap() {
+                "thinking" => (
+                    json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    vec![
+                        json!({"type": "thinking_delta", "thinking": block["thinking"]}),
+                        json!({"type": "signature_delta", "signature": block["signature"]}),
+                    ],
+                ),
+                "tool_use" => (
+                    json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}),
+                    vec![
+                        json!({"type": "input_json_delta", "partial_json": block["input"].to_string()}),
+                    ],
+                ),
+                _ => (
+                    json!({"type": "text", "text": ""}),
+                    vec![json!({"type": "text_delta", "text": block["text"]})],
+                ),
+            };
+            events.push(
+                json!({"type": "content_block_start", "index": index, "content_block": empty}),
+            );
+            events.extend(deltas.into_iter().map(
+                |delta| json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            ));
+            events.push(json!({"type": "content_block_stop", "index": index}));
+        }
+        events.push(json!({"type": "message_delta", "delta": {"stop_reason": reply["stop_reason"]}, "usage": {"output_tokens": 1}}));
+        events.push(json!({"type": "message_stop"}));
+        let event = |it: &Value| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap());
+        return events.iter().map(event).collect();
+    }
+    let mut delta = reply["choices"][0]["message"].clone();
+    for (index, call) in delta["tool_calls"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        call["index"] = index.into();
+    }
+    let chunk = |choice: Value| {
+        let chunk = json!({"id": reply["id"], "object": "chat.completion.chunk", "model": "m", "choices": [choice]});
+        format!("data: {chunk}\n\n")
+    };
+    let reason = &reply["choices"][0]["finish_reason"];
+    let said = chunk(json!({"index": 0, "delta": delta}));
+    let end = chunk(json!({"index": 0, "delta": {}, "finish_reason": reason}));
+    format!("{said}{end}data: [DONE]\n\n")
+}
+
+/// Answers whatever comes to a provider.
+async fn serve(upstream: &mut Upstream, api: Api, answers: Answers) {
+    loop {
+        let mut exchange = upstream.next().await;
+        let request: Value = serde_json::from_slice(&exchange.body).unwrap();
+        let (status, body) = answers(&request);
+        let (kind, body) = match (status, request["stream"].as_bool()) {
+            (200, Some(true)) => ("text/event-stream", streamed(api, &body)),
+            _ => ("application/json", body.to_string()),
+        };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        exchange.send(format!("{head}{body}").as_bytes()).await;
+    }
+}
+
+/// A gateway before two providers; the second is asked where the first is overloaded.
+struct Two {
+    harness: Harness,
+    second: Upstream,
+    apis: [Api; 2],
+    /// How each answers; an away one is overloaded.
+    answers: [Answers; 2],
+    n_turns: usize,
+}
+
+fn away(_: &Value) -> (u16, Value) {
+    (503, json!({"error": {"message": "overloaded"}}))
+}
+
+impl Two {
+    async fn start(providers: [(Api, Answers); 2], mends: bool) -> Self {
+        let second = Upstream::start(&TaskTracker::new()).await;
+        let mut set_up = SetUp::default();
+        set_up
+            .config
+            .upstreams
+            .entry("second".into())
+            .or_default()
+            .url = format!("http://{}/v1", second.address);
+        for (name, (api, _)) in ["llm", "second"].into_iter().zip(providers) {
+            let own = set_up.config.upstreams.entry(name.into()).or_default();
+            own.speaks = Some(vec![api]);
+            if api == Api::Messages {
+                own.dialect = Provider::Anthropic;
+            }
+        }
+        set_up.config.routing.order = vec!["llm".into(), "second".into()];
+        set_up.config.routing.fail_over = vec![Failure::Overloaded, Failure::Server];
+        set_up.config.routing.mend_history = mends;
+        Self {
+            harness: Harness::with(set_up).await,
+            second,
+            apis: providers.map(|it| it.0),
+            answers: providers.map(|it| it.1),
+            n_turns: 0,
+        }
+    }
+
+    async fn ask(&mut self, api: Api, request: &Value) -> Seen {
+        let head = "x-session-id: s1\r\n";
+        let mut client = self.harness.client().await;
+        client
+            .send(&post(api.path(), head, &request.to_string()))
+            .await;
+        let seen = tokio::select! {
+            seen = client.read() => seen,
+            () = serve(&mut self.harness.upstream, self.apis[0], self.answers[0]) => unreachable!(),
+            () = serve(&mut self.second, self.apis[1], self.answers[1]) => unreachable!(),
+        };
+        if seen.status() == 200 {
+            self.n_turns += 1;
+            self.harness.log.wait(self.n_turns).await;
+        }
+        seen
+    }
+
+    /// Asks, plays the tool, and asks on, by a client that keeps of a reply what its API has words for in the
+    /// narrowest sense. What the second request came to, and its history.
+    async fn talk(&mut self, api: Api, stream: bool, thinks: bool) -> (Seen, Value) {
+        let mut request = question(api, stream, thinks);
+        let seen = self.ask(api, &request).await;
+        assert_eq!(seen.status(), 200, "{}", seen.text());
+        go_on(&mut request, self.last_call(), api);
+        (self.ask(api, &request).await, request)
+    }
+
+    fn last_call(&self) -> metaclaw_chat::ToolCall {
+        let turns = self.harness.log.turns();
+        let reply = turns.last().unwrap().reply.clone().unwrap();
+        reply.tool_calls().remove(0)
+    }
+}
+
+fn question(api: Api, stream: bool, thinks: bool) -> Value {
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let mut request = json!({"model": "claude-sonnet-4-5", "max_tokens": 4096, "stream": stream, "messages": [{"role": "user", "content": "The weather in Bern?"}]});
+    request["tools"] = match api {
+        Api::Messages => json!([{"name": "weather", "input_schema": schema}]),
+        _ => json!([{"type": "function", "function": {"name": "weather", "parameters": schema}}]),
+    };
+    if thinks {
+        match api {
+            Api::Messages => {
+                request["thinking"] = json!({"type": "enabled", "budget_tokens": 1024})
+            }
+            _ => request["reasoning_effort"] = "low".into(),
+        }
+    }
+    request
+}
+
+/// The call and its result, and nothing else of the reply.
+fn go_on(request: &mut Value, call: metaclaw_chat::ToolCall, api: Api) {
+    let messages = request["messages"].as_array_mut().unwrap();
+    if api == Api::Messages {
+        let input: Value = serde_json::from_str(&call.arguments).unwrap();
+        messages.push(json!({"role": "assistant", "content": [{"type": "tool_use", "id": call.id, "name": call.name, "input": input}]}));
+        messages.push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "rain"}]}));
+    } else {
+        let function = json!({"name": call.name, "arguments": call.arguments});
+        messages.push(json!({"role": "assistant", "content": null, "tool_calls": [{"id": call.id, "type": "function", "function": function}]}));
+        messages.push(json!({"role": "tool", "tool_call_id": call.id, "content": "rain"}));
+    }
+}
+
+const PROVIDERS: [(&str, Api, Answers, bool); 3] = [
+    ("gemini", Api::Chat, gemini, false),
+    ("deepseek", Api::Chat, deepseek, false),
+    ("claude", Api::Messages, claude, true),
+];
+
+#[tokio::test]
+async fn a_session_whose_client_loses_what_its_provider_wants_goes_on() {
+    for (name, spoken, answers, thinks) in PROVIDERS {
+        for api in [Api::Chat, Api::Messages] {
+            for stream in [false, true] {
+                let told = format!("{name} {} stream {stream}", api.name());
+                let mut two = Two::start([(spoken, answers), (spoken, away)], true).await;
+                let (seen, _) = two.talk(api, stream, thinks).await;
+                assert_eq!(seen.status(), 200, "{told}: {}", seen.text());
+                assert!(seen.text().contains("It rains."), "{told}: {}", seen.text());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_same_session_is_dead_where_histories_pass_as_they_come() {
+    for (name, spoken, answers, thinks) in PROVIDERS {
+        let mut two = Two::start([(spoken, answers), (spoken, away)], false).await;
+        let (seen, _) = two.talk(spoken, false, thinks).await;
+        assert_eq!(seen.status(), 400, "{name}: {}", seen.text());
+    }
+}
+
+#[tokio::test]
+async fn a_fail_over_and_the_way_back_end_no_session() {
+    let strict_one: (&str, Api, Answers, bool) = ("strict", Api::Chat, strict, false);
+    let providers = PROVIDERS.into_iter().chain([strict_one]);
+    for (name, spoken, answers, thinks) in providers.clone() {
+        for (other, other_spoken, other_answers, _) in providers.clone().filter(|it| it.0 != name) {
+            for api in [Api::Chat, Api::Messages] {
+                let told = format!("{name}, then {other}, then {name}, for {}", api.name());
+                let mut two =
+                    Two::start([(spoken, answers), (other_spoken, other_answers)], true).await;
+                let (seen, mut request) = two.talk(api, false, thinks).await;
+                assert_eq!(seen.status(), 200, "{told}: {}", seen.text());
+                // The first is away for a turn with a call, and for the answer to its result.
+                let messages = request["messages"].as_array_mut().unwrap();
+                messages.push(json!({"role": "assistant", "content": "It rains."}));
+                messages.push(json!({"role": "user", "content": "And in Basel?"}));
+                two.answers[0] = away;
+                let seen = two.ask(api, &request).await;
+                assert_eq!(seen.status(), 200, "{told}, away: {}", seen.text());
+                assert_eq!(
+                    two.harness.log.turns().last().unwrap().served.upstream,
+                    "second"
+                );
+                go_on(&mut request, two.last_call(), api);
+                two.answers[0] = answers;
+                let seen = two.ask(api, &request).await;
+                assert_eq!(seen.status(), 200, "{told}, back: {}", seen.text());
+                assert_eq!(
+                    two.harness.log.turns().last().unwrap().served.upstream,
+                    "llm",
+                    "{told}"
+                );
+            }
+        }
+    }
+}
+
+/// As a server of models that number their calls anew in each reply, and want the thinking of that one back.
+fn numbered(request: &Value) -> (u16, Value) {
+    for (n, message) in assistants(request)
+        .filter(|it| it.get("tool_calls").is_some())
+        .enumerate()
+    {
+        if message["tool_calls"][0]["extra_content"] != json!({"n": n}) {
+            return refused("Function call is missing a thought_signature in functionCall parts.");
+        }
+    }
+    let n = calls(request).len();
+    let call = json!({"id": "functions.weather:0", "extra_content": {"n": n}});
+    completion(request, &json!({}), &call)
+}
+
+#[tokio::test]
+async fn calls_of_one_id_are_told_apart_by_their_place() {
+    let mut two = Two::start([(Api::Chat, numbered), (Api::Chat, away)], true).await;
+    let (seen, mut request) = two.talk(Api::Chat, false, false).await;
+    assert_eq!(seen.status(), 200, "{}", seen.text());
+    for _ in 0..3 {
+        let messages = request["messages"].as_array_mut().unwrap();
+        messages.push(json!({"role": "assistant", "content": "It rains."}));
+        messages.push(json!({"role": "user", "content": "And now?"}));
+        let seen = two.ask(Api::Chat, &request).await;
+        assert_eq!(seen.status(), 200, "{}", seen.text());
+        go_on(&mut request, two.last_call(), Api::Chat);
+        let seen = two.ask(Api::Chat, &request).await;
+        assert_eq!(seen.status(), 200, "{}", seen.text());
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_lacks_nothing_passes_byte_for_byte() {
+    fn never_mind(request: &Value) -> (u16, Value) {
+        completion(request, &json!({}), &json!({}))
+    }
+    let mut two = Two::start([(Api::Chat, never_mind), (Api::Chat, away)], true).await;
+    let mut request = question(Api::Chat, false, false);
+    two.ask(Api::Chat, &request).await;
+    go_on(&mut request, two.last_call(), Api::Chat);
+    let body = request.to_string().replace("\"model\"", " \"model\"");
+    let head = "x-session-id: s1\r\n";
+    let (_client, exchange) = two.harness.ask(&post(Api::Chat.path(), head, &body)).await;
+    assert_eq!(exchange.body(), body);
+}
