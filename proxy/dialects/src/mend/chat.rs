@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Demands, Mended, PastReply,
     pair::{self, Call},
+    terms::{Demands, Mended, PastReply},
 };
 
 /// The thinking behind a reply, as DeepSeek, Moonshot and others want it back, and as OpenRouter does.
@@ -30,7 +30,7 @@ pub(super) fn extra(call: &Value) -> impl Iterator<Item = (&String, &Value)> {
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     let found = paired(request, past);
-    let Some(messages) = request["messages"].as_array_mut() else {
+    let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) else {
         return mended;
     };
     let with_calls = messages.iter_mut().filter(|message| has_calls(message));
@@ -75,7 +75,11 @@ pub(super) fn mend_thinking(
 ) -> Mended {
     let mut mended = Mended::default();
     let found = paired(request, past);
-    let messages = request["messages"].as_array_mut().into_iter().flatten();
+    let messages = request
+        .get_mut("messages")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
     for (message, reply) in messages.filter(|message| has_calls(message)).zip(found) {
         let Some(message) = message.as_object_mut() else {
             continue;

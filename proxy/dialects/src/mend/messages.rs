@@ -4,9 +4,9 @@ use metaclaw_chat::Message;
 use serde_json::Value;
 
 use super::{
-    Demands, Mended, PastReply,
     chat::THINKING_BLOCKS,
     pair::{self, Call},
+    terms::{Demands, Mended, PastReply},
 };
 use crate::translate::sent_id;
 
@@ -18,7 +18,7 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
         Some("enabled" | "adaptive")
     );
     let found = paired(request, past);
-    let Some(messages) = request["messages"].as_array_mut() else {
+    let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) else {
         return mended;
     };
     let mut found = found.into_iter();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::PastReply;
+use super::terms::PastReply;
 use crate::translate::{sent_id, sent_name};
 
 /// A call in either API, read.
