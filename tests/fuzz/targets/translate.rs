@@ -3,8 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use metaclaw_chat::Message;
 use metaclaw_dialects::{
-    translate::{self, ReplyContext, Direction},
+    Api,
+    mend::{Demands, PastReply, mend},
+    translate::{self, Direction, ReplyContext},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
 use serde_json::{Value, json};
@@ -49,12 +52,47 @@ fn request(direction: Direction, body: &[u8]) {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
         return;
     };
+    mended(&body);
     if let Ok(translated) = translate::request(direction, &body) {
         let back = match direction {
             Direction::ChatToMessages => Direction::MessagesToChat,
             Direction::MessagesToChat | Direction::ResponsesToChat => Direction::ChatToMessages,
         };
         let _ = translate::request(back, &translated).map_err(|error| error.to_string());
+    }
+}
+
+/// A history is mended whatever stands in it, with its own messages as what the log has, and once is enough.
+fn mended(body: &Value) {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let replies: Vec<Message> = messages
+        .filter_map(|message| Message::try_from(message.clone()).ok())
+        .collect();
+    let past = replies.iter().enumerate().map(|(n, reply)| PastReply {
+        is_own: n % 2 == 0,
+        is_masked: n % 3 == 0,
+        reply,
+    });
+    let past: Vec<PastReply<'_>> = past.collect();
+    let some = Demands {
+        signed_calls: true,
+        reasoning: true,
+        own_thinking: true,
+        short_ids: true,
+        ..Demands::default()
+    };
+    for way in [
+        (Api::Chat, Api::Chat),
+        (Api::Chat, Api::Messages),
+        (Api::Messages, Api::Messages),
+    ] {
+        for demands in [Demands::default(), some] {
+            let mut once = body.clone();
+            mend(way, &mut once, &past, demands);
+            let mut twice = once.clone();
+            mend(way, &mut twice, &past, demands);
+            assert_eq!(once, twice, "mended again, it is another");
+        }
     }
 }
 

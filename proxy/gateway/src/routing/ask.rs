@@ -11,6 +11,7 @@
 use std::{pin::pin, sync::Arc};
 
 use http::Response;
+use metaclaw_dialects::mend::Mended;
 use tracing::{Span, field::display};
 
 use super::{
@@ -40,7 +41,7 @@ pub(crate) async fn ask(
     } = candidates;
     let ready = ready(&listed);
     let mut meant = listed.iter().find(|it| !it.is_policy());
-    let mut best = Err(nobody);
+    let (mut best, mut mended) = (Err(nobody), Mended::default());
     'upstreams: for (at, upstream) in ready.iter().enumerate() {
         let is_last = at + 1 == ready.len();
         let first = upstream.capabilities.variant(chat.api);
@@ -50,10 +51,7 @@ pub(crate) async fn ask(
         loop {
             let is_meant = is_meant(upstream, &mut meant);
             let before = chat.said_before(upstream, variant).await;
-            let mending = match &chat.repeated {
-                Some(repeated) => repeated.mending(upstream, demands).await,
-                None => None,
-            };
+            let mending = chat.mending(upstream, demands).await;
             let request = before.and_then(|before| {
                 TranslatedRequest::new(upstream, chat, variant, (before, mending))
             });
@@ -69,7 +67,7 @@ pub(crate) async fn ask(
                 key,
                 passes_callers: is_meant && upstreams.passes_callers_keys(),
             };
-            let mended = request.mended;
+            mended = request.mended;
             let asking = pin!(attempt(upstream, request, shown, is_last));
             let outcome = metrics.ask(&upstream.name, asking).await;
             outcome.note(upstream, metrics);
@@ -90,22 +88,9 @@ pub(crate) async fn ask(
                     continue;
                 }
                 Some(Unsupported::History(_)) => {}
-                None => {
-                    if demands != known && outcome.is_good() {
-                        tracing::info!(
-                            upstream = upstream.name,
-                            ?demands,
-                            "histories as it wants them"
-                        );
-                        upstream.capabilities.demand(demands);
-                    }
-                    outcome.teaches(upstream, chat.api, first, variant);
-                }
+                None => outcome.teaches(upstream, chat.api, (first, variant), (known, demands)),
             }
             let failure = outcome.failure;
-            if !mended.is_nothing() {
-                Span::current().record("mended", display(mended));
-            }
             best = better(outcome.answer, best);
             let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
                 break 'upstreams;
@@ -118,7 +103,15 @@ pub(crate) async fn ask(
             key = Some(other);
         }
     }
+    note_mended(mended);
     best?.translated().await
+}
+
+/// Says in the turn's line what was changed of the history that was answered.
+fn note_mended(mended: Mended) {
+    if !mended.is_nothing() {
+        Span::current().record("mended", display(mended));
+    }
 }
 
 /// Asks one upstream, once, for what is not a chat: its body streams by and cannot be sent again.

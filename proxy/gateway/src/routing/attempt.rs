@@ -142,7 +142,7 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 
 impl Outcome {
     /// Whether it answered.
-    pub(super) fn is_good(&self) -> bool {
+    fn is_good(&self) -> bool {
         self.answer
             .as_ref()
             .is_ok_and(|raw| raw.reply.status().is_success())
@@ -175,9 +175,20 @@ impl Outcome {
         }
     }
 
-    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
-    pub(super) fn teaches(&self, upstream: &Upstream, api: Api, first: Variant, variant: Variant) {
+    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`, and
+    /// with other `demands` of a history than were `known`.
+    pub(super) fn teaches(
+        &self,
+        upstream: &Upstream,
+        api: Api,
+        (first, variant): (Variant, Variant),
+        (known, demands): (Demands, Demands),
+    ) {
         let name = &upstream.name;
+        if demands != known && self.is_good() {
+            tracing::info!(upstream = name, ?demands, "histories as it wants them");
+            upstream.capabilities.demand(demands);
+        }
         let status = self.answer.as_ref().map(|raw| raw.reply.status());
         if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
             tracing::info!(upstream = name, "no token ids: asked without for an hour");

@@ -56,6 +56,15 @@ pub(crate) struct Repeated<'a> {
 // === impl Chat ===
 
 impl Chat<'_> {
+    /// What may be mended of its history for this upstream, which wants it so.
+    pub(super) async fn mending<'m>(
+        &'m self,
+        upstream: &'m Upstream,
+        demands: Demands,
+    ) -> Option<Mending<'m>> {
+        self.repeated.as_ref()?.mending(upstream, demands).await
+    }
+
     /// What was said before, where this upstream does not have it.
     pub(super) async fn said_before(
         &self,
@@ -83,7 +92,7 @@ impl Chat<'_> {
 
 impl Repeated<'_> {
     /// What may be mended of it for this upstream. The policy model remembers what it said by its token ids.
-    pub(super) async fn mending<'m>(
+    async fn mending<'m>(
         &'m self,
         upstream: &'m Upstream,
         demands: Demands,

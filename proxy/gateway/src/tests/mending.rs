@@ -289,7 +289,7 @@ impl Two {
         let mut request = question(api, stream, thinks);
         let seen = self.ask(api, &request).await;
         assert_eq!(seen.status(), 200, "{}", seen.text());
-        go_on(&mut request, self.last_call(), api);
+        go_on(&mut request, &self.last_call(), api);
         (self.ask(api, &request).await, request)
     }
 
@@ -310,7 +310,7 @@ fn question(api: Api, stream: bool, thinks: bool) -> Value {
     if thinks {
         match api {
             Api::Messages => {
-                request["thinking"] = json!({"type": "enabled", "budget_tokens": 1024})
+                request["thinking"] = json!({"type": "enabled", "budget_tokens": 1024});
             }
             _ => request["reasoning_effort"] = "low".into(),
         }
@@ -319,7 +319,7 @@ fn question(api: Api, stream: bool, thinks: bool) -> Value {
 }
 
 /// The call and its result, and nothing else of the reply.
-fn go_on(request: &mut Value, call: metaclaw_chat::ToolCall, api: Api) {
+fn go_on(request: &mut Value, call: &metaclaw_chat::ToolCall, api: Api) {
     let messages = request["messages"].as_array_mut().unwrap();
     if api == Api::Messages {
         let input: Value = serde_json::from_str(&call.arguments).unwrap();
@@ -385,7 +385,7 @@ async fn a_fail_over_and_the_way_back_end_no_session() {
                     two.harness.log.turns().last().unwrap().served.upstream,
                     "second"
                 );
-                go_on(&mut request, two.last_call(), api);
+                go_on(&mut request, &two.last_call(), api);
                 two.answers[0] = answers;
                 let seen = two.ask(api, &request).await;
                 assert_eq!(seen.status(), 200, "{told}, back: {}", seen.text());
@@ -425,7 +425,7 @@ async fn calls_of_one_id_are_told_apart_by_their_place() {
         messages.push(json!({"role": "user", "content": "And now?"}));
         let seen = two.ask(Api::Chat, &request).await;
         assert_eq!(seen.status(), 200, "{}", seen.text());
-        go_on(&mut request, two.last_call(), Api::Chat);
+        go_on(&mut request, &two.last_call(), Api::Chat);
         let seen = two.ask(Api::Chat, &request).await;
         assert_eq!(seen.status(), 200, "{}", seen.text());
     }
@@ -439,7 +439,7 @@ async fn a_history_that_lacks_nothing_passes_byte_for_byte() {
     let mut two = Two::start([(Api::Chat, never_mind), (Api::Chat, away)], true).await;
     let mut request = question(Api::Chat, false, false);
     two.ask(Api::Chat, &request).await;
-    go_on(&mut request, two.last_call(), Api::Chat);
+    go_on(&mut request, &two.last_call(), Api::Chat);
     let body = request.to_string().replace("\"model\"", " \"model\"");
     let head = "x-session-id: s1\r\n";
     let (_client, exchange) = two.harness.ask(&post(Api::Chat.path(), head, &body)).await;
