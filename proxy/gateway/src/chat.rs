@@ -48,7 +48,7 @@ pub(crate) struct Chat {
     pub upstreams: Arc<Upstreams>,
     pub past: Arc<dyn PastReplies>,
     /// None, where histories pass as they come.
-    pub histories: Option<Histories>,
+    pub histories: Option<Arc<Histories>>,
     /// None, where nothing is recorded.
     pub recorder: Option<Recorder>,
 }

@@ -16,7 +16,7 @@ use crate::{
     body_limit::BodyLimitLayer,
     chat::Chat,
     config::{ConfigError, GatewayConfig},
-    histories::Histories,
+    histories::{HeardLog, Histories},
     identity::{Delegations, Identifier, Lineage, SidePatterns},
     metrics::Metrics,
     origin::{OriginLayer, Origins},
@@ -111,7 +111,9 @@ impl Gateway {
             queue: at_once,
             strict: config.strict,
         };
-        let (recorder, worker) = recorder(parts.log, capture, Arc::clone(&metrics.capture));
+        let histories = mends.then(|| Arc::new(Histories::new(Arc::clone(&parts.past))));
+        let log = HeardLog::around(parts.log, histories.as_ref());
+        let (recorder, worker) = recorder(log, capture, Arc::clone(&metrics.capture));
         let authenticator = Arc::new(Authenticator::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
         let sessions = Arc::new(Sessions::new(
@@ -164,7 +166,7 @@ impl Gateway {
                 keeper,
                 sessions,
                 upstreams,
-                histories: mends.then(|| Histories::new(Arc::clone(&parts.past))),
+                histories,
                 past: parts.past,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),

@@ -1,52 +1,68 @@
 //! What upstreams attached to the replies of each session: it is put back where a client lost it, and taken out where
 //! another upstream is asked.
 //!
-//! It is read from the log, so that it is there after a restart; of a session that is known only what came since is read,
-//! one record as a rule. What is not in the log (a conversation off the record, one that was forgotten) is not mended.
+//! It is heard as turns go to the log, and read from the log where a session did not begin in this process: a request
+//! does not wait behind the log's flushes. What is not in the log (a conversation off the record, one that was forgotten
+//! before a restart) is not mended.
 
 use std::{
-    collections::VecDeque,
     num::NonZeroUsize,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, SessionId, TurnId};
+use memchr::memmem;
+use metaclaw_capture::{Appending, TurnSink};
+use metaclaw_chat::{AgentId, SessionId};
 use metaclaw_dialects::{
     Api,
     mend::{self, Demands, Mended, PastReply},
 };
-use metaclaw_turns::Replied;
+use metaclaw_turns::{Done, NewTurn, Replied};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::{lock::lock, past_replies::PastReplies};
 
 /// Sessions that are kept; of another the log is read again.
-const SESSIONS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
-/// Replies of one session that are kept, by the length of their texts: the newest.
+const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// Replies that are kept of one session, by the length of their texts: the newest.
 const MAX_BYTES: usize = 4 << 20;
-/// How long the reply that a request goes on from may take to its place in the log.
-const WRITTEN_WITHIN: Duration = Duration::from_millis(300);
+/// And of all: sessions that were not asked for lately go.
+const MAX_BYTES_IN_ALL: usize = 32 << 20;
+/// How long the reply that a request goes on from may take until it is heard.
+const HEARD_WITHIN: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Calls of a session whose ids are remembered, to know whether that reply is there.
+/// Calls of a session whose ids are remembered, to know whether that reply was heard.
 const CALLS: usize = 64;
 
 /// What was attached, session by session.
 pub(crate) struct Histories {
     past: Arc<dyn PastReplies>,
-    known: Mutex<LruCache<(AgentId, SessionId), History>>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    sessions: LruCache<(AgentId, SessionId), History>,
+    n_bytes: usize,
 }
 
 /// The replies of one session that have anything attached, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
-    replies: VecDeque<Arc<Replied>>,
+    replies: Vec<Arc<Replied>>,
     n_bytes: usize,
-    newest: Option<TurnId>,
     /// The ids of the last calls, with anything attached or not.
-    calls: VecDeque<String>,
+    calls: Vec<String>,
+    /// Nothing of it is in the log that is not here.
+    is_whole: bool,
+}
+
+/// The log, and who hears of the turns that go there.
+pub(crate) struct HeardLog {
+    log: Arc<dyn TurnSink>,
+    histories: Arc<Histories>,
 }
 
 /// A session's history on its way to one upstream.
@@ -62,14 +78,18 @@ pub(crate) struct Mending<'a> {
 
 impl Histories {
     pub(crate) fn new(past: Arc<dyn PastReplies>) -> Self {
+        let known = Known {
+            sessions: LruCache::new(SESSIONS),
+            n_bytes: 0,
+        };
         Self {
             past,
-            known: Mutex::new(LruCache::new(SESSIONS)),
+            known: Mutex::new(known),
         }
     }
 
     /// What was attached to a session's replies. `last_call` tells the last call of the request: the reply that made it
-    /// may still be on its way to the log, which is waited for where this session has had anything attached.
+    /// may not have been heard yet, which is waited for where this session has had anything attached.
     pub(crate) async fn of(
         &self,
         agent: &AgentId,
@@ -77,54 +97,114 @@ impl Histories {
         last_call: &(dyn Fn() -> Option<String> + Sync),
     ) -> History {
         let key = (agent.clone(), session.clone());
-        let mut history = lock(&self.known).get(&key).cloned().unwrap_or_default();
-        let until = Instant::now() + WRITTEN_WITHIN;
+        let until = Instant::now() + HEARD_WITHIN;
         loop {
-            match self.past.replies(agent, session, history.newest).await {
-                Ok(replies) => replies.into_iter().for_each(|reply| history.add(reply)),
-                Err(error) => {
-                    tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
-                    return history;
-                }
-            }
-            let is_there = || last_call().is_none_or(|id| history.has_call(&id));
-            if history.replies.is_empty() || is_there() || Instant::now() >= until {
-                break;
+            let known = lock(&self.known).sessions.get(&key).cloned();
+            let history = match known.filter(|history| history.is_whole) {
+                Some(history) => history,
+                None => self.read(&key).await,
+            };
+            let is_heard = || last_call().is_none_or(|id| history.has_call(&id));
+            if history.is_empty() || is_heard() || Instant::now() >= until {
+                return history;
             }
             sleep(LOOK_EVERY).await;
         }
-        lock(&self.known).put(key, history.clone());
+    }
+
+    /// What the log has of a session, and what was heard meanwhile.
+    async fn read(&self, key: &(AgentId, SessionId)) -> History {
+        let logged = self.past.replies(&key.0, &key.1).await;
+        let logged = logged.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
+            Vec::new()
+        });
+        let mut history = History {
+            is_whole: true,
+            ..History::default()
+        };
+        for reply in logged {
+            history.add(Arc::new(reply));
+        }
+        let mut known = lock(&self.known);
+        for heard in known.take(key).into_iter().flat_map(|it| it.replies) {
+            if !history.replies.iter().any(|it| it.reply == heard.reply) {
+                history.add(heard);
+            }
+        }
+        known.put(key.clone(), history.clone());
         history
+    }
+
+    /// A turn goes to the log.
+    fn hear(&self, turn: &NewTurn) {
+        let Some(reply) = &turn.reply else {
+            return;
+        };
+        let replied = Replied {
+            upstream: turn.served.upstream.clone(),
+            masked: false,
+            reply: reply.clone(),
+        };
+        let key = (turn.agent.clone(), turn.session.clone());
+        let messages = || turn.messages.iter();
+        // A session that has had no call has nothing in the log.
+        let began_here = || !messages().any(|message| has_calls(message.text.as_str()));
+        self.add(key, began_here, replied);
+    }
+
+    fn add(&self, key: (AgentId, SessionId), began_here: impl FnOnce() -> bool, replied: Replied) {
+        let mut known = lock(&self.known);
+        let mut history = known.take(&key).unwrap_or_else(|| History {
+            is_whole: began_here(),
+            ..History::default()
+        });
+        history.add(Arc::new(replied));
+        known.put(key, history);
+    }
+}
+
+fn has_calls(message: &str) -> bool {
+    memmem::find(message.as_bytes(), b"\"tool_calls\"").is_some()
+}
+
+// === impl Known ===
+
+impl Known {
+    fn take(&mut self, key: &(AgentId, SessionId)) -> Option<History> {
+        let history = self.sessions.pop(key)?;
+        self.n_bytes -= history.n_bytes;
+        Some(history)
+    }
+
+    fn put(&mut self, key: (AgentId, SessionId), history: History) {
+        self.n_bytes += history.n_bytes;
+        if let Some((_, pushed_out)) = self.sessions.push(key, history) {
+            self.n_bytes -= pushed_out.n_bytes;
+        }
+        while self.n_bytes > MAX_BYTES_IN_ALL
+            && let Some((_, oldest)) = self.sessions.pop_lru()
+        {
+            self.n_bytes -= oldest.n_bytes;
+        }
     }
 }
 
 // === impl History ===
 
 impl History {
-    fn add(&mut self, reply: Replied) {
-        self.newest = self.newest.max(Some(reply.id));
-        for call in reply.reply.tool_calls() {
-            if !self.has_call(&call.id) {
-                self.calls.push_back(call.id);
-            }
-        }
-        while self.calls.len() > CALLS {
-            self.calls.pop_front();
-        }
-        // Another try took its place.
-        if let Some(at) = self.replies.iter().position(|it| it.id == reply.id) {
-            let before = self.replies.remove(at);
-            self.n_bytes -= before.map_or(0, |it| size(&it));
-        }
+    fn add(&mut self, reply: Arc<Replied>) {
+        self.calls
+            .extend(reply.reply.tool_calls().into_iter().map(|call| call.id));
+        let n_too_many = self.calls.len().saturating_sub(CALLS);
+        self.calls.drain(..n_too_many);
         if !mend::has_own_fields(&reply.reply) {
             return;
         }
         self.n_bytes += size(&reply);
-        self.replies.push_back(Arc::new(reply));
-        while self.n_bytes > MAX_BYTES
-            && let Some(oldest) = self.replies.pop_front()
-        {
-            self.n_bytes -= size(&oldest);
+        self.replies.push(reply);
+        while self.n_bytes > MAX_BYTES && !self.replies.is_empty() {
+            self.n_bytes -= size(&self.replies.remove(0));
         }
     }
 
@@ -132,22 +212,46 @@ impl History {
         self.calls.iter().any(|call| call == id)
     }
 
-    /// Whether anything was attached to a reply of this session.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing was attached to any reply of this session.
+    fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 }
 
 /// The length of a reply as JSON, near enough.
 fn size(reply: &Replied) -> usize {
-    let fields = reply.reply.as_map().values();
-    fields
-        .map(|value| {
-            value
-                .as_str()
-                .map_or_else(|| value.to_string().len(), str::len)
-        })
-        .sum()
+    let length = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string().len(), str::len)
+    };
+    reply.reply.as_map().values().map(length).sum()
+}
+
+// === impl HeardLog ===
+
+impl HeardLog {
+    /// The log, with `histories` hearing of what goes there.
+    pub(crate) fn around(
+        log: Arc<dyn TurnSink>,
+        histories: Option<&Arc<Histories>>,
+    ) -> Arc<dyn TurnSink> {
+        match histories.cloned() {
+            Some(histories) => Arc::new(Self { log, histories }),
+            None => log,
+        }
+    }
+}
+
+impl TurnSink for HeardLog {
+    fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
+        self.histories.hear(&turn);
+        self.log.append(turn, done)
+    }
+
+    fn oldest_unflushed(&self) -> Option<Duration> {
+        self.log.oldest_unflushed()
+    }
 }
 
 // === impl Mending ===
@@ -167,5 +271,119 @@ impl Mending<'_> {
         });
         let past: Vec<PastReply<'_>> = past.collect();
         mend::mend(way, request, &past, self.demands)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use metaclaw_chat::Message;
+    use serde_json::json;
+
+    use super::*;
+    use crate::past_replies::{Finding, Replies};
+
+    /// A log that has these, and counts how often it is asked.
+    struct Logged(Vec<Replied>, AtomicUsize);
+
+    impl PastReplies for Logged {
+        fn conversation<'a>(&'a self, _: &'a AgentId, _: &'a str) -> Finding<'a> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn replies<'a>(&'a self, _: &'a AgentId, _: &'a SessionId) -> Replies<'a> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok(self.0.clone()) })
+        }
+    }
+
+    fn reply(id: &str) -> Message {
+        let call =
+            json!({"id": id, "function": {"name": "f", "arguments": "{}"}, "extra_content": 1});
+        let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        message.try_into().unwrap()
+    }
+
+    fn replied(id: &str) -> Replied {
+        Replied {
+            upstream: "llm".to_owned(),
+            masked: false,
+            reply: reply(id),
+        }
+    }
+
+    fn key() -> (AgentId, SessionId) {
+        ("main".parse().unwrap(), "s".parse().unwrap())
+    }
+
+    fn histories(logged: &[&str]) -> (Arc<Logged>, Histories) {
+        let logged = logged.iter().map(|id| replied(id)).collect();
+        let log = Arc::new(Logged(logged, AtomicUsize::new(0)));
+        (Arc::clone(&log), Histories::new(log))
+    }
+
+    async fn ids(histories: &Histories) -> Vec<String> {
+        let (agent, session) = key();
+        let history = histories.of(&agent, &session, &|| None).await;
+        let call = |it: &Arc<Replied>| it.reply.tool_calls().remove(0).id;
+        history.replies.iter().map(call).collect()
+    }
+
+    #[tokio::test]
+    async fn the_log_is_read_once_and_what_was_heard_stands_behind() {
+        let (log, histories) = histories(&["a", "b"]);
+        histories.add(key(), || false, replied("b"));
+        histories.add(key(), || false, replied("c"));
+        assert_eq!(ids(&histories).await, ["a", "b", "c"]);
+        histories.add(key(), || false, replied("d"));
+        assert_eq!(ids(&histories).await, ["a", "b", "c", "d"]);
+        assert_eq!(log.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn of_a_session_that_began_here_the_log_is_not_asked() {
+        let (log, histories) = histories(&[]);
+        histories.add(key(), || true, replied("a"));
+        assert_eq!(ids(&histories).await, ["a"]);
+        assert_eq!(log.1.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_go_where_there_is_no_room() {
+        let (_, histories) = histories(&[]);
+        let long = |id: &str| {
+            let mut message: serde_json::Map<_, _> = reply(id).as_map().clone();
+            message.insert("reasoning_content".into(), "x".repeat(MAX_BYTES / 2).into());
+            Replied {
+                reply: Value::Object(message).try_into().unwrap(),
+                ..replied(id)
+            }
+        };
+        for id in ["a", "b", "c"] {
+            histories.add(key(), || true, long(id));
+        }
+        assert_eq!(ids(&histories).await, ["c"]);
+        for n in 0..40 {
+            let other = ("main".parse().unwrap(), format!("s{n}").parse().unwrap());
+            histories.add(other, || true, long("a"));
+        }
+        let known = lock(&histories.known);
+        assert!(known.n_bytes <= MAX_BYTES_IN_ALL && known.n_bytes > MAX_BYTES_IN_ALL / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_is_on_its_way_is_waited_for() {
+        let (_, histories) = histories(&[]);
+        histories.add(key(), || true, replied("a"));
+        let (agent, session) = key();
+        let last_call = || Some("b".to_owned());
+        let look = histories.of(&agent, &session, &last_call);
+        let hear = async {
+            sleep(HEARD_WITHIN / 2).await;
+            histories.add(key(), || true, replied("b"));
+        };
+        let (history, ()) = tokio::join!(look, hear);
+        assert!(history.has_call("b"));
     }
 }

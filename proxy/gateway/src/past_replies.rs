@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, time::Duration};
 
-use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
+use metaclaw_chat::{AgentId, Message, SessionId};
 use metaclaw_turns::{LogError, Replied, TurnLog};
 use tokio::time::{Instant, sleep};
 
@@ -16,13 +16,8 @@ pub trait PastReplies: Send + Sync + 'static {
     /// `None` where the log has none.
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a>;
 
-    /// The replies of a session from a turn on, that one included, the oldest first.
-    fn replies<'a>(
-        &'a self,
-        agent: &'a AgentId,
-        session: &'a SessionId,
-        from: Option<TurnId>,
-    ) -> Replies<'a>;
+    /// The replies of a session, the oldest first.
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a>;
 }
 
 /// What [`PastReplies::conversation`] gives.
@@ -48,13 +43,8 @@ impl PastReplies for TurnLog {
         })
     }
 
-    fn replies<'a>(
-        &'a self,
-        agent: &'a AgentId,
-        session: &'a SessionId,
-        from: Option<TurnId>,
-    ) -> Replies<'a> {
-        Box::pin(self.replies(agent, session, from))
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a> {
+        Box::pin(self.replies(agent, session))
     }
 }
 

@@ -17,8 +17,6 @@ use crate::{
 /// A reply, and who made it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replied {
-    /// Its turn.
-    pub id: TurnId,
     /// The upstream's name in the configuration.
     pub upstream: String,
     /// Some of its text was masked.
@@ -28,8 +26,7 @@ pub struct Replied {
 }
 
 impl TurnLog {
-    /// The replies of a session in the order of their turns, from the turn `from` on, that one included: another try may
-    /// have taken its place. Those that do not read back are left out.
+    /// The replies of a session, the oldest first. Those that do not read back are left out.
     ///
     /// # Errors
     /// The store's.
@@ -37,7 +34,6 @@ impl TurnLog {
         &self,
         agent: &AgentId,
         session: &SessionId,
-        from: Option<TurnId>,
     ) -> Result<Vec<Replied>, LogError> {
         let (agent, session) = (agent.clone(), session.clone());
         self.read(move |store| {
@@ -45,7 +41,7 @@ impl TurnLog {
                 return Ok(Vec::new());
             };
             let mut replies = Vec::new();
-            for id in (from.map_or(0, |from| from.seq)..).map(|seq| keys::id(number, seq)) {
+            for id in (0..).map(|seq| keys::id(number, seq)) {
                 match values::readable(replied(store, id))? {
                     Some(Read::Reply(reply)) => replies.push(reply),
                     Some(Read::Silence) | None => {}
@@ -75,7 +71,6 @@ fn replied(store: &Store, id: TurnId) -> Result<Read, TxnError> {
     let reply = read::reply(store, id, &record)?;
     Ok(reply.map_or(Read::Silence, |reply| {
         Read::Reply(Replied {
-            id,
             upstream: served.upstream,
             masked: record.meta.masked,
             reply,

@@ -14,6 +14,7 @@ mod long;
 mod masking;
 mod opening;
 mod random;
+mod replies;
 mod restoring;
 mod size;
 mod statistics;

@@ -308,19 +308,11 @@ impl PastReplies for Log {
         Box::pin(async { Ok(found) })
     }
 
-    fn replies<'a>(
-        &'a self,
-        agent: &'a AgentId,
-        session: &'a SessionId,
-        from: Option<TurnId>,
-    ) -> Replies<'a> {
-        let is_it = |turn: &Turn| {
-            turn.agent == *agent && turn.session == *session && from.is_none_or(|it| turn.id >= it)
-        };
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a> {
+        let is_it = |turn: &Turn| turn.agent == *agent && turn.session == *session;
         let turns = self.turns().into_iter().filter(is_it);
         let replies = turns.filter_map(|turn| {
             Some(Replied {
-                id: turn.id,
                 upstream: turn.served.upstream,
                 masked: turn.meta.masked,
                 reply: turn.reply?,
