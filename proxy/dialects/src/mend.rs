@@ -3,13 +3,14 @@
 //!
 //! Providers attach to a reply what they want to read again: Anthropic signs thinking, Gemini signs calls, DeepSeek and
 //! Moonshot want the thinking behind each call, OpenRouter has `reasoning_details`. They refuse a history without it, and
-//! one with another's. A client that drops such fields, and a fail-over, end a session for good. All of it belongs to
-//! calls, so that a call's id and its place find the reply in our log.
+//! one with another's. A client that drops such fields, and a fail-over, end a session for good. What is put back belongs to
+//! calls, so that a call's id and its place find the reply in our log; what is taken out may stand in any reply.
 
 mod chat;
 mod messages;
 mod pair;
 mod refusal;
+mod responses;
 mod terms;
 
 use metaclaw_chat::Message;
@@ -25,8 +26,8 @@ pub fn has_own_fields(reply: &Message) -> bool {
         .is_some()
         && (chat::REASONING
             .iter()
+            .chain(&[chat::THINKING_BLOCKS, responses::ITEMS])
             .any(|name| reply.get(name).is_some_and(|it| !it.is_null()))
-            || reply.get(chat::THINKING_BLOCKS).is_some()
             || pair::calls(reply.get("tool_calls")).any(|call| chat::extra(call).next().is_some()))
 }
 
@@ -42,7 +43,8 @@ pub fn mend(
         (Api::Chat, Api::Chat) => chat::mend(request, past, demands),
         (Api::Chat, Api::Messages) => chat::mend_thinking(request, past, demands),
         (Api::Messages, Api::Messages) => messages::mend(request, past, demands),
-        // The items that OpenAI's clients give back whole, and what is mended once it is translated.
+        (Api::Responses, Api::Responses) => responses::mend(request, past, demands),
+        // What is mended once it is translated.
         _ => Mended::default(),
     }
 }

@@ -38,9 +38,12 @@ mod tools;
 mod usage;
 mod wire;
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use self::chat_blocks::ChatBlocks;
+pub(crate) use self::fit::{first_reply_under_way, pair_results};
 pub use self::{
     accounting::{has_accounting, strip_accounting},
     context::ReplyContext,
@@ -70,6 +73,11 @@ pub struct Translated {
 /// The id of a call as it may stand in any request: each API's limits applied.
 pub(crate) fn sent_id(id: &str) -> String {
     names::messages_id(&names::chat_id(id))
+}
+
+/// The id of a call as OpenAI takes it.
+pub(crate) fn bounded_id(id: &str) -> Cow<'_, str> {
+    names::chat_id(id)
 }
 
 /// The name of a tool as it may stand in any request.

@@ -194,20 +194,28 @@ impl Turn {
         })
     }
 
-    /// The conversation that the request repeats, if there are calls in it: all that is mended belongs to calls.
+    /// The conversation that the request repeats, if there are replies in it.
     fn repeated<'a>(
         &'a self,
         server: &'a Chat,
         last_call: &'a (dyn Fn() -> Option<String> + Sync),
     ) -> Option<routing::Repeated<'a>> {
-        let mark = match self.chat.api() {
-            Api::Chat => "\"tool_calls\"",
-            Api::Messages => "\"tool_use\"",
-            Api::Responses => "_call\"",
+        let histories = server.histories.as_ref()?;
+        let (reply, call) = match self.chat.api() {
+            Api::Chat => ("\"assistant\"", "\"tool_calls\""),
+            Api::Messages => ("\"assistant\"", "\"tool_use\""),
+            Api::Responses => ("\"reasoning\"", "_call\""),
         };
-        memmem::find(self.chat.raw(), mark.as_bytes())?;
+        let has = |mark: &str| memmem::find(self.chat.raw(), mark.as_bytes()).is_some();
+        let has_calls = has(call);
+        if !has_calls && !has(reply) {
+            return None;
+        }
+        let model = self.chat.field("model");
         Some(routing::Repeated {
-            histories: server.histories.as_ref()?,
+            histories,
+            model: model.and_then(|it| it.as_str().map(str::to_owned)),
+            has_calls,
             agent: &self.who.agent,
             session: &self.who.session,
             last_call,

@@ -27,6 +27,8 @@ use crate::{lock::lock, past_replies::PastReplies};
 
 /// Sessions that are kept; of another the log is read again.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// Sessions of which it is remembered that an upstream refused their history.
+const REFUSED: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// Replies that are kept of one session, by the length of their texts: the newest.
 const MAX_BYTES: usize = 4 << 20;
 /// And of all: sessions that were not asked for lately go.
@@ -41,6 +43,8 @@ const CALLS: usize = 64;
 pub(crate) struct Histories {
     past: Arc<dyn PastReplies>,
     known: Mutex<Known>,
+    /// What upstreams wanted of one history alone, under the session's key and their names.
+    refused: Mutex<LruCache<(AgentId, SessionId, String), Demands>>,
 }
 
 struct Known {
@@ -85,6 +89,7 @@ impl Histories {
         Self {
             past,
             known: Mutex::new(known),
+            refused: Mutex::new(LruCache::new(REFUSED)),
         }
     }
 
@@ -134,6 +139,27 @@ impl Histories {
         }
         known.put(key.clone(), history.clone());
         history
+    }
+
+    /// What an upstream wanted of this session's history.
+    pub(crate) fn refused(
+        &self,
+        (agent, session): (&AgentId, &SessionId),
+        upstream: &str,
+    ) -> Demands {
+        let key = (agent.clone(), session.clone(), upstream.to_owned());
+        lock(&self.refused).get(&key).copied().unwrap_or_default()
+    }
+
+    /// An upstream wants this of the session's history.
+    pub(crate) fn refuse(
+        &self,
+        (agent, session): (&AgentId, &SessionId),
+        upstream: &str,
+        demands: Demands,
+    ) {
+        let key = (agent.clone(), session.clone(), upstream.to_owned());
+        lock(&self.refused).put(key, demands);
     }
 
     /// A turn goes to the log.

@@ -6,14 +6,19 @@ use serde_json::{Map, Value, json};
 
 use super::{
     pair::{self, Call},
-    terms::{Demands, Mended, PastReply},
+    terms::{CallIds, Demands, Mended, PastReply},
 };
+use crate::translate::bounded_id;
 
 /// The thinking behind a reply, as DeepSeek, Moonshot and others want it back, and as OpenRouter does.
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning_details"];
 /// Thinking as Anthropic signed it.
 pub(super) const THINKING_BLOCKS: &str = "thinking_blocks";
 
+/// What an assistant's message has in every server of this API.
+const OF_EVERY_MESSAGE: [&str; 5] = ["role", "content", "name", "tool_calls", "function_call"];
+/// What OpenAI itself may have said in place of them.
+const OF_OPENAI: [&str; 2] = ["refusal", "audio"];
 /// What a call has in every API.
 const OF_EVERY_CALL: [&str; 5] = ["id", "type", "index", "function", "custom"];
 /// What Google takes in place of a signature for a call that another model made
@@ -33,11 +38,15 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) else {
         return mended;
     };
-    let with_calls = messages.iter_mut().filter(|message| has_calls(message));
-    for (message, reply) in with_calls.zip(found) {
+    let mut found = found.into_iter();
+    for message in messages {
+        let reply = has_calls(message).then(|| found.next()).flatten().flatten();
         let Some(message) = message.as_object_mut() else {
             continue;
         };
+        if message.get("role").is_none_or(|role| role != "assistant") {
+            continue;
+        }
         match reply {
             Some(reply) if reply.is_own => put_back(message, reply, demands, &mut mended),
             Some(reply) => take_out(message, reply, demands, &mut mended),
@@ -60,8 +69,8 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
             sign(message, &mut mended);
         }
     }
-    if demands.short_ids {
-        shorten_ids(messages, &mut mended);
+    if demands.ids != CallIds::Any {
+        rename_ids(request, demands.ids, &mut mended);
     }
     mended
 }
@@ -179,10 +188,18 @@ fn take_out(
     }
 }
 
-/// Takes out whatever OpenAI does not have.
+/// Takes out whatever not every server has.
 fn standardise(message: &mut Map<String, Value>, mended: &mut Mended) {
-    for name in REASONING.into_iter().chain([THINKING_BLOCKS]) {
-        mended.taken_out += usize::from(message.shift_remove(name).is_some());
+    let n_before = message.len();
+    message.retain(|name, value| {
+        OF_EVERY_MESSAGE.contains(&name.as_str())
+            || OF_OPENAI.contains(&name.as_str()) && !value.is_null()
+    });
+    mended.taken_out += n_before - message.len();
+    if let Some(parts) = message.get_mut("content").and_then(Value::as_array_mut) {
+        let n_before = parts.len();
+        parts.retain(|part| part["type"] != "thinking" && part["type"] != "reasoning");
+        mended.taken_out += n_before - parts.len();
     }
     for call in calls_mut(message) {
         let n_before = call.len();
@@ -206,36 +223,45 @@ fn sign(message: &mut Map<String, Value>, mended: &mut Mended) {
     }
 }
 
-/// Nine letters and digits for each id, the same in a call and its result.
-fn shorten_ids(messages: &mut [Value], mended: &mut Mended) {
-    const LENGTH: usize = 9;
+/// Other ids for those that an upstream refuses, the same in a call and its result.
+pub(super) fn rename_ids(request: &mut Value, ids: CallIds, mended: &mut Mended) {
     let mut changed = BTreeSet::new();
-    let mut shorten = |id: &mut Value| {
+    let mut rename = |id: &mut Value| {
         let Some(given) = id.as_str() else {
             return;
         };
-        if given.len() != LENGTH || !given.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        let sent = match ids {
+            CallIds::Any => return,
+            CallIds::Bounded => bounded_id(given).into_owned(),
+            CallIds::Nine => nine(given),
+        };
+        if sent != given {
             changed.insert(given.to_owned());
-            *id = short_id(given).into();
+            *id = sent.into();
         }
     };
-    for message in messages {
-        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-        let ids = calls
-            .into_iter()
-            .flatten()
-            .filter_map(|call| call.get_mut("id"));
-        ids.for_each(&mut shorten);
-        message
-            .get_mut("tool_call_id")
-            .into_iter()
-            .for_each(&mut shorten);
+    // Of messages, and of the items of Responses.
+    for list in ["messages", "input"] {
+        let said = request.get_mut(list).and_then(Value::as_array_mut);
+        for said in said.into_iter().flatten() {
+            let calls = said.get_mut("tool_calls").and_then(Value::as_array_mut);
+            let ids = calls.into_iter().flatten();
+            ids.filter_map(|call| call.get_mut("id"))
+                .for_each(&mut rename);
+            for name in ["tool_call_id", "call_id"] {
+                said.get_mut(name).into_iter().for_each(&mut rename);
+            }
+        }
     }
     mended.taken_out += changed.len();
 }
 
-/// An id of nine letters and digits that tells `id` from others.
-fn short_id(id: &str) -> String {
+/// An id of nine letters and digits that tells `id` from others; itself, where it is one.
+fn nine(id: &str) -> String {
+    const LENGTH: u32 = 9;
+    if id.len() == LENGTH as usize && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return id.to_owned();
+    }
     // FNV-1a of 64 bits, to base 36: 46 bits of it.
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -245,5 +271,5 @@ fn short_id(id: &str) -> String {
         let at = usize::try_from(hash / 36_u64.pow(place) % 36).unwrap_or_default();
         char::from(digits[at])
     };
-    (0..9).map(digit).collect()
+    (0..LENGTH).map(digit).collect()
 }

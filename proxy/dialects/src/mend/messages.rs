@@ -1,39 +1,64 @@
 //! A history in Anthropic's messages.
 
 use metaclaw_chat::Message;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     chat::THINKING_BLOCKS,
     pair::{self, Call},
     terms::{Demands, Mended, PastReply},
 };
-use crate::translate::sent_id;
+use crate::translate::{first_reply_under_way, pair_results, sent_id};
 
 /// Mends a request for an upstream of Anthropic's API.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
-    let thinks = matches!(
-        request["thinking"]["type"].as_str(),
-        Some("enabled" | "adaptive")
-    );
+    let kind = request["thinking"]["type"].as_str();
+    let thinks = matches!(kind, Some("enabled" | "adaptive"));
+    // Adaptive thinking may begin without.
+    let begins_with_thinking = kind == Some("enabled");
     let found = paired(request, past);
     let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) else {
         return mended;
     };
     let mut found = found.into_iter();
-    for message in messages.iter_mut() {
+    // Which of the messages lack thinking that was there.
+    let mut lacks = vec![demands.own_thinking; messages.len()];
+    for (message, lacks) in messages.iter_mut().zip(&mut lacks) {
+        let is_reply = message["role"] == "assistant";
+        if is_reply && demands.thinking || demands.paired_calls {
+            as_blocks(message);
+        }
         let Some(blocks) = message.get_mut("content").and_then(Value::as_array_mut) else {
             continue;
         };
         let reply = has_calls(blocks).then(|| found.next()).flatten().flatten();
-        take_out(blocks, reply, past, demands, &mut mended);
-        if thinks {
+        let n_taken = take_out(blocks, reply, past, demands);
+        mended.taken_out += n_taken;
+        *lacks |= n_taken > 0 || reply.is_some_and(|it| !it.is_own || it.is_masked);
+        if thinks || demands.thinking {
             put_back(blocks, reply, &mut mended);
+        }
+        if is_reply && demands.thinking && !blocks.iter().any(is_thinking) {
+            let known = reply.and_then(|it| it.reply.get("reasoning_content")?.as_str());
+            let thinking = known.filter(|text| !text.is_empty()).unwrap_or(" ");
+            let block = json!({ "type": "thinking", "thinking": thinking, "signature": "" });
+            blocks.insert(0, block);
+            mended.put_back += 1;
         }
         for block in blocks {
             rename(block, &mut mended);
         }
+    }
+    let began = first_reply_under_way(messages);
+    let began_without = began.is_some_and(|at| {
+        let first = &messages[at]["content"][0];
+        lacks[at] && !is_thinking(first)
+    });
+    if demands.paired_calls {
+        let before = messages.clone();
+        pair_results(messages);
+        mended.taken_out += usize::from(*messages != before);
     }
     messages.retain(|message| {
         message["content"]
@@ -41,13 +66,20 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
             .is_none_or(|blocks| !blocks.is_empty())
     });
     // With thinking, Anthropic asks for it before the calls of the answer under way.
-    if thinks && !begins_with_thinking(messages) {
+    if begins_with_thinking && began_without {
         if let Some(request) = request.as_object_mut() {
             request.shift_remove("thinking");
         }
         mended.taken_out += 1;
     }
     mended
+}
+
+/// A message's text as a block.
+fn as_blocks(message: &mut Value) {
+    if let Some(text) = message["content"].as_str() {
+        message["content"] = json!([{ "type": "text", "text": text }]);
+    }
 }
 
 fn paired<'p>(request: &Value, past: &'p [PastReply<'p>]) -> Vec<Option<&'p PastReply<'p>>> {
@@ -80,25 +112,28 @@ fn is_signed(block: &Value) -> bool {
     block[name].as_str().is_some_and(|it| !it.is_empty())
 }
 
-/// Thinking that nobody signed, and what another upstream did.
+/// Takes out what another upstream thought, and thinking that nobody signed where this one signs it. How much it was.
 fn take_out(
     blocks: &mut Vec<Value>,
     reply: Option<&PastReply<'_>>,
     past: &[PastReply<'_>],
     demands: Demands,
-    mended: &mut Mended,
-) {
+) -> usize {
     let is_foreign = reply.is_some_and(|it| !it.is_own);
-    let is_known = |block: &Value| {
-        past.iter()
-            .any(|it| it.is_own && signed(it.reply).any(|own| own == block))
-    };
+    let own = past.iter().filter(|it| it.is_own);
+    let known: Vec<&Value> = own.flat_map(|it| thinking(it.reply)).collect();
+    let signs = known.iter().any(|block| is_signed(block));
     let n_before = blocks.len();
     blocks.retain(|block| {
         !is_thinking(block)
-            || is_signed(block) && !is_foreign && (!demands.own_thinking || is_known(block))
+            || !is_foreign
+                && if demands.own_thinking {
+                    is_signed(block) && known.contains(&block)
+                } else {
+                    is_signed(block) || !signs
+                }
     });
-    mended.taken_out += n_before - blocks.len();
+    n_before - blocks.len()
 }
 
 /// The thinking of a reply of its own that the client lost.
@@ -107,15 +142,12 @@ fn put_back(blocks: &mut Vec<Value>, reply: Option<&PastReply<'_>>, mended: &mut
     let Some(own) = own.filter(|_| !blocks.iter().any(is_thinking)) else {
         return;
     };
-    let thinking: Vec<Value> = signed(own.reply)
-        .filter(|block| is_signed(block))
-        .cloned()
-        .collect();
-    mended.put_back += thinking.len();
-    blocks.splice(0..0, thinking);
+    let lost: Vec<Value> = thinking(own.reply).cloned().collect();
+    mended.put_back += lost.len();
+    blocks.splice(0..0, lost);
 }
 
-fn signed(reply: &Message) -> impl Iterator<Item = &Value> {
+fn thinking(reply: &Message) -> impl Iterator<Item = &Value> {
     let blocks = reply.get(THINKING_BLOCKS).and_then(Value::as_array);
     blocks.into_iter().flatten()
 }
@@ -133,26 +165,4 @@ fn rename(block: &mut Value, mended: &mut Mended) {
             mended.taken_out += usize::from(kind == "tool_use");
         }
     }
-}
-
-/// Whether the answer under way, if its calls are being answered, begins with thinking.
-fn begins_with_thinking(messages: &[Value]) -> bool {
-    let is_owner = |message: &&Value| {
-        let said = message["content"].as_array();
-        message["role"] == "user"
-            && said.is_none_or(|blocks| blocks.iter().all(|block| block["type"] != "tool_result"))
-    };
-    let under_way = messages
-        .iter()
-        .rev()
-        .take_while(|message| !is_owner(message));
-    let mut replies = under_way.filter_map(|message| {
-        let blocks = message["content"]
-            .as_array()
-            .filter(|blocks| has_calls(blocks));
-        blocks.filter(|_| message["role"] == "assistant")
-    });
-    replies
-        .next()
-        .is_none_or(|blocks| blocks.first().is_some_and(is_thinking))
 }

@@ -24,14 +24,30 @@ pub struct PastReply<'a> {
 pub struct Demands {
     /// A signature at each call, as Gemini 3 does.
     pub signed_calls: bool,
-    /// The thinking behind each call as `reasoning_content`.
+    /// The thinking behind each reply as `reasoning_content`, as DeepSeek and Moonshot do.
     pub reasoning: bool,
+    /// The thinking of each reply as a block, as DeepSeek does in Anthropic's API.
+    pub thinking: bool,
     /// No field that OpenAI does not have.
     pub standard_fields: bool,
     /// No thinking but what is known to be its own.
     pub own_thinking: bool,
-    /// Ids of calls of nine letters and digits, as Mistral does.
-    pub short_ids: bool,
+    /// An id of its own for each call, and a result behind it.
+    pub paired_calls: bool,
+    /// Which ids a call may have.
+    pub ids: CallIds,
+}
+
+/// Which ids of calls an upstream takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CallIds {
+    /// Any, as far as is known.
+    #[default]
+    Any,
+    /// Of 40 characters at most, as OpenAI does.
+    Bounded,
+    /// Of nine letters and digits, as Mistral does.
+    Nine,
 }
 
 /// How much was changed.
@@ -53,9 +69,29 @@ impl Demands {
             signed_calls: self.signed_calls || more.signed_calls,
             reasoning: (self.reasoning || more.reasoning) && !more.standard_fields,
             standard_fields: (self.standard_fields || more.standard_fields) && !more.reasoning,
+            thinking: (self.thinking || more.thinking) && !more.own_thinking,
             own_thinking: self.own_thinking || more.own_thinking,
-            short_ids: self.short_ids || more.short_ids,
+            paired_calls: self.paired_calls || more.paired_calls,
+            ids: match more.ids {
+                CallIds::Any => self.ids,
+                CallIds::Bounded | CallIds::Nine => more.ids,
+            },
         }
+    }
+
+    /// What this server wants of every history.
+    #[must_use]
+    pub fn of_server(self) -> Self {
+        Self {
+            own_thinking: false,
+            paired_calls: false,
+            ..self
+        }
+    }
+
+    /// Whether it wants anything that is the fault of this one history.
+    pub fn has_of_history(self) -> bool {
+        self != self.of_server()
     }
 }
 

@@ -10,6 +10,8 @@ mod schema;
 
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::conversation::{first_reply_under_way, pair_results};
+
 /// The most blocks that may be marked as the end of a cached prefix.
 const MAX_CACHE_MARKS: usize = 4;
 /// The longest `metadata.user_id`.

@@ -21,6 +21,7 @@ use super::{
     translation::TranslatedRequest,
 };
 use crate::{
+    failure::Failure,
     metrics::RequestMetrics,
     upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError},
 };
@@ -46,8 +47,8 @@ pub(crate) async fn ask(
         let is_last = at + 1 == ready.len();
         let first = upstream.capabilities.variant(chat.api);
         let (mut variant, mut key, mut tried) = (first, upstream.keys.first(), Vec::new());
-        let known = upstream.capabilities.demands();
-        let (mut demands, mut n_refused) = (known, 0);
+        let known = chat.demands(upstream);
+        let (mut demands, mut refused, mut why_refused) = (known, Vec::new(), None);
         loop {
             let is_meant = is_meant(upstream, &mut meant);
             let before = chat.said_before(upstream, variant).await;
@@ -63,6 +64,14 @@ pub(crate) async fn ask(
                     break;
                 }
             };
+            if refused.contains(&request.body) {
+                // There is nothing to mend.
+                if is_passed_over(upstream, why_refused) {
+                    break;
+                }
+                break 'upstreams;
+            }
+            let body = request.body.clone();
             let shown = Credentials {
                 key,
                 passes_callers: is_meant && upstreams.passes_callers_keys(),
@@ -81,18 +90,24 @@ pub(crate) async fn ask(
                     variant.guess = false;
                     continue;
                 }
-                Some(Unsupported::History(more)) if n_refused < REFUSALS => {
-                    n_refused += 1;
+                Some(Unsupported::History(more)) if refused.len() < REFUSALS => {
+                    refused.push(body);
+                    why_refused = outcome.failure;
                     demands = more;
                     best = better(outcome.answer, best);
                     continue;
                 }
                 Some(Unsupported::History(_)) => {}
-                None => outcome.teaches(upstream, chat.api, (first, variant), (known, demands)),
+                None => {
+                    if demands != known && outcome.is_good() {
+                        chat.remember(upstream, demands);
+                    }
+                    outcome.teaches(upstream, chat.api, first, variant);
+                }
             }
             let failure = outcome.failure;
             best = better(outcome.answer, best);
-            let Some(failure) = failure.filter(|it| upstream.fail_over.contains(it)) else {
+            let Some(failure) = failure.filter(|_| is_passed_over(upstream, failure)) else {
                 break 'upstreams;
             };
             tried.extend(key);
@@ -128,6 +143,11 @@ pub(crate) async fn pass(
     let is_read = is_decided_by_the_body(upstream, true);
     classify(upstream, shown.key, &mut reply, is_read).await;
     Ok(reply)
+}
+
+/// Whether the next key or upstream is asked after this failure.
+fn is_passed_over(upstream: &Upstream, failure: Option<Failure>) -> bool {
+    failure.is_some_and(|it| upstream.fail_over.contains(&it))
 }
 
 /// Those to ask: who has no key that may be shown now is left out, unless nobody is left.

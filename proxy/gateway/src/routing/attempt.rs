@@ -69,7 +69,7 @@ pub(super) async fn attempt(
         body: Sent::Chat(request.body),
     };
     let (is_guess, translation) = (request.is_guess, request.translation);
-    let demands = request.demands;
+    let (demands, api) = (request.demands, request.api);
     let mut reply = match upstream.send(outgoing, shown).await {
         Ok(reply) => reply,
         Err(error) => return error.into(),
@@ -82,20 +82,23 @@ pub(super) async fn attempt(
     let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
     let is_missing = is([StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED]);
     let ids = translation.ids.filter(|_| is_refusal);
-    let demands = demands.filter(|_| is_refusal);
+    // OpenAI does not find what another made.
+    let lacks_item = is_missing && api == Api::Responses;
+    let demands = demands.filter(|_| is_refusal || lacks_item);
     let is_read =
         is_guess || ids.is_some() || demands.is_some() || is_decided_by_the_body(upstream, is_last);
     let (failure, text) = classify(upstream, shown.key, &mut reply, is_read).await;
     let lacks_route = is_missing && failure.is_none();
+    let wanted = demands.and_then(|known| {
+        let all = known.and(Demands::of_refusal(status.as_u16(), &text));
+        (all != known).then_some(all)
+    });
     let unsupported = if ids.is_some_and(|asked| asked.is_blamed(&text)) {
         Some(Unsupported::TokenIds)
-    } else if is_guess && lacks_route {
-        Some(Unsupported::Api)
+    } else if let Some(wanted) = wanted {
+        Some(Unsupported::History(wanted))
     } else {
-        demands.and_then(|known| {
-            let all = known.and(Demands::of_refusal(status.as_u16(), &text));
-            (all != known).then_some(Unsupported::History(all))
-        })
+        (is_guess && lacks_route).then_some(Unsupported::Api)
     };
     let answer = Ok(Raw {
         upstream: Arc::clone(upstream),
@@ -142,7 +145,7 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 
 impl Outcome {
     /// Whether it answered.
-    fn is_good(&self) -> bool {
+    pub(super) fn is_good(&self) -> bool {
         self.answer
             .as_ref()
             .is_ok_and(|raw| raw.reply.status().is_success())
@@ -175,20 +178,9 @@ impl Outcome {
         }
     }
 
-    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`, and
-    /// with other `demands` of a history than were `known`.
-    pub(super) fn teaches(
-        &self,
-        upstream: &Upstream,
-        api: Api,
-        (first, variant): (Variant, Variant),
-        (known, demands): (Demands, Demands),
-    ) {
+    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
+    pub(super) fn teaches(&self, upstream: &Upstream, api: Api, first: Variant, variant: Variant) {
         let name = &upstream.name;
-        if demands != known && self.is_good() {
-            tracing::info!(upstream = name, ?demands, "histories as it wants them");
-            upstream.capabilities.demand(demands);
-        }
         let status = self.answer.as_ref().map(|raw| raw.reply.status());
         if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
             tracing::info!(upstream = name, "no token ids: asked without for an hour");

@@ -26,7 +26,7 @@ pub(crate) struct Chat<'a> {
     pub body: &'a (dyn Fn(&Upstream, bool) -> Vec<Bytes> + Sync),
     /// The reply that it goes on from, instead of repeating what was said before.
     pub previous: Option<Previous<'a>>,
-    /// The conversation that it repeats, where calls are in it and it may be mended.
+    /// The conversation that it repeats, where replies are in it and it may be mended.
     pub repeated: Option<Repeated<'a>>,
     /// Where token ids may be asked for: what the caller asked for itself.
     pub ids: Option<vllm::RequestedIds>,
@@ -43,11 +43,15 @@ pub(crate) struct Previous<'a> {
     pub found: OnceCell<Option<Vec<Message>>>,
 }
 
-/// A conversation with calls, which the request repeats.
+/// A conversation with replies, which the request repeats.
 pub(crate) struct Repeated<'a> {
     pub histories: &'a Histories,
     pub agent: &'a AgentId,
     pub session: &'a SessionId,
+    /// The caller's.
+    pub model: Option<String>,
+    /// Calls are in it: what is put back belongs to them.
+    pub has_calls: bool,
     /// The id of its last call.
     pub last_call: &'a (dyn Fn() -> Option<String> + Sync),
     pub found: OnceCell<History>,
@@ -63,6 +67,19 @@ impl Chat<'_> {
         demands: Demands,
     ) -> Option<Mending<'m>> {
         self.repeated.as_ref()?.mending(upstream, demands).await
+    }
+
+    /// What this upstream has asked for so far, of its history and of others.
+    pub(super) fn demands(&self, upstream: &Upstream) -> Demands {
+        let repeated = self.repeated.as_ref();
+        repeated.map(|it| it.demands(upstream)).unwrap_or_default()
+    }
+
+    /// What made this upstream take the history is remembered.
+    pub(super) fn remember(&self, upstream: &Upstream, demands: Demands) {
+        if let Some(repeated) = &self.repeated {
+            repeated.remember(upstream, demands);
+        }
     }
 
     /// What was said before, where this upstream does not have it.
@@ -100,13 +117,45 @@ impl Repeated<'_> {
         if upstream.is_policy() {
             return None;
         }
-        let look = || self.histories.of(self.agent, self.session, self.last_call);
+        let look = async || {
+            if !self.has_calls {
+                return History::default();
+            }
+            let found = self.histories.of(self.agent, self.session, self.last_call);
+            found.await
+        };
         let history = self.found.get_or_init(look).await;
         Some(Mending {
             history,
             upstream: &upstream.name,
             demands,
         })
+    }
+
+    fn demands(&self, upstream: &Upstream) -> Demands {
+        let known = upstream.capabilities.demands(self.model(upstream));
+        let key = (self.agent, self.session);
+        known.and(self.histories.refused(key, &upstream.name))
+    }
+
+    fn remember(&self, upstream: &Upstream, demands: Demands) {
+        let model = self.model(upstream);
+        tracing::info!(
+            upstream = upstream.name,
+            model,
+            ?demands,
+            "histories as it wants them"
+        );
+        upstream.capabilities.demand(model, demands.of_server());
+        if demands.has_of_history() {
+            let key = (self.agent, self.session);
+            self.histories.refuse(key, &upstream.name, demands);
+        }
+    }
+
+    fn model<'m>(&'m self, upstream: &'m Upstream) -> &'m str {
+        let model = upstream.model(None).or(self.model.as_deref());
+        model.unwrap_or_default()
     }
 }
 

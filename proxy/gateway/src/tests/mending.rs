@@ -67,14 +67,13 @@ fn gemini(request: &Value) -> (u16, Value) {
     completion(request, &json!({}), &signature)
 }
 
-/// As DeepSeek while it thinks.
+/// As DeepSeek while it thinks, for requests that offer tools.
 fn deepseek(request: &Value) -> (u16, Value) {
-    let mut with_calls = assistants(request).filter(|message| message.get("tool_calls").is_some());
-    if with_calls.any(|message| {
-        message["reasoning_content"]
-            .as_str()
-            .is_none_or(str::is_empty)
-    }) {
+    let has_thought = |message: &Value| {
+        let thought = message["reasoning_content"].as_str();
+        thought.is_some_and(|it| !it.is_empty())
+    };
+    if !assistants(request).all(has_thought) {
         return refused(
             "The `reasoning_content` in the thinking mode must be passed back to the API.",
         );
@@ -444,4 +443,165 @@ async fn a_history_that_lacks_nothing_passes_byte_for_byte() {
     let head = "x-session-id: s1\r\n";
     let (_client, exchange) = two.harness.ask(&post(Api::Chat.path(), head, &body)).await;
     assert_eq!(exchange.body(), body);
+}
+
+/// As DeepSeek in Anthropic's API, whose thinking is not signed and need not be asked for.
+fn deepseek_in_messages(request: &Value) -> (u16, Value) {
+    let begins_with_thinking = |message: &Value| message["content"][0]["type"] == "thinking";
+    if !assistants(request).all(begins_with_thinking) {
+        return refused(
+            "The `content[].thinking` in the thinking mode must be passed back to the API.",
+        );
+    }
+    let (status, mut reply) =
+        claude(&json!({"messages": [request["messages"].as_array().unwrap().last()]}));
+    if reply["content"][0]["type"] == "thinking" {
+        reply["content"][0]["signature"] = "".into();
+    }
+    (status, reply)
+}
+
+#[tokio::test]
+async fn thinking_that_its_server_does_not_sign_is_put_back_too() {
+    for mends in [true, false] {
+        let providers = [
+            (Api::Messages, deepseek_in_messages as Answers),
+            (Api::Messages, away),
+        ];
+        let mut two = Two::start(providers, mends).await;
+        let (seen, mut request) = two.talk(Api::Messages, true, false).await;
+        assert_eq!(
+            seen.status(),
+            if mends { 200 } else { 400 },
+            "{}",
+            seen.text()
+        );
+        if mends {
+            let messages = request["messages"].as_array_mut().unwrap();
+            messages.push(json!({"role": "assistant", "content": "It rains."}));
+            messages.push(json!({"role": "user", "content": "And in Basel?"}));
+            let seen = two.ask(Api::Messages, &request).await;
+            assert_eq!(seen.status(), 200, "{}", seen.text());
+        }
+    }
+}
+
+/// A conversation without calls: what one upstream thought, and did not sign.
+fn unsigned(api: Api) -> Value {
+    let mut request = question(api, false, false);
+    let reply = if api == Api::Messages {
+        let thought = json!({"type": "thinking", "thinking": "Hm.", "signature": ""});
+        json!({"role": "assistant", "content": [thought, {"type": "text", "text": "Where?"}]})
+    } else {
+        json!({"role": "assistant", "content": "Where?", "reasoning_content": "Hm."})
+    };
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.push(reply);
+    messages.push(json!({"role": "user", "content": "In Bern."}));
+    request
+}
+
+#[tokio::test]
+async fn thinking_without_a_call_ends_no_session() {
+    let servers: [(Api, Answers); 2] = [(Api::Messages, claude), (Api::Chat, strict)];
+    for (api, answers) in servers {
+        let request = unsigned(api);
+        let mut two = Two::start([(api, answers), (api, away)], false).await;
+        assert_eq!(two.ask(api, &request).await.status(), 400);
+        let mut two = Two::start([(api, answers), (api, away)], true).await;
+        let seen = two.ask(api, &request).await;
+        assert_eq!(seen.status(), 200, "{}", seen.text());
+        // The next one of this session is mended before it is refused.
+        let head = "x-session-id: s1\r\n";
+        let request = post(api.path(), head, &request.to_string());
+        let (_client, exchange) = two.harness.ask(&request).await;
+        assert!(!exchange.body().contains("Hm."), "{}", exchange.body());
+    }
+}
+
+#[tokio::test]
+async fn what_one_model_of_a_server_wants_is_not_given_to_another() {
+    fn by_model(request: &Value) -> (u16, Value) {
+        if request["model"] == "strict" {
+            strict(request)
+        } else {
+            gemini(request)
+        }
+    }
+    let mut two = Two::start([(Api::Chat, by_model), (Api::Chat, away)], true).await;
+    let mut request = question(Api::Chat, false, false);
+    let arguments = json!({"city": "Bern"}).to_string();
+    let call = json!({"id": "c9", "type": "function", "function": {"name": "weather", "arguments": arguments}});
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+    messages.push(json!({"role": "tool", "tool_call_id": "c9", "content": "rain"}));
+    for model in ["gemini", "strict", "gemini"] {
+        request["model"] = model.into();
+        let seen = two.ask(Api::Chat, &request).await;
+        assert_eq!(seen.status(), 200, "{model}: {}", seen.text());
+    }
+}
+
+/// As OpenAI, which reads its own reasoning alone.
+fn openai(request: &Value) -> (u16, Value) {
+    let input = request["input"].as_array().unwrap();
+    let mut reasoning = input.iter().filter(|item| item["type"] == "reasoning");
+    if reasoning.any(|item| item["encrypted_content"] != SIGNATURE) {
+        return refused("The encrypted content for item rs_1 could not be verified.");
+    }
+    let said = json!({"type": "output_text", "text": "It rains.", "annotations": []});
+    let message = json!({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [said]});
+    (
+        200,
+        json!({"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "completed", "output": [message]}),
+    )
+}
+
+#[tokio::test]
+async fn reasoning_that_another_encrypted_ends_no_session() {
+    let reasoning =
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "dGhlaXJz"});
+    let user = |text: &str| json!({"type": "message", "role": "user", "content": text});
+    let said = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Where?"}]});
+    let request = json!({"model": "m", "max_output_tokens": 99, "store": false, "input": [user("The weather?"), reasoning, said, user("In Bern.")]});
+    for mends in [true, false] {
+        let providers: [(Api, Answers); 2] = [(Api::Responses, openai), (Api::Responses, away)];
+        let mut two = Two::start(providers, mends).await;
+        let seen = two.ask(Api::Responses, &request).await;
+        assert_eq!(
+            seen.status(),
+            if mends { 200 } else { 400 },
+            "{}",
+            seen.text()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
+    fn never_mind(_: &Value) -> (u16, Value) {
+        unreachable!("answered below")
+    }
+    let mut two = Two::start([(Api::Messages, never_mind), (Api::Messages, away)], true).await;
+    let mut request = question(Api::Messages, false, false);
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": "Where?"}));
+    messages.push(json!({"role": "user", "content": "In Bern."}));
+    let request = post(
+        Api::Messages.path(),
+        "x-session-id: s1\r\n",
+        &request.to_string(),
+    );
+    let (mut client, mut exchange) = two.harness.ask(&request).await;
+    let body = refused("messages.1.content.0: Invalid `signature` in `thinking` block").1;
+    let body = body.to_string();
+    let length = body.len();
+    let reply = format!(
+        "HTTP/1.1 400 X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    exchange.send(reply.as_bytes()).await;
+    tokio::select! {
+        seen = client.read() => assert_eq!(seen.status(), 400),
+        exchange = two.harness.upstream.next() => panic!("asked again: {}", exchange.body()),
+    }
 }

@@ -1,8 +1,9 @@
 //! What an upstream can be asked, and how.
 
-use std::sync::Mutex;
+use std::{num::NonZeroUsize, sync::Mutex};
 
 use http::uri::PathAndQuery;
+use lru::LruCache;
 use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
 
 use super::negative_cache::NegativeCache;
@@ -23,6 +24,9 @@ const STRICT: [&str; 6] = [
     "api.groq.com",
     "api.cerebras.ai",
 ];
+
+/// Models of one server of which it is remembered what they want in a history.
+const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// What an upstream can be asked.
 ///
@@ -50,8 +54,8 @@ pub(crate) struct Capabilities {
     pub takes_everything: bool,
     /// It appends lessons to the system text itself.
     pub appends_system: bool,
-    /// What it has refused histories for.
-    demands: Mutex<Demands>,
+    /// What each of its models has refused histories for.
+    demands: Mutex<LruCache<String, Demands>>,
     /// It refuses fields that it does not know, or must not take those of a client for its own.
     pub refuses_unknown: bool,
 }
@@ -95,7 +99,7 @@ impl Capabilities {
             reads_media: true,
             takes_everything: true,
             appends_system: false,
-            demands: Mutex::default(),
+            demands: Mutex::new(LruCache::new(MODELS)),
             refuses_unknown: config.dialect == Azure || STRICT.contains(&address.name()),
         }
     }
@@ -111,19 +115,19 @@ impl Capabilities {
             reads_media: false,
             takes_everything: false,
             appends_system,
-            demands: Mutex::default(),
+            demands: Mutex::new(LruCache::new(MODELS)),
             refuses_unknown: true,
         }
     }
 
-    /// What it wants in a history, as far as it has said so.
-    pub(crate) fn demands(&self) -> Demands {
-        *lock(&self.demands)
+    /// What a model wants in a history, as far as it has said so.
+    pub(crate) fn demands(&self, model: &str) -> Demands {
+        lock(&self.demands).get(model).copied().unwrap_or_default()
     }
 
-    /// It refused a history, and said what it wants.
-    pub(crate) fn demand(&self, demands: Demands) {
-        *lock(&self.demands) = demands;
+    /// A model refused a history, and said what it wants.
+    pub(crate) fn demand(&self, model: &str, demands: Demands) {
+        lock(&self.demands).put(model.to_owned(), demands);
     }
 
     /// The first way to put a chat of `api` to it.

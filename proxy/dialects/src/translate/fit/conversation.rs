@@ -14,7 +14,7 @@ const CONTINUE: &str = "Continue.";
 const NO_RESULT: &str = "(no result)";
 
 /// Every call has an id of its own, and one result in the message after it; a result of no such call is text.
-pub(super) fn pair_results(messages: &mut Vec<Value>) {
+pub(crate) fn pair_results(messages: &mut Vec<Value>) {
     let mut seen = HashSet::new();
     // The calls of the message before: their ids as they came, and as they are.
     let mut open: Vec<(String, String)> = Vec::new();
@@ -111,14 +111,32 @@ pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
     }
 }
 
-/// Whether the results of calls are the last that was said, and the calls came without thinking.
+/// Whether the results of calls are the last that was said, and their answer began without thinking.
 pub(super) fn is_mid_call_without_thinking(messages: &[Value]) -> bool {
-    let [.., reply, results] = messages else {
-        return false;
+    first_reply_under_way(messages).is_some_and(|at| {
+        let kind = &messages[at]["content"][0]["type"];
+        *kind != "thinking" && *kind != "redacted_thinking"
+    })
+}
+
+/// Where an answer that waits for results began: at the first reply after what the user said last. What comes after
+/// further results may come without thinking.
+pub(crate) fn first_reply_under_way(messages: &[Value]) -> Option<usize> {
+    let has = |message: &Value, kind: &str| {
+        let blocks = message["content"].as_array().into_iter().flatten();
+        blocks.into_iter().any(|block| block["type"] == kind)
     };
-    let is_result = results["content"][0]["type"] == "tool_result";
-    let kind = &reply["content"][0]["type"];
-    is_result && *kind != "thinking" && *kind != "redacted_thinking"
+    let is_result = |message: &Value| message["role"] == "user" && has(message, "tool_result");
+    if !messages.last().is_some_and(is_result) {
+        return None;
+    }
+    let is_said = |message: &Value| message["role"] == "user" && !is_result(message);
+    let after = messages.iter().rposition(is_said).map_or(0, |at| at + 1);
+    let replies = messages[after..].iter();
+    let at = replies
+        .clone()
+        .position(|message| message["role"] == "assistant")?;
+    Some(after + at)
 }
 
 fn user(text: &str) -> Value {
