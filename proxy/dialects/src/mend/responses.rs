@@ -32,7 +32,9 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     });
     mended.taken_out += n_before - input.len();
     if demands.own_thinking {
-        input.iter_mut().for_each(|item| unname(item, &mut mended));
+        for item in input.iter_mut() {
+            unname(item, &mut mended);
+        }
     }
     mended
 }

@@ -11,7 +11,7 @@
 use std::{pin::pin, sync::Arc};
 
 use http::Response;
-use metaclaw_dialects::mend::Mended;
+use metaclaw_dialects::mend::{Demands, Mended};
 use tracing::{Span, field::display};
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     failure::Failure,
     metrics::RequestMetrics,
-    upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError},
+    upstream::{Credentials, Outgoing, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
 /// How often one upstream is asked again that refuses a history and says why.
@@ -51,12 +51,7 @@ pub(crate) async fn ask(
         let (mut demands, mut refused, mut why_refused) = (known, Vec::new(), None);
         loop {
             let is_meant = is_meant(upstream, &mut meant);
-            let before = chat.said_before(upstream, variant).await;
-            let mending = chat.mending(upstream, demands).await;
-            let request = before.and_then(|before| {
-                TranslatedRequest::new(upstream, chat, variant, (before, mending))
-            });
-            let request = match request {
+            let request = match translated(upstream, chat, variant, demands).await {
                 Ok(request) => request,
                 Err(error) => {
                     meant = meant.filter(|_| !is_meant);
@@ -120,6 +115,18 @@ pub(crate) async fn ask(
     }
     note_mended(mended);
     best?.translated().await
+}
+
+/// The request as this upstream takes it.
+async fn translated(
+    upstream: &Upstream,
+    chat: &Chat<'_>,
+    variant: Variant,
+    demands: Demands,
+) -> Result<TranslatedRequest, UpstreamError> {
+    let before = chat.said_before(upstream, variant).await?;
+    let mending = chat.mending(upstream, demands).await;
+    TranslatedRequest::new(upstream, chat, variant, (before, mending))
 }
 
 /// Says in the turn's line what was changed of the history that was answered.

@@ -580,7 +580,7 @@ async fn reasoning_that_another_encrypted_ends_no_session() {
 #[tokio::test]
 async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
     fn never_mind(_: &Value) -> (u16, Value) {
-        unreachable!("answered below")
+        refused("answered below")
     }
     let mut two = Two::start([(Api::Messages, never_mind), (Api::Messages, away)], true).await;
     let mut request = question(Api::Messages, false, false);
