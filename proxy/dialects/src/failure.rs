@@ -203,7 +203,7 @@ impl ErrorText {
         }
     }
 
-    /// Whether it says that the model, or the server, cannot do what is asked of it.
+    /// Whether the request asks for something that the model or its server says it cannot do.
     fn is_unsupported(&self) -> bool {
         const WORDS: [&str; 9] = [
             "does not support",

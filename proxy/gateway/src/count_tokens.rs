@@ -14,17 +14,12 @@ use http::{
 use metaclaw_dialects::translate::{self, Direction};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tracing::{Span, field::display};
 
 use crate::{
-    auth::Caller,
     body::Body,
     failure::Failure,
-    identity,
-    metrics::RequestMetrics,
-    passthrough::relayed,
+    passthrough::{Asked, relayed},
     respond::{GatewayError, json_response},
-    route::below_v1,
     routing::{self, Upstreams},
     services::ServiceError,
     upstream::{Credentials, Outgoing, Sent, TOKENIZE, Upstream, UpstreamBody},
@@ -49,13 +44,13 @@ pub(crate) async fn count_tokens(
     upstreams: Arc<Upstreams>,
     request: Request<Bytes>,
 ) -> Result<Response<Body>, GatewayError> {
-    let route = below_v1(&request)?;
-    let (head, body) = request.into_parts();
-    let caller = Caller::from_extensions(&head.extensions)?;
-    let metrics = RequestMetrics::from_extensions(&head.extensions);
-    let agent = identity::agent_of(&head.headers, &caller)?;
-    metrics.set_agent(&agent);
-    Span::current().record("agent", display(&agent));
+    let Asked {
+        route,
+        head,
+        body,
+        agent,
+        metrics,
+    } = Asked::new(request)?;
     let targets = upstreams.targets(&agent);
     let policy = targets.iter().find(|target| target.is_policy());
     let is_policys = targets.first().is_some_and(|first| first.is_policy());

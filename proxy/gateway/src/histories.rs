@@ -103,14 +103,18 @@ impl Histories {
     ) -> History {
         let key = (agent.clone(), session.clone());
         let until = Instant::now() + HEARD_WITHIN;
+        let mut last = None;
         loop {
             let known = lock(&self.known).sessions.get(&key).cloned();
             let history = match known.filter(|history| history.is_whole) {
                 Some(history) => history,
                 None => self.read(&key).await,
             };
-            let is_heard = || last_call().is_none_or(|id| history.has_call(&id));
-            if history.is_empty() || is_heard() || Instant::now() >= until {
+            if history.is_empty() || Instant::now() >= until {
+                return history;
+            }
+            let last = last.get_or_insert_with(last_call).as_deref();
+            if last.is_none_or(|id| history.has_call(id)) {
                 return history;
             }
             sleep(LOOK_EVERY).await;
@@ -120,23 +124,27 @@ impl Histories {
     /// What the log has of a session, and what was heard meanwhile.
     async fn read(&self, key: &(AgentId, SessionId)) -> History {
         let logged = self.past.replies(&key.0, &key.1).await;
-        let logged = logged.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
-            Vec::new()
-        });
         let mut history = History {
-            is_whole: true,
+            // Else the next request reads it again.
+            is_whole: logged.is_ok(),
             ..History::default()
         };
-        for reply in logged {
-            history.add(Arc::new(reply));
-        }
-        let mut known = lock(&self.known);
-        for heard in known.take(key).into_iter().flat_map(|it| it.replies) {
-            if !history.replies.iter().any(|it| it.reply == heard.reply) {
-                history.add(heard);
+        match logged {
+            Ok(logged) => logged
+                .into_iter()
+                .for_each(|reply| history.add(&Arc::new(reply))),
+            Err(error) => {
+                tracing::warn!(%error, "what upstreams attached to replies cannot be read from the log");
             }
         }
+        let mut known = lock(&self.known);
+        let heard = known.take(key).unwrap_or_default();
+        for reply in &heard.replies {
+            if !history.replies.iter().any(|it| it.reply == reply.reply) {
+                history.add(reply);
+            }
+        }
+        history.note_calls(heard.calls);
         known.put(key.clone(), history.clone());
         history
     }
@@ -185,7 +193,7 @@ impl Histories {
             is_whole: began_here(),
             ..History::default()
         });
-        history.add(Arc::new(replied));
+        history.add(&Arc::new(replied));
         known.put(key, history);
     }
 }
@@ -219,23 +227,27 @@ impl Known {
 // === impl History ===
 
 impl History {
-    fn add(&mut self, reply: Arc<Replied>) {
-        self.calls
-            .extend(reply.reply.tool_calls().into_iter().map(|call| call.id));
-        let n_too_many = self.calls.len().saturating_sub(CALLS);
-        self.calls.drain(..n_too_many);
+    fn add(&mut self, reply: &Arc<Replied>) {
+        self.note_calls(reply.reply.tool_calls().into_iter().map(|call| call.id));
         if !mend::has_own_fields(&reply.reply) {
             return;
         }
-        self.n_bytes += size(&reply);
-        self.replies.push(reply);
+        self.n_bytes += size(reply);
+        self.replies.push(Arc::clone(reply));
         while self.n_bytes > MAX_BYTES && !self.replies.is_empty() {
             self.n_bytes -= size(&self.replies.remove(0));
         }
     }
 
+    fn note_calls(&mut self, ids: impl IntoIterator<Item = String>) {
+        self.calls.extend(ids);
+        let n_too_many = self.calls.len().saturating_sub(CALLS);
+        self.calls.drain(..n_too_many);
+    }
+
+    /// Whether a call was heard, or may be one of those to which the server gave no id: they have one of ours elsewhere.
     fn has_call(&self, id: &str) -> bool {
-        self.calls.iter().any(|call| call == id)
+        self.calls.iter().any(|call| call == id || call.is_empty())
     }
 
     /// Whether nothing was attached to any reply of this session.
@@ -305,13 +317,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use metaclaw_chat::Message;
+    use metaclaw_turns::LogError;
     use serde_json::json;
 
     use super::*;
     use crate::past_replies::{Finding, Replies};
 
-    /// A log that has these, and counts how often it is asked.
-    struct Logged(Vec<Replied>, AtomicUsize);
+    /// A log that has these, and counts how often it is asked; the first time it fails, where it is to.
+    struct Logged(Vec<Replied>, AtomicUsize, bool);
 
     impl PastReplies for Logged {
         fn conversation<'a>(&'a self, _: &'a AgentId, _: &'a str) -> Finding<'a> {
@@ -319,8 +332,15 @@ mod tests {
         }
 
         fn replies<'a>(&'a self, _: &'a AgentId, _: &'a SessionId) -> Replies<'a> {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            Box::pin(async { Ok(self.0.clone()) })
+            let n_asked = self.1.fetch_add(1, Ordering::Relaxed);
+            let fails = self.2 && n_asked == 0;
+            let why = "disk".to_owned();
+            let found = if fails {
+                Err(LogError::Broken { why })
+            } else {
+                Ok(self.0.clone())
+            };
+            Box::pin(async { found })
         }
     }
 
@@ -345,7 +365,7 @@ mod tests {
 
     fn histories(logged: &[&str]) -> (Arc<Logged>, Histories) {
         let logged = logged.iter().map(|id| replied(id)).collect();
-        let log = Arc::new(Logged(logged, AtomicUsize::new(0)));
+        let log = Arc::new(Logged(logged, AtomicUsize::new(0), false));
         (Arc::clone(&log), Histories::new(log))
     }
 
@@ -365,6 +385,15 @@ mod tests {
         histories.add(key(), || false, replied("d"));
         assert_eq!(ids(&histories).await, ["a", "b", "c", "d"]);
         assert_eq!(log.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_could_not_be_read_is_read_again() {
+        let log = Logged(vec![replied("a")], AtomicUsize::new(0), true);
+        let histories = Histories::new(Arc::new(log));
+        histories.add(key(), || false, replied("b"));
+        assert_eq!(ids(&histories).await, ["b"]);
+        assert_eq!(ids(&histories).await, ["a", "b"]);
     }
 
     #[tokio::test]

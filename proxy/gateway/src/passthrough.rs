@@ -3,7 +3,9 @@
 use std::{pin::pin, sync::Arc};
 
 use futures_util::stream;
-use http::{Method, Request, Response, StatusCode, Version, header, uri::PathAndQuery};
+use http::{
+    Method, Request, Response, StatusCode, Version, header, request::Parts, uri::PathAndQuery,
+};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use metaclaw_chat::AgentId;
@@ -24,18 +26,47 @@ use crate::{
     upstream::{Outgoing, Sent, Upstream, UpstreamBody},
 };
 
+/// A request whose caller is known.
+pub(crate) struct Asked<B> {
+    pub route: PathAndQuery,
+    pub head: Parts,
+    pub body: B,
+    pub agent: AgentId,
+    pub metrics: RequestMetrics,
+}
+
+impl<B> Asked<B> {
+    /// Whose it is, noted where requests are counted and logged.
+    pub(crate) fn new(request: Request<B>) -> Result<Self, GatewayError> {
+        let route = below_v1(&request)?;
+        let (head, body) = request.into_parts();
+        let caller = Caller::from_extensions(&head.extensions)?;
+        let metrics = RequestMetrics::from_extensions(&head.extensions);
+        let agent = identity::agent_of(&head.headers, &caller)?;
+        metrics.set_agent(&agent);
+        Span::current().record("agent", display(&agent));
+        Ok(Self {
+            route,
+            head,
+            body,
+            agent,
+            metrics,
+        })
+    }
+}
+
 /// Passes a request to whoever serves it.
 pub(crate) async fn pass(
     upstreams: Arc<Upstreams>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, GatewayError> {
-    let route = below_v1(&request)?;
-    let (head, body) = request.into_parts();
-    let caller = Caller::from_extensions(&head.extensions)?;
-    let metrics = RequestMetrics::from_extensions(&head.extensions);
-    let agent = identity::agent_of(&head.headers, &caller)?;
-    metrics.set_agent(&agent);
-    Span::current().record("agent", display(&agent));
+    let Asked {
+        route,
+        head,
+        body,
+        agent,
+        metrics,
+    } = Asked::new(request)?;
     let target = target(&upstreams, &agent, &head.method, &route)?;
     let body = TimedBody::new(body).map_err(Into::into).boxed_unsync();
     let outgoing = Outgoing {

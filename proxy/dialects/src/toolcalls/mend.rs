@@ -42,7 +42,7 @@ fn members(text: &str) -> Option<Vec<String>> {
     Some(members.iter().map(|it| it.get().to_owned()).collect())
 }
 
-/// What stands in a code fence.
+/// The text between the two fences of a block of code.
 fn unfenced(text: &str) -> &str {
     let Some((_, inside)) = text
         .strip_prefix("```")

@@ -38,6 +38,15 @@ fn model(body: &str) -> String {
     body["model"].as_str().unwrap().to_owned()
 }
 
+/// The policy model, with nobody to fall back to.
+async fn policy_alone() -> (Harness, Upstream) {
+    let set_up = SetUp {
+        no_llm: true,
+        ..SetUp::default()
+    };
+    with_policy(set_up).await
+}
+
 #[tokio::test]
 async fn the_policy_is_asked_with_its_key_its_adapter_and_the_lessons_it_appends_itself() {
     let set_up = SetUp {
@@ -173,11 +182,7 @@ async fn while_the_policy_is_down_the_fall_back_answers() {
 
 #[tokio::test]
 async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
-    let set_up = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
-    let (harness, mut policy) = with_policy(set_up).await;
+    let (harness, mut policy) = policy_alone().await;
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     let mut exchange = policy.next().await;
@@ -208,11 +213,7 @@ async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
 
 #[tokio::test]
 async fn callers_reach_the_trainers_chats_and_models_and_nothing_else_of_it() {
-    let set_up = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
-    let (harness, mut policy) = with_policy(set_up).await;
+    let (harness, mut policy) = policy_alone().await;
     for (method, path) in [
         ("POST", "/v1/train/optim_step"),
         ("GET", "/v1/sampled/chatcmpl-1"),
@@ -310,11 +311,7 @@ async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
 
 #[tokio::test]
 async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
-    let set_up = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
-    let (harness, mut policy) = with_policy(set_up).await;
+    let (harness, mut policy) = policy_alone().await;
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     policy
@@ -366,11 +363,7 @@ async fn what_the_policy_cannot_do_goes_to_the_fall_back_in_both_apis() {
 
 #[tokio::test]
 async fn without_a_fall_back_the_agent_hears_what_the_policy_cannot_do() {
-    let set_up = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
-    let (harness, mut policy) = with_policy(set_up).await;
+    let (harness, mut policy) = policy_alone().await;
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     let body = cannot("template_refused");
@@ -391,11 +384,7 @@ async fn an_image_goes_to_the_fall_back_or_is_refused_in_words() {
     let exchange = harness.chat("", IMAGE, "a dot").await;
     assert_eq!(exchange.body(), IMAGE);
     assert!(policy.is_unasked());
-    let set_up = SetUp {
-        no_llm: true,
-        ..SetUp::default()
-    };
-    let (harness, mut policy) = with_policy(set_up).await;
+    let (harness, mut policy) = policy_alone().await;
     let seen = harness.refused(&post_chat(IMAGE)).await;
     assert_eq!(seen.status(), 400);
     insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"this conversation holds an image or a file, and the policy model reads text alone: leave it out, or set llm.api_base to a model that takes it","type":"invalid_request_error","param":"messages","code":"text_only_model"}}"#);

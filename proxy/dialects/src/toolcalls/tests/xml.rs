@@ -55,7 +55,7 @@ fn markers_without_end_cost_their_length() {
     assert_eq!((said.len(), calls.len()), (text.len(), 0));
 }
 
-/// Calls of two tools that are offered, and what is said beside them.
+/// The calls that are read from a text, where two tools are offered, and the text that is left.
 fn slips(text: &str) -> String {
     let glob =
         json!({ "pattern": { "type": "string" }, "limit": { "type": "integer" }, "path": {} });
