@@ -35,9 +35,13 @@ const NOTED_WITHIN: Duration = Duration::from_secs(60);
 
 /// For the demo model: it was made for short talks.
 const SHORT: &str = "You are a coding agent. Answer in one short sentence.";
-/// Where its file says which token ends a text, and the full stop in its place.
+/// Where its file says which tokens begin and end a text. The first is needed for nothing.
+const BEGIN: &[u8] = b"tokenizer.ggml.bos_token_id";
 const END: &[u8] = b"tokenizer.ggml.eos_token_id";
+/// A second token that ends a text, as other files have it.
+const TURN_END: &[u8] = b"tokenizer.ggml.eot_token_id";
 const FULL_STOP: u32 = 30;
+const NEWLINE: u32 = 198;
 
 /// The model calls a tool each time that it is told something.
 fn script(asked: &Asked<'_>) -> Play {
@@ -164,15 +168,19 @@ async fn claude_code_talks_and_calls_tools_before_a_server_of_chat_completions_a
     proxy.stop().await.unwrap();
 }
 
-/// A home as `cargo xtask start` makes it, whose model ends at a full stop too: the demo model may say the same for ever,
-/// and Codex takes a reply that its limit cut for an error.
+/// A home as `cargo xtask start` makes it, whose model ends at a full stop and at a line's end too: the demo model may
+/// go on for ever, and Codex sets no limit and takes a reply that one cut for an error.
 fn terse_home() -> Home {
     let home = laptop_home();
     let mut model = std::fs::read(external::model()).expect("the demo model");
-    let name = model.windows(END.len()).position(|it| it == END);
-    // Behind the name stands its type.
-    let at = name.expect("a GGUF file of a chat model") + END.len() + 4;
-    model[at..at + 4].copy_from_slice(&FULL_STOP.to_le_bytes());
+    for (name, becomes, token) in [(END, END, FULL_STOP), (BEGIN, TURN_END, NEWLINE)] {
+        let at = model.windows(name.len()).position(|it| it == name);
+        let at = at.expect("a GGUF file of a chat model");
+        let end = at + name.len();
+        model[at..end].copy_from_slice(becomes);
+        // Between the name and the number stands its type, of four bytes.
+        model[end + 4..end + 8].copy_from_slice(&token.to_le_bytes());
+    }
     let file = home.path().join("terse.gguf");
     std::fs::write(&file, model).expect("a writable home");
     home.with_env("METACLAW__TRAINER__MODEL", file.to_string_lossy())
