@@ -1,14 +1,12 @@
 //! The `openai` Python package and the real engine: streaming and not, through the proxy; and conversations whose
 //! turns can be merged.
 
-use std::process::Stdio;
-
-use metaclaw_tests::external;
-use serde_json::Value;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
+use metaclaw_tests::{
+    external,
+    trainer::{Start, Trainer},
 };
+use serde_json::Value;
+use tokio::process::Command;
 
 use crate::chat::laptop_home;
 
@@ -48,29 +46,21 @@ async fn the_openai_package_gets_the_same_answer_streamed_and_whole() {
     proxy.stop().await.unwrap();
 }
 
-/// The trainer by itself, and where it listens; killed when dropped.
-async fn trainer() -> (Child, String) {
-    let mut command = Command::new(external::bin_dir().join("metaclaw-trainer"));
-    command.arg("--model").arg(external::model());
-    command.args(["--port", "0", "--parent-stdin"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.kill_on_drop(true).spawn().expect("it starts");
-    let stdout = BufReader::new(child.stdout.take().expect("piped"));
-    let ready = stdout.lines().next_line().await.unwrap();
-    let ready: Value = serde_json::from_str(&ready.expect("a line")).unwrap();
-    let address = ready["address"].as_str().expect("an address");
-    let url = format!("http://{address}");
-    (child, url)
-}
-
 /// What a session is trained as one sequence for: the client sends text, whose ids must be those that were sampled.
 #[tokio::test]
 #[ignore = "needs the binaries, the model and the Python packages, cargo xtask test --all runs it"]
 async fn turns_go_on_from_the_ids_that_were_sampled() {
-    let (_trainer, url) = trainer().await;
+    let model = Some(external::model());
+    let start = Start {
+        model,
+        ..Start::default()
+    };
+    let trainer = Trainer::start(&start).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/it/openai_merging.py");
     let mut command = Command::new(external::python());
-    command.args([script, &url, "50"]).kill_on_drop(true);
+    command
+        .args([script, &trainer.url, "50"])
+        .kill_on_drop(true);
     let output = command.output().await.expect("python runs");
     let logs = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{logs}");
@@ -80,4 +70,5 @@ async fn turns_go_on_from_the_ids_that_were_sampled() {
     assert_eq!(pairs.len(), 150);
     assert!(n_merged * 100 >= pairs.len() * 95, "{n_merged} of 150");
     eprintln!("{n_merged} of 150 turns go on from what was sampled");
+    trainer.stop().await;
 }

@@ -15,5 +15,6 @@ pub mod laptop;
 pub mod openclaw;
 pub mod prompts;
 pub mod questions;
+pub mod trainer;
 pub mod upstream;
 pub mod watched;

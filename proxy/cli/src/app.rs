@@ -24,6 +24,7 @@ use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
+    assemble::LostAdapters,
     assemble::Purse,
     banner::About,
     compare::Comparer,
@@ -83,6 +84,10 @@ pub(crate) struct App {
     pub schedule: Schedule,
     /// How the local trainer is, where there is one.
     pub trainer: Option<watch::Receiver<TrainerState>>,
+    /// How the training server elsewhere is, where that is who trains.
+    pub elsewhere: Option<watch::Receiver<TrainerStatus>>,
+    /// Adapters that were to serve and cannot.
+    pub lost: LostAdapters,
     /// What the gateway counts.
     pub metrics: Arc<Metrics>,
     /// Counts log lines that were dropped.
@@ -146,6 +151,7 @@ impl App {
                 .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
                 .collect(),
+            lost: self.lost.all(),
             funnel: funnel
                 .ok()
                 .and_then(Result::ok)
@@ -186,8 +192,11 @@ impl App {
         looked.ok().and_then(Result::ok).flatten()
     }
 
-    /// How the local trainer is: one that runs may still have stopped answering.
+    /// How the training server is: one of ours that runs may still have stopped answering.
     fn trainer_status(&self) -> Option<TrainerStatus> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return Some(elsewhere.borrow().clone());
+        }
         let state = self.trainer.as_ref()?.borrow().clone();
         Some(match state.into() {
             TrainerStatus::Ready { address, pid } if self.serving.is_silent() => {

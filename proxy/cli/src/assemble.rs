@@ -11,13 +11,15 @@ use anyhow::Context as _;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
-use metaclaw_turns::{TurnLog, TurnsConfig};
-use tokio::{net::TcpListener, task::JoinHandle};
+use metaclaw_turns::TurnsConfig;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use self::{
+    adapters::Adapters,
     learning::Learning,
+    remote::Remote,
     served::Served,
     trainer::{TrainingSide, Unloader},
 };
@@ -26,7 +28,7 @@ use crate::{
     app::{App, LateApp},
     banner::{Banner, First},
     config::fingerprint,
-    control,
+    control::{self, TrainerStatus},
     daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
@@ -34,6 +36,7 @@ use crate::{
     signals::Signals,
 };
 
+mod adapters;
 mod base_model;
 mod compare;
 mod evolver;
@@ -49,6 +52,7 @@ mod metrics;
 mod offline;
 mod plan;
 mod purse;
+mod remote;
 mod retention;
 mod schedule;
 mod served;
@@ -58,6 +62,7 @@ mod turn_log;
 mod upstreams;
 
 pub(crate) use self::{
+    adapters::LostAdapters,
     lessons::library,
     offline::Offline,
     plan::Plan,
@@ -136,7 +141,7 @@ impl Running {
         let background = CancellationToken::new();
         let unloader = Unloader::new(tasks.clone());
         let serving = Serving::new(unloader.on_idle());
-        let training = TrainingSide::new(plan, &serving)?;
+        let mut training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
@@ -155,8 +160,10 @@ impl Running {
         let services = services::services(&late_app, ready, &token);
         let gateway =
             gateway::gateway(plan, &log, &library, (&serving, &privacy), services).await?;
-        if let Some(served) = served(&training, &serving, &log) {
-            tasks.spawn(served.run(background.clone()));
+        let lost = LostAdapters::default();
+        if let Some(backend) = &training.backend {
+            let adapters = Adapters::new(&serving, &log, backend, &lost);
+            follow(plan, adapters, &mut training, (&tasks, &background));
         }
         let app = Arc::new(App {
             about: learning.about,
@@ -177,6 +184,8 @@ impl Running {
             judge: learning.judge,
             schedule: learning.schedule,
             trainer: training.state,
+            elsewhere: training.status,
+            lost,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
             authenticator: gateway.authenticator(),
@@ -283,15 +292,32 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     Ok(())
 }
 
-/// The task that loads the adapters that the log names; none without a trainer of our own.
-fn served(training: &TrainingSide, serving: &Arc<Serving>, log: &TurnLog) -> Option<Served> {
-    Some(Served {
-        serving: Arc::clone(serving),
-        log: log.clone(),
-        backend: training.backend.clone()?,
-        key: training.key.clone()?,
-        trainer: training.state.clone()?,
-    })
+/// Follows the training server, ours or one elsewhere, and has the adapters that the log names loaded there.
+fn follow(
+    plan: &Plan,
+    adapters: Adapters,
+    training: &mut TrainingSide,
+    (tasks, ending): (&TaskTracker, &CancellationToken),
+) {
+    if let (Some(key), Some(trainer)) = (&training.key, &training.state) {
+        let served = Served {
+            adapters,
+            key: key.clone(),
+            trainer: trainer.clone(),
+        };
+        tasks.spawn(served.run(ending.clone()));
+    } else if let Some((url, key)) = training.elsewhere.take() {
+        let (status, watched) = watch::channel(TrainerStatus::Starting);
+        training.status = Some(watched);
+        let remote = Remote {
+            adapters,
+            url,
+            key,
+            model: trainer::base_model(plan),
+            status,
+        };
+        tasks.spawn(remote.run(ending.clone()));
+    }
 }
 
 /// A critical task: when it ends, well or badly, the app shuts down.

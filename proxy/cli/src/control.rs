@@ -16,7 +16,7 @@ pub(crate) use self::{
     export::{missing, write as write_lines},
     server::serve,
     wire::{
-        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, SkillChange, SkillView, Status,
-        TrainerStatus, TurnsQuery, WishChange,
+        AdapterChoice, AdapterView, Forget, LessonsView, LogStatus, LostAdapter, SkillChange,
+        SkillView, Status, TrainerStatus, TurnsQuery, WishChange,
     },
 };

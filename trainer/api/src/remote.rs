@@ -63,8 +63,11 @@ impl TrainingBackend for RemoteBackend {
         Box::pin(async { self.quick("health")?.get("v1/health").await })
     }
 
-    fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
+    fn create_run(&self, mut request: CreateRequest) -> BackendFuture<'_, CreateReply> {
         Box::pin(async move {
+            if let (true, Some(model)) = (request.base_model.is_empty(), &self.config.base_model) {
+                request.base_model.clone_from(model);
+            }
             let call = self.long("lora/create")?;
             call.post("v1/lora/create", &request).await
         })

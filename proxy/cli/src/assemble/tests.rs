@@ -6,6 +6,7 @@ use metaclaw_chat::{AgentId, Message};
 use metaclaw_learner::{Ask, Evolver, Judge, LearnerConfig};
 use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Policy::OpenclawRl;
+use metaclaw_turns::TurnLog;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use metaclaw_chat::Secret;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
@@ -24,12 +25,13 @@ use tracing::{debug, info, warn};
 use super::plan::Plan;
 use crate::{
     config::{Config, Policy},
+    control::TrainerStatus,
     home::Home,
     supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
 };
 
-/// How long the start waits to learn what a training server can do.
-const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
+/// How long it may take a training server to say how it is.
+pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// The base model's name at the training server, whatever its file is called.
 pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
@@ -55,6 +57,10 @@ pub(super) struct TrainingSide {
     pub state: Option<watch::Receiver<TrainerState>>,
     /// What it wants to be shown.
     pub key: Option<String>,
+    /// Where it is and what it wants to be shown, where it is not ours.
+    pub elsewhere: Option<(String, Option<Secret>)>,
+    /// How that is, once it is followed.
+    pub status: Option<watch::Receiver<TrainerStatus>>,
 }
 
 // === impl TrainingSide ===
@@ -68,20 +74,21 @@ impl TrainingSide {
             supervisor: None,
             state: None,
             key: None,
+            elsewhere: None,
+            status: None,
         };
         match &plan.policy {
             Policy::None => Ok(nothing),
             Policy::Remote { url, key } => {
-                let key = key.as_ref().map(|key| key.expose().to_owned());
-                let endpoint = ServingEndpoint::new(url, key.clone().map(Into::into), BASE)?;
+                let endpoint = ServingEndpoint::new(url, key.clone(), BASE)?;
                 serving.set_policy(Some(endpoint));
-                let url = url.clone();
                 address_cell.set(Some(Endpoint {
-                    url,
-                    key: key.map(ApiKey::new),
+                    url: url.clone(),
+                    key: key.as_ref().map(|key| ApiKey::new(key.expose())),
                 }));
                 Ok(Self {
                     backend: Some(backend(plan, &address_cell, http_client(&plan.roots)?)),
+                    elsewhere: Some((url.clone(), key.clone())),
                     ..nothing
                 })
             }
@@ -95,6 +102,7 @@ impl TrainingSide {
                     supervisor: Some(supervisor),
                     state: Some(state),
                     key,
+                    ..nothing
                 })
             }
         }
@@ -168,6 +176,13 @@ async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
     }
 }
 
+/// Which model a training server elsewhere is to have, as it finds it; ours was started with its own.
+pub(super) fn base_model(plan: &Plan) -> Option<String> {
+    let model = plan.loaded.config.rl.model.as_deref();
+    let model = model.filter(|_| matches!(plan.policy, Policy::Remote { .. }));
+    model.map(|it| it.to_string_lossy().into_owned())
+}
+
 /// The client of the server at `address_cell`.
 fn backend(
     plan: &Plan,
@@ -179,6 +194,7 @@ fn backend(
         client,
         endpoint: Arc::new(move || asked.get()),
         timeout: plan.loaded.config.rl.timeout(),
+        base_model: base_model(plan),
     }))
 }
 

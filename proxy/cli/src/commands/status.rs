@@ -93,6 +93,7 @@ fn text(status: &Value, now_ms: u64) -> String {
     }
     lines.extend(private(status));
     lines.extend(trainer(&status["trainer"]));
+    lines.extend(lost(&status["lost"]));
     let upstreams = status["upstreams"].as_object().into_iter().flatten();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
     let weights = status["learner"]["phase"]["is"] != "off";
@@ -132,13 +133,26 @@ fn private(status: &Value) -> Vec<String> {
 
 fn trainer(trainer: &Value) -> Option<String> {
     let place = || format!("{} (PID={})", said(&trainer["address"]), trainer["pid"]);
+    let url = || said(&trainer["url"]);
     let how = match trainer["is"].as_str()? {
         "ready" => format!("ready at {}", place()),
         "silent" => format!("runs at {}, but does not answer", place()),
         "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
+        "answers" => format!("{} answers, and has {}", url(), said(&trainer["model"])),
+        "without_model" => format!("{} has no model: {}", url(), said(&trainer["why"])),
+        "away" => format!("{} does not answer: {}", url(), said(&trainer["why"])),
         other => other.to_owned(),
     };
     Some(format!("trainer: {how}"))
+}
+
+/// Adapters that were to serve and cannot.
+fn lost(lost: &Value) -> Vec<String> {
+    let line = |it: &Value| {
+        let [agent, adapter, why] = ["agent", "adapter", "why"].map(|key| said(&it[key]));
+        format!("adapter: {adapter} cannot serve {agent}, and the base model answers: {why}")
+    };
+    lost.as_array().into_iter().flatten().map(line).collect()
 }
 
 /// How an upstream answers, and how it failed last.
@@ -286,6 +300,39 @@ mod tests {
         asked:   llm fails: 401 Unauthorized, 2 s ago (2 answered, 3 failed)
         asked:   other: 1 answered, 0 failed
         ");
+    }
+
+    #[test]
+    fn a_training_server_elsewhere_is_said_with_what_it_lacks() {
+        let shown = |trainer: Value| {
+            text(
+                &json!({"trainer": trainer, "lost": [{"agent": "main", "adapter": "a-1", "why": "a-1 is not here"}]}),
+                1_000,
+            )
+        };
+        let lines = |trainer: Value| -> String {
+            let shown = shown(trainer);
+            let is_of_it =
+                |line: &&str| line.starts_with("trainer:") || line.starts_with("adapter:");
+            shown
+                .lines()
+                .filter(is_of_it)
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let url = "http://gpu:8000";
+        insta::assert_snapshot!(lines(json!({"is": "answers", "url": url, "model": "Qwen3-4B"})), @r"
+        trainer: http://gpu:8000 answers, and has Qwen3-4B
+        adapter: a-1 cannot serve main, and the base model answers: a-1 is not here
+        ");
+        assert!(
+            shown(json!({"is": "away", "url": url, "why": "refused"}))
+                .contains("trainer: http://gpu:8000 does not answer: refused\n")
+        );
+        assert!(
+            shown(json!({"is": "without_model", "url": url, "why": "w"}))
+                .contains("trainer: http://gpu:8000 has no model: w\n")
+        );
     }
 
     #[test]

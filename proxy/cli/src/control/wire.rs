@@ -24,10 +24,12 @@ pub(crate) struct Status {
     pub about: About,
     /// Who is only relayed for now.
     pub off: RelayOnly,
-    /// The local trainer, where there is one.
+    /// Who trains and serves the policy model, where there is one.
     pub trainer: Option<TrainerStatus>,
     /// The adapter that each agent is served with.
     pub serving: BTreeMap<String, String>,
+    /// Adapters that were to serve and cannot.
+    pub lost: Vec<LostAdapter>,
     /// How many turns came how far.
     pub funnel: Funnel,
     /// The log of turns.
@@ -48,7 +50,7 @@ pub(crate) struct Status {
     pub waiting: Option<Waiting>,
 }
 
-/// How the local trainer is.
+/// How the local trainer is, or the training server of `rl.remote_url`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(crate) enum TrainerStatus {
@@ -68,6 +70,30 @@ pub(crate) enum TrainerStatus {
         reason: String,
     },
     Ended,
+    /// The server elsewhere answers, and has this model.
+    Answers {
+        url: String,
+        model: String,
+    },
+    /// It answers, and has none.
+    WithoutModel {
+        url: String,
+        why: String,
+    },
+    /// It does not answer.
+    Away {
+        url: String,
+        why: String,
+    },
+}
+
+/// An adapter that was to serve an agent and cannot: the base model answers in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostAdapter {
+    pub agent: AgentId,
+    pub adapter: String,
+    /// What the training server says.
+    pub why: String,
 }
 
 /// How the log of turns is.

@@ -1,10 +1,11 @@
 //! A trainer of our own: started with us, missed when it dies, started again, gone when we are.
 
-use std::{os::unix::fs::PermissionsExt as _, path::Path};
+use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
 
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use crate::harness::{TestHome, Upstream, until};
 
@@ -244,13 +245,66 @@ async fn forks_health() -> axum::Json<Value> {
     )
 }
 
+/// A server that answers so; gone with what is returned.
+async fn served(routes: axum::Router) -> std::io::Result<(SocketAddr, JoinSet<()>)> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        // It never ends by itself.
+        axum::serve(listener, routes).await.ok();
+    });
+    Ok((address, tasks))
+}
+
+/// As our own server answers that was started without a model.
+async fn without_a_model() -> axum::Json<Value> {
+    let capabilities = json!({"sampled": true, "forward": true, "manifests": true});
+    axum::Json(json!({"status": "healthy", "model": "", "capabilities": capabilities}))
+}
+
+#[tokio::test]
+async fn status_says_what_a_training_server_elsewhere_lacks() {
+    let refuse = async || {
+        let error = json!({"error": {"message": "base_model \"m\" is no file or folder here"}});
+        (axum::http::StatusCode::BAD_REQUEST, axum::Json(error))
+    };
+    let routes = axum::Router::new()
+        .route("/v1/health", axum::routing::get(without_a_model))
+        .route("/v1/lora/create", axum::routing::post(refuse));
+    let (address, mut server) = served(routes).await.unwrap();
+    let config = |more: &str| {
+        format!("mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'{more}}}\n")
+    };
+    for (more, why) in [
+        (
+            "",
+            "start it with one, or say in rl.model which it is to load",
+        ),
+        (", model: /m", "no file or folder here"),
+    ] {
+        let home = TestHome::new(&config(more)).unwrap();
+        let proxy = home.start().await.unwrap();
+        let told = async || {
+            let trainer = home.json(&["status", "--json"]).await?["trainer"].take();
+            let why_not = trainer["why"].as_str().unwrap_or_default();
+            Ok(trainer["is"] == "without_model" && why_not.contains(why))
+        };
+        until(told).await.unwrap();
+        let shown = home.ask(&["status"]).await.unwrap();
+        let line = format!("trainer: http://{address} has no model: ");
+        assert!(shown.contains(&line) && shown.contains(why), "{shown}");
+        let refused = proxy.post("s", &["Hello"]).await.unwrap().to_lowercase();
+        assert!(refused.starts_with("http/1.1 503"), "{refused}");
+        home.ask(&["stop"]).await.unwrap();
+    }
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_training_server_that_gives_no_ids_is_refused_at_the_start() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let routes = axum::Router::new().route("/v1/health", axum::routing::get(forks_health));
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(async move { axum::serve(listener, routes).await });
+    let (address, _server) = served(routes).await.unwrap();
     let config = format!("mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'}}\n");
     let home = TestHome::new(&config).unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();

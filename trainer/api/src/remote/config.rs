@@ -24,6 +24,9 @@ pub struct RemoteConfig {
     pub endpoint: Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>,
     /// Deadline of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
     pub timeout: Duration,
+    /// What runs are to be of where the caller does not say, as the server finds it: `rl.model`. A server that was started
+    /// without a model loads it, one that has another refuses. Without one, whatever is loaded.
+    pub base_model: Option<String>,
 }
 
 // === impl ApiKey ===
@@ -62,6 +65,7 @@ impl fmt::Debug for RemoteConfig {
         f.debug_struct("RemoteConfig")
             .field("endpoint", &(self.endpoint)())
             .field("timeout", &self.timeout)
+            .field("base_model", &self.base_model)
             .finish_non_exhaustive()
     }
 }

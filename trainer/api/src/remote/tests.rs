@@ -10,6 +10,10 @@ use tokio::{
 use super::*;
 
 fn backend(url: Option<String>, timeout: Duration) -> RemoteBackend {
+    backend_of(url, timeout, None)
+}
+
+fn backend_of(url: Option<String>, timeout: Duration, base_model: Option<&str>) -> RemoteBackend {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         rustls::crypto::ring::default_provider()
@@ -29,6 +33,7 @@ fn backend(url: Option<String>, timeout: Duration) -> RemoteBackend {
             })
         }),
         timeout,
+        base_model: base_model.map(str::to_owned),
     })
 }
 
@@ -54,6 +59,22 @@ fn step() -> OptimStepRequest {
 }
 
 const LONG: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_run_is_of_the_model_of_the_settings_unless_the_caller_says_otherwise() {
+    for (asked, sent) in [("", "org/model"), ("base", "base")] {
+        let (url, seen) = once("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}").await;
+        let request = CreateRequest {
+            base_model: asked.to_owned(),
+            ..CreateRequest::default()
+        };
+        let backend = backend_of(Some(url), LONG, Some("org/model"));
+        backend.create_run(request).await.unwrap_err();
+        let seen = seen.await.unwrap();
+        let base_model = format!(r#""base_model":"{sent}""#);
+        assert!(seen.contains(&base_model), "{seen}");
+    }
+}
 
 #[tokio::test]
 async fn the_key_and_the_path_are_sent() {

@@ -29,6 +29,7 @@ fn backend(url: String) -> RemoteBackend {
             .unwrap(),
         endpoint: Arc::new(move || Some(endpoint.clone())),
         timeout: Duration::from_secs(30),
+        base_model: None,
     })
 }
 

@@ -146,7 +146,7 @@ pub(super) const RL: &[Key] = &[
         "rl.remote_url",
         Url,
         "",
-        "training server of rl.backend remote; it serves too",
+        "training server of rl.backend remote; it serves too, and loads rl.model where it has no model",
     ),
     key("rl.remote_api_key", Secret, "", "its key"),
     key(

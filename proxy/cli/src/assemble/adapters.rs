@@ -1,0 +1,167 @@
+//! The adapters that the log names, tried at the training server.
+//!
+//! A server may have lost one, or have been given another base model since; asked for it, it would
+//! refuse every chat of that agent, and an agent without chats never trains a new one. So each is tried
+//! before anybody is sent there, and where it cannot serve the base model answers in its place.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use metaclaw_chat::AgentId;
+use metaclaw_gateway::Serving;
+use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::SampleRequest};
+use metaclaw_turns::TurnLog;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::control::LostAdapter;
+
+/// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a trainer answers that does not have an adapter, cannot use it, or draws what is no number from it.
+const LACKING: [&str; 4] = [
+    "model_not_found",
+    "adapter_refused",
+    "adapter_damaged",
+    "weights_not_finite",
+];
+
+/// Adapters that were to serve and cannot, by agent.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LostAdapters(Arc<Mutex<BTreeMap<AgentId, LostAdapter>>>);
+
+/// What tries them.
+pub(super) struct Adapters {
+    pub(super) serving: Arc<Serving>,
+    log: TurnLog,
+    pub(super) backend: Arc<dyn TrainingBackend>,
+    lost: LostAdapters,
+    /// What [`Adapters::find`] found last.
+    found: Vec<(AgentId, String, bool)>,
+}
+
+// === impl LostAdapters ===
+
+impl LostAdapters {
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<LostAdapter> {
+        self.with(|lost| lost.values().cloned().collect())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<AgentId, LostAdapter>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Adapters ===
+
+impl Adapters {
+    pub(super) fn new(
+        serving: &Arc<Serving>,
+        log: &TurnLog,
+        backend: &Arc<dyn TrainingBackend>,
+        lost: &LostAdapters,
+    ) -> Self {
+        Self {
+            serving: Arc::clone(serving),
+            log: log.clone(),
+            backend: Arc::clone(backend),
+            lost: lost.clone(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Has each one loaded; an agent whose adapter cannot serve gets the base model, and its adapter again when it can.
+    pub(super) async fn load(&mut self) {
+        self.found = self.find().await.unwrap_or_default();
+        self.load_all().await;
+    }
+
+    /// The same where others are to serve, or are there, than when this was last asked.
+    pub(super) async fn load_if_changed(&mut self) {
+        // A server that cannot say is away, which is seen next.
+        let Some(found) = self.find().await else {
+            return;
+        };
+        if self.found != found {
+            self.found = found;
+            self.load_all().await;
+        }
+    }
+
+    /// Which are to serve, and whether they are there.
+    async fn find(&self) -> Option<Vec<(AgentId, String, bool)>> {
+        let there = self.backend.adapters().await.ok()?;
+        let is_there = |name: &str| there.iter().any(|adapter| adapter.name.as_str() == name);
+        let served = self.served().await?.into_iter();
+        let found = served.map(|(agent, name)| {
+            let is_there = is_there(&name);
+            (agent, name, is_there)
+        });
+        Some(found.collect())
+    }
+
+    async fn load_all(&self) {
+        if timeout(LOAD_TIMEOUT, self.load_each()).await.is_err() {
+            warn!("adapters take long to load: chats do not wait for the rest");
+        }
+    }
+
+    async fn served(&self) -> Option<Vec<(AgentId, String)>> {
+        let served = self.log.serving().await;
+        let failed = |error: &_| warn!(%error, "the log does not say which adapters are served");
+        served.inspect_err(failed).ok()
+    }
+
+    async fn load_each(&self) {
+        let Some(served) = self.served().await else {
+            return;
+        };
+        self.lost.with(|lost| {
+            // Another one serves that agent by now.
+            lost.retain(|agent, it| {
+                let still =
+                    |(whose, name): &(AgentId, String)| whose == agent && *name == it.adapter;
+                served.iter().any(still)
+            });
+        });
+        for (agent, adapter) in served {
+            let request = SampleRequest::one_token(adapter.clone());
+            match self.backend.sample(request).await {
+                Ok(_) => self.found_again(&agent, &adapter),
+                Err(error) if is_lacking(&error) => self.lose(&agent, &adapter, &error),
+                // Requests that need an adapter that is missing get an error of their own.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn found_again(&self, agent: &AgentId, adapter: &str) {
+        if self.lost.with(|lost| lost.remove(agent)).is_some() {
+            info!(%agent, adapter, "this adapter is there again, and serves");
+            self.serving.set(agent, Some(adapter));
+        }
+    }
+
+    fn lose(&self, agent: &AgentId, adapter: &str, error: &BackendError) {
+        self.serving.withdraw(adapter);
+        let lost = LostAdapter {
+            agent: agent.clone(),
+            adapter: adapter.to_owned(),
+            why: error.to_string(),
+        };
+        let was = self
+            .lost
+            .with(|all| all.insert(agent.clone(), lost.clone()));
+        if was.as_ref() != Some(&lost) {
+            warn!(%agent, adapter, %error, "the base model serves this agent until the adapter is there again, or a new one is learned");
+        }
+    }
+}
+
+fn is_lacking(error: &BackendError) -> bool {
+    matches!(error, BackendError::Status { code: Some(code), .. } if LACKING.contains(&&**code))
+}

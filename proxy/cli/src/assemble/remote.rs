@@ -1,0 +1,132 @@
+//! A training server that somebody else started: looked at every few seconds, since nobody tells us when it is started again,
+//! is given no model, or loses an adapter.
+
+use std::time::Duration;
+
+use metaclaw_chat::Secret;
+use metaclaw_gateway::Endpoint;
+use metaclaw_trainer_api::{BackendError, wire::CreateRequest};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use super::{
+    adapters::Adapters,
+    trainer::{BASE, HEALTH_DEADLINE},
+};
+use crate::control::TrainerStatus;
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Sees that the server has the model of the settings, and that the adapters that serve are there.
+pub(super) struct Remote {
+    pub(super) adapters: Adapters,
+    /// As in the settings.
+    pub(super) url: String,
+    /// What it wants to be shown.
+    pub(super) key: Option<Secret>,
+    /// `rl.model`.
+    pub(super) model: Option<String>,
+    pub(super) status: watch::Sender<TrainerStatus>,
+}
+
+// === impl Remote ===
+
+impl Remote {
+    /// Looks at it until `ending`.
+    pub(super) async fn run(mut self, ending: CancellationToken) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let follow = async {
+            loop {
+                ticks.tick().await;
+                self.look().await;
+            }
+        };
+        ending.run_until_cancelled(follow).await;
+    }
+
+    async fn look(&mut self) {
+        let status = match timeout(HEALTH_DEADLINE, self.adapters.backend.health()).await {
+            Err(_) => self.away(format!("no answer within {} s", HEALTH_DEADLINE.as_secs())),
+            Ok(Err(error)) => self.away(error.to_string()),
+            Ok(Ok(health)) if health.model.is_empty() => self.give_model().await,
+            Ok(Ok(health)) => self.answers(health.model).await,
+        };
+        self.status.send_if_modified(|was| {
+            let is_new = *was != status;
+            match &status {
+                TrainerStatus::Away { url, why } if is_new => {
+                    warn!(url, why, "the training server does not answer");
+                }
+                TrainerStatus::WithoutModel { url, why } if is_new => {
+                    warn!(url, why, "the training server has no model");
+                }
+                TrainerStatus::Answers { url, model } if is_new => {
+                    info!(url, model, "the training server answers");
+                }
+                _ => {}
+            }
+            *was = status;
+            is_new
+        });
+    }
+
+    /// The gateway sees by itself that it does not answer, and asks it again when it does.
+    fn away(&self, why: String) -> TrainerStatus {
+        let url = self.url.clone();
+        TrainerStatus::Away { url, why }
+    }
+
+    async fn answers(&mut self, model: String) -> TrainerStatus {
+        // What was away may have been started again, with other files.
+        let was_there = matches!(*self.status.borrow(), TrainerStatus::Answers { .. });
+        if was_there {
+            self.adapters.load_if_changed().await;
+        } else {
+            self.adapters.load().await;
+        }
+        let serving = &self.adapters.serving;
+        // One that fell silent is asked from now on, and not only after the gateway has looked again.
+        if serving.policy().is_none() || serving.is_silent() {
+            match Endpoint::new(&self.url, self.key.clone(), BASE) {
+                Ok(endpoint) => serving.set_policy(Some(endpoint)),
+                Err(error) => error!(%error, "the training server's address cannot be used"),
+            }
+        }
+        let url = self.url.clone();
+        TrainerStatus::Answers { url, model }
+    }
+
+    /// It was started without a model: it loads the one that a run is to be of.
+    async fn give_model(&mut self) -> TrainerStatus {
+        // Meanwhile the next upstream answers, where there is one.
+        self.adapters.serving.set_policy(None);
+        let url = self.url.clone();
+        if self.model.is_none() {
+            let why = "start it with one, or say in rl.model which it is to load".to_owned();
+            return TrainerStatus::WithoutModel { url, why };
+        }
+        match self.load_model().await {
+            Ok(model) => self.answers(model).await,
+            Err(error) => {
+                let why = error.to_string();
+                TrainerStatus::WithoutModel { url, why }
+            }
+        }
+    }
+
+    async fn load_model(&self) -> Result<String, BackendError> {
+        let backend = &self.adapters.backend;
+        let created = backend.create_run(CreateRequest::default()).await?;
+        if let Err(error) = backend.close_run(created.session_id).await {
+            // It goes when the server wants its memory.
+            debug!(%error, "not closed");
+        }
+        Ok(created.model)
+    }
+}

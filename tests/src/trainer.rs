@@ -1,0 +1,78 @@
+//! The training server by itself, as somebody starts it on another machine.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::external;
+
+/// How it is started.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// Without one it loads the model that a run is to be of.
+    pub model: Option<PathBuf>,
+    /// Where adapters and checkpoints lie; without one, where they do for everybody.
+    pub checkpoints: Option<PathBuf>,
+    /// 0 for one of the system's choice.
+    pub port: u16,
+}
+
+/// A running one; killed when dropped.
+#[derive(Debug)]
+pub struct Trainer {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub url: String,
+    /// Where it listens.
+    pub port: u16,
+}
+
+// === impl Trainer ===
+
+impl Trainer {
+    /// Starts one and waits until it is ready.
+    pub async fn start(start: &Start) -> Self {
+        let mut command = Command::new(external::bin_dir().join("metaclaw-trainer"));
+        let named = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        command
+            .args(start.model.as_deref().map(|path| named("model", path)))
+            .args(
+                start
+                    .checkpoints
+                    .as_deref()
+                    .map(|path| named("checkpoint-dir", path)),
+            )
+            .arg(format!("--port={}", start.port))
+            .arg("--parent-stdin")
+            // What the tests' own computing is held to.
+            .env_remove("OMP_NUM_THREADS")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().expect("it starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let ready = stdout.lines().next_line().await.expect("a pipe");
+        let ready: Value = serde_json::from_str(&ready.expect("a line")).expect("JSON");
+        let address = ready["address"].as_str().expect("an address");
+        let (_, port) = address.rsplit_once(':').expect("HOST:PORT");
+        Self {
+            child,
+            url: format!("http://{address}"),
+            port: port.parse().expect("a port"),
+        }
+    }
+
+    /// Ends it and everything that it started, and waits until its files are let go.
+    pub async fn stop(mut self) {
+        // As when who started it is gone.
+        drop(self.child.stdin.take());
+        self.child.wait().await.expect("it ends");
+    }
+}
