@@ -21,6 +21,8 @@ pub struct CapturedRequest {
     pub chat: ChatRequest,
     /// The hash of the conversation before its first message.
     pub start: ChainHash,
+    /// What the proxy set of `temperature` and `top_p`, which the request left out.
+    pub sampling: Vec<(&'static str, f64)>,
     /// Under what it is served; without a model, the request's own.
     pub served: Served,
     /// Called with the id by which the reply names itself, before the agent has its end where the id is

@@ -85,6 +85,7 @@ fn asked(api: Api, raw: &str) -> CapturedRequest {
         session: "s".parse().unwrap(),
         kind: TurnKind::Main,
         is_last: false,
+        sampling: Vec::new(),
         served: Served::default(),
         on_reply_id: None,
         on_calls: None,

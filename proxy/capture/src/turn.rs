@@ -53,6 +53,10 @@ impl Finished {
             served.model = asked.model.unwrap_or_default();
         }
         let messages = asked.messages;
+        let mut params = asked.params;
+        for (name, value) in std::mem::take(&mut request.sampling) {
+            params.insert(name.to_owned(), value.into());
+        }
         let tokens = sampled.map(|sampled| tokens(sampled, &served));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         let n_messages = size_of_val(messages.as_slice());
@@ -78,7 +82,7 @@ impl Finished {
             messages,
             continues: asked.goes_on_from,
             tools: asked.tools,
-            params: asked.params,
+            params,
             reply: reply.message,
             served,
             tokens,

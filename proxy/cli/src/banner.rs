@@ -288,7 +288,7 @@ impl Banner<'_> {
         let key = key.unwrap_or_default();
         format!(
             "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
-             -d '{{\"model\":\"{model}\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is the capital of France?\"}}]}}'",
+             -d '{{\"model\":\"{model}\",\"stream\":true,\"max_tokens\":200,\"messages\":[{{\"role\":\"user\",\"content\":\"In one sentence: why do we need sleep?\"}}]}}'",
             self.proxy
         )
     }

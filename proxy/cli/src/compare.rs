@@ -26,6 +26,8 @@ pub(crate) const BASE: &str = "base";
 pub(crate) struct Comparer {
     pub http: reqwest::Client,
     pub whom: Whom,
+    /// How it is asked.
+    pub params: AskParams,
 }
 
 /// The model behind the comparison.
@@ -152,13 +154,8 @@ impl Comparer {
                 lessons.where_answers(adapter).clone()
             }
         };
-        let params = AskParams {
-            temperature: None,
-            max_tokens: Some(MAX_ANSWER),
-        };
-        let answer = client
-            .ask(&messages(&question.text, &lessons), params)
-            .await;
+        let messages = messages(&question.text, &lessons);
+        let answer = client.ask(&messages, self.params.clone()).await;
         let answer = answer.map_err(|error| explained(error, has_key))?;
         Ok(Answered {
             text: answer.text,

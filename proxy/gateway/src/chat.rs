@@ -47,6 +47,8 @@ pub(crate) struct Chat {
     pub sessions: Arc<Sessions>,
     pub upstreams: Arc<Upstreams>,
     pub past: Arc<dyn PastReplies>,
+    /// Fields of chats with the policy model that lack them.
+    pub sampling: Vec<(&'static str, f64)>,
     /// None, where histories pass as they come.
     pub histories: Option<Arc<Histories>>,
     /// None, where nothing is recorded.
@@ -167,7 +169,7 @@ impl Turn {
             api: self.chat.api(),
             route: &self.route,
             headers: &self.headers,
-            body: &|upstream, asks_ids| self.body(upstream, asks_ids),
+            body: &|upstream, asks_ids| self.body(server, upstream, asks_ids),
             previous: self.previous(server),
             repeated: self.repeated(server, &last_call),
             ids: self.asked_for_ids(server.recorder.is_some() && self.keeping == Keeping::Kept),
@@ -236,9 +238,27 @@ impl Turn {
         self.context.lessons.where_answers(adapter)
     }
 
+    /// `serving.temperature` and `serving.top_p` for the policy model, where the request leaves them to the server.
+    fn sampling(&self, server: &Chat, upstream: &Upstream) -> Vec<(&'static str, f64)> {
+        let defaults = server.sampling.iter().filter(|_| upstream.is_policy());
+        let is_unsaid = |name| self.chat.field(name).is_none_or(|value| value.is_null());
+        defaults
+            .filter(|(name, _)| is_unsaid(name))
+            .copied()
+            .collect()
+    }
+
     /// The request's body as this upstream gets it.
-    fn body(&self, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
+    fn body(&self, server: &Chat, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
         let lessons = self.lessons(upstream);
+        let sampling = self.sampling(server, upstream).into_iter();
+        let sampling = sampling.map(|(name, value)| (name, value.to_string()));
+        let sampling: Vec<_> = sampling.collect();
+        let mut fields: Vec<(&str, &str)> = Vec::new();
+        fields.extend(sampling.iter().map(|(name, value)| (*name, &**value)));
+        if asks_ids && self.chat.api() == Api::Chat {
+            fields.extend(vllm::WANTED);
+        }
         let changes = Changes {
             model: upstream.model(self.context.lease.adapter()),
             system: lessons.system_block.as_deref(),
@@ -248,10 +268,7 @@ impl Turn {
                 Absent::Insert
             },
             user_line: lessons.user_line.as_deref(),
-            fields: match (asks_ids, self.chat.api()) {
-                (true, Api::Chat) => &vllm::WANTED,
-                _ => &[],
-            },
+            fields: &fields,
             cuts_shared: upstream.capabilities.refuses_unknown,
         };
         splice(&self.chat, changes)
@@ -301,7 +318,7 @@ impl Turn {
         // Responses' next request may name this reply in place of what was said.
         let is_named_later = self.chat.api() == Api::Responses;
         let keeping = self.keeping;
-        let captured = || self.captured(&server.identifier, &upstream, api);
+        let captured = || self.captured(server, &upstream, api);
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
             // A sub-agent that it sends out is off the record as well.
@@ -314,13 +331,10 @@ impl Turn {
     }
 
     /// What the log is told of the request.
-    fn captured(
-        self,
-        identifier: &Identifier,
-        upstream: &Upstream,
-        replied_in: Api,
-    ) -> CapturedRequest {
+    fn captured(self, server: &Chat, upstream: &Upstream, replied_in: Api) -> CapturedRequest {
+        let identifier = &server.identifier;
         let served = self.served(upstream);
+        let sampling = self.sampling(server, upstream);
         let Self {
             chat, who, start, ..
         } = self;
@@ -343,6 +357,7 @@ impl Turn {
             is_last: who.is_last,
             chat,
             start,
+            sampling,
             served,
             on_reply_id,
             on_calls: Some(on_calls),

@@ -14,6 +14,9 @@ pub use self::upstreams::{
     AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
 };
 
+/// The lowest temperature above 0 that policy servers take.
+const MIN_TEMPERATURE: f64 = 1e-3;
+
 /// Settings of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -89,11 +92,15 @@ pub struct CompatConfig {
 }
 
 /// `serving.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ServingConfig {
     /// How long a silent session keeps its adapter and its lessons.
     pub pin_idle: Span,
+    /// The temperature of chats with the policy model that name none, 0 or 0.001 to 2; without it, its server's own.
+    pub temperature: Option<f64>,
+    /// The `top_p` of chats with the policy model that name none, above 0 and at most 1; without it, its server's own.
+    pub top_p: Option<f64>,
 }
 
 /// `privacy.*`.
@@ -207,6 +214,7 @@ impl GatewayConfig {
     /// [`ConfigError`]; addresses and patterns are checked where they are read, in [`crate::Gateway::new`].
     pub fn check(&self) -> Result<(), ConfigError> {
         self.proxy.check()?;
+        self.serving.check()?;
         let policy = self.upstreams.get(POLICY);
         if policy.is_some_and(|it| !it.is_deadlines()) {
             return Err(ConfigError::ReservedName);
@@ -294,6 +302,30 @@ impl Default for ServingConfig {
     fn default() -> Self {
         Self {
             pin_idle: Span::mins(10),
+            temperature: None,
+            top_p: None,
+        }
+    }
+}
+
+impl ServingConfig {
+    /// The fields of a chat with the policy model that have a default here.
+    pub(crate) fn sampling(&self) -> Vec<(&'static str, f64)> {
+        let fields = [("temperature", self.temperature), ("top_p", self.top_p)];
+        let set = |(name, value): (_, Option<f64>)| Some((name, value?));
+        fields.into_iter().filter_map(set).collect()
+    }
+
+    /// Checks that every chat is not refused for what its caller did not say.
+    fn check(&self) -> Result<(), ConfigError> {
+        match self.temperature {
+            Some(given) if given > 0.0 && given < MIN_TEMPERATURE => {
+                let reason = format!(
+                    "{given} is not allowed: 0 takes the likeliest token, else from {MIN_TEMPERATURE} to 2"
+                );
+                Err(ConfigError::invalid("serving.temperature", &reason))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -344,6 +376,7 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
         insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"serving":{"temperature":0.0005}}"#), @"serving.temperature: 0.0005 is not allowed: 0 takes the likeliest token, else from 0.001 to 2");
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"url":"x"}}}"#), @"upstreams.policy: this name stands for the policy model, of which only the deadlines connect, first_byte and idle can be set; choose another");
     }
 

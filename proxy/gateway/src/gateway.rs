@@ -167,6 +167,7 @@ impl Gateway {
                 sessions,
                 upstreams,
                 histories,
+                sampling: config.serving.sampling(),
                 past: parts.past,
                 recorder: (!config.unrecorded).then_some(recorder),
             }),

@@ -38,7 +38,9 @@ const MAX_ANSWER: usize = 4 << 20;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskParams {
     /// 0 to 2; the server's own if none.
-    pub temperature: Option<f32>,
+    pub temperature: Option<f64>,
+    /// Above 0, at most 1; the server's own if none.
+    pub top_p: Option<f64>,
     /// The most tokens of the answer; the server's own if none.
     pub max_tokens: Option<u32>,
 }
@@ -192,7 +194,10 @@ impl ChatClient {
         let messages = messages.iter().map(|message| json!(message.as_map()));
         body.insert("messages".to_owned(), messages.collect());
         if let Some(temperature) = params.temperature.filter(|_| fields.temperature) {
-            body.insert("temperature".to_owned(), decimal(temperature));
+            body.insert("temperature".to_owned(), json!(temperature));
+        }
+        if let Some(top_p) = params.top_p {
+            body.insert("top_p".to_owned(), json!(top_p));
         }
         if let Some(max_tokens) = params.max_tokens {
             let name = if fields.max_tokens {
@@ -226,12 +231,6 @@ fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigEr
     let mut value = value.map_err(|_| ConfigError::Key { key: key.clone() })?;
     value.set_sensitive(true);
     Ok((name, value))
-}
-
-/// 0.6 as 0.6, and not as the f64 next to the f32.
-fn decimal(value: f32) -> Value {
-    let shortest = value.to_string().parse::<f64>();
-    json!(shortest.unwrap_or_else(|_| f64::from(value)))
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! Whom `metaclaw compare` asks: who answers chats.
 
-use metaclaw_llm::{HttpError, LlmConfig, http_client, loopback_client};
+use metaclaw_gateway::ServingConfig;
+use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
 
 use super::{plan::Plan, trainer::TrainingSide};
 use crate::{
-    compare::{Comparer, PolicyAddress, Whom},
+    compare::{Comparer, MAX_ANSWER, PolicyAddress, Whom},
     config::Policy,
 };
 
 /// The policy model where there is one, else the model of `llm.*`.
-pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> Result<Comparer, HttpError> {
+pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<Comparer> {
     let llm = &plan.loaded.config.llm;
     let whom = match (policy_address(plan, training), &llm.api_base, &llm.model_id) {
         (Some(address), ..) => Whom::Policy(address),
@@ -22,7 +23,25 @@ pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> Result<Comparer,
         (None, ..) => Whom::Nobody,
     };
     let http = policy_client(plan)?;
-    Ok(Comparer { http, whom })
+    let params = params(plan, &whom)?;
+    Ok(Comparer { http, whom, params })
+}
+
+/// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
+fn params(plan: &Plan, whom: &Whom) -> anyhow::Result<AskParams> {
+    let plain = AskParams {
+        max_tokens: Some(MAX_ANSWER),
+        ..AskParams::default()
+    };
+    if !matches!(whom, Whom::Policy(_)) {
+        return Ok(plain);
+    }
+    let serving: ServingConfig = plan.loaded.section("serving")?;
+    Ok(AskParams {
+        temperature: serving.temperature,
+        top_p: serving.top_p,
+        ..plain
+    })
 }
 
 /// Where the policy model is; none where there is none.

@@ -17,7 +17,7 @@ use super::{
 use crate::address::elsewhere;
 
 /// Skills are to be alike for like failures.
-const TEMPERATURE: f32 = 0.4;
+const TEMPERATURE: f64 = 0.4;
 /// Room for three skills, as in the original.
 const MAX_TOKENS: u32 = 3_000;
 /// For one answer.
@@ -44,6 +44,7 @@ pub(super) fn evolver(
     let params = AskParams {
         temperature: Some(TEMPERATURE),
         max_tokens: Some(MAX_TOKENS),
+        ..AskParams::default()
     };
     let told = format!(
         ", what went wrong -> {} ({})",

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Votes differ: that is why there are several.
-const TEMPERATURE: f32 = 0.6;
+const TEMPERATURE: f64 = 0.6;
 /// Room for a few sentences and the score.
 const MAX_TOKENS: u32 = 1_024;
 
@@ -67,6 +67,7 @@ pub(super) fn judge(
     let params = AskParams {
         temperature: Some(TEMPERATURE),
         max_tokens: Some(MAX_TOKENS),
+        ..AskParams::default()
     };
     let by_model = |model: Arc<dyn Ask>, is_base| Judge::Model {
         rules: rules.clone(),

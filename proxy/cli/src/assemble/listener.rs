@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The same message is to be heard the same way.
-const TEMPERATURE: f32 = 0.0;
+const TEMPERATURE: f64 = 0.0;
 /// Room for a few wishes.
 const MAX_TOKENS: u32 = 300;
 
@@ -43,6 +43,7 @@ pub(super) fn listener(
     let params = AskParams {
         temperature: Some(TEMPERATURE),
         max_tokens: Some(MAX_TOKENS),
+        ..AskParams::default()
     };
     let timeout = settings.timeout;
     let told = |place: String, model: &str| {

@@ -34,7 +34,7 @@ fn a_laptop_keeps_everything() {
       serves    demo.gguf on the local trainer
       learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
-      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
 }
 

@@ -1,6 +1,7 @@
 //! Our own policy model: adapters that change under live traffic, and a server that may be away.
 
 use metaclaw_chat::{AgentId, Span};
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -86,6 +87,52 @@ async fn the_policy_is_asked_with_its_key_its_adapter_and_the_lessons_it_appends
         ("policy", None)
     );
     assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn what_a_request_leaves_to_the_server_is_drawn_as_configured_and_so_recorded() {
+    let mut set_up = SetUp::default();
+    set_up.config.serving.temperature = Some(0.3);
+    set_up.config.serving.top_p = Some(1.0);
+    let (harness, mut policy) = with_policy(set_up).await;
+    let given = [
+        (json!({}), (json!(0.3), json!(1.0))),
+        (json!({"temperature": null}), (json!(0.3), json!(1.0))),
+        (
+            json!({"temperature": 0, "top_p": 0.9}),
+            (json!(0), json!(0.9)),
+        ),
+    ];
+    for (n, (own, expected)) in given.into_iter().enumerate() {
+        let mut body =
+            json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hi"}]});
+        body.as_object_mut()
+            .unwrap()
+            .extend(own.as_object().unwrap().clone());
+        let asked: Value =
+            serde_json::from_str(&ask(&harness, &mut policy, &body.to_string()).await).unwrap();
+        let sampling = |body: &Value| (body["temperature"].as_f64(), body["top_p"].as_f64());
+        let expected = (expected.0.as_f64(), expected.1.as_f64());
+        assert_eq!(sampling(&asked), expected, "{own}");
+        let turn = &harness.log.wait(n + 1).await[n];
+        let params = Value::Object(turn.request.params.clone());
+        assert_eq!(sampling(&params), expected, "{own}");
+    }
+}
+
+#[tokio::test]
+async fn no_other_upstream_is_asked_with_the_policy_models_sampling() {
+    let mut set_up = SetUp::default();
+    set_up.config.serving.temperature = Some(0.3);
+    let mut harness = Harness::with(set_up).await;
+    let mut client = harness.client().await;
+    client.send(&post_chat(CHAT)).await;
+    let mut exchange = harness.upstream.next().await;
+    exchange.send(json_reply(&completion("x")).as_bytes()).await;
+    client.read().await;
+    assert_eq!(exchange.body(), CHAT);
+    let turn = &harness.log.wait(1).await[0];
+    assert_eq!(turn.request.params.get("temperature"), None);
 }
 
 /// First hour, A16: there was no way back from weights that went too far.

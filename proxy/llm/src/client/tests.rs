@@ -127,6 +127,7 @@ async fn ask(server: &Server, timeout: Span) -> Result<Answer, AskError> {
     let params = AskParams {
         temperature: Some(0.6),
         max_tokens: Some(64),
+        ..AskParams::default()
     };
     client(server, timeout)
         .ask(&[Message::user("Was it good?")], params)
@@ -263,6 +264,7 @@ async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
         let params = AskParams {
             temperature: Some(0.6),
             max_tokens: Some(5),
+            ..AskParams::default()
         };
         client.ask(&[Message::user("?")], params).await
     };

@@ -407,8 +407,18 @@ pub(super) const TRAINER: &[Key] = &[
         "a session stays on its adapter until it was idle for so long",
     ),
     inert("serving.max_adapters", ANY, LATER),
-    inert("serving.temperature", POSITIVE, LATER),
-    inert("serving.top_p", Number(0.0, 1.0), LATER),
+    key(
+        "serving.temperature",
+        Number(0.0, 2.0),
+        "",
+        "temperature of chats with the policy model that name none; without one, its server's own, 0.7 at our trainer; verdicts train on replies drawn at 0.3 to 1.2",
+    ),
+    key(
+        "serving.top_p",
+        Number(0.001, 1.0),
+        "",
+        "top_p of chats with the policy model that name none; without one, its server's own, 1 at our trainer; verdicts train on nothing that was drawn below 1",
+    ),
 ];
 
 pub(super) const SCHEDULER: &[Key] = &[
