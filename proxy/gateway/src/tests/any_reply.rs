@@ -227,6 +227,8 @@ async fn impaired(how: &str) -> Harness {
         "no memory" => set_up.config.proxy.capture_memory = Size(0),
         "little memory" => set_up.config.proxy.capture_memory = Size(1_200),
         "a broken log, and strict" => set_up.config.strict = true,
+        // Else `fill` sends 16,384 requests.
+        "a full queue" => set_up.at_once = Some(64),
         _ => {}
     }
     let mut harness = Harness::with(set_up).await;
