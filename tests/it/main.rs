@@ -6,6 +6,7 @@ mod crash;
 mod faults;
 mod isolation;
 mod kill;
+mod learning;
 mod metrics;
 mod openai_client;
 mod openclaw;
