@@ -4,6 +4,8 @@
 //! Of a chat completion each message is kept as its text stands in the request: to build values of all
 //! of them would cost several times as much. The other APIs' are put into chat shape.
 
+use std::borrow::Cow;
+
 use metaclaw_chat::{Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{
     Api, json,
@@ -12,6 +14,8 @@ use metaclaw_dialects::{
 };
 use metaclaw_turns::{JsonText, NewMessage};
 use serde_json::{Map, Value};
+
+use crate::long_texts::LongTexts;
 
 /// A request in the log's shape.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct NormalizedRequest {
     pub model: Option<String>,
     /// The reply whose conversation the request leaves out.
     pub goes_on_from: Option<String>,
+    /// Bytes of all this, but for the texts that it shares with other turns.
+    pub n_bytes: usize,
 }
 
 // === impl NormalizedRequest ===
@@ -35,14 +41,18 @@ impl NormalizedRequest {
     ///
     /// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
     /// it; it is not learned from.
-    pub(crate) fn from_request(chat: &ChatRequest, start: ChainHash) -> Option<Self> {
+    pub(crate) fn from_request(
+        chat: &ChatRequest,
+        start: ChainHash,
+        texts: &mut LongTexts,
+    ) -> Option<Self> {
         let api = chat.api();
         let text = |name| match chat.field(name) {
             Some(Value::String(text)) => Some(text),
             _ => None,
         };
-        let tools = match (chat.field_json("tools"), api) {
-            (Some(tools), Api::Chat) => Some(verbatim(tools)),
+        let mut tools = match (chat.field_json("tools"), api) {
+            (Some(tools), Api::Chat) => Some(verbatim(chat, tools)),
             (Some(tools), Api::Messages | Api::Responses) => {
                 let tools = json::value(tools.as_bytes())?;
                 Some(JsonText::of(&api.tools(&tools)).ok()?)
@@ -54,25 +64,27 @@ impl NormalizedRequest {
             let id = text("previous_response_id")?;
             Some(upstream_reply_id(&id).to_owned())
         };
+        let mut messages = match api {
+            Api::Chat => as_they_stand(chat, start),
+            Api::Messages | Api::Responses => converted(chat, start)?,
+        };
+        let (mut n_texts, mut n_own) = (0, 0);
+        let all = messages.iter_mut().map(|message| &mut message.text);
+        for text in all.chain(&mut tools) {
+            n_texts += text.as_str().len();
+            let (own, n_bytes) = texts.own(text);
+            *text = own;
+            n_own += n_bytes;
+        }
+        let n_others = chat.raw().len().saturating_sub(n_texts);
         Some(Self {
-            messages: match api {
-                Api::Chat => as_they_stand(chat, start),
-                Api::Messages | Api::Responses => converted(chat, start)?,
-            },
+            messages,
             tools,
             params: params(chat),
             model: text("model"),
             goes_on_from: (api == Api::Responses).then(previous).flatten(),
+            n_bytes: n_own + n_others,
         })
-    }
-
-    /// Bytes of its texts.
-    pub(crate) fn n_bytes(&self) -> usize {
-        let texts = self.messages.iter().map(|message| &message.text);
-        texts
-            .chain(&self.tools)
-            .map(|text| text.as_str().len())
-            .sum()
     }
 }
 
@@ -98,7 +110,7 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
 fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
     let message = |(item, chain)| {
-        let text = verbatim(item);
+        let text = verbatim(chat, item);
         NewMessage { text, chain }
     };
     chat.items().zip(chains).map(message).collect()
@@ -118,8 +130,11 @@ fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
 
 /// A part as it stands, but for half of an emoji. The log reads what it does not know yet, and refuses what
 /// no value holds.
-fn verbatim(json: &str) -> JsonText {
-    JsonText::new(&json::mended(json))
+fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
+    match json::mended(json) {
+        Cow::Borrowed(json) => JsonText::new(chat.part(json)),
+        Cow::Owned(json) => JsonText::new(json),
+    }
 }
 
 #[cfg(test)]
@@ -137,7 +152,8 @@ mod tests {
 
     fn read(api: Api, raw: &str) -> Option<NormalizedRequest> {
         let raw = Bytes::copy_from_slice(raw.as_bytes());
-        NormalizedRequest::from_request(&ChatRequest::parse(api, raw).unwrap(), start())
+        let chat = ChatRequest::parse(api, raw).unwrap();
+        NormalizedRequest::from_request(&chat, start(), &mut LongTexts::new())
     }
 
     /// The hash of each message as it is found from its value.

@@ -13,6 +13,7 @@ mod budget;
 mod conversation;
 mod encoding;
 mod line;
+mod long_texts;
 mod metrics;
 mod recording;
 mod reply;

@@ -16,7 +16,7 @@ use tracing::Span;
 
 use crate::{
     Appending, CaptureConfig, CaptureMetrics, CapturedRequest, Encoding, Format, Recorder,
-    Recording, ResponseMeta, TurnSink, Worker, recorder, worker::LAST_WAIT,
+    Recording, ResponseMeta, TurnSink, Worker, long_texts::LongTexts, recorder, worker::LAST_WAIT,
 };
 
 /// Captures that may wait for the worker.
@@ -353,7 +353,8 @@ fn the_line_of_a_turn_stands_in_its_requests_span_and_no_callers_text_makes_it_l
             .begin(request, meta)
             .unwrap()
             .end(StreamEnd::Complete);
-        finished.try_recv().unwrap().into_turn(&metrics).unwrap();
+        let finished = finished.try_recv().unwrap();
+        finished.into_turn(&metrics, &mut LongTexts::new()).unwrap();
     });
     assert!(
         lines.contains("chat{n=7}: metaclaw::turn: turn api=\"chat\""),

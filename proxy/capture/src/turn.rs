@@ -9,6 +9,7 @@ use crate::{
     budget::Held,
     conversation::NormalizedRequest,
     line::log_turn,
+    long_texts::LongTexts,
     metrics::CaptureMetrics,
     recording::{Capture, Finished},
 };
@@ -27,7 +28,11 @@ struct DecodedReply {
 impl Finished {
     /// The turn, and its memory, which is given back when the log is done with it: the reply decoded, the
     /// request read. Nothing, and counted, where the request cannot be read.
-    pub(crate) fn into_turn(self, metrics: &CaptureMetrics) -> Option<(NewTurn, Held)> {
+    pub(crate) fn into_turn(
+        self,
+        metrics: &CaptureMetrics,
+        texts: &mut LongTexts,
+    ) -> Option<(NewTurn, Held)> {
         let mut capture = *self.capture;
         let _entered = capture.request.span.clone().entered();
         let DecodedReply {
@@ -43,12 +48,12 @@ impl Finished {
         if let Some((tell, reply)) = request.on_calls.take().zip(reply.message.as_ref()) {
             tell(&request.chat, reply);
         }
-        let Some(asked) = NormalizedRequest::from_request(&request.chat, request.start) else {
+        let asked = NormalizedRequest::from_request(&request.chat, request.start, texts);
+        let Some(asked) = asked else {
             metrics.unreadable.inc();
             return None;
         };
         let mut served = std::mem::take(&mut request.served);
-        let n_asked = asked.n_bytes().max(request.chat.raw().len());
         if served.model.is_empty() {
             served.model = asked.model.unwrap_or_default();
         }
@@ -60,7 +65,7 @@ impl Finished {
         let tokens = sampled.map(|sampled| tokens(sampled, &served));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         let n_messages = size_of_val(messages.as_slice());
-        let n_turn = (n_asked + n_messages + size_of::<NewTurn>()) as u64;
+        let n_turn = (asked.n_bytes + n_messages + size_of::<NewTurn>()) as u64;
         capture.memory.set(n_turn + n_ids + n_bytes);
         let request = capture.request;
         let turn = NewTurn {

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Dispatch, dispatcher, field::display};
 
 use crate::{
+    long_texts::LongTexts,
     metrics::CaptureMetrics,
     recording::{CaptureConfig, Finished, Recorder},
     sink::TurnSink,
@@ -26,6 +27,7 @@ pub struct Worker {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
     metrics: Arc<CaptureMetrics>,
+    texts: LongTexts,
 }
 
 /// The two ends of the way to the log.
@@ -40,6 +42,7 @@ pub fn recorder(
         queue,
         sink,
         metrics,
+        texts: LongTexts::new(),
     };
     (recorder, worker)
 }
@@ -112,10 +115,10 @@ impl Worker {
 
     /// Reads a capture and hands its turn to the log. It is among the `unacknowledged` until the log is done
     /// with it.
-    async fn put(&self, mut finished: Finished, unacknowledged: &TaskTracker) {
+    async fn put(&mut self, mut finished: Finished, unacknowledged: &TaskTracker) {
         let ack = finished.ack.take();
         let span = finished.capture.request.span.clone();
-        let Some((turn, memory)) = finished.into_turn(&self.metrics) else {
+        let Some((turn, memory)) = finished.into_turn(&self.metrics, &mut self.texts) else {
             return;
         };
         let agent = turn.agent.clone();

@@ -1,8 +1,8 @@
 //! One message of a conversation, in OpenAI's chat shape, kept as it came.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
@@ -38,10 +38,10 @@ pub enum Role {
 
 /// One message as the client or the model wrote it: a JSON object with a `role`.
 ///
-/// All fields stay, in their order, known or not; the methods read what learning needs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub struct Message(Map<String, Value>);
+/// All fields stay, in their order, known or not; the methods read what learning needs. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Value")]
+pub struct Message(Arc<Map<String, Value>>);
 
 /// One call that the model asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Message {
         let mut map = Map::new();
         map.insert("role".into(), Value::String(role.to_owned()));
         map.insert("content".into(), Value::String(text.into()));
-        Self(map)
+        Self(Arc::new(map))
     }
 
     /// A message of the owner.
@@ -197,7 +197,7 @@ impl TryFrom<Value> for Message {
             Value::Object(map) => {
                 let has_role = map.get("role").is_some_and(Value::is_string);
                 return if has_role {
-                    Ok(Self(map))
+                    Ok(Self(Arc::new(map)))
                 } else {
                     Err(MessageError::NoRole)
                 };
@@ -214,7 +214,13 @@ impl TryFrom<Value> for Message {
 
 impl From<Message> for Value {
     fn from(message: Message) -> Self {
-        Value::Object(message.0)
+        Value::Object(Arc::unwrap_or_clone(message.0))
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
     }
 }
 

@@ -133,7 +133,9 @@ async fn hear_said(
 
 /// What is heard in the owner's words: by a model where one answers, else by rules.
 async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Vec<Heard> {
-    if let Some(question) = Question::of(said)
+    let may_ask = shared.judge.listener().is_some() || shared.listener.is_some();
+    if may_ask
+        && let Some(question) = Question::of(said)
         && let Some(model) = listener(shared).await
     {
         match model.ask(&question.messages()).await {

@@ -57,7 +57,7 @@ async fn note_beside((log, library): (&TurnLog, &Library), turn: Turn) {
         }
     }
     // It may have been forgotten while it was read.
-    if matches!(log.get(id).await, Ok(None)) {
+    if matches!(log.has(id).await, Ok(false)) {
         let library = library.clone();
         let is_gone = move |of: &AgentId, it: &SessionId| *of == agent && *it == session;
         let forgotten = tokio::task::spawn_blocking(move || library.forget_hosts(is_gone)).await;

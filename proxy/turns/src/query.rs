@@ -11,7 +11,7 @@ use crate::{
     read::{self, turn_ids},
     record::Record,
     session::SessionRecord,
-    store::{Store, Table},
+    store::{Source as _, Store, Table},
     turn::{StateKind, Turn, TurnKind},
     values::{self, TxnError},
     view::Funnel,
@@ -30,6 +30,12 @@ impl TurnLog {
     /// One turn, whole.
     pub async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
         self.read(move |store| read::turn(store, id)).await
+    }
+
+    /// Whether there is a turn.
+    pub async fn has(&self, id: TurnId) -> Result<bool, LogError> {
+        let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
+        Ok(found.await?.is_some())
     }
 
     /// An agent's turns in one state, oldest sessions first.

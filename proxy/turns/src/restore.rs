@@ -84,7 +84,7 @@ impl Turn {
 
     /// The turn as it would be handed in.
     fn into_new(self) -> Result<NewTurn, serde_json::Error> {
-        let tools = self.request.tools.as_ref().map(JsonText::of);
+        let tools = self.request.tools.as_deref().map(JsonText::of);
         Ok(NewTurn {
             messages: NewMessage::all(&self.agent, &self.request.messages)?,
             tools: tools.transpose()?,

@@ -1,7 +1,8 @@
 //! JSON texts with their hashes: what turns are compared and stored by.
 
-use std::sync::Arc;
+use std::hash::{Hash as StdHash, Hasher};
 
+use bytestring::ByteString;
 use serde::Serialize;
 
 /// The first 16 bytes of a BLAKE3 hash.
@@ -13,7 +14,13 @@ pub(crate) type Hash = [u8; 16];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText {
     pub(crate) hash: Hash,
-    text: Arc<str>,
+    text: ByteString,
+}
+
+impl StdHash for JsonText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
 }
 
 /// What a text is known by.
@@ -27,11 +34,12 @@ pub(crate) fn hash(text: &[u8]) -> Hash {
 
 impl JsonText {
     /// A value as it stands in a request. Only a text that is new to its session is read: one that fits
-    /// in no value is refused then ([`crate::LogError::Unreadable`]).
-    pub fn new(text: &str) -> Self {
+    /// in no value is refused then ([`crate::LogError::Unreadable`]). Part of a request, it keeps that in memory.
+    pub fn new(text: impl Into<ByteString>) -> Self {
+        let text = text.into();
         Self {
             hash: hash(text.as_bytes()),
-            text: Arc::from(text),
+            text,
         }
     }
 
@@ -40,7 +48,16 @@ impl JsonText {
     /// # Errors
     /// What JSON cannot say: a map whose keys are no strings.
     pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
-        serde_json::to_string(value).map(|text| Self::new(&text))
+        serde_json::to_string(value).map(Self::new)
+    }
+
+    /// The same in memory of its own.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            hash: self.hash,
+            text: ByteString::from(&*self.text),
+        }
     }
 
     /// The text.

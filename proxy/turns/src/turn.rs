@@ -1,5 +1,7 @@
 //! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
 
+use std::sync::Arc;
+
 use metaclaw_chat::{
     AgentId, ChainHash, Message, Role, SessionId, Speaker, TurnId, Usage, Utterance, Verdict,
     utterance_at,
@@ -41,9 +43,9 @@ pub enum StreamEnd {
 pub struct Request {
     /// The whole conversation, system messages included.
     pub messages: Vec<Message>,
-    /// The `tools` field, if there was one.
+    /// The `tools` field, if there was one: often the same as of other turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Value>,
+    pub tools: Option<Arc<Value>>,
     /// What else steers the answer: temperature, top_p, max_tokens and their like.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,

@@ -194,7 +194,7 @@ async fn assert_learnable(home: &Home) {
         assert_eq!(turn.meta.end, StreamEnd::Complete, "{turn:?}");
         let tokens = turn.tokens.as_ref().expect("tokens");
         assert!(!tokens.prompt_ids.is_empty() && !tokens.ids.is_empty());
-        let tools = turn.request.tools.as_ref().and_then(Value::as_array);
+        let tools = turn.request.tools.as_deref().and_then(Value::as_array);
         assert!(tools.is_some_and(|tools| !tools.is_empty()));
     }
 }

@@ -1,6 +1,6 @@
 //! A chat request, read.
 
-use std::{borrow::Cow, iter, ops::Range};
+use std::{borrow::Cow, iter, ops::Range, ptr};
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -89,6 +89,14 @@ impl ChatRequest {
     /// A field of the body as a value; `None` as well where no value can hold it.
     pub fn field(&self, name: &str) -> Option<Value> {
         json::value(self.field_json(name)?.as_bytes())
+    }
+
+    /// A text; a part of the body, as the JSON text of a field, shares its memory.
+    pub fn part(&self, part: &str) -> ByteString {
+        match self.text.get(json::span(&*self.text, part)) {
+            Some(own) if ptr::eq(own, part) => self.text.slice_ref(part),
+            _ => part.into(),
+        }
     }
 
     /// The elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.

@@ -148,7 +148,7 @@ impl Question {
         let variables = request.params.get("chat_template_kwargs");
         let variables = variables.and_then(Value::as_object);
         let variables = variables.cloned().unwrap_or_default();
-        let rendered = policy.render_with(messages, request.tools.clone(), variables);
+        let rendered = policy.render_with(messages, request.tools.as_deref().cloned(), variables);
         rendered.await
     }
 }

@@ -108,7 +108,7 @@ impl Draws<'_> {
     }
 
     async fn render(self, turn: &Turn, messages: Vec<Value>) -> Result<Vec<u32>, TeachError> {
-        let tools = turn.request.tools.clone();
+        let tools = turn.request.tools.as_deref().cloned();
         let variables = turn.request.params.get("chat_template_kwargs");
         let variables = variables.and_then(Value::as_object);
         let variables = variables.cloned().unwrap_or_default();

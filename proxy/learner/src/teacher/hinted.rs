@@ -49,7 +49,7 @@ async fn told(
         return Ok(Vec::new());
     };
     let of_owner = after(shared, turn).await?.hint;
-    let tools = turn.request.tools.clone();
+    let tools = turn.request.tools.as_deref().cloned();
     let variables = turn.request.params.get("chat_template_kwargs");
     let variables = variables.and_then(serde_json::Value::as_object);
     let variables = variables.cloned().unwrap_or_default();

@@ -464,7 +464,7 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
     let mut again = client.turn("again", "d");
     for message in &mut again.messages {
         let pretty = message.text.as_str().replace("\":", "\" : ");
-        message.text = JsonText::new(&pretty.replace("go", "\\u0067o"));
+        message.text = JsonText::new(pretty.replace("go", "\\u0067o"));
     }
     put.push(again);
     let mut ids = Vec::new();
@@ -497,7 +497,7 @@ async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
     let refused = [r#"{"role":"user","content":1e999}"#.to_owned(), deep(127)];
     for (n, text) in refused.iter().enumerate() {
         let mut huge = client.clone().turn("question", "answer");
-        huge.messages[1].text = JsonText::new(text);
+        huge.messages[1].text = JsonText::new(text.as_str());
         let error = log.append(huge).await.unwrap_err();
         assert!(matches!(error, LogError::Unreadable { .. }), "{error}");
         let turn = client.turn(&format!("question {n}"), "answer");
@@ -505,7 +505,7 @@ async fn a_turn_that_fits_in_no_value_is_refused_and_the_session_goes_on() {
         assert_eq!(as_put(log.get(id).await.unwrap().unwrap()), turn);
     }
     let mut nested = client.turn("question", "answer");
-    nested.messages[1].text = JsonText::new(&deep(126));
+    nested.messages[1].text = JsonText::new(deep(126));
     let id = log.append(nested.clone()).await.unwrap();
     let back = log.get(id).await.unwrap().unwrap();
     assert_eq!(back.request, nested.request().unwrap());

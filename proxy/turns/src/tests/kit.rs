@@ -104,7 +104,7 @@ pub(super) fn verdict(score: Score) -> Verdict {
 /// A turn as it was put, without what the log adds.
 pub(super) fn as_put(turn: Turn) -> NewTurn {
     let request = turn.request;
-    let tools = request.tools.as_ref().map(JsonText::of).transpose();
+    let tools = request.tools.as_deref().map(JsonText::of).transpose();
     NewTurn {
         messages: NewMessage::all(&turn.agent, &request.messages).unwrap(),
         tools: tools.unwrap(),

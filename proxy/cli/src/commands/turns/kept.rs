@@ -66,7 +66,7 @@ pub(super) fn rest(turn: &Turn) -> Vec<String> {
     }
     for (name, tree) in [
         ("params", params(turn)),
-        ("tools", turn.request.tools.clone()),
+        ("tools", turn.request.tools.as_deref().cloned()),
     ] {
         lines.extend(tree.map(|tree| fact(name, tree.to_string())));
     }
