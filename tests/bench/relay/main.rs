@@ -17,6 +17,7 @@ mod request;
 mod table;
 mod upstream;
 mod workload;
+mod wrk;
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -73,6 +74,9 @@ struct Flags {
     /// The folder of another `metaclaw`, an older release, which runs beside the others.
     #[arg(long)]
     old: Option<PathBuf>,
+    /// wrk makes the load, for whole seconds (`apt install wrk`); 61 KB requests are `--sizes gateway`.
+    #[arg(long)]
+    by_wrk: bool,
     /// Compares nobody: shows what the end of long replies, and retrieval, cost the streams beside them;
     /// with `--old`, the older release after ours.
     #[arg(long)]
@@ -92,6 +96,9 @@ struct Run {
     /// Of one cell, in milliseconds.
     window_ms: u128,
     n_cpus: usize,
+    /// wrk made the load.
+    #[serde(default)]
+    by_wrk: bool,
 }
 
 fn main() -> Result<()> {
@@ -124,7 +131,10 @@ fn main() -> Result<()> {
         runtime.block_on(run(&flags))?;
     }
     let cells = read_all(&flags.out)?;
-    let text = format!("{}\n{}", table::table(&cells), limits::summary(&cells));
+    let mut text = table::table(&cells);
+    if !flags.by_wrk {
+        text = format!("{text}\n{}", limits::summary(&cells));
+    }
     println!("{text}");
     fs::write(flags.out.join("table.txt"), text)?;
     fs::write(
@@ -146,7 +156,12 @@ async fn run(flags: &Flags) -> Result<()> {
     let window = Duration::from_secs_f64(flags.seconds);
     prepare(flags, &programs, window)?;
     let upstream = Upstream::start(threads())?;
-    let bench = Bench { upstream, window };
+    let wrk = flags.by_wrk.then(|| PathBuf::from("wrk"));
+    let bench = Bench {
+        upstream,
+        window,
+        wrk,
+    };
     let workloads = workloads(flags);
     let mut started = BTreeMap::new();
     for repeat in 1..=flags.repeats {
@@ -244,6 +259,7 @@ fn prepare(flags: &Flags, programs: &Programs, window: Duration) -> Result<()> {
         old: programs.old.as_deref().map(build).transpose()?,
         window_ms: window.as_millis(),
         n_cpus: thread::available_parallelism().map_or(1, usize::from),
+        by_wrk: flags.by_wrk,
     };
     let file = out.join("run.json");
     if file.exists() {

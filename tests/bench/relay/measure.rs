@@ -1,8 +1,11 @@
 //! One cell, measured.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -12,6 +15,7 @@ use crate::{
     processes::{Tree, machine_busy},
     upstream::Upstream,
     workload::{Kind, Size, Workload},
+    wrk,
 };
 
 /// The part of a window by which the load begins before it.
@@ -24,6 +28,8 @@ pub struct Bench {
     pub upstream: Upstream,
     /// How long a cell is measured.
     pub window: Duration,
+    /// What makes the load in place of this program.
+    pub wrk: Option<PathBuf>,
 }
 
 // === impl Bench ===
@@ -33,6 +39,7 @@ impl Bench {
     pub async fn measure(&self, peer: &Peer, at: (PeerName, Workload, usize)) -> Result<Cell> {
         let (name, workload, _) = at;
         let warm_up = match workload.kind {
+            _ if self.wrk.is_some() => Duration::ZERO,
             Kind::Plain | Kind::Burst | Kind::Tls => self.window / WARM_UP,
             // Few fit into a window: the first counts too.
             Kind::Paced => Duration::ZERO,
@@ -78,7 +85,13 @@ impl Bench {
             peer.forget_peak()?;
         }
         let mut running = JoinSet::new();
-        running.spawn(load.run());
+        let wrk = self.wrk.clone();
+        running.spawn(async move {
+            match wrk {
+                None => Ok(load.run().await),
+                Some(wrk) => wrk::run(&wrk, &load).await,
+            }
+        });
         let clock = || {
             let peer = peer.as_ref().map(Tree::cpu);
             (machine_busy(), bench.cpu(), peer)
@@ -87,7 +100,7 @@ impl Bench {
         let begin = clock();
         tokio::time::sleep_until(to.into()).await;
         let end = clock();
-        let outcome = running.join_all().await.pop().unwrap_or_default();
+        let outcome = running.join_all().await.pop().context("no load")??;
         let cpu = end
             .2
             .zip(begin.2)

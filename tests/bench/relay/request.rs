@@ -19,6 +19,8 @@ const NUMBER: &str = "@@NUMBER@@";
 const SESSION: &str = "@@SESSION@@@";
 /// Bytes of the large one's system text.
 const SYSTEM_BYTES: usize = 26_300;
+/// The same where OpenClaw's gateway adds the files of its workspace.
+const GATEWAY_SYSTEM_BYTES: usize = 46_500;
 /// Bytes of the large one's tools.
 const TOOLS_BYTES: usize = 9_600;
 /// Bytes of what had been said before.
@@ -63,11 +65,7 @@ pub struct Requests {
 impl Requests {
     /// Requests to `host` for this kind of reply.
     pub fn new(size: Size, kind: Kind, host: &str) -> Self {
-        let body = match size {
-            Size::Small => small(kind),
-            Size::Large => large(kind),
-        };
-        let body = body.to_string();
+        let body = body(size, kind);
         let head = head(host, body.len());
         let bytes = format!("{head}{body}").into_bytes();
         Self {
@@ -81,7 +79,7 @@ impl Requests {
 
     /// The next one's bytes, head and body.
     pub fn next(&mut self) -> &[u8] {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = next_number();
         if self.n_sent.is_multiple_of(PER_SESSION) {
             // Unique, as numbers are.
             self.session = number;
@@ -93,6 +91,21 @@ impl Requests {
         write(&mut self.bytes, &self.sessions, &text);
         &self.bytes
     }
+}
+
+/// A request's body, with the marks [`NUMBER`] and [`SESSION`] in it.
+pub fn body(size: Size, kind: Kind) -> String {
+    let body = match size {
+        Size::Small => small(kind),
+        Size::Large => large(kind, SYSTEM_BYTES),
+        Size::Gateway => large(kind, GATEWAY_SYSTEM_BYTES),
+    };
+    body.to_string()
+}
+
+/// A number that no request had yet.
+pub fn next_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 fn places(bytes: &[u8], mark: &str) -> Vec<usize> {
@@ -131,7 +144,7 @@ fn small(kind: Kind) -> Value {
     })
 }
 
-fn large(kind: Kind) -> Value {
+fn large(kind: Kind, system_bytes: usize) -> Value {
     let runtime = format!(
         "Runtime: agent=main | session=agent:main:explicit | sessionId=5f0e2a11-7c3d-4e5f-8a9b-{SESSION} | host=desk | model=proxied/mock-model"
     );
@@ -141,7 +154,7 @@ fn large(kind: Kind) -> Value {
         "model": "mock-model",
         "messages": [
             {"role": "system", "content": format!(
-                "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(SYSTEM_BYTES))},
+                "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(system_bytes))},
             {"role": "user", "content": format!("[Fri 2026-11-20 05:31 UTC] Which invoices are open?\n\n{runtime}")},
             {"role": "assistant", "content": null, "tool_calls": [call]},
             {"role": "tool", "content": prose(HISTORY_BYTES), "tool_call_id": "callmock1"},

@@ -38,6 +38,8 @@ pub enum Size {
     Small,
     /// As OpenClaw sends: 40 KB, of which 26 KB system text and 10 KB tools.
     Large,
+    /// As OpenClaw's gateway sends: 61 KB, of which 47 KB system text.
+    Gateway,
 }
 
 /// One row of the table.
@@ -117,6 +119,7 @@ impl Size {
         match self {
             Self::Small => "small",
             Self::Large => "40k",
+            Self::Gateway => "61k",
         }
     }
 }
