@@ -103,8 +103,8 @@ impl SseReader {
     }
 
     fn extend_line(&mut self, bytes: &[u8]) {
-        // One byte more is kept than allowed, so that a blank line is told from a skipped one.
-        let room = (self.limit + 1).saturating_sub(self.line.len());
+        // One byte more is kept than allowed, so that a line over the limit is told from one at it, beside a byte order mark.
+        let room = (self.limit + 1 + BOM.len()).saturating_sub(self.line.len());
         self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
@@ -231,6 +231,17 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_one_at_the_very_beginning_alone() {
         assert_eq!(data("\u{feff}data: a\n\n\u{feff}data: b\n\n"), ["a"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_what_is_limited() {
+        let (allowed, too_long) = ("\u{feff}data:a", "\u{feff}data:ab");
+        for (line, n_skipped) in [(allowed, 0), (too_long, 1)] {
+            let text = format!("{line}\n\n");
+            let (head, tail) = text.as_bytes().split_at(1);
+            assert_eq!(read(&[head, tail], 6).1, n_skipped, "{line}");
+            assert_eq!(read(&[text.as_bytes()], 6).1, n_skipped, "{line}");
+        }
     }
 
     #[test]
