@@ -81,55 +81,63 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).expect("a file")
 }
 
+async fn one_yes_relays_and_a_kill_costs_no_answer(api: Api) {
+    let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
+    let openclaw = OpenClaw::installed();
+    let gateway = openclaw.gateway(api, &upstream.base_url, "text").await;
+    assert!(answered(&gateway.say("Say hello.").await));
+    let before = read(&gateway.config());
+    let metaclaw = MetaClaw {
+        folder: tempfile::tempdir().expect("a folder"),
+        openclaw: gateway.config(),
+    };
+
+    let begun = Instant::now();
+    metaclaw.ask(&["start", "--yes", "-d", "--port", "0"]).await;
+    let wired = read(&gateway.config());
+    assert!(
+        wired.contains("\"metaclaw/text\"") && wired.contains("\"proxied/text\""),
+        "{wired}"
+    );
+    // A gateway that runs takes the change up by itself.
+    let relayed = until(RELOADED_WITHIN, async || {
+        assert!(answered(&gateway.say("Say hello again.").await));
+        metaclaw
+            .ask(&["turns", "list", "--json"])
+            .await
+            .contains(GREETING)
+    });
+    relayed.await.expect("no turn came through us");
+    println!("  relayed after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < FIRST_ANSWER);
+    let turns: Value =
+        serde_json::from_str(&metaclaw.ask(&["turns", "list", "--json"]).await).expect("JSON");
+    assert_eq!(turns[0]["agent"], "main", "{turns}");
+    metaclaw.ask(&["status"]).await;
+    metaclaw.ask(&["doctor"]).await;
+
+    metaclaw.kill();
+    let begun = Instant::now();
+    assert!(
+        answered(&gateway.say_within("Are you still there?", RETRIES).await),
+        "{api:?}: no fallback"
+    );
+    println!("  by its fallback after {:?}", begun.elapsed());
+    assert_eq!(read(&gateway.config()), wired);
+    metaclaw.ask(&["uninstall", "--yes"]).await;
+    assert_eq!(read(&gateway.config()), before);
+    assert!(!metaclaw.home().exists());
+    assert!(answered(&gateway.say("And now?").await));
+}
+
 #[tokio::test]
 #[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
-async fn one_yes_relays_and_a_killed_proxy_costs_no_answer() {
-    for api in [Api::Completions, Api::Messages] {
-        let upstream = Upstream::scripted(|_: &Asked<'_>| Play::Text(GREETING)).await;
-        let openclaw = OpenClaw::installed();
-        let gateway = openclaw.gateway(api, &upstream.base_url, "text").await;
-        assert!(answered(&gateway.say("Say hello.").await));
-        let before = read(&gateway.config());
-        let metaclaw = MetaClaw {
-            folder: tempfile::tempdir().expect("a folder"),
-            openclaw: gateway.config(),
-        };
+async fn one_yes_relays_completions_and_a_killed_proxy_costs_no_answer() {
+    one_yes_relays_and_a_kill_costs_no_answer(Api::Completions).await;
+}
 
-        let begun = Instant::now();
-        metaclaw.ask(&["start", "--yes", "-d", "--port", "0"]).await;
-        let wired = read(&gateway.config());
-        assert!(
-            wired.contains("\"metaclaw/text\"") && wired.contains("\"proxied/text\""),
-            "{wired}"
-        );
-        // A gateway that runs takes the change up by itself.
-        let relayed = until(RELOADED_WITHIN, async || {
-            assert!(answered(&gateway.say("Say hello again.").await));
-            metaclaw
-                .ask(&["turns", "list", "--json"])
-                .await
-                .contains(GREETING)
-        });
-        relayed.await.expect("no turn came through us");
-        println!("  relayed after {:?}", begun.elapsed());
-        assert!(begun.elapsed() < FIRST_ANSWER);
-        let turns: Value =
-            serde_json::from_str(&metaclaw.ask(&["turns", "list", "--json"]).await).expect("JSON");
-        assert_eq!(turns[0]["agent"], "main", "{turns}");
-        metaclaw.ask(&["status"]).await;
-        metaclaw.ask(&["doctor"]).await;
-
-        metaclaw.kill();
-        let begun = Instant::now();
-        assert!(
-            answered(&gateway.say_within("Are you still there?", RETRIES).await),
-            "{api:?}: no fallback"
-        );
-        println!("  by its fallback after {:?}", begun.elapsed());
-        assert_eq!(read(&gateway.config()), wired);
-        metaclaw.ask(&["uninstall", "--yes"]).await;
-        assert_eq!(read(&gateway.config()), before);
-        assert!(!metaclaw.home().exists());
-        assert!(answered(&gateway.say("And now?").await));
-    }
+#[tokio::test]
+#[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
+async fn one_yes_relays_messages_and_a_killed_proxy_costs_no_answer() {
+    one_yes_relays_and_a_kill_costs_no_answer(Api::Messages).await;
 }
