@@ -29,7 +29,7 @@ use crate::{
     banner::About,
     compare::Comparer,
     config::fingerprint,
-    control::{LogStatus, SkillView, Status, TrainerStatus},
+    control::{LogStatus, LostAdapter, SkillView, Status, TrainerStatus},
     home::Home,
     privacy::{self, SwitchChange},
     replays::Replays,
@@ -139,6 +139,7 @@ impl App {
         let (health, outcome) = (self.log.health(), self.log.outcome());
         let serving = tokio::time::timeout(STATUS_TIMEOUT, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
+        let lost = tokio::time::timeout(STATUS_TIMEOUT, self.lost()).await;
         Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,7 +152,7 @@ impl App {
                 .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
                 .collect(),
-            lost: self.lost.all(),
+            lost: lost.ok().and_then(Result::ok).unwrap_or_default(),
             funnel: funnel
                 .ok()
                 .and_then(Result::ok)
@@ -231,6 +232,18 @@ impl App {
             current.as_deref() == Some(adapter.as_str())
         });
         Ok(served)
+    }
+
+    /// The adapters that the log names and that cannot serve; another may have come in the place of one.
+    async fn lost(&self) -> Result<Vec<LostAdapter>, LogError> {
+        let named = self.log.serving().await?;
+        let mut lost = self.lost.all();
+        lost.retain(|it| {
+            let is_it =
+                |(agent, name): &(AgentId, String)| *agent == it.agent && *name == it.adapter;
+            named.iter().any(is_it)
+        });
+        Ok(lost)
     }
 
     /// Takes rollouts into the log. Ids must be of the model that the trainer has.

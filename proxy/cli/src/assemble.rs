@@ -141,7 +141,7 @@ impl Running {
         let background = CancellationToken::new();
         let unloader = Unloader::new(tasks.clone());
         let serving = Serving::new(unloader.on_idle());
-        let mut training = TrainingSide::new(plan, &serving)?;
+        let training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
@@ -161,10 +161,11 @@ impl Running {
         let gateway =
             gateway::gateway(plan, &log, &library, (&serving, &privacy), services).await?;
         let lost = LostAdapters::default();
-        if let Some(backend) = &training.backend {
-            let adapters = Adapters::new(&serving, &log, backend, &lost);
-            follow(plan, adapters, &mut training, (&tasks, &background));
-        }
+        let adapters = training
+            .backend
+            .as_ref()
+            .map(|backend| Adapters::new(&serving, &log, backend, &lost));
+        let elsewhere = adapters.and_then(|it| follow(plan, it, &training, (&tasks, &background)));
         let app = Arc::new(App {
             about: learning.about,
             home: plan.home.clone(),
@@ -184,7 +185,7 @@ impl Running {
             judge: learning.judge,
             schedule: learning.schedule,
             trainer: training.state,
-            elsewhere: training.status,
+            elsewhere,
             lost,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
@@ -292,13 +293,13 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     Ok(())
 }
 
-/// Follows the training server, ours or one elsewhere, and has the adapters that the log names loaded there.
+/// Follows the training server and has the adapters that the log names loaded there; of one elsewhere, how it is.
 fn follow(
     plan: &Plan,
     adapters: Adapters,
-    training: &mut TrainingSide,
+    training: &TrainingSide,
     (tasks, ending): (&TaskTracker, &CancellationToken),
-) {
+) -> Option<watch::Receiver<TrainerStatus>> {
     if let (Some(key), Some(trainer)) = (&training.key, &training.state) {
         let served = Served {
             adapters,
@@ -306,18 +307,19 @@ fn follow(
             trainer: trainer.clone(),
         };
         tasks.spawn(served.run(ending.clone()));
-    } else if let Some((url, key)) = training.elsewhere.take() {
-        let (status, watched) = watch::channel(TrainerStatus::Starting);
-        training.status = Some(watched);
-        let remote = Remote {
-            adapters,
-            url,
-            key,
-            model: trainer::base_model(plan),
-            status,
-        };
-        tasks.spawn(remote.run(ending.clone()));
+        return None;
     }
+    let (url, key) = training.elsewhere.clone()?;
+    let (status, watched) = watch::channel(TrainerStatus::Starting);
+    let remote = Remote {
+        adapters,
+        url,
+        key,
+        model: trainer::base_model(plan),
+        status,
+    };
+    tasks.spawn(remote.run(ending.clone()));
+    Some(watched)
 }
 
 /// A critical task: when it ends, well or badly, the app shuts down.

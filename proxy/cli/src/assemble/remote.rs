@@ -1,5 +1,5 @@
-//! A training server that somebody else started: looked at every few seconds, since nobody tells us when it is started again,
-//! is given no model, or loses an adapter.
+//! A training server that somebody else started. Nobody tells us when it is started again, has no model, or has lost an
+//! adapter, so it is looked at every few seconds.
 
 use std::time::Duration;
 

@@ -25,7 +25,6 @@ use tracing::{debug, info, warn};
 use super::plan::Plan;
 use crate::{
     config::{Config, Policy},
-    control::TrainerStatus,
     home::Home,
     supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
 };
@@ -59,8 +58,6 @@ pub(super) struct TrainingSide {
     pub key: Option<String>,
     /// Where it is and what it wants to be shown, where it is not ours.
     pub elsewhere: Option<(String, Option<Secret>)>,
-    /// How that is, once it is followed.
-    pub status: Option<watch::Receiver<TrainerStatus>>,
 }
 
 // === impl TrainingSide ===
@@ -75,7 +72,6 @@ impl TrainingSide {
             state: None,
             key: None,
             elsewhere: None,
-            status: None,
         };
         match &plan.policy {
             Policy::None => Ok(nothing),
