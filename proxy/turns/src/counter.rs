@@ -4,41 +4,65 @@
 //! turns gone: sled takes the cut for a write that never finished. The journal's last number is then
 //! behind the one in the file `flushed`, and that is said. After a kill the database is never behind:
 //! the file is written after the flush. After a power cut it may be, and that too is said.
+//!
+//! Where the cut takes pages that sled had only moved, no number is behind. So the file's length is written down too: a
+//! database that is shorter than it was is read through.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
-/// Digits of a u64 and a line break: always the same length, so that writing needs no space.
-const WIDTH: usize = 21;
+/// Of a u64: the file is always of the same length, so that writing needs no space.
+const DIGITS: usize = 20;
 
 /// Counts flushed transactions in a file.
 #[derive(Debug)]
 pub(crate) struct FlushCounter {
     file: File,
+    /// The database's own file.
+    database: File,
     count: u64,
-    /// Transactions that were flushed once and are not in the database.
-    pub(crate) n_lost: u64,
+}
+
+/// What the file says.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Flushed {
+    /// How many transactions were flushed.
+    pub(crate) count: u64,
+    /// How long the database's file was then, in bytes. sled itself shortens it now and then.
+    pub(crate) length: u64,
+}
+
+// === impl Flushed ===
+
+impl Flushed {
+    /// What is not there, or cannot be read, is 0: the file is a witness, not the log.
+    pub(crate) fn read(path: &Path) -> Self {
+        let seen = fs::read_to_string(path).unwrap_or_default();
+        let mut numbers = seen.lines().map(|line| line.trim().parse());
+        let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
+        Self {
+            count: next(),
+            length: next(),
+        }
+    }
 }
 
 // === impl FlushCounter ===
 
 impl FlushCounter {
-    /// Compares the file with the database's count; from now on they agree.
-    pub(crate) fn open(path: &Path, count: u64) -> io::Result<Self> {
+    /// Writes the count of the database in `db` into the file.
+    pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create(true).truncate(false);
+        let options = options.write(true).create(true).truncate(false);
         let file = options.mode(0o600).open(path)?;
-        // Unreadable is as if it were not there: it is a witness, not the log.
-        let seen = io::read_to_string(&file).unwrap_or_default();
-        let seen: u64 = seen.trim().parse().unwrap_or_default();
         let counter = Self {
             file,
+            database: File::open(db)?,
             count,
-            n_lost: seen.saturating_sub(count),
         };
         counter.write()?;
         Ok(counter)
@@ -58,7 +82,8 @@ impl FlushCounter {
     }
 
     fn write(&self) -> io::Result<()> {
-        let count = format!("{:0width$}\n", self.count, width = WIDTH - 1);
-        self.file.write_all_at(count.as_bytes(), 0)
+        let length = self.database.metadata()?.len();
+        let text = format!("{:0DIGITS$}\n{length:0DIGITS$}\n", self.count);
+        self.file.write_all_at(text.as_bytes(), 0)
     }
 }

@@ -36,7 +36,6 @@ use crate::{
     health::{MovedAside, OpenOutcome},
     journal,
     mask::Mask,
-    mend,
     store::{Store, StoreError},
 };
 
@@ -124,19 +123,14 @@ pub(crate) fn open(
         store,
         moved_aside,
         parts,
+        n_lost,
         n_gaps,
         copied,
     } = at.open()?;
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
-    let flushed = dir.join("flushed");
-    let counter = FlushCounter::open(&flushed, count);
+    let (flushed, file) = (flushed(dir), database.join("db"));
+    let counter = FlushCounter::open(&flushed, &file, count);
     let counter = counter.map_err(|error| not_usable(&flushed, error))?;
-    // A log that was read from its beginning may lack something in the middle.
-    let n_missing = match (&parts, &moved_aside) {
-        (Some(_), None) => mend::n_missing(&store).map_err(|error| open_error(dir, error))?,
-        _ => 0,
-    };
-    let n_lost = counter.n_lost + n_missing;
     let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
     let copied = copied.map(Copied::keep).transpose();
     let outcome = OpenOutcome {
@@ -149,7 +143,6 @@ pub(crate) fn open(
     };
     say(&outcome);
     format::mark(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
-    let file = database.join("db");
     let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
     let opened = Opened {
         store,
@@ -172,24 +165,20 @@ fn say(outcome: &OpenOutcome) {
         let to = parts.display();
         tracing::warn!(%to, "parts of the turn log's database were damaged and moved aside: it was read without them");
     }
+    let copy = outcome
+        .copied
+        .as_ref()
+        .map(|copy| copy.display().to_string());
     if outcome.n_lost > 0 {
         let n_lost = outcome.n_lost;
-        let copy = match &outcome.copied {
-            Some(copy) => copy.display().to_string(),
-            None => "none: its file was too long to be copied at each start".to_owned(),
-        };
         tracing::warn!(
             n_lost,
-            %copy,
-            "the turn log lost its last transactions: its file was cut or damaged, or the power failed"
+            copy,
+            "the turn log lost transactions: its file was cut or damaged, or the power failed"
         );
     }
     if outcome.n_gaps > 0 {
         let n_gaps = outcome.n_gaps;
-        let copy = outcome
-            .copied
-            .as_ref()
-            .map(|copy| copy.display().to_string());
         tracing::warn!(
             n_gaps,
             copy,
@@ -200,6 +189,11 @@ fn say(outcome: &OpenOutcome) {
 
 fn database(dir: &Path) -> PathBuf {
     dir.join("sled")
+}
+
+/// The count of its flushed transactions.
+fn flushed(dir: &Path) -> PathBuf {
+    dir.join("flushed")
 }
 
 /// Device and number of a file.

@@ -10,6 +10,8 @@ use crate::{
     record::Record,
     session::SessionRecord,
     store::{Source as _, Store, StoreError, Table},
+    text::Hash,
+    texts,
     values::{self, TxnError},
 };
 
@@ -19,12 +21,13 @@ const AT_ONCE: usize = 100;
 /// Sets it right.
 pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
     let mended = names(store)
+        .and_then(|()| text_users(store))
         .and_then(|()| gaps(store))
         .and_then(|()| arrivals(store));
     mended.map_err(store_error)
 }
 
-/// How many transactions and turns are missing that the journal should have, or has.
+/// How many transactions, turns and texts are missing that the journal should have, or has, or that are in use.
 pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
     count_missing(store).map_err(store_error)
 }
@@ -48,7 +51,7 @@ fn count_missing(store: &Store) -> Result<u64, TxnError> {
         let turn = values::readable(Record::get(store, id))?.flatten();
         n += u64::from(has_session && turn.is_none());
     }
-    Ok(n)
+    Ok(n + missing_texts(store)?.len() as u64)
 }
 
 fn store_error(error: TxnError) -> StoreError {
@@ -81,6 +84,38 @@ fn names(store: &Store) -> Result<(), TxnError> {
         store.transaction(|txn| numbers::pass(txn, last))?;
     }
     Ok(())
+}
+
+/// Nobody uses a text that is gone: it is stored when it is said next.
+fn text_users(store: &Store) -> Result<(), TxnError> {
+    for hash in missing_texts(store)? {
+        let users = store.range(Table::TextUsers, keys::under(&hash));
+        let users = users.map(|pair| pair.map(|(key, _)| key));
+        let users = users.collect::<Result<Vec<_>, _>>()?;
+        for some in users.chunks(AT_ONCE) {
+            store.transaction(|txn| {
+                let mut some = some.iter();
+                some.try_for_each(|user| txn.remove(Table::TextUsers, user))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Texts that somebody uses and that do not read.
+fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
+    let (mut missing, mut last) = (BTreeSet::new(), None);
+    for pair in store.range(Table::TextUsers, keys::under(&[])) {
+        let hash = pair?.0.first_chunk().copied();
+        let Some(hash) = hash.filter(|_| hash != last) else {
+            continue;
+        };
+        last = Some(hash);
+        if values::readable(texts::text(store, &texts::name(&hash)))?.is_none() {
+            missing.insert(hash);
+        }
+    }
+    Ok(missing)
 }
 
 /// The places of each session's turns.

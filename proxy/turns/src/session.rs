@@ -76,7 +76,11 @@ impl SessionIndex {
             match Stored::get_read(source, id) {
                 Ok(Some((stored, record))) => {
                     for (line, text) in stored.lines() {
-                        index.put_line(line, texts::line_hash(text), id.seq);
+                        let hash = texts::line_hash(text);
+                        // One that is gone is not found: it is stored when it is said next.
+                        let is_gone = texts::shared(text).is_some()
+                            && !texts::is_used(source, number, &hash)?;
+                        index.put_line(line, if is_gone { Hash::default() } else { hash }, id.seq);
                     }
                     index.put_turn(id.seq, record);
                 }

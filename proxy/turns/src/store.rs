@@ -351,11 +351,20 @@ fn each_readable(
         n_gaps += 1;
         let table = String::from_utf8_lossy(&tree.name()).into_owned();
         tracing::error!(%table, %why, "a page of the turn log does not read");
-        match behind_gap(tree, &from)? {
+        match behind_gap(tree, &from)?.filter(|next| *next > from) {
             Some(next) => from = next,
-            None => return Ok(n_gaps),
+            None => break,
         }
     }
+    // There is no way on from here: what lies behind the last gap is read from the end.
+    for pair in tree.range(from..).rev() {
+        match pair.map_err(StoreError::from) {
+            Ok((key, value)) => each(key, value)?,
+            Err(StoreError::Damaged(_)) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(n_gaps)
 }
 
 /// The first key above one in a page that does not read which lies in a page that does; none where that is the last.

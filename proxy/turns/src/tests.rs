@@ -3,6 +3,7 @@
 mod append;
 mod continuing;
 mod copying;
+mod cut;
 mod damage;
 mod forgetting;
 mod importing;
@@ -12,6 +13,7 @@ mod learning;
 mod listing;
 mod long;
 mod masking;
+mod opener;
 mod opening;
 mod random;
 mod replies;

@@ -8,6 +8,7 @@ use std::{
 use super::{
     access::not_usable,
     files::{absent, copy_all, entries, free_name},
+    flushed,
 };
 use crate::{error::OpenError, health::MovedAside};
 
@@ -154,7 +155,7 @@ pub(super) fn move_aside(
 
 /// Removes the count of transactions: it is another database's.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
-    fs::remove_file(dir.join("flushed")).or_else(absent)
+    fs::remove_file(flushed(dir)).or_else(absent)
 }
 
 /// Removes a copy that a kill left behind.

@@ -13,15 +13,16 @@ use std::{
 use super::{
     access::{not_usable, open_error},
     aside::{self, Copied, PROBE},
-    compact,
+    compact, flushed,
     opening::Opening,
     parts::Parts,
     readable,
 };
 use crate::{
+    counter::Flushed,
     error::OpenError,
     health::MovedAside,
-    journal,
+    journal, mend,
     store::{Store, StoreError, panic_text},
 };
 
@@ -32,6 +33,8 @@ pub(super) struct Repaired {
     pub(super) moved_aside: Option<MovedAside>,
     /// Parts of it that were done without.
     pub(super) parts: Option<PathBuf>,
+    /// What was flushed once and is gone: transactions, and turns or texts of such that are there.
+    pub(super) n_lost: u64,
     /// Pages, or runs of them, that do not read.
     pub(super) n_gaps: u64,
     /// The database as it was.
@@ -50,22 +53,42 @@ pub(super) struct At<'a> {
 // === impl At ===
 
 impl At<'_> {
-    /// Opens it. Where something was wrong with it, pages that do not read are done without.
+    /// Opens it. Where something of it is gone, what is left is written into a new database.
     pub(super) fn open(self) -> Result<Repaired, OpenError> {
+        let flushed = Flushed::read(&flushed(self.dir));
+        let length = fs::metadata(self.database.join("db")).map_or(0, |about| about.len());
         let mut repaired = self.open_whole()?;
-        let is_suspect =
-            repaired.parts.is_some() || self.opening == (Opening::Again { damaged: true });
-        if is_suspect && repaired.moved_aside.is_none() {
-            repaired.n_gaps = self.n_gaps(&repaired.store)?;
-            if repaired.n_gaps > 0 {
-                return self.salvage(repaired);
-            }
+        if repaired.moved_aside.is_some() {
+            return Ok(repaired);
+        }
+        self.count(&mut repaired, flushed.count, length < flushed.length)
+            .map_err(|error| open_error(self.dir, error))?;
+        // Tables that are of different times refer to what is not there, and a new turn would too.
+        if repaired.n_gaps > 0 || repaired.n_lost > 0 {
+            return self.salvage(repaired);
         }
         Ok(repaired)
     }
 
-    fn n_gaps(self, store: &Store) -> Result<u64, OpenError> {
-        store.n_gaps().map_err(|error| open_error(self.dir, error))
+    /// Counts what is gone of a database of which so many transactions were flushed.
+    fn count(
+        self,
+        repaired: &mut Repaired,
+        n_flushed: u64,
+        is_short: bool,
+    ) -> Result<(), StoreError> {
+        let store = &repaired.store;
+        repaired.n_lost = n_flushed.saturating_sub(journal::last_number(store)?);
+        // A log that was read from its beginning, or was cut, may lack something in the middle.
+        let may_lack = repaired.parts.is_some() || is_short;
+        if may_lack || self.opening == (Opening::Again { damaged: true }) {
+            repaired.n_gaps = store.n_gaps()?;
+        }
+        // Gaps say enough, and what they took cannot be asked for.
+        if may_lack && repaired.n_gaps == 0 {
+            repaired.n_lost += mend::n_missing(store)?;
+        }
+        Ok(())
     }
 
     /// Takes what can be read into a new database. The old one stays as a copy of it.
@@ -212,6 +235,7 @@ impl Repaired {
             store,
             moved_aside: None,
             parts,
+            n_lost: 0,
             n_gaps: 0,
             copied,
         }

@@ -1,18 +1,13 @@
 //! Folders that something happened to: what can be read is there, whatever was done to the rest.
 
 use std::{
-    env, fs,
-    io::{Read as _, Write as _},
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use metaclaw_chat::{Score, TurnId};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::kit::{Client, Dice, open, verdict};
+use super::kit::{Client, open, verdict};
 use crate::{
     OpenError, TurnFilter, TurnLog, TurnsConfig, keys,
     store::{Store, Table},
@@ -21,14 +16,9 @@ use crate::{
 };
 
 const TURNS: usize = 40;
-/// What the test binary, started again, is to do before it opens the log of [`FOLDER`].
-const ROLE: &str = "METACLAW_TURNS_TEST_OPENER";
-const FOLDER: &str = "METACLAW_TURNS_TEST_OPENED";
-/// Somebody who owns nothing.
-const NOBODY: u32 = 65_534;
 
 /// A log of sessions with several turns each, opened twice: sled has written its snapshot.
-async fn filled(dir: &Path) -> Vec<TurnId> {
+pub(super) async fn filled(dir: &Path) -> Vec<TurnId> {
     let log = open(dir);
     let mut ids = Vec::new();
     for session in 0..TURNS / 4 {
@@ -44,14 +34,14 @@ async fn filled(dir: &Path) -> Vec<TurnId> {
     ids
 }
 
-fn snapshots(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn snapshots(dir: &Path) -> Vec<PathBuf> {
     let mut found = named(&dir.join("sled"), "snap.");
     found.sort();
     found
 }
 
 /// What in a folder begins so.
-fn named(dir: &Path, beginning: &str) -> Vec<PathBuf> {
+pub(super) fn named(dir: &Path, beginning: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
     let is_so = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
@@ -61,7 +51,7 @@ fn named(dir: &Path, beginning: &str) -> Vec<PathBuf> {
 }
 
 /// Every turn is there and reads, and nothing was set aside.
-async fn assert_whole(dir: &Path, ids: &[TurnId], what: &str) {
+pub(super) async fn assert_whole(dir: &Path, ids: &[TurnId], what: &str) {
     let log = open(dir);
     let outcome = log.outcome();
     assert!(outcome.moved_aside.is_none(), "{what}: {outcome:?}");
@@ -261,7 +251,7 @@ async fn a_compaction_that_a_kill_cut_short_loses_nothing() {
     assert_whole(dir.path(), &ids, "the copy is gone").await;
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());
@@ -281,156 +271,6 @@ async fn a_folder_behind_a_link_is_a_folder() {
     std::os::unix::fs::symlink(&real, &link).unwrap();
     fs::write(snapshots(&real).last().unwrap(), b"").unwrap();
     assert_whole(&link, &ids, "a link").await;
-}
-
-/// sled takes its thread's failure to start for a panic, an open file too many for an error like any: neither says something
-/// about the log.
-#[tokio::test]
-async fn limits_of_the_process_are_told_and_move_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let ids = filled(dir.path()).await;
-    let roles = (3..24).step_by(2).map(|n| format!("files {n}"));
-    let roles = roles.chain((0..8).map(|n| format!("threads {n}")));
-    let roles = roles.chain([0, 100, 5_000, 70_000].map(|n| format!("bytes {n}")));
-    let mut n_refused = 0;
-    for role in roles {
-        let said = opener(dir.path(), &role);
-        n_refused += usize::from(said != "opened");
-        assert!(!said.is_empty(), "{role} ended without a word");
-        assert!(named(dir.path(), "damaged-").is_empty(), "{role}: {said}");
-    }
-    assert!(n_refused > 5, "{n_refused}");
-    assert_whole(dir.path(), &ids, "after all limits").await;
-}
-
-/// As after a start with `sudo`: some file is another's.
-#[tokio::test]
-async fn a_file_that_is_anothers_is_named_with_its_owner_and_nothing_is_moved() {
-    let is_root = rustix::process::geteuid().is_root();
-    for file in [
-        "sled/db",
-        "sled/conf",
-        "sled",
-        "sled/blobs",
-        "FORMAT",
-        "flushed",
-        "holder",
-        "snap",
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let ids = filled(dir.path()).await;
-        let path = match file {
-            "snap" => snapshots(dir.path()).pop().unwrap(),
-            file => dir.path().join(file),
-        };
-        let mode = fs::metadata(&path).unwrap().permissions();
-        if is_root {
-            let chown = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY));
-            each(dir.path(), &|path| chown(path).unwrap());
-            std::os::unix::fs::chown(&path, Some(0), Some(0)).unwrap();
-        }
-        fs::set_permissions(
-            &path,
-            fs::Permissions::from_mode(if is_root { 0o700 } else { 0o000 }),
-        )
-        .unwrap();
-        let said = opener(dir.path(), "somebody");
-        assert!(
-            said.contains("cannot use") && said.contains("ermission denied"),
-            "{file}: {said}"
-        );
-        let remedy = if is_root {
-            "belongs to user 0"
-        } else {
-            "chmod u+rwX"
-        };
-        assert!(said.contains(remedy), "{file}: {said}");
-        assert!(said.contains(&*path.to_string_lossy()), "{file}: {said}");
-        fs::set_permissions(&path, mode).unwrap();
-        assert_whole(dir.path(), &ids, file).await;
-    }
-}
-
-fn each(path: &Path, of: &impl Fn(&Path)) {
-    of(path);
-    if path.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            each(&entry.unwrap().path(), of);
-        }
-    }
-}
-
-/// A process that opens the log.
-fn command(dir: &Path, role: &str) -> Command {
-    let mut command = Command::new("sh");
-    // A write over the limit is an error, not the end, once the signal is ignored.
-    command
-        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
-        .arg(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "tests::damage::opens",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(ROLE, role)
-        .env(FOLDER, dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    command
-}
-
-/// Opens the log in a process of its own, and reads what that says.
-fn opener(dir: &Path, role: &str) -> String {
-    let mut command = command(dir, role);
-    let is_root = rustix::process::geteuid().is_root();
-    // The superuser has no limits.
-    if is_root && (role.starts_with("threads") || role == "somebody") {
-        if role.starts_with("threads") {
-            let chown = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY));
-            each(dir, &|path| chown(path).unwrap());
-        }
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    let mut child = command.spawn().unwrap();
-    let mut said = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    child.wait().unwrap();
-    let line = said.lines().find_map(|line| line.strip_prefix("said "));
-    line.unwrap_or_default().to_owned()
-}
-
-/// Not a test by itself: the process that opens.
-#[test]
-fn opens() {
-    let (Some(role), Some(folder)) = (env::var_os(ROLE), env::var_os(FOLDER)) else {
-        return;
-    };
-    let role = role.into_string().unwrap();
-    let limit = |resource, n: u64| {
-        let maximum = getrlimit(resource).maximum;
-        let current = Some(n);
-        setrlimit(resource, Rlimit { current, maximum }).unwrap();
-    };
-    match role
-        .split_once(' ')
-        .map(|(what, n)| (what, n.parse().unwrap()))
-    {
-        Some(("files", n)) => limit(Resource::Nofile, n),
-        Some(("threads", n)) => limit(Resource::Nproc, n),
-        Some(("bytes", n)) => limit(Resource::Fsize, n),
-        _ => {}
-    }
-    let opened = TurnLog::open(Path::new(&folder), &TurnsConfig::default());
-    let said = opened.map_or_else(|error| error.to_string(), |_| "opened".to_owned());
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\nsaid {said}").unwrap();
 }
 
 /// What of a turn is lost is what the damaged text said: the rest of it is listed, and all others are whole.
@@ -475,6 +315,20 @@ async fn a_text_that_is_lost_hides_no_other() {
     // Its session goes on.
     log.append(client.turn("more", "three")).await.unwrap();
     log.close().await;
+    open(dir.path()).close().await;
+    // A log that is read from its beginning misses the text, and stores it when it is said next.
+    fs::write(snapshots(dir.path()).last().unwrap(), b"").unwrap();
+    let log = open(dir.path());
+    let outcome = log.outcome();
+    assert_eq!((outcome.n_lost, outcome.n_gaps), (1, 0));
+    assert!(outcome.copied.is_some() && outcome.moved_aside.is_none());
+    let mut again = Client::new("a", "sys");
+    let again = log.append(again.turn(&long, "four")).await.unwrap();
+    for id in [again, broken, whole] {
+        assert!(log.get(id).await.unwrap().is_some(), "{id}");
+    }
+    log.close().await;
+    assert_eq!(open(dir.path()).outcome().n_lost, 0);
 }
 
 /// A page that is too long for sled's log lies in a file of its own; nothing of ours is, but a database may have one.
@@ -589,52 +443,4 @@ async fn a_damaged_page_costs_what_it_held_and_the_log_goes_on() {
         );
         log.close().await;
     }
-}
-
-/// Kills of the last test, unless the environment names another number.
-const KILLS: u64 = 12;
-const KILLS_WANTED: &str = "METACLAW_TURNS_TEST_KILLS";
-
-/// As a service that is restarted in a loop, or a machine that runs out of memory at boot.
-#[tokio::test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test reads how long it is to look"
-)]
-async fn a_log_that_is_killed_again_and_again_while_it_opens_loses_nothing() {
-    let wanted = env::var(KILLS_WANTED).ok().and_then(|n| n.parse().ok());
-    let kills: u64 = wanted.unwrap_or(KILLS);
-    let dir = tempfile::tempdir().unwrap();
-    let log = open(dir.path());
-    let mut ids = Vec::new();
-    for session in 0..40 {
-        let mut client = Client::new(&format!("s{session}"), "sys");
-        for n in 0..10 {
-            let turn = client.turn(&format!("question {n} of {session}"), &"word ".repeat(200));
-            ids.push(log.append(turn).await.unwrap());
-        }
-    }
-    log.close().await;
-    let mut dice = Dice::new(7);
-    let mut n_unfinished = 0;
-    for _ in 0..kills {
-        let mut child = command(dir.path(), "somebody").spawn().unwrap();
-        let began = Instant::now();
-        // While it starts, looks at its files, copies and opens them; sooner where a snapshot is being written.
-        let until = Duration::from_micros(dice.below(60_000));
-        let is_writing = || {
-            let named = named(&dir.path().join("sled"), "snap.");
-            named
-                .iter()
-                .any(|it| it.extension().is_some_and(|it| it == "generating"))
-        };
-        while began.elapsed() < until && !is_writing() {
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        n_unfinished += usize::from(is_writing());
-    }
-    println!("{kills} kills; {n_unfinished} left an unfinished snapshot");
-    assert_whole(dir.path(), &ids, "after the kills").await;
 }

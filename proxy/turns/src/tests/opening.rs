@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use metaclaw_chat::Size;
 
-use super::kit::{Client, Dice, as_put, open};
+use super::kit::{Client, as_put, open};
 use crate::{OpenError, Turn, TurnLog, TurnsConfig};
 
 fn try_open(dir: &Path) -> Result<TurnLog, OpenError> {
@@ -30,89 +30,6 @@ async fn a_file_in_the_folders_place_is_named() {
     let error = try_open(&path).unwrap_err();
     assert!(matches!(error, OpenError::NotUsable { .. }), "{error}");
     assert!(error.to_string().contains(&*path.to_string_lossy()));
-}
-
-/// Text that does not compress, so that the file is full of it.
-fn unlike(n: u64, n_bytes: usize) -> String {
-    let mut dice = Dice::new(n << 32);
-    let letter = |_| char::from(b'a' + u8::try_from(dice.below(26)).unwrap());
-    (0..n_bytes).map(letter).collect()
-}
-
-/// A log with 300 turns of `n_bytes` each.
-async fn fill(dir: &Path, n_bytes: usize) {
-    let log = open(dir);
-    let mut client = Client::new("s", "sys");
-    for n in 0..300 {
-        let turn = client.turn(&format!("question {n}"), &unlike(n, n_bytes));
-        log.append(turn).await.unwrap();
-    }
-    log.close().await;
-}
-
-/// Cuts the database's file to a third.
-fn cut(dir: &Path) {
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .open(dir.join("sled/db"))
-        .unwrap();
-    let length = file.metadata().unwrap().len();
-    file.set_len(length / 3 + 17).unwrap();
-}
-
-/// Restarted once, sled has noted where its pages lie, and misses them. Without that note it may read what is left, or
-/// fail at that too: it depends on where the cut falls among its segments.
-#[tokio::test]
-async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside() {
-    let dir = tempfile::tempdir().unwrap();
-    fill(dir.path(), 9_000).await;
-    open(dir.path()).close().await;
-    cut(dir.path());
-    let log = open(dir.path());
-    let outcome = log.outcome().clone();
-    let n_left = log.funnel(None).await.unwrap().turns;
-    if let Some(moved) = outcome.moved_aside {
-        assert!(moved.to.join("db").is_file() && !moved.why.is_empty());
-        assert_eq!((n_left, outcome.n_lost), (0, 0));
-    } else {
-        assert!((1..9_000).contains(&n_left), "{n_left}");
-        assert!(outcome.n_lost > 0);
-        let copied = outcome.copied.unwrap();
-        assert!(copied.join("db").is_file());
-    }
-    let id = log
-        .append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
-    log.close().await;
-    let log = open(dir.path());
-    assert!(log.outcome().moved_aside.is_none() && log.outcome().recovered);
-    assert!(log.get(id).await.unwrap().is_some());
-}
-
-/// Here sled itself sees nothing: it takes the cut for a write that never finished.
-#[tokio::test]
-async fn a_log_that_lost_its_end_says_so_and_keeps_the_rest() {
-    let dir = tempfile::tempdir().unwrap();
-    fill(dir.path(), 100).await;
-    cut(dir.path());
-    let log = open(dir.path());
-    let outcome = log.outcome().clone();
-    assert!(outcome.recovered && outcome.moved_aside.is_none());
-    let n_turns = log.funnel(None).await.unwrap().turns;
-    assert_eq!(n_turns + outcome.n_lost, 300);
-    assert!(outcome.n_lost > 100, "{}", outcome.n_lost);
-    let copy = outcome.copied.unwrap();
-    assert!(copy.join("db").is_file());
-    log.append(Client::new("s", "sys").turn("q", "a"))
-        .await
-        .unwrap();
-    log.close().await;
-    let log = open(dir.path());
-    assert_eq!(
-        (log.outcome().n_lost, log.funnel(None).await.unwrap().turns),
-        (0, n_turns + 1)
-    );
 }
 
 #[tokio::test]
@@ -206,36 +123,6 @@ async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
     for id in [before, after] {
         assert!(log.get(id).await.unwrap().is_some(), "{id}");
     }
-}
-
-/// Security row 30: sled takes damage in its last segment for a write that never finished.
-#[tokio::test]
-async fn a_small_log_that_lost_something_was_copied_before() {
-    let dir = tempfile::tempdir().unwrap();
-    fill(dir.path(), 100).await;
-    let file = dir.path().join("sled/db");
-    let mut bytes = fs::read(&file).unwrap();
-    // A byte in what is written; all that lies behind it goes.
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    bytes[end / 2] ^= 0x55;
-    fs::write(&file, &bytes).unwrap();
-    let log = open(dir.path());
-    let outcome = log.outcome().clone();
-    let copy = match (outcome.moved_aside, outcome.copied) {
-        (Some(moved), None) => moved.to,
-        (None, Some(copy)) => {
-            assert!(outcome.n_lost > 0);
-            copy
-        }
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(fs::read(copy.join("db")).unwrap(), bytes);
-    assert!(!dir.path().join("before").exists());
-    log.close().await;
-    // Once said, it is not said again, and no copy is left.
-    let log = open(dir.path());
-    assert_eq!((log.outcome().n_lost, &log.outcome().copied), (0, &None));
-    assert!(!dir.path().join("before").exists());
 }
 
 #[tokio::test]
