@@ -6,7 +6,7 @@ mod function;
 
 use std::sync::Arc;
 
-use metaclaw_chat::{JudgedBy, Message, Score, Verdict};
+use metaclaw_chat::{AgentId, JudgedBy, Message, Score, Verdict};
 use metaclaw_reward::{Evidence, Policy, Rules};
 use metaclaw_turns::Turn;
 
@@ -145,7 +145,37 @@ impl Judge {
         Ok(verdict.map(|verdict| verdict.score))
     }
 
-    /// Whether there is a model that can say so.
+    /// Whether a reply to a question of ours is good and as all of these wishes say: rules on replies first, then the reward
+    /// function, or one vote of the model. `Ok(None)`: nobody can say. The small base is not asked about wishes.
+    ///
+    /// # Errors
+    /// [`AskFailed`].
+    pub(crate) async fn of_probe(
+        &self,
+        agent: &AgentId,
+        answer: (&str, &str),
+        wishes: &[String],
+    ) -> Result<Option<Score>, AskFailed> {
+        let case = Case::of_probe(agent, answer, wishes);
+        let verdict = match self {
+            Self::Model {
+                rules,
+                is_base: true,
+                ..
+            } => rules.judge(&case.evidence),
+            Self::Rules(_) | Self::Model { .. } | Self::Function { .. } => {
+                self.verdict(&case, Price::OneVote).await?.ok()
+            }
+        };
+        Ok(verdict.map(|verdict| verdict.score))
+    }
+
+    /// Whether it may be able to say so by a reply alone.
+    pub(crate) fn judges_probes(&self) -> bool {
+        self.tells_wishes_apart() || matches!(self, Self::Function { .. }) || self.praises_replies()
+    }
+
+    /// Whether there is a model that says by which wish a reply is good.
     pub(crate) fn tells_wishes_apart(&self) -> bool {
         matches!(self, Self::Model { is_base: false, .. })
     }

@@ -3,11 +3,14 @@
 mod days;
 mod fits;
 mod kept;
+mod line;
 mod promise;
 mod ruin;
 
 use std::fmt::Write as _;
 
+#[cfg(test)]
+pub use self::promise::testing::references as references_of;
 pub use self::promise::{Promise, Results};
 
 /// All promises.
@@ -20,6 +23,7 @@ pub fn promises(results: Results<'_>) -> Vec<Promise> {
     promises.extend(kept::of_wishes(results));
     promises.extend(kept::of_consolidation(results));
     promises.extend(ruin::seen(results));
+    promises.extend(line::of_served(results));
     promises.extend(fits::of_default(results, "hybrid-gated"));
     promises
 }

@@ -10,6 +10,7 @@ mod content;
 mod curves;
 mod judge;
 mod limits;
+mod line;
 mod measure;
 mod owner;
 mod play;
@@ -164,6 +165,7 @@ fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> 
     let picture = curves::picture(&records, &references, content);
     write(&out.join("curves.svg"), picture.as_bytes())?;
     let mut text = table::table(&records, &references, content);
+    text.push_str(&table::served(&records, &references, content));
     for row in unsound {
         let _ = writeln!(text, "{row}");
     }

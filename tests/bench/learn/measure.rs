@@ -20,6 +20,9 @@ pub struct Scored {
     pub relevance: f64,
     /// Its mean negative log-probability a token under its question with the wish; nat.
     pub nll: f64,
+    /// How much likelier it is a token under its question with the wish than without; nat.
+    #[serde(default)]
+    pub gain: f64,
 }
 
 /// Figures of some replies.
@@ -158,6 +161,7 @@ mod tests {
             ended: true,
             relevance,
             nll: 1.0,
+            gain: 0.0,
         }
     }
 

@@ -9,12 +9,12 @@ use metaclaw_tests::client::Client;
 use crate::{
     content::Wish,
     judge::Owners,
-    measure::{Figures, mean, median},
+    measure::{Figures, Scored, mean, median},
     owner::Owner,
     product::Product,
     progress::Progress,
     quiet::own,
-    record::{Measured, Record, Window},
+    record::{Measured, Record, Served, Window},
     reference::References,
     rows::Run,
     score::{Said, Scorer},
@@ -67,6 +67,7 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
     let Progress {
         sessions,
         measured,
+        adapters,
         watch,
         made,
         nights,
@@ -78,6 +79,7 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
         sessions,
         windows,
         measured,
+        adapters,
         made: made.into_iter().collect(),
         served: watch.served.into_iter().collect(),
         steps: watch.steps.into_values().collect(),
@@ -133,6 +135,7 @@ impl Play<'_> {
         if n.is_multiple_of(WINDOW) {
             self.tell();
         }
+        self.look_at_what_serves(wish).await?;
         if self.run.at.contains(&n) {
             let measured = self.measure(wish).await?;
             self.progress.measured.push(measured);
@@ -160,6 +163,32 @@ impl Play<'_> {
         );
     }
 
+    /// Asks an adapter the test questions when it has come to serve.
+    async fn look_at_what_serves(&mut self, wish: &Wish) -> Result<()> {
+        let Some(adapter) = self.progress.watch.adapter.clone() else {
+            return Ok(());
+        };
+        if self.replies_of(&adapter, wish).is_some() {
+            return Ok(());
+        }
+        let scorer = self.stage.scorer;
+        let replies = scorer.test(&adapter, Some(wish), str::to_owned).await?;
+        self.progress.adapters.push(Served {
+            after: self.progress.sessions.len(),
+            adapter,
+            wish: wish.name.clone(),
+            replies,
+        });
+        Ok(())
+    }
+
+    /// Its replies to the test questions, where it was asked under this wish: the seeds are the same each time.
+    fn replies_of(&self, adapter: &str, wish: &Wish) -> Option<&[Scored]> {
+        let is_it = |it: &&Served| it.adapter == adapter && it.wish == wish.name;
+        let found = self.progress.adapters.iter().find(is_it)?;
+        Some(&found.replies)
+    }
+
     /// Asks what serves the test questions and the probes.
     async fn measure(&self, wish: &Wish) -> Result<Measured> {
         let Stage {
@@ -167,10 +196,13 @@ impl Play<'_> {
         } = self.stage;
         let adapter = self.progress.watch.adapter.clone();
         let (replies, probed) = match &adapter {
-            Some(name) => (
-                scorer.test(name, Some(wish), str::to_owned).await?,
-                scorer.probe(Some(name)).await?,
-            ),
+            Some(name) => {
+                let replies = match self.replies_of(name, wish) {
+                    Some(known) => known.to_vec(),
+                    None => scorer.test(name, Some(wish), str::to_owned).await?,
+                };
+                (replies, scorer.probe(Some(name)).await?)
+            }
             // The base model was asked the same, with the same seeds.
             None => (references.plain.clone(), references.probed),
         };

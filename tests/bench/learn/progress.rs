@@ -11,7 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    owner::Questions, quiet::Watch, record::Measured, rows::Run, rows::RunId, session::Session,
+    owner::Questions,
+    quiet::Watch,
+    record::{Measured, Served},
+    rows::{Run, RunId},
+    session::Session,
 };
 
 /// A run as far as it came.
@@ -21,6 +25,9 @@ pub struct Progress {
     pub questions: Questions,
     pub sessions: Vec<Session>,
     pub measured: Vec<Measured>,
+    /// Every adapter, when it had come to serve.
+    #[serde(default)]
+    pub adapters: Vec<Served>,
     pub watch: Watch,
     /// Adapters that were made.
     pub made: BTreeSet<String>,
@@ -44,6 +51,7 @@ impl Progress {
                 questions: Questions::new(n_questions, run.id.seed),
                 sessions: Vec::new(),
                 measured: Vec::new(),
+                adapters: Vec::new(),
                 watch: Watch::new(run.day > 1),
                 made: BTreeSet::new(),
                 nights: Vec::new(),

@@ -25,6 +25,9 @@ pub struct Record {
     pub windows: Vec<Window>,
     /// The test questions asked of the weights, without a word about the wish.
     pub measured: Vec<Measured>,
+    /// The same asked of every adapter, when it had come to serve.
+    #[serde(default)]
+    pub adapters: Vec<Served>,
     /// Adapters that were made.
     pub made: Vec<String>,
     /// Of those, the ones that were set to serve.
@@ -67,6 +70,17 @@ pub struct Measured {
     pub replies: Vec<Scored>,
 }
 
+/// An adapter that served after so many sessions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Served {
+    pub after: usize,
+    pub adapter: String,
+    /// The wish that stood then, the newest.
+    pub wish: String,
+    /// To the test questions.
+    pub replies: Vec<Scored>,
+}
+
 /// The records of one folder.
 #[derive(Debug)]
 pub struct Records {
@@ -79,6 +93,13 @@ impl Record {
     /// What was measured last.
     pub fn end(&self) -> Option<&Measured> {
         self.measured.last()
+    }
+
+    /// What the gate said of a figure of an adapter, in words; none where no step tells.
+    pub fn gate_said(&self, adapter: &str, test: &str) -> Option<&str> {
+        let step = self.steps.iter().find(|it| it["adapter"] == adapter)?;
+        let tests = step["gate"]["tests"].as_array()?;
+        tests.iter().find(|it| it["name"] == test)?["why"].as_str()
     }
 
     pub fn n_requests(&self) -> u64 {
@@ -186,6 +207,7 @@ pub mod testing {
             sessions: Vec::new(),
             windows: Vec::new(),
             measured: vec![measured],
+            adapters: Vec::new(),
             made: vec!["a-1".to_owned()],
             served: vec!["a-1".to_owned()],
             steps: vec![serde_json::json!({"seconds": 10.0, "gate": {"seconds": 4.0}})],

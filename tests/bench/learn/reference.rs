@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     content::{Content, Wish},
-    measure::{Figures, Probed, Scored},
+    measure::{Figures, Probed, Scored, mean},
     score::{BASE, Scorer},
 };
 
@@ -19,6 +19,9 @@ pub struct References {
     pub probed: Probed,
     /// Its replies with each wish as a paragraph after the question.
     pub told: BTreeMap<String, Vec<Scored>>,
+    /// How much likelier its plain replies are with each wish in its prompt than without: nat a token, on average.
+    #[serde(default)]
+    pub gains: BTreeMap<String, f64>,
 }
 
 // === impl References ===
@@ -43,6 +46,13 @@ impl References {
                     .test(BASE, Some(wish), |question| wish.told(question))
                     .await?;
                 references.told.insert(wish.name.clone(), told);
+                references.write(file)?;
+            }
+            if !references.gains.contains_key(&wish.name) {
+                // The same replies as the plain ones, whose ids are not kept.
+                let scored = scorer.test(BASE, Some(wish), str::to_owned).await?;
+                let gain = mean(scored.iter().map(|it| it.gain));
+                references.gains.insert(wish.name.clone(), gain);
                 references.write(file)?;
             }
         }

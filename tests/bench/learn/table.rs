@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     content::Content,
+    line::{Held, OnLine},
     measure::{share, three_in_a_row},
     record::Record,
     reference::References,
@@ -96,6 +97,44 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
     text
 }
 
+/// Every adapter that served, with its figures beside what is asked of them, and what the gate had found.
+pub fn served(records: &[Record], references: &References, content: &Content) -> String {
+    let mut text = String::from(
+        "\nWhat served, on the test questions. kept: how much of the wish, by rules or likelihood; of relevance at least so\n\
+         much is asked, of surprise at most (base and told: between which figures).\n",
+    );
+    for record in records {
+        for served in &record.adapters {
+            let Some(line) = OnLine::of(served, references, content) else {
+                continue;
+            };
+            let by = if line.by_rules { "rules" } else { "likelihood" };
+            let held = |it: Held| {
+                format!(
+                    "{:.2}, asked {:.2} (base {:.2}, told {:.2})",
+                    it.own, it.asked, it.base, it.told
+                )
+            };
+            let _ = writeln!(
+                text,
+                "  {} after {}, {}: kept {:.2} ({by}); relevance {}; surprise {}",
+                record.id,
+                served.after,
+                served.adapter,
+                line.kept,
+                held(line.relevance),
+                held(line.surprise)
+            );
+            for test in ["relevance", "fluency"] {
+                if let Some(said) = record.gate_said(&served.adapter, test) {
+                    let _ = writeln!(text, "    the gate: {said}");
+                }
+            }
+        }
+    }
+    text
+}
+
 /// Ten replies of each run, the base model's above.
 pub fn replies(records: &[Record], references: &References) -> String {
     let mut text = String::new();
@@ -149,6 +188,7 @@ mod tests {
             ended: true,
             relevance: 1.0,
             nll: 1.0,
+            gain: 0.0,
         }
     }
 

@@ -10,9 +10,9 @@ use super::{
     preference::Margins,
     probes::Probes,
     reference::{self, Prompts, Replies},
-    tools,
+    tools::{self, Answered},
 };
-use crate::policy::{By, Policy};
+use crate::policy::{By, Draw, Policy};
 
 /// Wish lists whose rendered questions are in memory.
 const MAX_LISTS: usize = 16;
@@ -30,6 +30,8 @@ pub(super) struct Base {
     asked: Vec<Asked>,
     /// Questions, rendered, by wishes and set.
     prompts: BTreeMap<(Vec<String>, usize), Prompts>,
+    /// What it said to them: drawn with the same seeds, so that what is drawn again after a restart is the same.
+    drawn: BTreeMap<(Vec<String>, usize), Vec<Draw>>,
 }
 
 // === impl Base ===
@@ -44,6 +46,7 @@ impl Base {
             margins: Margins::new(),
             asked: Vec::new(),
             prompts: BTreeMap::new(),
+            drawn: BTreeMap::new(),
         }
     }
 
@@ -64,6 +67,7 @@ impl Base {
             margins: Margins::new(),
             asked: Vec::new(),
             prompts: BTreeMap::new(),
+            drawn: BTreeMap::new(),
         };
     }
 
@@ -88,9 +92,50 @@ impl Base {
         // Old wish lists are not asked about again; which one goes is of no matter, but the plain ones.
         if self.prompts.len() >= MAX_LISTS * probes.n_sets() {
             self.prompts.retain(|(wishes, _), _| wishes.is_empty());
+            self.drawn.retain(|(wishes, _), _| wishes.is_empty());
         }
         self.prompts.insert(key, prompts.clone());
         Ok(prompts)
+    }
+
+    /// What it says to a set of questions, with wishes.
+    pub(super) async fn drawn(
+        &mut self,
+        policy: &Policy,
+        (probes, set): (&Probes, usize),
+        wishes: &[String],
+    ) -> Result<Vec<Draw>, BackendError> {
+        let key = (wishes.to_vec(), set);
+        if let Some(known) = self.drawn.get(&key) {
+            return Ok(known.clone());
+        }
+        let prompts = self.prompts(policy, (probes, set), wishes).await?;
+        let drawn = reference::draw(policy, None, prompts.asked()).await?;
+        self.drawn.insert(key, drawn.clone());
+        Ok(drawn)
+    }
+
+    /// How much more it expects its plain replies to a set of questions with these wishes than without; none where there are
+    /// no wishes.
+    pub(super) async fn plain_gain(
+        &mut self,
+        policy: &Policy,
+        (probes, set): (&Probes, usize),
+        wishes: &[String],
+    ) -> Result<Option<f64>, BackendError> {
+        if let Some(known) = self.figures.plain_gain(wishes, set) {
+            return Ok(Some(known));
+        }
+        let asked = (probes, set);
+        let plain = self.reference(policy, asked, &[]).await?;
+        let drawn = self.drawn(policy, asked, &[]).await?;
+        let prompts = self.prompts(policy, asked, wishes).await?;
+        let gain = reference::gain(policy, &prompts, (&drawn, plain.surprise)).await?;
+        if let Some(gain) = gain {
+            self.figures.put_plain_gain(wishes, set, gain);
+            self.keep().await;
+        }
+        Ok(gain)
     }
 
     /// What its own replies to a set of questions are like, with wishes.
@@ -104,7 +149,8 @@ impl Base {
             return Ok(known);
         }
         let prompts = self.prompts(policy, (probes, set), wishes).await?;
-        let replies = reference::of_base(policy, &prompts).await?;
+        let drawn = self.drawn(policy, (probes, set), wishes).await?;
+        let replies = reference::measure(policy, &prompts, &drawn).await?;
         self.figures.put_reference(wishes, set, replies);
         self.keep().await;
         Ok(replies)
@@ -129,19 +175,19 @@ impl Base {
         Ok((&self.asked, capability))
     }
 
-    /// Which of the tool prompts it answers as agents need it.
+    /// How it answers each of the tool prompts.
     pub(super) async fn tools(
         &mut self,
         policy: &Policy,
         probes: &Probes,
-    ) -> Result<Vec<bool>, BackendError> {
+    ) -> Result<Vec<Answered>, BackendError> {
         if let Some(known) = &self.figures.tools {
             return Ok(known.clone());
         }
-        let passed = tools::each(policy, None, &probes.tools).await?;
-        self.figures.tools = Some(passed.clone());
+        let answered = tools::each(policy, None, &probes.tools).await?;
+        self.figures.tools = Some(answered.clone());
         self.keep().await;
-        Ok(passed)
+        Ok(answered)
     }
 }
 

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
+/// How models begin a call that they write as text, each family in its own way.
+const CALL_MARKS: [&str; 4] = [CALL.0, "[TOOL_CALLS]", "<|python_tag|>", "<function="];
 const FENCE: &str = "```";
 
 /// What a reply has to be.
@@ -96,6 +98,27 @@ struct Call {
     name: String,
     #[serde(default)]
     arguments: Map<String, Value>,
+}
+
+/// Whether a reply has something of a call.
+pub(super) fn mentions_call(reply: &str) -> bool {
+    CALL_MARKS.iter().any(|mark| reply.contains(mark)) || reply.contains(CALL.1)
+}
+
+/// Whether a reply has a call that nobody can carry out: not closed, no JSON, or of a tool that is not among `tools`.
+pub(super) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
+    let mut pieces = reply.split(CALL.0);
+    let before = pieces.next().unwrap_or_default();
+    let is_broken = |piece: &str| {
+        let Some((call, rest)) = piece.split_once(CALL.1) else {
+            return true;
+        };
+        let call = serde_json::from_str::<Call>(call.trim());
+        let fits =
+            |call: Call| parameters(tools, &call.name).is_some_and(|it| fit(&call.arguments, it));
+        rest.contains(CALL.1) || !call.is_ok_and(fits)
+    };
+    before.contains(CALL.1) || pieces.any(is_broken)
 }
 
 /// The call of a reply that has exactly one.
@@ -218,6 +241,29 @@ mod tests {
         ] {
             assert!(!check.passes(&reply, &tools), "{reply}");
         }
+    }
+
+    #[test]
+    fn a_call_that_nobody_can_carry_out_is_broken() {
+        let parameters = json!({"type": "object", "properties": {"minutes": {"type": "integer"}}, "required": ["minutes"]});
+        let tools = [
+            json!({"type": "function", "function": {"name": "set_timer", "parameters": parameters}}),
+        ];
+        let good = r#"<tool_call>{"name": "set_timer", "arguments": {"minutes": 5}}</tool_call>"#;
+        for whole in ["", "I set it.", good, &format!("{good}\n{good}")] {
+            assert!(!has_broken_call(whole, &tools), "{whole}");
+        }
+        for broken in [
+            good.replace("</tool_call>", ""),
+            good.replace("<tool_call>", ""),
+            good.replace('5', "\"5\""),
+            good.replace("set_timer", "other"),
+            format!("{good}<tool_call>"),
+            format!("{good}</tool_call>"),
+        ] {
+            assert!(has_broken_call(&broken, &tools), "{broken}");
+        }
+        assert!(has_broken_call(good, &[]), "no tool was offered");
     }
 
     #[test]

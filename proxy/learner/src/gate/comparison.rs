@@ -1,29 +1,27 @@
 //! What replies are like, held against what the reference's are like.
 
 use super::{
+    line::Lines,
+    obedience::Obedience,
     reference::Replies,
     report::{Bound, GateTest},
 };
-use crate::config::GateConfig;
 
-/// Of the plain base model's relevance. A reply of one sentence is more relevant, token by token, than one at length (1.5 to 0.8
-/// nat where it was measured): an adapter that says what the base says is not to fail because the wish makes the
-/// reference dense.
-const MIN_OF_PLAIN: f64 = 0.75;
-/// The reference's own surprise, so many times.
-const MAX_FLUENCY: f64 = 1.6;
 /// The share of replies under 3 words, unless the reference has more: the wish may be one word.
 const MAX_SHORT: f64 = 0.02;
 /// Of the reference's distinct 4-grams.
 const MIN_DISTINCT: f64 = 0.8;
 /// How many times longer, or shorter, the median reply may be.
 const LENGTH: f64 = 2.5;
+/// The share of replies that ask back where neither base model nor reference does: one of sixteen, which chance may bring.
+const MAX_ASKING: f64 = 1.0 / 16.0;
 
-/// What replies are like against what the reference's, and the plain base's, are like.
+/// What replies are like against what the reference's, and the plain base's, are like. `kept` says how much of the wish they
+/// keep; none where that decides nothing.
 pub(super) fn compare(
     own: Replies,
     (reference, plain): (Replies, Replies),
-    config: &GateConfig,
+    (lines, kept): (Lines, Option<&Obedience>),
 ) -> Vec<GateTest> {
     let shortest = reference.words.min(plain.words) / LENGTH;
     let longest = reference.words.max(plain.words) * LENGTH;
@@ -35,9 +33,11 @@ pub(super) fn compare(
     };
     let short = reference.short.max(MAX_SHORT);
     let distinct = reference.distinct * MIN_DISTINCT;
+    let asking = reference.asking.max(plain.asking) + MAX_ASKING;
+    let calling = reference.calling.max(plain.calling);
     vec![
-        relevant(own, (reference, plain), config.min_relevance),
-        ratio_test("fluency", own.surprise, reference.surprise),
+        lines.relevance.test(own.relevance, kept),
+        lines.fluency.test(own.surprise, kept),
         GateTest::of(
             "short",
             own.short,
@@ -51,32 +51,19 @@ pub(super) fn compare(
             "of the 4-grams are distinct",
         ),
         GateTest::of("length", own.words, length, "words at the median"),
+        GateTest::of(
+            "questions",
+            own.asking,
+            (Bound::AtMost, asking),
+            "of the replies ask back in place of an answer",
+        ),
+        GateTest::of(
+            "calls",
+            own.calling,
+            (Bound::AtMost, calling),
+            "of the replies call a tool where none was offered",
+        ),
     ]
-}
-
-fn relevant(own: Replies, (reference, plain): (Replies, Replies), share: f64) -> GateTest {
-    let name = "relevance";
-    let limit = (reference.relevance * share).min(plain.relevance * MIN_OF_PLAIN);
-    if reference.relevance > 0.0 {
-        let of = |value: f64| value / reference.relevance;
-        let limit = (Bound::AtLeast, of(limit));
-        return GateTest::of(name, of(own.relevance), limit, "of the reference's");
-    }
-    // Of a reference that is none a share says nothing.
-    let limit = (Bound::AtLeast, reference.relevance.min(plain.relevance));
-    GateTest::of(name, own.relevance, limit, "nat a token")
-}
-
-/// The surprise that passes beside this reference.
-pub(super) fn most_surprise(reference: Replies) -> f64 {
-    MAX_FLUENCY * reference.surprise.max(f64::EPSILON)
-}
-
-fn ratio_test(name: &str, own: f64, reference: f64) -> GateTest {
-    // A model that is certain of everything it says has no surprise to compare with.
-    let ratio = own / reference.max(f64::EPSILON);
-    let unit = "times the reference's surprise";
-    GateTest::of(name, ratio, (Bound::AtMost, MAX_FLUENCY), unit)
 }
 
 #[cfg(test)]
@@ -85,7 +72,12 @@ mod tests {
 
     const REFERENCE: Replies = Replies {
         relevance: 1.48,
+        relevance_error: 0.1,
         surprise: 1.0,
+        surprise_error: 0.1,
+        gain: Some(0.5),
+        asking: 0.0,
+        calling: 0.0,
         short: 0.0,
         distinct: 0.9,
         words: 19.0,
@@ -96,17 +88,26 @@ mod tests {
         ..REFERENCE
     };
 
-    fn failed(own: Replies) -> Vec<String> {
-        let config = GateConfig::default();
-        let tests = compare(own, (REFERENCE, PLAIN), &config);
+    /// Each test of replies that keep this much of the wish.
+    fn tests(own: Replies, (reference, plain): (Replies, Replies), share: f64) -> Vec<GateTest> {
+        let lines = Lines::between(plain, reference, 0.8);
+        let kept = Obedience {
+            share,
+            why: "so it is".to_owned(),
+        };
+        compare(own, (reference, plain), (lines, Some(&kept)))
+    }
+
+    fn failed(own: Replies, share: f64) -> Vec<String> {
+        let tests = tests(own, (REFERENCE, PLAIN), share);
         let failed = tests.into_iter().filter(|test| test.passed == Some(false));
         failed.map(|test| test.why).collect()
     }
 
     #[test]
     fn what_the_base_says_with_the_wish_or_without_passes() {
-        assert_eq!(failed(REFERENCE), Vec::<String>::new());
-        assert_eq!(failed(PLAIN), Vec::<String>::new());
+        assert_eq!(failed(REFERENCE, 1.0), Vec::<String>::new());
+        assert_eq!(failed(PLAIN, 0.0), Vec::<String>::new());
     }
 
     #[test]
@@ -117,14 +118,14 @@ mod tests {
                     relevance: 0.1,
                     ..REFERENCE
                 },
-                "relevance 0.07 of the reference's, at least 0.41",
+                "relevance 0.10 nat a token, at least 1.18 (",
             ),
             (
                 Replies {
                     surprise: 1.7,
                     ..REFERENCE
                 },
-                "fluency 1.70 times the reference's surprise, at most 1.60",
+                "fluency 1.70 nat a token of surprise, at most 1.60 (",
             ),
             (
                 Replies {
@@ -154,15 +155,33 @@ mod tests {
                 },
                 "length 130.00 words at the median, at most 117.50",
             ),
+            (
+                Replies {
+                    asking: 0.125,
+                    ..REFERENCE
+                },
+                "questions 0.12 of the replies ask back in place of an answer, at most 0.06",
+            ),
+            (
+                Replies {
+                    calling: 1.0 / 16.0,
+                    ..REFERENCE
+                },
+                "calls 0.06 of the replies call a tool where none was offered, at most 0.00",
+            ),
         ];
         for (own, why) in ruins {
-            assert_eq!(failed(own), [why]);
+            let failed = failed(own, 1.0);
+            assert!(
+                failed.len() == 1 && failed[0].starts_with(why),
+                "{failed:?}"
+            );
         }
         let no_number = Replies {
             relevance: f64::NAN,
             ..REFERENCE
         };
-        assert_eq!(failed(no_number).len(), 1);
+        assert_eq!(failed(no_number, 1.0).len(), 1);
     }
 
     #[test]
@@ -173,8 +192,20 @@ mod tests {
             distinct: 1.0,
             ..REFERENCE
         };
-        let config = GateConfig::default();
-        let tests = compare(one_word, (one_word, PLAIN), &config);
+        let tests = tests(one_word, (one_word, PLAIN), 1.0);
+        assert!(
+            tests.iter().all(|test| test.passed == Some(true)),
+            "{tests:?}"
+        );
+    }
+
+    #[test]
+    fn a_wish_for_questions_may_have_them() {
+        let asks = Replies {
+            asking: 0.5,
+            ..REFERENCE
+        };
+        let tests = tests(asks, (asks, PLAIN), 1.0);
         assert!(
             tests.iter().all(|test| test.passed == Some(true)),
             "{tests:?}"
@@ -187,11 +218,9 @@ mod tests {
             relevance: -0.1,
             ..REFERENCE
         };
-        let config = GateConfig::default();
         let of = |relevance: f64| {
-            compare(Replies { relevance, ..none }, (none, PLAIN), &config)
-                .remove(0)
-                .passed
+            let own = Replies { relevance, ..none };
+            tests(own, (none, PLAIN), 1.0).remove(0).passed
         };
         assert_eq!((of(-0.2), of(-0.1)), (Some(false), Some(true)));
     }

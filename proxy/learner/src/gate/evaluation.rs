@@ -2,6 +2,8 @@
 
 use std::{path::Path, sync::Arc};
 
+use futures_util::future::join_all;
+use metaclaw_chat::{AgentId, Score};
 use metaclaw_skills::Wish;
 use metaclaw_trainer_api::{BackendError, RunId};
 use tokio::time::Instant;
@@ -9,7 +11,9 @@ use tokio::time::Instant;
 use super::{
     base::Base,
     capability,
-    comparison::{compare, most_surprise},
+    comparison::compare,
+    line::Lines,
+    obedience::{Obedience, OnScale, Scale},
     preference::{self, PreferencePair},
     probes::Probes,
     reference,
@@ -19,7 +23,7 @@ use super::{
 use crate::{
     config::GateConfig,
     judge::Judge,
-    policy::{By, Policy},
+    policy::{By, Draw, Policy},
 };
 
 /// Capability probes that may be lost.
@@ -33,6 +37,7 @@ const STEPS_OF_A_SET: u64 = 4;
 /// Who is tested, and what its replies are to be like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
+    pub(crate) agent: &'a AgentId,
     /// As it is drawn from.
     pub(crate) adapter: &'a str,
     /// That stands at its checkpoint.
@@ -66,6 +71,33 @@ enum Part {
     Capability,
     Tools,
     Preference,
+}
+
+// === impl Candidate ===
+
+impl Candidate<'_> {
+    /// The share of replies that rules or the judge find good; no number where they cannot say of each.
+    async fn share_judged_good(self, (questions, replies): (&[String], &[Draw])) -> f64 {
+        let answers: Vec<(&str, &str)> = questions
+            .iter()
+            .zip(replies)
+            .map(|(question, reply)| (question.as_str(), reply.text.as_str()))
+            .collect();
+        let mut n_good = 0;
+        for some in answers.chunks(self.judge.at_once()) {
+            let judged = some
+                .iter()
+                .map(|answer| self.judge.of_probe(self.agent, *answer, self.wishes));
+            for score in join_all(judged).await {
+                match score {
+                    Ok(Some(score)) => n_good += usize::from(score == Score::Good),
+                    // The judge is away, or has no opinion.
+                    Ok(None) | Err(_) => return f64::NAN,
+                }
+            }
+        }
+        n_good as f64 / replies.len().max(1) as f64
+    }
 }
 
 // === impl Gate ===
@@ -118,6 +150,7 @@ impl Gate {
             let asked = untold::Asked {
                 policy,
                 judge: candidate.judge,
+                agent: candidate.agent,
                 adapter: candidate.adapter,
             };
             let questions = probes.set(set_of(candidate.steps, probes));
@@ -152,7 +185,7 @@ impl Part {
             Self::Tools => {
                 let of_base = base.tools(policy, probes).await?;
                 let asked = (probes.tools.as_slice(), of_base.as_slice());
-                Ok(vec![tools::test(policy, candidate.adapter, asked).await?])
+                tools::test(policy, candidate.adapter, asked).await
             }
             Self::Preference => {
                 let test =
@@ -175,9 +208,58 @@ async fn replies(
     let reference = base.reference(policy, asked, candidate.wishes).await?;
     let prompts = base.prompts(policy, asked, candidate.wishes).await?;
     let drawn = reference::draw(policy, Some(candidate.adapter), &prompts.plain).await?;
-    let enough = most_surprise(reference);
-    let own = reference::measure(policy, &prompts, (&drawn, enough)).await?;
-    Ok(compare(own, (reference, plain), config))
+    let lines = Lines::between(plain, reference, config.min_relevance);
+    let mut own = reference::untold(policy, &prompts, &drawn).await?;
+    if !lines.always_pass(own) {
+        reference::with_wishes(policy, &prompts, (&drawn, &mut own)).await?;
+    }
+    let mut kept = None;
+    if lines.depend_on_obedience(own) {
+        let own = (drawn.as_slice(), own.gain);
+        let asked = (policy, probes, &mut *base);
+        kept = Some(obedience(asked, candidate, (set, own, reference.gain)).await?);
+    }
+    Ok(compare(own, (reference, plain), (lines, kept.as_ref())))
+}
+
+/// How much of the wishes the candidate keeps: as rules or the judge find, where they tell the reference from the plain base
+/// model; else by likelihood.
+async fn obedience(
+    (policy, probes, base): (&Policy, &Probes, &mut Base),
+    candidate: Candidate<'_>,
+    (set, (drawn, gain), of_reference): (usize, (&[Draw], Option<f64>), Option<f64>),
+) -> Result<Obedience, BackendError> {
+    if candidate.wishes.is_empty() {
+        return Ok(Obedience::none("nothing is wished"));
+    }
+    let asked = (probes, set);
+    if candidate.judge.judges_probes() {
+        let plain = base.drawn(policy, asked, &[]).await?;
+        let reference = base.drawn(policy, asked, candidate.wishes).await?;
+        let questions = probes.set(set);
+        let on_scale = OnScale {
+            plain: candidate.share_judged_good((questions, &plain)).await,
+            reference: candidate.share_judged_good((questions, &reference)).await,
+            own: candidate.share_judged_good((questions, drawn)).await,
+        };
+        if let Some(kept) = Scale::Judged.read(on_scale) {
+            return Ok(kept);
+        }
+    }
+    let plain = base.plain_gain(policy, asked, candidate.wishes).await?;
+    // What was not measured is no number, and tells nothing.
+    let [own, plain, reference] = [gain, plain, of_reference].map(|it| it.unwrap_or(f64::NAN));
+    let on_scale = OnScale {
+        own,
+        plain,
+        reference,
+    };
+    let unknown = || {
+        Obedience::none(
+            "what the base model says with the wish is not to be told from what it says without",
+        )
+    };
+    Ok(Scale::Likelihood.read(on_scale).unwrap_or_else(unknown))
 }
 
 /// Which set of questions is asked after so many steps: they take turns, each for a few steps, since the reference of every list

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{capability::Capability, reference::Replies};
+use super::{capability::Capability, reference::Replies, tools::Answered};
 
 const FILE: &str = "gate.json";
 const BESIDE: &str = "gate.json.new";
@@ -24,8 +24,8 @@ pub(super) struct Figures {
     /// Of which base model, which probes, and how they are asked: a hash. Others are worth nothing.
     of: String,
     pub(super) capability: Option<Capability>,
-    /// Which of the tool prompts it answers as agents need it.
-    pub(super) tools: Option<Vec<bool>>,
+    /// How it answers each of the tool prompts.
+    pub(super) tools: Option<Vec<Answered>>,
     /// The last one that was asked for last.
     references: Vec<Reference>,
 }
@@ -37,6 +37,8 @@ struct Reference {
     wishes: Option<String>,
     set: usize,
     replies: Replies,
+    /// How much more it expects its plain replies with the wishes than without; none where that was not looked at.
+    plain_gain: Option<f64>,
 }
 
 /// Where they are kept.
@@ -73,8 +75,25 @@ impl Figures {
             wishes,
             set,
             replies,
+            plain_gain: None,
         };
         self.references.push(reference);
+    }
+
+    pub(super) fn plain_gain(&self, wishes: &[String], set: usize) -> Option<f64> {
+        let key = key(wishes);
+        let mut references = self.references.iter();
+        let found = references.find(|it| it.wishes == key && it.set == set)?;
+        found.plain_gain
+    }
+
+    /// Kept with the reference of these wishes, where that is.
+    pub(super) fn put_plain_gain(&mut self, wishes: &[String], set: usize, gain: f64) {
+        let key = key(wishes);
+        let mut references = self.references.iter_mut();
+        if let Some(found) = references.find(|it| it.wishes == key && it.set == set) {
+            found.plain_gain = Some(gain);
+        }
     }
 }
 
@@ -158,7 +177,12 @@ mod tests {
 
     const REPLIES: Replies = Replies {
         relevance: 0.1,
+        relevance_error: 0.01,
         surprise: 1.0 / 3.0,
+        surprise_error: 0.02,
+        gain: Some(0.4),
+        asking: 0.0,
+        calling: 0.0,
         short: 0.0,
         distinct: 0.9,
         words: 19.0,
@@ -174,12 +198,20 @@ mod tests {
         let shelf = Shelf::new(Some(&dir.path().join("learning")));
         let mut figures = shelf.read("one").await;
         assert_eq!(figures, Figures::new("one".to_owned()));
-        figures.tools = Some(vec![true, false]);
+        let answered = |passed| Answered {
+            passed,
+            broke_call: !passed,
+        };
+        figures.tools = Some(vec![answered(true), answered(false)]);
         figures.put_reference(&wish(1), 2, REPLIES);
+        figures.put_plain_gain(&wish(1), 2, -0.1);
+        figures.put_plain_gain(&wish(2), 2, -0.2);
         shelf.write(&figures).await;
         let mut read = shelf.read("one").await;
         assert_eq!(read, figures);
         assert_eq!(read.reference(&wish(1), 2), Some(REPLIES));
+        assert_eq!(read.plain_gain(&wish(1), 2), Some(-0.1));
+        assert_eq!(read.plain_gain(&wish(2), 2), None, "there is no reference");
         assert_eq!(read.reference(&wish(1), 1), None);
         assert_eq!(read.reference(&[], 2), None);
         assert_eq!(shelf.read("two").await, Figures::new("two".to_owned()));

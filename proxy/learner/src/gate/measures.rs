@@ -2,6 +2,7 @@
 
 use metaclaw_reward::count_words;
 
+use super::checks::mentions_call;
 use crate::policy::Draw;
 
 /// Fewer words than this are no answer.
@@ -23,6 +24,17 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// The standard error of the mean of some numbers; 0 of fewer than two.
+pub(super) fn standard_error(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let middle = mean(values);
+    let squares = values.iter().map(|value| (value - middle).powi(2));
+    (squares.sum::<f64>() / (n - 1.0) / n).sqrt()
+}
+
 /// The median length, in words.
 pub(super) fn median_words(replies: &[&Draw]) -> f64 {
     let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
@@ -35,6 +47,31 @@ pub(super) fn short_share(replies: &[&Draw]) -> f64 {
         .iter()
         .filter(|reply| count_words(&reply.text) < FEW_WORDS);
     short.count() as f64 / replies.len().max(1) as f64
+}
+
+/// The share of replies that ask back in place of an answer: more of their words stand in questions than elsewhere.
+pub(super) fn asking_share(replies: &[&Draw]) -> f64 {
+    let asking = replies.iter().filter(|reply| asks_back(&reply.text));
+    asking.count() as f64 / replies.len().max(1) as f64
+}
+
+fn asks_back(reply: &str) -> bool {
+    let (mut asked, mut said) = (0, 0);
+    for sentence in reply.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']) {
+        let n_words = count_words(sentence);
+        if sentence.ends_with(['?', '？']) {
+            asked += n_words;
+        } else {
+            said += n_words;
+        }
+    }
+    asked > said
+}
+
+/// The share of replies to plain questions that call a tool, of which none was offered.
+pub(super) fn calling_share(replies: &[&Draw]) -> f64 {
+    let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
+    calling.count() as f64 / replies.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -59,6 +96,50 @@ mod tests {
         is(median(vec![7.0]), 7.0);
         is(median(vec![9.0, 1.0, 3.0]), 3.0);
         is(median(vec![9.0, 1.0, 3.0, 4.0]), 3.5);
+    }
+
+    #[test]
+    fn the_error_of_a_mean_is_less_of_more_numbers() {
+        // By hand: a variance of 1, of 4 numbers.
+        is(
+            standard_error(&[1.0, 2.0, 3.0, 2.0]),
+            (2.0_f64 / 3.0 / 4.0).sqrt(),
+        );
+        is(standard_error(&[0.5; 16]), 0.0);
+        is(standard_error(&[3.0]), 0.0);
+        is(standard_error(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_question_back_is_told_from_an_answer() {
+        for asks in [
+            "What would you like to know about eggs?",
+            "Sure! Which kettle do you have? Is it made of steel?",
+            "你想知道什么？",
+        ] {
+            assert!(asks_back(asks), "{asks}");
+        }
+        for answers in [
+            "Boil it for six minutes.",
+            "Boil it for six minutes. Would you like to know more?",
+            "How do I boil an egg? You put it into boiling water for six minutes.",
+            "Boil it for six",
+            "",
+        ] {
+            assert!(!asks_back(answers), "{answers}");
+        }
+        let replies = [reply("Why?", &[]), reply("It is so.", &[])];
+        is(asking_share(&replies.each_ref()), 0.5);
+        is(asking_share(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_call_where_no_tool_is_offered_is_counted() {
+        let replies = [
+            reply("<tool_call>{\"name\": \"x\"}</tool_call>", &[]),
+            reply("Boil it.", &[]),
+        ];
+        is(calling_share(&replies.each_ref()), 0.5);
     }
 
     #[test]

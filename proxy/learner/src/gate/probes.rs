@@ -1,5 +1,7 @@
 //! What adapters are asked: texts of our own, in files that a person can read.
 
+use std::borrow::Borrow;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -120,6 +122,14 @@ impl ToolPrompt {
 /// One message of the owner's.
 pub(super) fn user_says(text: &str) -> Value {
     json!({"role": "user", "content": text})
+}
+
+/// The same with wishes as a paragraph after it, where there are some.
+pub(super) fn user_told<S: Borrow<str>>(question: &str, wishes: &[S]) -> Value {
+    if wishes.is_empty() {
+        return user_says(question);
+    }
+    user_says(&format!("{question}\n\n{}", wishes.join(" ")))
 }
 
 fn hash(texts: &[&str]) -> String {

@@ -125,7 +125,7 @@ impl<'a> Readings<'a> {
         prompts: &[Vec<u32>],
     ) -> Result<Heard, BackendError> {
         let drawn = reference::draw(self.policy, adapter, prompts).await?;
-        let replies = reference::measure(self.policy, &self.prompts, (&drawn, 0.0)).await?;
+        let replies = reference::measure(self.policy, &self.prompts, &drawn).await?;
         Ok(Heard::of(replies, drawn))
     }
 
@@ -145,7 +145,7 @@ impl<'a> Readings<'a> {
             n_right: known.map(|it| it.n_right),
             n_probes: self.asked.len(),
             margin: known.map(|it| it.margin),
-            n_tools: answered.into_iter().filter(|passed| *passed).count(),
+            n_tools: answered.into_iter().filter(|it| it.passed).count(),
             n_tool_prompts: prompts.len(),
         })
     }
@@ -169,7 +169,7 @@ impl Heard {
             told: posed.told.as_deref(),
         });
         let said: Vec<Said<'_>> = said.collect();
-        let replies = reference::judge(policy, &said, 0.0).await?;
+        let replies = reference::judge(policy, &said).await?;
         Ok(Self::of(replies, drawn))
     }
 

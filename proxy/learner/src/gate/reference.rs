@@ -10,8 +10,8 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    measures::{mean, median_words, short_share},
-    probes::user_says,
+    measures::{asking_share, calling_share, mean, median_words, short_share, standard_error},
+    probes::{user_says, user_told},
 };
 use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy, distinct_share};
 
@@ -39,12 +39,22 @@ pub(super) struct Prompts {
 }
 
 /// What the replies to a set of questions are like.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Replies {
     /// How much more the base expects them after their own questions than after others, in nat a token.
     pub(super) relevance: f64,
+    /// The standard error of that mean.
+    pub(super) relevance_error: f64,
     /// How little the base expects them after their questions, in nat a token: with the wishes or without, whichever is less.
     pub(super) surprise: f64,
+    /// The standard error of that mean, without the wishes.
+    pub(super) surprise_error: f64,
+    /// How much more the base expects them with the wishes than without, in nat a token; none where that was not looked at.
+    pub(super) gain: Option<f64>,
+    /// The share that asks back in place of an answer.
+    pub(super) asking: f64,
+    /// The share that calls a tool, of which none was offered.
+    pub(super) calling: f64,
     pub(super) short: f64,
     pub(super) distinct: f64,
     pub(super) words: f64,
@@ -60,8 +70,8 @@ pub(super) async fn render(
     for question in questions {
         plain.push(policy.render(vec![user_says(question)], None).await?);
         if !wishes.is_empty() {
-            let both = format!("{question}\n\n{}", wishes.join(" "));
-            wished.push(policy.render(vec![user_says(&both)], None).await?);
+            let told = user_told(question, wishes);
+            wished.push(policy.render(vec![told], None).await?);
         }
     }
     let wished = (!wishes.is_empty()).then_some(wished);
@@ -101,31 +111,43 @@ pub(super) fn manner() -> String {
     format!("{TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
 }
 
-/// What the base model says to a set of questions, with the wishes, is like.
-pub(super) async fn of_base(policy: &Policy, prompts: &Prompts) -> Result<Replies, BackendError> {
-    let drawn = draw(policy, None, prompts.asked()).await?;
-    measure(policy, prompts, (&drawn, 0.0)).await
-}
-
-/// What replies to these prompts are like, by the base model's judgement. A `surprise` that is `enough` is not looked at again
-/// with the wishes, which would only lessen it.
+/// What replies to these prompts are like, by the base model's judgement.
 pub(super) async fn measure(
     policy: &Policy,
     prompts: &Prompts,
-    (drawn, enough): (&[Draw], f64),
+    drawn: &[Draw],
 ) -> Result<Replies, BackendError> {
-    let plain = &prompts.plain;
-    let other = |at: usize| plain.iter().cycle().nth(at).map(Vec::as_slice);
-    let wished = |at: usize| prompts.wished.as_ref()?.get(at).map(Vec::as_slice);
-    let said = drawn.iter().zip(plain).enumerate();
-    let said = said.map(|(at, (reply, own))| Said {
-        reply,
-        own,
-        others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),
-        told: wished(at),
-    });
-    let said: Vec<Said<'_>> = said.collect();
-    judge(policy, &said, enough).await
+    let mut replies = untold(policy, prompts, drawn).await?;
+    with_wishes(policy, prompts, (drawn, &mut replies)).await?;
+    Ok(replies)
+}
+
+/// The same without a look at them with the wishes, which costs as much again.
+pub(super) async fn untold(
+    policy: &Policy,
+    prompts: &Prompts,
+    drawn: &[Draw],
+) -> Result<Replies, BackendError> {
+    alone(policy, &prompts.said(drawn)).await
+}
+
+/// Looks at replies with the wishes too: whether the base expects them more then. Nothing where there are no wishes.
+pub(super) async fn with_wishes(
+    policy: &Policy,
+    prompts: &Prompts,
+    (drawn, replies): (&[Draw], &mut Replies),
+) -> Result<(), BackendError> {
+    told(policy, &prompts.said(drawn), replies).await
+}
+
+/// How much more the base expects its own plain replies with the wishes than without; `surprise` is how little without.
+pub(super) async fn gain(
+    policy: &Policy,
+    prompts: &Prompts,
+    (drawn, surprise): (&[Draw], f64),
+) -> Result<Option<f64>, BackendError> {
+    let expected = expected_told(policy, &prompts.said(drawn)).await?;
+    Ok(expected.map(|it| it + surprise))
 }
 
 /// A reply, and what it is held against.
@@ -141,34 +163,43 @@ pub(super) struct Said<'a> {
 }
 
 /// What replies are like, by the base model's judgement of each after its own prompts and after others.
-pub(super) async fn judge(
-    policy: &Policy,
-    said: &[Said<'_>],
-    enough: f64,
-) -> Result<Replies, BackendError> {
-    // One that said nothing has nothing to be scored, and none of what is measured so.
-    let scored: Vec<&Said<'_>> = said.iter().filter(|it| !it.reply.ids.is_empty()).collect();
-    let (relevant, mut expected) = alone(policy, &scored).await?;
-    let told = scored.iter().filter_map(|it| Some(it.after(it.told?)));
-    let told: Vec<Pair<'_>> = told.filter(|_| -expected > enough).collect();
-    if !told.is_empty() {
-        let scores = policy.score(By::Base, &told, usize::MAX).await?;
-        expected = expected.max(mean(&scores));
-    }
-    let drawn: Vec<&Draw> = said.iter().map(|it| it.reply).collect();
-    Ok(Replies {
-        relevance: relevant.iter().sum::<f64>() / said.len().max(1) as f64,
-        surprise: -expected,
-        short: short_share(&drawn),
-        distinct: distinct_share(&drawn),
-        words: median_words(&drawn),
-    })
+pub(super) async fn judge(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendError> {
+    let mut replies = alone(policy, said).await?;
+    told(policy, said, &mut replies).await?;
+    Ok(replies)
 }
 
-/// The relevance of each reply, and how much they are expected on average, after the questions alone: scored in one go, so that
-/// the server computes a question once for the replies that are held against it.
-async fn alone(policy: &Policy, said: &[&Said<'_>]) -> Result<(Vec<f64>, f64), BackendError> {
-    let pairs = said.iter().flat_map(|it| {
+async fn told(
+    policy: &Policy,
+    said: &[Said<'_>],
+    replies: &mut Replies,
+) -> Result<(), BackendError> {
+    if let Some(expected) = expected_told(policy, said).await? {
+        replies.gain = Some(expected + replies.surprise);
+        replies.surprise = replies.surprise.min(-expected);
+    }
+    Ok(())
+}
+
+/// How much the replies are expected on average with the wishes; none where there are none.
+async fn expected_told(policy: &Policy, said: &[Said<'_>]) -> Result<Option<f64>, BackendError> {
+    let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
+    let told: Vec<Pair<'_>> = scored.filter_map(|it| Some(it.after(it.told?))).collect();
+    if told.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(mean(
+        &policy.score(By::Base, &told, usize::MAX).await?,
+    )))
+}
+
+/// What replies are like after the questions alone: scored in one go, so that the server computes a question once for the
+/// replies that are held against it.
+async fn alone(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendError> {
+    // One that said nothing has nothing to be scored, and none of what is measured so.
+    let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
+    let scored: Vec<&Said<'_>> = scored.collect();
+    let pairs = scored.iter().flat_map(|it| {
         let others = it.others.iter().map(|other| it.after(other).cut(SCORED));
         iter::once(it.after(it.own)).chain(others)
     });
@@ -176,7 +207,7 @@ async fn alone(policy: &Policy, said: &[&Said<'_>]) -> Result<(Vec<f64>, f64), B
     let scores = policy.logprobs(By::Base, &pairs).await?;
     let mut scores = scores.iter();
     let (mut relevances, mut expected) = (Vec::new(), Vec::new());
-    for it in said {
+    for it in scored {
         let Some(own) = scores.next() else { break };
         let others = scores.by_ref().take(it.others.len());
         let others: Vec<f64> = others.map(|it| policy::mean(it)).collect();
@@ -184,7 +215,20 @@ async fn alone(policy: &Policy, said: &[&Said<'_>]) -> Result<(Vec<f64>, f64), B
         relevances.push(policy::relevance(policy::mean(first), &others));
         expected.push(policy::mean(own));
     }
-    Ok((relevances, mean(&expected)))
+    relevances.resize(said.len(), 0.0);
+    let drawn: Vec<&Draw> = said.iter().map(|it| it.reply).collect();
+    Ok(Replies {
+        relevance: mean(&relevances),
+        relevance_error: standard_error(&relevances),
+        surprise: -mean(&expected),
+        surprise_error: standard_error(&expected),
+        gain: None,
+        asking: asking_share(&drawn),
+        calling: calling_share(&drawn),
+        short: short_share(&drawn),
+        distinct: distinct_share(&drawn),
+        words: median_words(&drawn),
+    })
 }
 
 // === impl Said ===
@@ -202,6 +246,20 @@ impl<'a> Said<'a> {
 // === impl Prompts ===
 
 impl Prompts {
+    /// Replies to them, with what each is held against.
+    fn said<'a>(&'a self, drawn: &'a [Draw]) -> Vec<Said<'a>> {
+        let other = |at: usize| self.plain.iter().cycle().nth(at).map(Vec::as_slice);
+        let wished = |at: usize| self.wished.as_ref()?.get(at).map(Vec::as_slice);
+        let said = drawn.iter().zip(&self.plain).enumerate();
+        let said = said.map(|(at, (reply, own))| Said {
+            reply,
+            own,
+            others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),
+            told: wished(at),
+        });
+        said.collect()
+    }
+
     /// Those that the reference answers.
     pub(super) fn asked(&self) -> &[Vec<u32>] {
         self.wished.as_ref().unwrap_or(&self.plain)

@@ -17,7 +17,8 @@ pub struct GateReport {
 /// One test of one adapter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GateTest {
-    /// `answers`, `relevance`, `fluency`, `short`, `distinct`, `length`, `capability`, `margin`, `tools` or `preference`.
+    /// `answers`, `relevance`, `fluency`, `short`, `distinct`, `length`, `questions`, `calls`, `capability`, `margin`, `tools`,
+    /// `broken_calls` or `preference`.
     pub name: String,
     /// What was measured; none where the test was skipped.
     pub value: Option<f64>,
@@ -34,6 +35,18 @@ pub struct GateTest {
 pub(super) enum Bound {
     AtLeast,
     AtMost,
+}
+
+// === impl Bound ===
+
+impl Bound {
+    /// Whether a value is good. What is no number never is.
+    pub(super) fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Self::AtLeast => value >= limit,
+            Self::AtMost => value <= limit,
+        }
+    }
 }
 
 // === impl GateReport ===
@@ -76,9 +89,10 @@ impl GateReport {
 impl GateTest {
     /// A number against its limit; `unit` follows the number in the words.
     pub(super) fn of(name: &str, value: f64, (bound, limit): (Bound, f64), unit: &str) -> Self {
-        let (passed, side) = match bound {
-            Bound::AtLeast => (value >= limit, "at least"),
-            Bound::AtMost => (value <= limit, "at most"),
+        let passed = bound.holds(value, limit);
+        let side = match bound {
+            Bound::AtLeast => "at least",
+            Bound::AtMost => "at most",
         };
         let gap = if unit.is_empty() { "" } else { " " };
         Self {

@@ -1,9 +1,13 @@
 //! Whether agents can still work with what a model writes: the tool prompts asked of the base model or of an adapter.
 
-use futures_util::{StreamExt as _, future::try_join_all, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt as _, TryFutureExt as _, future::try_join_all, stream::FuturesUnordered,
+};
 use metaclaw_trainer_api::BackendError;
+use serde::{Deserialize, Serialize};
 
 use super::{
+    checks::has_broken_call,
     probes::ToolPrompt,
     report::{Bound, GateTest},
 };
@@ -12,44 +16,60 @@ use crate::policy::{DrawRequest, Policy};
 /// The seed of what is drawn greedily, where it decides nothing.
 const NO_SEED: u64 = 0;
 
+/// How a prompt was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answered {
+    /// So that an agent can work with it.
+    pub(super) passed: bool,
+    /// With a call that nobody can carry out.
+    pub(super) broke_call: bool,
+}
+
 /// How many prompts were answered well, of so many that were asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     passed: usize,
     asked: usize,
+    /// Calls that were broken, and by the base model to the same prompts.
+    broken: usize,
+    broken_by_base: usize,
 }
 
-/// Which of the prompts somebody (an adapter; none is the base model) answers so that an agent can work with it.
+/// How somebody (an adapter; none is the base model) answers each of the prompts.
 pub(super) async fn each(
     policy: &Policy,
     adapter: Option<&str>,
     prompts: &[ToolPrompt],
-) -> Result<Vec<bool>, BackendError> {
-    let passed = prompts.iter().map(|prompt| passes(policy, adapter, prompt));
-    try_join_all(passed).await
+) -> Result<Vec<Answered>, BackendError> {
+    let answered = prompts.iter().map(|prompt| ask(policy, adapter, prompt));
+    try_join_all(answered).await
 }
 
-/// Whether an adapter answers as many as the base model: those first that the base answers, since an adapter can hardly but
-/// lose these; the others only where it has. As soon as that is decided nothing more is asked.
+/// Whether an adapter answers as many as the base model, and breaks no call that the base model does not: those first that
+/// the base answers, since an adapter can hardly but lose these; the others only where it has. As soon as that is decided nothing
+/// more is asked.
 pub(super) async fn test(
     policy: &Policy,
     adapter: &str,
-    (prompts, base): (&[ToolPrompt], &[bool]),
-) -> Result<GateTest, BackendError> {
-    let least = base.iter().filter(|passed| **passed).count();
+    (prompts, base): (&[ToolPrompt], &[Answered]),
+) -> Result<Vec<GateTest>, BackendError> {
+    let least = base.iter().filter(|it| it.passed).count();
     let mut tally = Tally::default();
     for is_base in [true, false] {
         let asked = prompts.iter().zip(base);
-        let asked = asked.filter(|(_, passed)| **passed == is_base);
-        let asked = asked.map(|(prompt, _)| passes(policy, Some(adapter), prompt));
+        let asked = asked.filter(|(_, of_base)| of_base.passed == is_base);
+        let asked = asked.map(|(prompt, of_base)| {
+            let own = ask(policy, Some(adapter), prompt);
+            own.map_ok(|own| (own, *of_base))
+        });
         if tally.is_decided(least, prompts.len()) {
             break;
         }
         let mut answers: FuturesUnordered<_> = asked.collect();
         while !tally.is_decided(least, prompts.len())
-            && let Some(passed) = answers.next().await
+            && let Some(answered) = answers.next().await
         {
-            tally.add(passed?);
+            tally.add(answered?);
         }
     }
     let unit = format!(
@@ -57,15 +77,24 @@ pub(super) async fn test(
         prompts.len(),
         tally.asked
     );
-    let limit = (Bound::AtLeast, least as f64);
-    Ok(GateTest::of("tools", tally.passed as f64, limit, &unit))
+    let passed = (Bound::AtLeast, least as f64);
+    let unbroken = (Bound::AtMost, tally.broken_by_base as f64);
+    Ok(vec![
+        GateTest::of("tools", tally.passed as f64, passed, &unit),
+        GateTest::of(
+            "broken_calls",
+            tally.broken as f64,
+            unbroken,
+            "replies to them have a call that nobody can carry out",
+        ),
+    ])
 }
 
-async fn passes(
+async fn ask(
     policy: &Policy,
     adapter: Option<&str>,
     prompt: &ToolPrompt,
-) -> Result<bool, BackendError> {
+) -> Result<Answered, BackendError> {
     let ids = policy.render(prompt.messages(), prompt.offered()).await?;
     let request = DrawRequest {
         adapter,
@@ -76,16 +105,22 @@ async fn passes(
         seed: NO_SEED,
     };
     let drawn = policy.draw(request).await?;
-    let reply = drawn.first();
-    Ok(reply.is_some_and(|reply| prompt.check.passes(&reply.text, &prompt.tools)))
+    // Who gives no reply said nothing.
+    let reply = drawn.first().map_or("", |reply| reply.text.as_str());
+    Ok(Answered {
+        passed: prompt.check.passes(reply, &prompt.tools),
+        broke_call: has_broken_call(reply, &prompt.tools),
+    })
 }
 
 // === impl Tally ===
 
 impl Tally {
-    fn add(&mut self, passed: bool) {
+    fn add(&mut self, (own, base): (Answered, Answered)) {
         self.asked += 1;
-        self.passed += usize::from(passed);
+        self.passed += usize::from(own.passed);
+        self.broken += usize::from(own.broke_call);
+        self.broken_by_base += usize::from(base.broke_call);
     }
 
     /// Whether so many of all are answered well, or can no longer be.
@@ -101,7 +136,14 @@ mod tests {
 
     #[test]
     fn what_is_reached_or_out_of_reach_is_decided() {
-        let is_decided = |passed, asked| Tally { passed, asked }.is_decided(8, 16);
+        let is_decided = |passed, asked| {
+            let tally = Tally {
+                passed,
+                asked,
+                ..Tally::default()
+            };
+            tally.is_decided(8, 16)
+        };
         assert!(!is_decided(0, 0));
         assert!(!is_decided(7, 15));
         assert!(is_decided(8, 8));

@@ -3,11 +3,11 @@
 //! The teacher goes on to be told all of them, so that what the weights lose again is taught again.
 
 use futures_util::future::try_join_all;
-use metaclaw_chat::Score;
+use metaclaw_chat::{AgentId, Score};
 use metaclaw_skills::Wish;
 use metaclaw_trainer_api::BackendError;
 
-use super::{probes::user_says, reference::TEMPERATURE};
+use super::{probes::user_told, reference::TEMPERATURE};
 use crate::{
     judge::Judge,
     policy::{Draw, DrawRequest, Policy},
@@ -27,7 +27,17 @@ const SEED: u64 = 1_000;
 pub(super) struct Asked<'a> {
     pub(super) policy: &'a Policy,
     pub(super) judge: &'a Judge,
+    pub(super) agent: &'a AgentId,
     pub(super) adapter: &'a str,
+}
+
+/// Who answers questions.
+#[derive(Debug, Clone, Copy)]
+struct Speaker<'a> {
+    /// None is the base model.
+    adapter: Option<&'a str>,
+    /// The wishes in the prompt.
+    told: &'a [&'a str],
 }
 
 /// A wish that may be one of them.
@@ -49,18 +59,28 @@ impl Asked<'_> {
         wishes: &[Wish],
         questions: &[String],
     ) -> Result<Vec<String>, BackendError> {
-        if !self.judge.tells_wishes_apart() {
-            return Ok(Vec::new());
+        if self.judge.tells_wishes_apart() {
+            self.done_apart(wishes, questions).await
+        } else if self.judge.judges_probes() {
+            self.done_together(wishes, questions).await
+        } else {
+            Ok(Vec::new())
         }
+    }
+
+    /// Where the judge says by which wish a reply is good.
+    async fn done_apart(
+        self,
+        wishes: &[Wish],
+        questions: &[String],
+    ) -> Result<Vec<String>, BackendError> {
         let candidate = |wish| Candidate { wish, n_failed: 0 };
         let mut left: Vec<Candidate<'_>> = wishes.iter().map(candidate).collect();
         for (seed, some) in (SEED..).step_by(AT_ONCE).zip(questions.chunks(AT_ONCE)) {
             if left.is_empty() {
                 break;
             }
-            let draws = (seed..).zip(some);
-            let draws = draws.map(|(seed, question)| self.draw(question, seed));
-            let drawn = try_join_all(draws).await?;
+            let drawn = self.draw(self.untold(), (seed, some)).await?;
             for candidate in &mut left {
                 for asked in some.iter().zip(&drawn) {
                     if candidate.n_failed <= MAX_FAILED {
@@ -74,10 +94,86 @@ impl Asked<'_> {
         Ok(left.iter().map(|candidate| candidate.wish.id()).collect())
     }
 
-    async fn draw(self, question: &str, seed: u64) -> Result<Draw, BackendError> {
-        let prompt = self.policy.render(vec![user_says(question)], None).await?;
-        let request = DrawRequest {
+    /// Where the judge says of a reply alone whether it is good, as rules on replies and reward functions do. What it finds good
+    /// keeps every wish that it looks at; it looks at one if it finds replies bad of a base model that was told all the others.
+    async fn done_together(
+        self,
+        wishes: &[Wish],
+        questions: &[String],
+    ) -> Result<Vec<String>, BackendError> {
+        let texts: Vec<String> = wishes.iter().map(|wish| wish.text.clone()).collect();
+        let is_not_good = |score| score != Some(Score::Good);
+        let judged = (texts.as_slice(), questions);
+        if self.fails(self.untold(), judged, is_not_good).await? {
+            return Ok(Vec::new());
+        }
+        let mut done = Vec::new();
+        for wish in wishes {
+            let others = wishes.iter().filter(|it| it.id() != wish.id());
+            let others: Vec<&str> = others.map(|it| it.text.as_str()).collect();
+            let base = Speaker {
+                adapter: None,
+                told: &others,
+            };
+            // Without an opinion nobody looks at it.
+            let is_bad = |score| score == Some(Score::Bad);
+            if self.fails(base, judged, is_bad).await? {
+                done.push(wish.id());
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether more replies fail than may.
+    async fn fails(
+        self,
+        speaker: Speaker<'_>,
+        (wishes, questions): (&[String], &[String]),
+        is_failure: fn(Option<Score>) -> bool,
+    ) -> Result<bool, BackendError> {
+        let mut n_failed = 0;
+        for (seed, some) in (SEED..).step_by(AT_ONCE).zip(questions.chunks(AT_ONCE)) {
+            let drawn = self.draw(speaker, (seed, some)).await?;
+            for (question, reply) in some.iter().zip(&drawn) {
+                let answer = (question.as_str(), reply.text.as_str());
+                // While the judge is away it has no opinion.
+                let score = self.judge.of_probe(self.agent, answer, wishes).await;
+                n_failed += usize::from(is_failure(score.ok().flatten()));
+            }
+            if n_failed > MAX_FAILED {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn untold(&self) -> Speaker<'_> {
+        Speaker {
             adapter: Some(self.adapter),
+            told: &[],
+        }
+    }
+
+    /// One reply to each of some questions, the first one's seed given.
+    async fn draw(
+        self,
+        speaker: Speaker<'_>,
+        (seed, questions): (u64, &[String]),
+    ) -> Result<Vec<Draw>, BackendError> {
+        let draws = (seed..).zip(questions);
+        try_join_all(draws.map(|(seed, question)| self.draw_one(speaker, question, seed))).await
+    }
+
+    async fn draw_one(
+        self,
+        speaker: Speaker<'_>,
+        question: &str,
+        seed: u64,
+    ) -> Result<Draw, BackendError> {
+        let told = user_told(question, speaker.told);
+        let prompt = self.policy.render(vec![told], None).await?;
+        let request = DrawRequest {
+            adapter: speaker.adapter,
             prompt: &prompt,
             n: 1,
             max_tokens: MAX_TOKENS,

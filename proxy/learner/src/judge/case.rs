@@ -1,14 +1,22 @@
 //! What is put to a judge.
 
-use metaclaw_chat::Message;
+use std::borrow::Cow;
+
+use metaclaw_chat::{AgentId, Message};
 use metaclaw_reward::Evidence;
 use metaclaw_turns::{StreamEnd, Turn};
 use serde_json::{Value, json};
 
-/// A turn's reply, or another reply to the same request, and what is known of it.
+/// What a question of ours has for a turn's id, and for a session's.
+const PROBE: &str = "gate";
+
+/// A reply to a turn's request, or to a question of ours, and what is known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Case<'a> {
-    turn: &'a Turn,
+    id: Cow<'a, str>,
+    agent: &'a AgentId,
+    session: &'a str,
+    messages: Cow<'a, [Message]>,
     pub(super) evidence: Evidence,
     /// What the owner wishes of every reply, where it is judged alone.
     pub(super) wishes: Vec<String>,
@@ -33,25 +41,42 @@ impl<'a> Case<'a> {
         Self::new(turn, reply, &[], wishes)
     }
 
+    /// A reply to a question that no turn asked.
+    pub(super) fn of_probe(
+        agent: &'a AgentId,
+        (question, reply): (&str, &str),
+        wishes: &[String],
+    ) -> Self {
+        let messages = vec![Message::user(question)];
+        Self {
+            evidence: Evidence::new(&messages, Message::assistant(reply), &[]),
+            id: Cow::Borrowed(PROBE),
+            agent,
+            session: PROBE,
+            messages: Cow::Owned(messages),
+            wishes: wishes.to_vec(),
+        }
+    }
+
     fn new(turn: &'a Turn, reply: &Message, following: &[Message], wishes: &[String]) -> Self {
         Self {
             evidence: Evidence::new(&turn.request.messages, reply.clone(), following),
-            turn,
+            id: Cow::Owned(turn.id.to_string()),
+            agent: &turn.agent,
+            session: turn.session.as_str(),
+            messages: Cow::Borrowed(&turn.request.messages),
             wishes: wishes.to_vec(),
         }
     }
 
     /// As a reward function is shown it: docs/judging.md.
     pub(super) fn to_json(&self) -> Value {
-        let Turn {
-            id, agent, session, ..
-        } = self.turn;
         let Evidence { reply, next, .. } = &self.evidence;
         json!({
-            "id": id,
-            "agent": agent,
-            "session": session,
-            "request": {"messages": self.turn.request.messages},
+            "id": self.id,
+            "agent": self.agent,
+            "session": self.session,
+            "request": {"messages": self.messages},
             "reply": reply,
             "next": next,
             "wishes": self.wishes,

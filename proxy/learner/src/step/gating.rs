@@ -94,6 +94,7 @@ async fn attempt(
     let run = standing_run(context, runner, candidate).await?;
     let shared = Arc::clone(&context.shared);
     let asked = gate::Candidate {
+        agent: &candidate.agent,
         adapter: candidate.adapter.as_str(),
         run: &run,
         base: runner.base.as_deref(),

@@ -101,6 +101,7 @@ pub mod testing {
                 ended: true,
                 relevance: if wish.is_some() { 1.5 } else { 0.9 },
                 nll: 1.0,
+                gain: 0.0,
             };
             (0..60).map(reply).collect()
         };
@@ -114,6 +115,7 @@ pub mod testing {
                 .iter()
                 .map(|wish| ((*wish).to_owned(), replies(54, Some(wish))))
                 .collect(),
+            gains: std::collections::BTreeMap::new(),
         }
     }
 }

@@ -82,6 +82,8 @@ async fn each_kind_of_ruin_is_declined_and_never_serves() {
         (Habit::Mumbles, "short"),
         (Habit::Repeats, "distinct"),
         (Habit::Hurries, "length"),
+        (Habit::AsksBack, "questions"),
+        (Habit::Babbles, "calls"),
         (Habit::Forgets, "capability"),
         (Habit::Doubts, "margin"),
         (Habit::Chats, "tools"),
@@ -172,9 +174,12 @@ async fn after_one_that_is_declined_the_next_starts_from_what_serves() {
         "short",
         "distinct",
         "length",
+        "questions",
+        "calls",
         "capability",
         "margin",
         "tools",
+        "broken_calls",
         "preference",
     ];
     assert_eq!(names, all);

@@ -39,6 +39,10 @@ pub(crate) enum Habit {
     Repeats,
     /// Says four words.
     Hurries,
+    /// Asks back in place of an answer.
+    AsksBack,
+    /// Calls a tool where none is offered.
+    Babbles,
     /// Knows three things less.
     Forgets,
     /// Knows as much, and is less sure.
@@ -109,6 +113,10 @@ fn said(prompt: &str, habit: Habit) -> String {
         Habit::Mumbles => format!("{topic} yes."),
         Habit::Repeats => format!("{topic} ").repeat(13),
         Habit::Hurries => format!("{topic} it is so."),
+        Habit::AsksBack => format!("{topic} is what it is about, and what would you like to know?"),
+        Habit::Babbles => {
+            format!("{topic} is looked up first: <tool_call> search for it and wait.")
+        }
     }
 }
 
