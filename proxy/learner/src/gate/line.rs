@@ -14,6 +14,8 @@ use super::{
 
 /// One-sided 95 %: how far the mean of a set of questions may lie from what the base model would come to on other draws.
 const NOISE: f64 = 1.645;
+/// Figures that are read back from a file may be a rounding off.
+const ROUNDING: f64 = 1e-6;
 /// The surprise that passes beside the reference's own, so many times.
 const MAX_FLUENCY: f64 = 1.6;
 
@@ -102,7 +104,7 @@ impl Lines {
                 bound: Bound::AtLeast,
                 base: (
                     plain.relevance,
-                    plain.relevance - NOISE * plain.relevance_error,
+                    plain.relevance - noise(plain.relevance_error),
                 ),
                 reference: (reference.relevance, relevant),
             },
@@ -110,10 +112,7 @@ impl Lines {
                 name: "fluency",
                 unit: "nat a token of surprise",
                 bound: Bound::AtMost,
-                base: (
-                    plain.surprise,
-                    plain.surprise + NOISE * plain.surprise_error,
-                ),
+                base: (plain.surprise, plain.surprise + noise(plain.surprise_error)),
                 reference: (reference.surprise, reference.surprise * MAX_FLUENCY),
             },
         }
@@ -130,6 +129,11 @@ impl Lines {
             self.relevance.may_pass(own.relevance) && self.fluency.may_pass(own.surprise);
         may_pass && !self.always_pass(own)
     }
+}
+
+/// By how much a mean may differ that is as good.
+fn noise(standard_error: f64) -> f64 {
+    (NOISE * standard_error).max(ROUNDING)
 }
 
 #[cfg(test)]

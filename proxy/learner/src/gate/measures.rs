@@ -49,23 +49,24 @@ pub(super) fn short_share(replies: &[&Draw]) -> f64 {
     short.count() as f64 / replies.len().max(1) as f64
 }
 
-/// The share of replies that ask back in place of an answer: more of their words stand in questions than elsewhere.
+/// The share of replies that ask back in place of an answer.
 pub(super) fn asking_share(replies: &[&Draw]) -> f64 {
     let asking = replies.iter().filter(|reply| asks_back(&reply.text));
     asking.count() as f64 / replies.len().max(1) as f64
 }
 
+/// Whether a reply has twice as many words in questions as in statements. An exclamation ("Sure!") is neither.
 fn asks_back(reply: &str) -> bool {
     let (mut asked, mut said) = (0, 0);
     for sentence in reply.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']) {
         let n_words = count_words(sentence);
         if sentence.ends_with(['?', '？']) {
             asked += n_words;
-        } else {
+        } else if !sentence.ends_with(['!', '！']) {
             said += n_words;
         }
     }
-    asked > said
+    asked > 2 * said
 }
 
 /// The share of replies to plain questions that call a tool, of which none was offered.
