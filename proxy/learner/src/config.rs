@@ -64,8 +64,8 @@ pub enum Mode {
 pub struct GateConfig {
     /// Whether an adapter is tested before it serves.
     pub enabled: bool,
-    /// How relevant its replies must be, as a share of the reference's relevance, 0 to 1. Where the reference is denser than the
-    /// plain base model, three quarters of the base's are enough.
+    /// How relevant its replies must be where they keep all that is wished, as a share of the reference's relevance, 0 to 1.
+    /// Replies that keep nothing of it must be as relevant as the plain base model's.
     pub min_relevance: f64,
     /// Sessions of which none is learned from, so that the gate can ask about them: a share of all, 0 to 0.5. None where it
     /// does not test.

@@ -7,6 +7,7 @@ use metaclaw_skills::Wish;
 
 use super::*;
 use crate::judge::{Ask, AskFailed};
+use crate::testing::Habit;
 
 /// Neither is about what is complained of in the talks, which would take its place.
 const WISHES: [&str; 2] = ["Sign with Max.", "Always answer in French."];
@@ -37,7 +38,13 @@ fn judge(config: &LearnerConfig, misses: &'static str, is_base: bool) -> Judge {
 
 /// The lines that the adapter which serves is told, of two wishes; and that of a library which was opened anew.
 async fn told(misses: &'static str, is_base: bool) -> [Vec<String>; 2] {
+    told_by(Habit::Fine, |config| judge(config, misses, is_base)).await
+}
+
+/// The same of adapters that do this, with this judge.
+async fn told_by(habit: Habit, judge: impl Fn(&LearnerConfig) -> Judge) -> [Vec<String>; 2] {
     let (dir, world) = (folder(), World::default());
+    world.train_into(&[], habit);
     let (agent, config) = (AgentId::default_agent(), again(1));
     let open = || {
         let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
@@ -57,7 +64,7 @@ async fn told(misses: &'static str, is_base: bool) -> [Vec<String>; 2] {
         let told = ids.iter().filter(is_told);
         told.map(|wish| wish.text.clone()).collect::<Vec<String>>()
     };
-    let judged = (Some(library.clone()), judge(&config, misses, is_base));
+    let judged = (Some(library.clone()), judge(&config));
     let log = dir.path().join("log");
     let rig = Rig::start_judged(&log, &world, config.clone(), judged).await;
     rig.two_talks(&world, 1).await;
@@ -68,7 +75,7 @@ async fn told(misses: &'static str, is_base: bool) -> [Vec<String>; 2] {
     assert_eq!(lines(&library, "another").len(), 2);
     rig.stop().await;
     let anew = open();
-    let judged = (Some(anew.clone()), judge(&config, misses, is_base));
+    let judged = (Some(anew.clone()), judge(&config));
     let rig = Rig::start_judged(&log, &world, config, judged).await;
     let later = lines(&anew, &adapter);
     rig.stop().await;
@@ -81,7 +88,38 @@ async fn the_line_of_a_wish_that_the_weights_do_untold_is_left_out_where_they_an
     assert_eq!(told("French", false).await, [french(), french()]);
 }
 
-/// What a rule or a small model says of a reply is not about one wish.
+/// Finds replies good that have one of these words, and all others bad.
+fn rules(words: &str) -> Judge {
+    let rules = serde_json::json!([
+        {"on": "next", "pattern": "too long", "score": -1},
+        {"on": "reply", "pattern": words, "score": 1},
+        {"on": "reply", "min_words": 0, "score": -1},
+    ]);
+    let rules: Vec<metaclaw_reward::Rule> = serde_json::from_value(rules).unwrap();
+    Judge::Rules(Rules::compile(&rules).unwrap())
+}
+
+/// The adapter signs, which the base model does not, whatever else it is told; `short` and `answered` are what the teacher says.
+#[tokio::test]
+async fn rules_on_replies_find_that_a_line_need_not_be_said() {
+    let told = told_by(Habit::Signs, |_| rules("max|short|answered")).await;
+    assert_eq!(told, [Vec::<String>::new(), Vec::new()]);
+}
+
+#[tokio::test]
+async fn the_line_stays_where_the_adapter_does_not_do_it() {
+    let [now, later] = told_by(Habit::Fine, |_| rules("max|short|answered")).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
+}
+
+/// They find the base model's replies good as well: they do not look at these wishes.
+#[tokio::test]
+async fn rules_that_look_at_something_else_retire_no_line() {
+    let [now, later] = told_by(Habit::Signs, |_| rules("max|short|answer")).await;
+    assert_eq!((now.len(), later.len()), (2, 2));
+}
+
+/// A small model is not asked about wishes, and the rules find the base model's replies good as well.
 #[tokio::test]
 async fn where_nobody_tells_wishes_apart_every_line_stays() {
     let [now, later] = told("nothing of this", true).await;

@@ -39,6 +39,8 @@ pub(crate) enum Habit {
     Repeats,
     /// Says four words.
     Hurries,
+    /// Signs its answers.
+    Signs,
     /// Asks back in place of an answer.
     AsksBack,
     /// Calls a tool where none is offered.
@@ -113,6 +115,7 @@ fn said(prompt: &str, habit: Habit) -> String {
         Habit::Mumbles => format!("{topic} yes."),
         Habit::Repeats => format!("{topic} ").repeat(13),
         Habit::Hurries => format!("{topic} it is so."),
+        Habit::Signs => format!("{topic} is what this is about, and here is an answer. Max"),
         Habit::AsksBack => format!("{topic} is what it is about, and what would you like to know?"),
         Habit::Babbles => {
             format!("{topic} is looked up first: <tool_call> search for it and wait.")
