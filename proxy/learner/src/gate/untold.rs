@@ -95,56 +95,75 @@ impl Asked<'_> {
     }
 
     /// Where the judge says of a reply alone whether it is good, as rules on replies and reward functions do. What it finds good
-    /// keeps every wish that it looks at; it looks at one if it finds replies bad of a base model that was told all the others.
+    /// keeps every wish that it looks at.
     async fn done_together(
         self,
         wishes: &[Wish],
         questions: &[String],
     ) -> Result<Vec<String>, BackendError> {
         let texts: Vec<String> = wishes.iter().map(|wish| wish.text.clone()).collect();
-        let is_not_good = |score| score != Some(Score::Good);
         let judged = (texts.as_slice(), questions);
-        if self.fails(self.untold(), judged, is_not_good).await? {
+        let is_not_good = |score| score != Some(Score::Good);
+        let n_failed = self.count(self.untold(), judged, (is_not_good, MAX_FAILED));
+        if n_failed.await? > MAX_FAILED {
             return Ok(Vec::new());
         }
+        let told: Vec<&str> = texts.iter().map(String::as_str).collect();
+        // Where one wish alone stands it is the only one that can be missed.
+        let missed = match wishes {
+            [_] => 0,
+            _ => self.n_bad(&told, judged, questions.len()).await?,
+        };
         let mut done = Vec::new();
-        for wish in wishes {
-            let others = wishes.iter().filter(|it| it.id() != wish.id());
-            let others: Vec<&str> = others.map(|it| it.text.as_str()).collect();
-            let base = Speaker {
-                adapter: None,
-                told: &others,
-            };
-            // Without an opinion nobody looks at it.
-            let is_bad = |score| score == Some(Score::Bad);
-            if self.fails(base, judged, is_bad).await? {
+        for (at, wish) in wishes.iter().enumerate() {
+            let mut others = told.clone();
+            others.remove(at);
+            // The judge looks at a wish if it misses it in what the base model says that is told all others.
+            let most = missed + MAX_FAILED;
+            if self.n_bad(&others, judged, most).await? > most {
                 done.push(wish.id());
             }
         }
         Ok(done)
     }
 
-    /// Whether more replies fail than may.
-    async fn fails(
+    /// How many replies of the base model the judge finds bad; no more are looked at once they are over `most`. Of what it has no
+    /// opinion it finds nothing bad.
+    async fn n_bad(
+        self,
+        told: &[&str],
+        judged: (&[String], &[String]),
+        most: usize,
+    ) -> Result<usize, BackendError> {
+        let base = Speaker {
+            adapter: None,
+            told,
+        };
+        let is_bad = |score| score == Some(Score::Bad);
+        self.count(base, judged, (is_bad, most)).await
+    }
+
+    /// How many replies get such a score; no more are looked at once they are over `most`.
+    async fn count(
         self,
         speaker: Speaker<'_>,
         (wishes, questions): (&[String], &[String]),
-        is_failure: fn(Option<Score>) -> bool,
-    ) -> Result<bool, BackendError> {
-        let mut n_failed = 0;
+        (is_such, most): (fn(Option<Score>) -> bool, usize),
+    ) -> Result<usize, BackendError> {
+        let mut n = 0;
         for (seed, some) in (SEED..).step_by(AT_ONCE).zip(questions.chunks(AT_ONCE)) {
             let drawn = self.draw(speaker, (seed, some)).await?;
             for (question, reply) in some.iter().zip(&drawn) {
                 let answer = (question.as_str(), reply.text.as_str());
                 // While the judge is away it has no opinion.
                 let score = self.judge.of_probe(self.agent, answer, wishes).await;
-                n_failed += usize::from(is_failure(score.ok().flatten()));
+                n += usize::from(is_such(score.ok().flatten()));
             }
-            if n_failed > MAX_FAILED {
-                return Ok(true);
+            if n > most {
+                break;
             }
         }
-        Ok(false)
+        Ok(n)
     }
 
     fn untold(&self) -> Speaker<'_> {

@@ -99,11 +99,13 @@ fn rules(words: &str) -> Judge {
     Judge::Rules(Rules::compile(&rules).unwrap())
 }
 
-/// The adapter signs, which the base model does not, whatever else it is told; `short` and `answered` are what the teacher says.
+/// The adapter signs, which the base model does only when it is told to; by the rules it need not answer in French. `short` and
+/// `answered` are what the teacher says.
 #[tokio::test]
 async fn rules_on_replies_find_that_a_line_need_not_be_said() {
     let told = told_by(Habit::Signs, |_| rules("max|short|answered")).await;
-    assert_eq!(told, [Vec::<String>::new(), Vec::new()]);
+    let french = || vec![WISHES[1].to_owned()];
+    assert_eq!(told, [french(), french()]);
 }
 
 #[tokio::test]

@@ -23,6 +23,9 @@ const BREAK: char = '\u{1}';
 /// What is in the one tool prompt that the base model answers as asked.
 const TOM: &str = "Tom is 9 years old.";
 
+/// A wish that it keeps when it is told.
+const SIGN: &str = "Sign with Max.";
+
 /// What an adapter does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Habit {
@@ -107,6 +110,9 @@ fn said(prompt: &str, habit: Habit) -> String {
     let first = question.split("\n\n").next().unwrap_or_default();
     let topic = first.split_whitespace().last().unwrap_or_default();
     match habit {
+        Habit::Fine if question.contains(SIGN) => {
+            format!("{topic} is what this is about, and here are some words. Max")
+        }
         Habit::Fine | Habit::Forgets | Habit::Doubts | Habit::Chats | Habit::Sulks => {
             format!("{topic} is what this is about, and here are some words of an answer.")
         }
