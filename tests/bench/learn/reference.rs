@@ -50,8 +50,8 @@ impl References {
             }
             if !references.gains.contains_key(&wish.name) {
                 // The same replies as the plain ones, whose ids are not kept.
-                let scored = scorer.test(BASE, Some(wish), str::to_owned).await?;
-                let gain = mean(scored.iter().map(|it| it.gain));
+                let plain = scorer.test(BASE, Some(wish), str::to_owned).await?;
+                let gain = mean(plain.iter().map(|it| it.gain));
                 references.gains.insert(wish.name.clone(), gain);
                 references.write(file)?;
             }
