@@ -1,5 +1,5 @@
-//! Learning on the real engine: the demo model, an owner who likes short answers, the rules that judge, the teacher and
-//! steps.
+//! Learning on the real engine: the demo model, an owner who likes short answers, the rules that judge, the teacher,
+//! steps, the gate and the swap.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use crate::chat::laptop_home;
 
 mod methods;
 mod remote;
+mod swap;
 
 /// How long a step may take to be made and tested, on a machine that has much else to do.
 const STEP_WITHIN: Duration = Duration::from_secs(900);
