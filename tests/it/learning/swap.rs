@@ -112,6 +112,8 @@ async fn what_was_complained_about_is_learned_and_swapped_in_under_traffic() {
         .with_env("METACLAW__JUDGE__KIND", "llm")
         .with_env("METACLAW__JUDGE__URL", format!("{}/v1", judge.base_url))
         .with_env("METACLAW__JUDGE__MODEL", "judge")
+        // The stand-in says of each answer that it took 1,241 tokens.
+        .with_env("METACLAW__BUDGET__TOKENS_PER_DAY", "10000000")
         // Not while the owner talks.
         .with_env("METACLAW__MODE", "auto");
     let proxy = home.start().await.unwrap();
