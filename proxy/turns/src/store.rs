@@ -331,12 +331,13 @@ fn each_readable(
 ) -> Result<u64, StoreError> {
     let (mut from, mut n_gaps) = (Vec::new(), 0);
     loop {
-        let mut gap = None;
+        let (mut gap, mut n_read) = (None, 0_u64);
         for pair in tree.range(from.clone()..) {
             match pair.map_err(StoreError::from) {
                 Ok((key, value)) => {
                     from = [&key[..], &[0]].concat();
                     each(key, value)?;
+                    n_read += 1;
                 }
                 Err(StoreError::Damaged(why)) => {
                     gap = Some(why);
@@ -348,6 +349,10 @@ fn each_readable(
         let Some(why) = gap else {
             return Ok(n_gaps);
         };
+        // Key by key, a gap has no end.
+        if n_gaps > 0 && n_read == 0 {
+            break;
+        }
         n_gaps += 1;
         let table = String::from_utf8_lossy(&tree.name()).into_owned();
         tracing::error!(%table, %why, "a page of the turn log does not read");
