@@ -74,15 +74,10 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         return plain_tests(places, extent, &variables);
     }
     for args in nextest_calls(extent) {
-        let args = [
-            &["nextest", "run", "--workspace", "--no-fail-fast"],
-            &args[..],
-        ]
-        .concat();
-        command::run(
-            cargo_with_clippy(places, &[&args[..], &ALL_FEATURES].concat())
-                .envs(variables.iter().cloned()),
-        )?;
+        // The features first: what follows `--` is for the tests.
+        let call = ["nextest", "run", "--workspace", "--no-fail-fast"];
+        let args = [&call[..], &ALL_FEATURES, &args[..]].concat();
+        command::run(cargo_with_clippy(places, &args).envs(variables.iter().cloned()))?;
     }
     Ok(())
 }

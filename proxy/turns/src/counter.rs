@@ -12,7 +12,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Of a u64: the file is always of the same length, so that writing needs no space.
@@ -39,6 +39,11 @@ pub(crate) struct Flushed {
 // === impl Flushed ===
 
 impl Flushed {
+    /// Where it lies in the log's folder.
+    pub(crate) fn path(dir: &Path) -> PathBuf {
+        dir.join("flushed")
+    }
+
     /// What is not there, or cannot be read, is 0: the file is a witness, not the log.
     pub(crate) fn read(path: &Path) -> Self {
         let seen = fs::read_to_string(path).unwrap_or_default();

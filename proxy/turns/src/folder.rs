@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     config::TurnsConfig,
-    counter::FlushCounter,
+    counter::{FlushCounter, Flushed},
     error::OpenError,
     health::{MovedAside, OpenOutcome},
     journal,
@@ -128,7 +128,7 @@ pub(crate) fn open(
         copied,
     } = at.open()?;
     let count = journal::last_number(&store).map_err(|error| open_error(dir, error))?;
-    let (flushed, file) = (flushed(dir), database.join("db"));
+    let (flushed, file) = (Flushed::path(dir), database.join("db"));
     let counter = FlushCounter::open(&flushed, &file, count);
     let counter = counter.map_err(|error| not_usable(&flushed, error))?;
     let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
@@ -189,11 +189,6 @@ fn say(outcome: &OpenOutcome) {
 
 fn database(dir: &Path) -> PathBuf {
     dir.join("sled")
-}
-
-/// The count of its flushed transactions.
-fn flushed(dir: &Path) -> PathBuf {
-    dir.join("flushed")
 }
 
 /// Device and number of a file.

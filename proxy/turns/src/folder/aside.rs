@@ -8,9 +8,8 @@ use std::{
 use super::{
     access::not_usable,
     files::{absent, copy_all, entries, free_name},
-    flushed,
 };
-use crate::{error::OpenError, health::MovedAside};
+use crate::{counter::Flushed, error::OpenError, health::MovedAside};
 
 /// The longest database that is copied before it is opened. A damage in sled's last segment, of 512 KiB, looks to
 /// it like a write that never finished: it takes all behind it away, without complaint. In a longer database most
@@ -155,7 +154,7 @@ pub(super) fn move_aside(
 
 /// Removes the count of transactions: it is another database's.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
-    fs::remove_file(flushed(dir)).or_else(absent)
+    fs::remove_file(Flushed::path(dir)).or_else(absent)
 }
 
 /// Removes a copy that a kill left behind.

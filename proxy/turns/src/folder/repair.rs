@@ -13,7 +13,7 @@ use std::{
 use super::{
     access::{not_usable, open_error},
     aside::{self, Copied, PROBE},
-    compact, flushed,
+    compact,
     opening::Opening,
     parts::Parts,
     readable,
@@ -55,7 +55,7 @@ pub(super) struct At<'a> {
 impl At<'_> {
     /// Opens it. Where something of it is gone, what is left is written into a new database.
     pub(super) fn open(self) -> Result<Repaired, OpenError> {
-        let flushed = Flushed::read(&flushed(self.dir));
+        let flushed = Flushed::read(&Flushed::path(self.dir));
         let length = fs::metadata(self.database.join("db")).map_or(0, |about| about.len());
         let mut repaired = self.open_whole()?;
         if repaired.moved_aside.is_some() {

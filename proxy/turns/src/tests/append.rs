@@ -444,7 +444,7 @@ async fn turns_that_come_together_share_a_transaction() {
         appended.unwrap();
     }
     log.close().await;
-    let n_flushed = Flushed::read(&dir.path().join("flushed")).count;
+    let n_flushed = Flushed::read(&Flushed::path(dir.path())).count;
     assert!(n_flushed < 100, "{n_flushed} transactions");
 }
 
