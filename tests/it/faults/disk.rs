@@ -172,7 +172,7 @@ async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside_and_its_owner_
     let said = if moved.is_some() {
         "the turn log was moved aside"
     } else {
-        "the turn log lost its last transactions"
+        "the turn log lost"
     };
     assert!(home.log().contains(said), "{}", home.log());
     let (left, n_without) = logged(&home).await;
