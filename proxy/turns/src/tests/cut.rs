@@ -95,6 +95,15 @@ async fn goes_on(dir: &Path, what: &str) {
     }
 }
 
+/// So it is with each part cut off.
+async fn goes_on_wherever_it_is_cut(whole: &Path) {
+    for n in 1..PARTS {
+        let to = whole.with_file_name(n.to_string());
+        cut(whole, &to, n);
+        goes_on(&to, &format!("{n} of {PARTS}")).await;
+    }
+}
+
 /// Restarted once, sled has noted where its pages lie, and misses them. Without that note it may read what is left, or
 /// fail at that too: it depends on where the cut falls among its segments.
 #[tokio::test]
@@ -103,11 +112,7 @@ async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside() {
     let whole = dir.path().join("whole");
     fill(&whole, 9_000).await;
     open(&whole).close().await;
-    for n in 1..PARTS {
-        let to = dir.path().join(n.to_string());
-        cut(&whole, &to, n);
-        goes_on(&to, &format!("{n} of {PARTS}")).await;
-    }
+    goes_on_wherever_it_is_cut(&whole).await;
 }
 
 /// Here sled itself sees nothing: it takes the cut for a write that never finished.
@@ -116,11 +121,7 @@ async fn a_log_that_lost_its_end_says_so_and_keeps_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
     fill(&whole, 100).await;
-    for n in 1..PARTS {
-        let to = dir.path().join(n.to_string());
-        cut(&whole, &to, n);
-        goes_on(&to, &format!("{n} of {PARTS}")).await;
-    }
+    goes_on_wherever_it_is_cut(&whole).await;
 }
 
 /// Security row 30: sled takes damage in its last segment for a write that never finished.
