@@ -157,24 +157,7 @@ fn untold(reply: &Scored) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::references_of as references;
-
-    fn served(text: &str, relevance: f64, content: &Content) -> Served {
-        let reply = |question: &String| Scored {
-            question: question.clone(),
-            text: text.to_owned(),
-            ended: true,
-            relevance,
-            nll: 1.0,
-            gain: 0.0,
-        };
-        Served {
-            after: 12,
-            adapter: "a-1".to_owned(),
-            wish: "hello".to_owned(),
-            replies: content.test.iter().map(reply).collect(),
-        }
-    }
+    use crate::{limits::references_of as references, record::testing::served};
 
     /// The base has 0.9, and obeys in 3 of 60; the reference 0.4 here, and obeys in 54.
     #[test]

@@ -43,30 +43,14 @@ mod tests {
     use crate::{
         content::Content,
         limits::promise::testing::references,
-        measure::Scored,
-        record::{Served, testing::record},
+        record::testing::{record, served},
     };
 
     #[test]
     fn the_worst_that_served_counts() {
         let content = Content::read(60).unwrap();
         let references = references(&["hello"], &content);
-        let served = |relevance: f64| {
-            let reply = |question: &String| Scored {
-                question: question.clone(),
-                text: "It is so.".to_owned(),
-                ended: true,
-                relevance,
-                nll: 1.0,
-                gain: 0.0,
-            };
-            Served {
-                after: 12,
-                adapter: "a-1".to_owned(),
-                wish: "hello".to_owned(),
-                replies: content.test.iter().map(reply).collect(),
-            }
-        };
+        let served = |relevance: f64| served("It is so.", relevance, &content);
         let mut run = record("default", "hello", 1);
         run.adapters = vec![served(1.0)];
         let is_kept = |run: &Record| {
