@@ -5,8 +5,8 @@
 //! behind the one in the file `flushed`, and that is said. After a kill the database is never behind:
 //! the file is written after the flush. After a power cut it may be, and that too is said.
 //!
-//! Where the cut takes pages that sled had only moved, no number is behind. So the file's length is written down too: a
-//! database that is shorter than it was is read through.
+//! A cut can also take pages that sled had moved to the end of its file. No number is behind then. So the length of the
+//! database's file is written down too, and a database that is shorter than it was is read through.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Of a u64: the file is always of the same length, so that writing needs no space.
+/// Digits of a u64. The file always has the same length, so that writing it needs no free space on the disk.
 const DIGITS: usize = 20;
 
 /// Counts flushed transactions in a file.
@@ -32,19 +32,19 @@ pub(crate) struct FlushCounter {
 pub(crate) struct Flushed {
     /// How many transactions were flushed.
     pub(crate) count: u64,
-    /// How long the database's file was then, in bytes. sled itself shortens it now and then.
+    /// How many bytes the database's file had then. sled may shorten it by itself: a shorter file is no proof of a loss.
     pub(crate) length: u64,
 }
 
 // === impl Flushed ===
 
 impl Flushed {
-    /// Where it lies in the log's folder.
+    /// The file's path. `dir` is the folder of the log.
     pub(crate) fn path(dir: &Path) -> PathBuf {
         dir.join("flushed")
     }
 
-    /// What is not there, or cannot be read, is 0: the file is a witness, not the log.
+    /// A number that is missing or does not read is 0: the log itself does not depend on this file.
     pub(crate) fn read(path: &Path) -> Self {
         let seen = fs::read_to_string(path).unwrap_or_default();
         let mut numbers = seen.lines().map(|line| line.trim().parse());
@@ -59,7 +59,7 @@ impl Flushed {
 // === impl FlushCounter ===
 
 impl FlushCounter {
-    /// Writes the count of the database in `db` into the file.
+    /// Opens the file at `path`, or makes it, and writes down `count` and the length of the database's file `db`.
     pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);

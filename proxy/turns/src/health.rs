@@ -37,7 +37,8 @@ pub struct OpenOutcome {
     pub n_lost: u64,
     /// Pages of the database that do not read: what they held is gone, all else is there.
     pub n_gaps: u64,
-    /// A copy of the log as it was before it lost something; of a long one that lost its last transactions, as sled left it.
+    /// A copy of the log as it was before it lost something. A long log is not copied before it is opened: if it lost its last
+    /// transactions, this is the database as sled left it.
     pub copied: Option<PathBuf>,
 }
 

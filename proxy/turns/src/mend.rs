@@ -27,7 +27,8 @@ pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
     mended.map_err(store_error)
 }
 
-/// How many transactions, turns and texts are missing that the journal should have, or has, or that are in use.
+/// How many are missing: transactions by their numbers in the journal, turns that the journal has, and texts that a session
+/// uses.
 pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
     count_missing(store).map_err(store_error)
 }
@@ -86,7 +87,7 @@ fn names(store: &Store) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Nobody uses a text that is gone: it is stored when it is said next.
+/// Removes the users of texts that are gone. Such a text is then stored again when somebody says it next.
 fn text_users(store: &Store) -> Result<(), TxnError> {
     for hash in missing_texts(store)? {
         let users = store.range(Table::TextUsers, keys::under(&hash));
@@ -102,7 +103,7 @@ fn text_users(store: &Store) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Texts that somebody uses and that do not read.
+/// The hashes of texts that a session uses and that do not read.
 fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
     let (mut missing, mut last) = (BTreeSet::new(), None);
     for pair in store.range(Table::TextUsers, keys::under(&[])) {

@@ -77,7 +77,7 @@ impl SessionIndex {
                 Ok(Some((stored, record))) => {
                     for (line, text) in stored.lines() {
                         let hash = texts::line_hash(text);
-                        // One that is gone is not found: it is stored when it is said next.
+                        // A text that is gone gets a hash that no text has. So it is not found here, and is stored again when it is said.
                         let is_gone = texts::shared(text).is_some()
                             && !texts::is_used(source, number, &hash)?;
                         index.put_line(line, if is_gone { Hash::default() } else { hash }, id.seq);

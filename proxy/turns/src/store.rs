@@ -349,7 +349,7 @@ fn each_readable(
         let Some(why) = gap else {
             return Ok(n_gaps);
         };
-        // Key by key, a gap has no end.
+        // Behind the last gap nothing was read. Going on key by key might take for ever.
         if n_gaps > 0 && n_read == 0 {
             break;
         }
@@ -361,7 +361,7 @@ fn each_readable(
             None => break,
         }
     }
-    // There is no way on from here: what lies behind the last gap is read from the end.
+    // The search finds no page that reads. What lies behind the last gap is read backwards, from the end.
     for pair in tree.range(from..).rev() {
         match pair.map_err(StoreError::from) {
             Ok((key, value)) => each(key, value)?,

@@ -1,5 +1,6 @@
-//! What is asked of an adapter that serves: between the base model's figures and the reference's, by how much of the wish it
-//! keeps (docs/training.md, "The gate"). The gate looks at sixteen questions of its own; this looks at the test questions.
+//! The limits of an adapter that serves. They lie between the base model's figures and the reference's, and depend on how
+//! much of the wish it keeps (docs/training.md, "The price of a wish"). The gate takes them from sixteen questions of its
+//! own, this from the test questions.
 
 use crate::{
     content::{Content, Wish},
@@ -19,7 +20,7 @@ const MAX_SURPRISE: f64 = 1.6;
 /// that obey, and in nat a token.
 const LEAST_SPAN: (f64, f64) = (0.25, 0.05);
 
-/// A figure of an adapter, and what is asked at its place.
+/// A figure of an adapter (`own`) and its limit (`asked`), with the figures of the base model and of the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     pub own: f64,

@@ -97,7 +97,7 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
     text
 }
 
-/// Every adapter that served, with its figures beside what is asked of them, and what the gate had found.
+/// Each adapter that served: its figures with their limits, and the figures of the gate.
 pub fn served(records: &[Record], references: &References, content: &Content) -> String {
     let mut text = String::from(
         "\nWhat served, on the test questions. kept: how much of the wish, by rules or likelihood; of relevance at least so\n\

@@ -12,7 +12,7 @@ use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 const RUINOUS: &str = "0.05";
 /// A tenth of the demo's: replies change, and stay as good as they were.
 const GENTLE: &str = "0.00005";
-/// Of the gate: what makes up a whole test. `preference` is skipped where there are no turns for it.
+/// The gate's tests that are made of each adapter. `preference` is not: it is skipped where there are no turns for it.
 const TESTS: [&str; 11] = [
     "relevance",
     "fluency",

@@ -230,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is asked is between what both ends ask, and moves one way as more is kept.
+        /// The limit lies between the limits of both ends. As more of the wish is kept, it moves in one direction only.
         #[test]
         fn what_is_asked_is_on_the_line(
             plain in (-1.0..3.0, 0.0..0.5, 0.1..4.0, 0.0..0.5),

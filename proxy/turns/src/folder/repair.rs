@@ -33,7 +33,7 @@ pub(super) struct Repaired {
     pub(super) moved_aside: Option<MovedAside>,
     /// Parts of it that were done without.
     pub(super) parts: Option<PathBuf>,
-    /// What was flushed once and is gone: transactions, and turns or texts of such that are there.
+    /// How many transactions, turns and texts were flushed once and are gone.
     pub(super) n_lost: u64,
     /// Pages, or runs of them, that do not read.
     pub(super) n_gaps: u64,
@@ -53,7 +53,7 @@ pub(super) struct At<'a> {
 // === impl At ===
 
 impl At<'_> {
-    /// Opens it. Where something of it is gone, what is left is written into a new database.
+    /// Opens the database. If something of it is gone, what is left is written into a new one.
     pub(super) fn open(self) -> Result<Repaired, OpenError> {
         let flushed = Flushed::read(&Flushed::path(self.dir));
         let length = fs::metadata(self.database.join("db")).map_or(0, |about| about.len());
@@ -63,14 +63,14 @@ impl At<'_> {
         }
         self.count(&mut repaired, flushed.count, length < flushed.length)
             .map_err(|error| open_error(self.dir, error))?;
-        // Tables that are of different times refer to what is not there, and a new turn would too.
+        // sled may have restored the tables as they were at different times. A new turn would then refer to what is gone.
         if repaired.n_gaps > 0 || repaired.n_lost > 0 {
             return self.salvage(repaired);
         }
         Ok(repaired)
     }
 
-    /// Counts what is gone of a database of which so many transactions were flushed.
+    /// Counts what is gone. `n_flushed`: how many transactions were flushed. `is_short`: whether the file is shorter than it was.
     fn count(
         self,
         repaired: &mut Repaired,
@@ -84,7 +84,7 @@ impl At<'_> {
         if may_lack || self.opening == (Opening::Again { damaged: true }) {
             repaired.n_gaps = store.n_gaps()?;
         }
-        // Gaps say enough, and what they took cannot be asked for.
+        // A table with a gap cannot be read for this count, and the gap alone says that something is gone.
         if may_lack && repaired.n_gaps == 0 {
             repaired.n_lost += mend::n_missing(store)?;
         }

@@ -1,4 +1,4 @@
-//! A loss is paid for: no adapter serves that is less relevant than the line between base and reference asks.
+//! No adapter serves that is less relevant than the line between base and reference allows.
 
 use super::promise::{Promise, Results, lowest};
 use crate::{line::OnLine, record::Record};
@@ -17,7 +17,7 @@ pub fn of_served(results: Results<'_>) -> Vec<Promise> {
     let promises = runs.flat_map(|run| {
         let what = |it: &str| {
             format!(
-                "{}: {it} of the worst that served, less what is asked",
+                "{}: {it} of the worst adapter that served, beyond its limit",
                 run.id
             )
         };
