@@ -54,6 +54,11 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Checks that every target still compiles: only `cargo xtask fuzz` builds them, by hand.
+pub(crate) fn check(places: &Places) -> Result<()> {
+    build::check(places, &places.target.join("fuzz"))
+}
+
 // === impl Wish ===
 
 impl Wish {

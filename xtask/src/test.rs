@@ -13,6 +13,7 @@ use crate::cargo::{self, cargo_with_clippy, has_nextest};
 use crate::circles;
 use crate::clients;
 use crate::command;
+use crate::fuzz;
 use crate::lint;
 use crate::places::Places;
 use crate::report::Report;
@@ -59,6 +60,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         report.stage("clippy as built by default", |_| {
             lint::default_features(places)
         })?;
+        report.stage("fuzz targets, compiled", |_| fuzz::check(places))?;
         report.stage("documentation", |_| cargo::doc(places))?;
         report.stage("doc tests", |_| {
             // With the same features, or what stands on them would be compiled again.

@@ -16,7 +16,7 @@ mod terms;
 use metaclaw_chat::Message;
 use serde_json::Value;
 
-pub use self::terms::{Demands, Mended, PastReply};
+pub use self::terms::{CallIds, Demands, Mended, PastReply};
 use crate::Api;
 
 /// Whether the log's reply has anything that only its maker reads.

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use metaclaw_chat::Message;
 use metaclaw_dialects::{
     Api,
-    mend::{Demands, PastReply, mend},
+    mend::{CallIds, Demands, PastReply, mend},
     translate::{self, Direction, ReplyContext},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
@@ -78,7 +78,14 @@ fn mended(body: &Value) {
         signed_calls: true,
         reasoning: true,
         own_thinking: true,
-        short_ids: true,
+        ids: CallIds::Bounded,
+        ..Demands::default()
+    };
+    let others = Demands {
+        thinking: true,
+        standard_fields: true,
+        paired_calls: true,
+        ids: CallIds::Nine,
         ..Demands::default()
     };
     for way in [
@@ -86,7 +93,7 @@ fn mended(body: &Value) {
         (Api::Chat, Api::Messages),
         (Api::Messages, Api::Messages),
     ] {
-        for demands in [Demands::default(), some] {
+        for demands in [Demands::default(), some, others] {
             let mut once = body.clone();
             mend(way, &mut once, &past, demands);
             let mut twice = once.clone();

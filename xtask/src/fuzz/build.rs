@@ -29,11 +29,7 @@ const FLAGS: [&str; 9] = [
 
 /// Builds one target; where its binary is.
 pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
-    let krate = places.root.join("tests/fuzz");
-    // The versions that are shipped; cargo adds what fuzzing needs.
-    let lock = krate.join("Cargo.lock");
-    let copied = fs::copy(places.root.join("Cargo.lock"), &lock);
-    writing(copied, &lock)?;
+    let krate = locked(places)?;
     let host = host()?;
     let out = folder.join("build");
     let mut build = cargo(
@@ -48,6 +44,27 @@ pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<Path
         .env("RUSTFLAGS", FLAGS.join(" "));
     command::run(&mut build)?;
     Ok(out.join(host).join("release").join(target))
+}
+
+/// Compiles every target as far as types and names go, and runs none.
+pub(super) fn check(places: &Places, folder: &Path) -> Result<()> {
+    let krate = locked(places)?;
+    let mut check = cargo(places, &["check", "--bins", "--all-features"]);
+    check
+        .current_dir(&krate)
+        .arg("--target-dir")
+        .arg(folder.join("check"))
+        .env("RUSTFLAGS", "--cfg=fuzzing");
+    command::run(&mut check)
+}
+
+/// The folder of the targets, with a lock file that has the versions that are shipped; cargo adds what fuzzing needs.
+fn locked(places: &Places) -> Result<PathBuf> {
+    let krate = places.root.join("tests/fuzz");
+    let lock = krate.join("Cargo.lock");
+    let copied = fs::copy(places.root.join("Cargo.lock"), &lock);
+    writing(copied, &lock)?;
+    Ok(krate)
 }
 
 /// The triple of this machine, as the compiler says it.
