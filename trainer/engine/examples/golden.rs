@@ -67,7 +67,7 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let _guard = tch::no_grad_guard();
     let ids = Tensor::from_slice(&IDS.map(i64::from)).f_unsqueeze(0)?;
     let logits = model
-        .logits(&model.forward(&ids, Some(run.lora()))?)?
+        .logits(&model.forward(&ids, Some(run.lora()))?, Some(run.lora()))?
         .f_squeeze_dim(0)?;
     let ids = Tensor::from_slice(&IDS.map(|id| id as f32));
     let all = [("ids".to_owned(), &ids), ("logits".to_owned(), &logits)];

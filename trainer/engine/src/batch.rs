@@ -55,7 +55,7 @@ impl Model {
             to_i64(n) - 1
         });
         let last: Vec<i64> = last.collect();
-        let segments = segments(rows);
+        let segments = segments(rows.iter().map(|r| (r.ids.len(), r.lora)));
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());
         for (layer, (w, kv)) in layers.enumerate() {
@@ -70,13 +70,15 @@ impl Model {
     }
 }
 
-/// Stretches of rows with the same adapter.
-fn segments<'a>(rows: &[Rows<'a>]) -> Vec<Segment<'a>> {
+/// Stretches of rows with the same adapter, from the number of rows and the adapter of each sequence.
+pub(crate) fn segments<'a>(
+    sequences: impl Iterator<Item = (usize, Option<&'a Lora>)>,
+) -> Vec<Segment<'a>> {
     let mut segments: Vec<Segment<'a>> = Vec::new();
     let mut start = 0;
-    for r in rows {
-        let len = to_i64(r.ids.len());
-        if let Some(lora) = r.lora {
+    for (len, lora) in sequences {
+        let len = to_i64(len);
+        if let Some(lora) = lora {
             match segments.last_mut() {
                 Some(last) if std::ptr::eq(last.lora, lora) && last.start + last.len == start => {
                     last.len += len;

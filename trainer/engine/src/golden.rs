@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec};
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::rng::SplitMix64;
@@ -120,7 +120,7 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
     let ids = Tensor::from_slice(&ids).unsqueeze(0);
     let hidden = model.forward(&ids, Some(lora)).unwrap();
-    model.logits(&hidden).unwrap().squeeze_dim(0)
+    model.logits(&hidden, Some(lora)).unwrap().squeeze_dim(0)
 }
 
 /// `fill` of `golden/common.py`.
@@ -129,7 +129,7 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
         rank: 4,
         ..LoraSpec::default()
     };
-    let empty = Lora::init(spec, LayerDims::of(&model.config), model.config.n_layers, 0).unwrap();
+    let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
     let mut index = 0;
     let filled = empty.try_map::<TchError>(|param| {
         // A stands before B.

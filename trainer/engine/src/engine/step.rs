@@ -4,6 +4,7 @@ use tch::{TchError, Tensor};
 
 use super::guard::guarded;
 use super::stream::Stream;
+use crate::batch::segments;
 use crate::generate::GenerateError;
 use crate::kv::KvPool;
 use crate::model::Model;
@@ -64,7 +65,8 @@ fn together(
         return Ok(chosen.iter().map(|_| None).collect());
     }
     let places = Tensor::f_from_slice(&places)?.f_to_device(model.device)?;
-    let logits_nv = model.logits(&hidden_nd.f_index_select(0, &places)?)?;
+    let adapters = segments(streams.iter().map(|&i| (1, live[i].lora())));
+    let logits_nv = model.logits_of_rows(&hidden_nd.f_index_select(0, &places)?, &adapters)?;
     let samplers: Vec<&Sampler> = streams.iter().map(|&i| live[i].reply.sampler()).collect();
     let mut tokens = sampler::sample(&logits_nv, &samplers)?.into_iter();
     let outcome = |one| if is_drawn(one) { tokens.next() } else { None };

@@ -6,6 +6,7 @@ use super::adapters::ServedAdapter;
 use crate::batch::Rows;
 use crate::generate::Reply;
 use crate::kv::{BlockManager, PageTable, WeightsKey};
+use crate::lora::Lora;
 
 /// One live reply.
 #[derive(Debug)]
@@ -66,8 +67,13 @@ impl Stream {
             start,
             slots: (start..end).filter_map(|at| self.table.slot(at)).collect(),
             past: self.table.runs(past),
-            lora: self.adapter.as_ref().map(|adapter| &adapter.lora),
+            lora: self.lora(),
         }
+    }
+
+    /// Its adapter's weights; `None` of the base.
+    pub(super) fn lora(&self) -> Option<&Lora> {
+        self.adapter.as_ref().map(|adapter| &adapter.lora)
     }
 
     /// Its next `n` positions were run.
