@@ -159,7 +159,12 @@ fn the_lm_head_is_saved_in_pefts_form_and_a_tied_one_with_instructions() {
         };
         let read = load(root.path(), &name("a@1"), &base).unwrap();
         assert_eq!(read.sha256, saved.sha256);
-        assert!(read.lora.params().zip(lora.params()).all(|(a, b)| a.equal(b)));
+        assert!(
+            read.lora
+                .params()
+                .zip(lora.params())
+                .all(|(a, b)| a.equal(b))
+        );
         assert_eq!(bytes(&saved.folder, &base).unwrap(), 4 * 2 * (8 + 20));
 
         let readme = fs::read_to_string(saved.folder.join("README.md"));

@@ -10,7 +10,7 @@ use super::*;
 
 use crate::adapter::{self, BaseId};
 use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
-use crate::lora::{BaseDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
@@ -52,6 +52,7 @@ impl Place {
         let dims = BaseDims::of(&model.config);
         let spec = LoraSpec {
             rank: 4,
+            targets: Targets::groups(true, true, true),
             ..LoraSpec::default()
         };
         let lora = Lora::init(spec, dims, model.config.n_layers, seed).unwrap();
@@ -449,4 +450,5 @@ fn a_job_and_a_reply_share_the_thread() {
     assert_eq!(ready, rounds, "a token a round, whatever the job does");
 }
 
+mod prompt;
 mod serving;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::batch::Rows;
+use crate::batch::{Keep, Rows};
 use crate::kv::{KvPool, Run};
 use crate::lora::{BaseDims, LoraSpec};
 use crate::testing::{tiny_config, write_model, write_tiny_model};
@@ -39,6 +39,7 @@ fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -
         slots: (slot + start..slot + start + ids.len()).collect(),
         past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
         lora,
+        keep: Keep::Last,
     }
 }
 
