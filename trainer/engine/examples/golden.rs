@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use metaclaw_engine::adapter::{self, BaseId};
-use metaclaw_engine::lora::LoraSpec;
+use metaclaw_engine::lora::{LoraSpec, Targets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
@@ -39,6 +39,8 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let model = Model::load(folder, Kind::Float)?;
     let lora = LoraSpec {
         rank: 8,
+        // The LM head's as well, which is the embedding in the demo model.
+        targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let mut run = Run::new(&model, &RunConfig { lora, seed: 1 })?;

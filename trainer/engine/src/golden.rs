@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{BaseDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::rng::SplitMix64;
@@ -127,6 +127,7 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
 fn random_adapter(model: &Model, seed: u64) -> Lora {
     let spec = LoraSpec {
         rank: 4,
+        targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
@@ -182,6 +183,7 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
     let lora = adapter::read(&golden.folder.join("adapter"), &base)
         .unwrap()
         .lora;
+    assert_eq!(lora.spec.targets, Targets::groups(true, true, true));
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}"), &found);
