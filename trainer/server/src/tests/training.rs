@@ -117,7 +117,7 @@ async fn the_lm_head_learns_is_saved_comes_back_and_serves() {
         "the base is as it was"
     );
     let save = json!({"session_id": run, "name": "h@3", "manifest": {}});
-    rig.ok("/v1/checkpoint/save", &save).await;
+    let saved = rig.ok("/v1/checkpoint/save", &save).await;
     rig.ok(
         "/v1/weights/save",
         &json!({"session_id": run, "name": "h@3"}),
@@ -125,7 +125,7 @@ async fn the_lm_head_learns_is_saved_comes_back_and_serves() {
     .await;
 
     let other = create(&rig).await;
-    let load = json!({"session_id": other, "name": "h@3"});
+    let load = json!({"session_id": other, "path": saved["path"]});
     rig.ok("/v1/checkpoint/load", &load).await;
     assert_eq!(forward(&rig, &other, true).await, after);
     // A reply is drawn by what was trained: the likeliest token after the datum's first two.
