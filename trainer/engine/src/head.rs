@@ -209,6 +209,7 @@ mod tests {
     use tch::Device;
 
     use super::*;
+    use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 
     const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -247,6 +248,52 @@ mod tests {
                 .allclose(&wanted, 1e-5, 1e-5, false)
         );
         assert!(found.allclose(&exact, 2e-2, 0.3, false));
+    }
+
+    #[test]
+    fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
+        let dims = BaseDims {
+            hidden: 16,
+            q_out: 16,
+            kv_out: 16,
+            ffn: 16,
+            vocab: 300,
+            tied: true,
+        };
+        let spec = LoraSpec {
+            rank: 2,
+            alpha: 4,
+            targets: Targets::groups(false, true, true),
+        };
+        let adapter = |seed| {
+            let fresh = Lora::init(spec.clone(), dims, 1, seed).unwrap();
+            fresh.try_map(Tensor::f_randn_like).unwrap()
+        };
+        let (one, two) = (adapter(1), adapter(2));
+        let hidden = Tensor::randn([5, 16], OPTIONS);
+        // The second row has the base alone.
+        let part = |start, len, lora| Segment { start, len, lora };
+        let segments = [part(0, 1, &one), part(2, 3, &two)];
+        let delta = |lora: &Lora| {
+            let pair = &lora.head().unwrap().pair;
+            hidden.matmul(&pair.a.tr()).matmul(&pair.b.tr()) * 2.0
+        };
+        let deltas = [
+            delta(&one).narrow(0, 0, 1),
+            Tensor::zeros([1, 300], OPTIONS),
+            delta(&two).narrow(0, 2, 3),
+        ];
+        let base = Tensor::randn([300, 16], OPTIONS);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let lm_head = base.to_kind(kind);
+            let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
+            let exact = exact + Tensor::cat(&deltas, 0);
+            let found = logits(&hidden, &lm_head, &segments).unwrap();
+            let (wanted, ids) = exact.topk(20, -1, true, true);
+            let likeliest = found.gather(1, &ids, false);
+            assert!(likeliest.allclose(&wanted, 1e-5, 1e-4, false), "{kind:?}");
+            assert!(found.allclose(&exact, 2e-2, 0.1, false), "{kind:?}");
+        }
     }
 
     #[test]

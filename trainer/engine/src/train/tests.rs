@@ -189,7 +189,7 @@ fn beside<T: Copy>(firsts: &[T], seconds: &[T]) -> Tensor2<T> {
 #[test]
 fn targets_side_by_side_are_the_sum_of_their_losses() {
     let model = model();
-    let lora = lora(&model, &Targets::default());
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let one = datums(false).remove(0);
     let parts = one.parts();
     let firsts = parts.target_tokens.values();
@@ -221,7 +221,7 @@ fn targets_side_by_side_are_the_sum_of_their_losses() {
 #[test]
 fn what_runs_between_slices_changes_no_bit() {
     let model = model();
-    let lora = lora(&model, &Targets::default());
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let job = || {
         let (datums, loss) = (datums(true), Loss::ImportanceSampling);
         TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap()
@@ -258,7 +258,7 @@ fn what_runs_between_slices_changes_no_bit() {
 #[test]
 fn forward_gives_every_position_and_needs_no_adapter() {
     let model = model();
-    let lora = lora(&model, &Targets::default());
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let datums = datums(false);
     let run = |lora: Option<&Lora>, top_k| {
         let wanted = Wanted {
@@ -314,7 +314,7 @@ fn forward_gives_every_position_and_needs_no_adapter() {
 #[test]
 fn positions_without_a_loss_are_not_computed() {
     let model = model();
-    let lora = lora(&model, &Targets::default());
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let mut datums = datums(false);
     datums[1] = changed(&datums[1], |parts| {
         parts.weights = Some(Tensor2::vector(vec![0.0; 30]));
@@ -339,7 +339,7 @@ fn positions_without_a_loss_are_not_computed() {
 #[test]
 fn an_infinite_loss_is_refused_with_its_place() {
     let model = model();
-    let lora = lora(&model, &Targets::default());
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let mut datums = datums(true);
     datums[2] = changed(&datums[2], |parts| {
         parts.logprobs.as_mut().unwrap()[4] = -1e30;
