@@ -19,17 +19,22 @@ const PACKAGES: [&str; 5] = [
     "numpy",
 ];
 
-/// Writes to `trainer/engine/golden/`; what changes there is committed by hand. Then the way back: an adapter
-/// that the engine trained and saved is loaded by PEFT, and must give the same logits.
+/// Writes to `trainer/engine/golden/`; what changes there is committed by hand. Then the way back: adapters that the
+/// engine trained and saved are loaded by PEFT, and must give the same logits: of the demo model, whose LM head is its
+/// embedding, and of `small`, which has two matrices.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = python(places, &mut report)?;
-    let ours = places.cache.join("golden").join("ours");
+    let small = places.root.join("trainer/engine/golden/small");
+    let pairs = [("ours", &model), ("ours-untied", &small)];
+    let pairs = pairs.map(|(name, base)| (places.cache.join("golden").join(name), base));
     report.stage("the engine's side", |_| {
-        let mut engine = cargo(places, &["run", "--package", "metaclaw-engine"]);
-        engine.args(["--example", "golden", "--"]);
-        command::run(engine.args([&model, &places.cache, &ours]))
+        pairs.iter().try_for_each(|(ours, base)| {
+            let mut engine = cargo(places, &["run", "--package", "metaclaw-engine"]);
+            engine.args(["--example", "golden", "--"]);
+            command::run(engine.args([base, &places.cache, ours]))
+        })
     })?;
     let script = |name: &str| {
         let mut script = Command::new(&python);
@@ -41,8 +46,10 @@ pub(crate) fn run(places: &Places) -> Result<()> {
         script
     };
     report.stage("golden values", |_| command::run(&mut script("make.py")))?;
-    report.stage("our adapter in PEFT", |_| {
-        command::run(script("check.py").arg(&ours))
+    report.stage("our adapters in PEFT", |_| {
+        pairs
+            .iter()
+            .try_for_each(|(ours, _)| command::run(script("check.py").arg(ours)))
     })?;
     report.print();
     Ok(())

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
-use metaclaw_engine::generate::{Finished, GenerateError, GenerateEvent, GenerateRequest};
+use metaclaw_engine::generate::{
+    Finished, GenerateError, GenerateEvent, GenerateRequest, PromptLogprobs,
+};
 use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_trainer_terms::AdapterName;
 use serde_json::json;
@@ -107,10 +109,29 @@ async fn measure(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), F
         }
         say("\n");
     }
+    told(engine, adapter).await?;
     for n in [1, 8] {
         together(engine, adapter, n).await?;
     }
     next_turn(engine, adapter).await
+}
+
+/// The log-probabilities of a prompt's own tokens, with the five likeliest at each.
+async fn told(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Failure> {
+    const N_PROMPT: u32 = 1024;
+    let ids = (0..N_PROMPT).map(|i| 1000 + i * 23 % 20_000).collect();
+    let request = GenerateRequest {
+        prompt_logprobs: Some(PromptLogprobs { top: 5 }),
+        ..request(adapter, ids, 1)
+    };
+    let (begun, cpu) = (Instant::now(), cpu_seconds());
+    let tokens = engine.generate(request).await?.prompt().await;
+    let n_told = tokens.map_or(0, |tokens| tokens.len());
+    let rate = rate(n_told, &Clock::since(begun, cpu));
+    say(&format!(
+        "prompt {N_PROMPT}, its log-probabilities told: {rate}\n"
+    ));
+    Ok(())
 }
 
 /// Replies at once: tokens of all of them, and the processor time of each.

@@ -1,13 +1,13 @@
 //! Writes what `golden/check.py` compares with PEFT: an adapter trained here, and logits under it.
 //!
-//! `cargo run -p metaclaw-engine --example golden -- MODEL CACHE OUT`, where MODEL is a GGUF file; run by
-//! `cargo xtask golden`.
+//! `cargo run -p metaclaw-engine --example golden -- MODEL CACHE OUT`, where MODEL is a GGUF file or a Hugging Face folder;
+//! run by `cargo xtask golden`.
 
 use std::error::Error;
 use std::path::Path;
 
 use metaclaw_engine::adapter::{self, BaseId};
-use metaclaw_engine::lora::LoraSpec;
+use metaclaw_engine::lora::{LoraSpec, Targets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
@@ -30,7 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             .ok_or_else(|| format!("missing argument: {what}"))
     };
     let (model, cache, out) = (next("MODEL")?, next("CACHE")?, next("OUT")?);
-    let folder = weights::gguf::directory(Path::new(&model), Path::new(&cache))?;
+    let model = Path::new(&model);
+    let folder = if model.is_dir() {
+        model.to_owned()
+    } else {
+        weights::gguf::directory(model, Path::new(&cache))?
+    };
     write(&folder, Path::new(&out))
 }
 
@@ -39,10 +44,14 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let model = Model::load(folder, Kind::Float)?;
     let lora = LoraSpec {
         rank: 8,
+        // The LM head's as well, also where that is the embedding.
+        targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let mut run = Run::new(&model, &RunConfig { lora, seed: 1 })?;
-    let datum = Datum::cross_entropy(IDS[..15].to_vec(), IDS[1..].to_vec(), vec![1.0; 15])?;
+    let vocab = u32::try_from(model.config.vocab)?;
+    let ids = IDS.map(|id| id % vocab);
+    let datum = Datum::cross_entropy(ids[..15].to_vec(), ids[1..].to_vec(), vec![1.0; 15])?;
     for _ in 0..3 {
         let (version, sizes) = (run.version(), SliceSizes::default());
         let (datums, loss) = ([datum.clone()], Loss::CrossEntropy);
@@ -65,11 +74,11 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     std::fs::rename(saved, adapter)?;
 
     let _guard = tch::no_grad_guard();
-    let ids = Tensor::from_slice(&IDS.map(i64::from)).f_unsqueeze(0)?;
+    let rows = Tensor::from_slice(&ids.map(i64::from)).f_unsqueeze(0)?;
     let logits = model
-        .logits(&model.forward(&ids, Some(run.lora()))?)?
+        .logits(&model.forward(&rows, Some(run.lora()))?, Some(run.lora()))?
         .f_squeeze_dim(0)?;
-    let ids = Tensor::from_slice(&IDS.map(|id| id as f32));
+    let ids = Tensor::from_slice(&ids.map(|id| id as f32));
     let all = [("ids".to_owned(), &ids), ("logits".to_owned(), &logits)];
     tensors::write(&out.join("ours.safetensors"), all.into_iter())?;
     std::fs::write(out.join("model.txt"), folder.to_string_lossy().as_bytes())?;

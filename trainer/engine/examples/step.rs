@@ -1,7 +1,7 @@
 //! Measures a training step: time, the longest slice, and how far bf16 gradients are from f32 ones.
 //!
-//! `cargo run --release -p metaclaw-engine --example step -- MODEL CACHE NUMBERS..`, where MODEL is a GGUF file and the
-//! numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
+//! `cargo run --release -p metaclaw-engine --example step -- [--lm-head] MODEL CACHE NUMBERS..`, where MODEL is a GGUF file;
+//! with `--lm-head` the adapter has a part for it, and what that costs a reply is measured too. The numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
 //! a loss (a third), first tokens that all have in common (0), megabytes for activations (half of what is free),
 //! tokens of a chunk, positions of the LM head. Rank 16. Set what the trainer's launcher sets.
 
@@ -9,7 +9,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use metaclaw_engine::lora::LoraSpec;
+use metaclaw_engine::lora::{LoraSpec, Targets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
@@ -21,9 +21,12 @@ use metaclaw_trainer_terms::{Datum, DatumError};
 use tch::{Kind, Tensor};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<_> = std::env::args().skip(1).collect();
+    let n_all = arguments.len();
+    arguments.retain(|argument| argument != "--lm-head");
+    let targets = Targets::groups(true, true, arguments.len() < n_all);
     let [model, cache, numbers @ ..] = arguments.as_slice() else {
-        return Err("usage: step MODEL CACHE NUMBERS..".into());
+        return Err("usage: step [--lm-head] MODEL CACHE NUMBERS..".into());
     };
     let numbers: Vec<usize> = numbers
         .iter()
@@ -42,9 +45,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = weights::gguf::directory(Path::new(model), Path::new(cache))?;
     say(&format!("{sizes:?}, {} threads", tch::get_num_threads()));
     let half = Model::load(&folder, Kind::BFloat16)?;
-    let run = measure(&half, &batch, sizes)?;
+    let run = measure(&half, &batch, &targets, sizes)?;
     let full = Model::load(&folder, Kind::Float)?;
-    measure(&full, &batch, sizes)?;
+    measure(&full, &batch, &targets, sizes)?;
+    if targets.lm_head {
+        time_logits(&half, &run)?;
+        time_logits(&full, &run)?;
+    }
     let gradient = |model: &Model| {
         let (datums, loss) = (text()?, Loss::CrossEntropy);
         let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes)?;
@@ -63,10 +70,39 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Milliseconds for the logits of replies side by side, of the base and with the adapter's part for the LM head.
+fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
+    let _guard = tch::no_grad_guard();
+    let served = run.lora().for_serving(model.device)?;
+    for n in [1, 4, 16] {
+        let hidden = Tensor::f_randn([n, model.config.hidden], (Kind::Float, model.device))?;
+        let mut best = [f64::MAX; 2];
+        for _ in 0..20 {
+            for (lora, best) in [None, Some(&served)].into_iter().zip(&mut best) {
+                let begun = Instant::now();
+                let _logits = model.logits(&hidden, lora)?;
+                *best = best.min(begun.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        let [base, adapted] = best;
+        let kind = model.kind;
+        say(&format!(
+            "logits of {n} in {kind:?}: {base:.1} ms, adapted {adapted:.1} ms"
+        ));
+    }
+    Ok(())
+}
+
 /// Four steps; the run after them.
-fn measure(model: &Model, batch: &[Datum], sizes: SliceSizes) -> Result<Run, Box<dyn Error>> {
+fn measure(
+    model: &Model,
+    batch: &[Datum],
+    targets: &Targets,
+    sizes: SliceSizes,
+) -> Result<Run, Box<dyn Error>> {
     let lora = LoraSpec {
         rank: 16,
+        targets: targets.clone(),
         ..LoraSpec::default()
     };
     let mut run = Run::new(model, &RunConfig { lora, seed: 1 })?;

@@ -49,14 +49,15 @@ def project(tensor: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def peft_names(n_layers: int) -> list:
-    """Parameters in the order of `Lora::params`."""
+    """Parameters in the order of `Lora::params`: the layers', then the LM head's."""
     block = lambda module: "mlp" if module in MODULES[4:] else "self_attn"
-    return [
+    layers = [
         f"base_model.model.model.layers.{layer}.{block(module)}.{module}.lora_{side}.weight"
         for layer in range(n_layers)
         for module in MODULES
         for side in "AB"
     ]
+    return layers + [f"base_model.model.lm_head.lora_{side}.weight" for side in "AB"]
 
 
 def parameters(model, n_layers: int) -> dict:
@@ -89,7 +90,9 @@ def datum(ids: list, first: int, seed: int) -> dict:
 
 
 def adapted(base, rank: int, seed: int):
-    config = LoraConfig(r=rank, lora_alpha=32, target_modules=MODULES, task_type="CAUSAL_LM")
+    """With an adapter for every map that the engine adapts. PEFT warns where the LM head is the embedding: unmerged, its
+    adapter is on the output side alone, as the engine's."""
+    config = LoraConfig(r=rank, lora_alpha=32, target_modules=[*MODULES, "lm_head"], task_type="CAUSAL_LM")
     model = get_peft_model(base, config).eval()
     params = parameters(model, base.config.num_hidden_layers)
     fill(params, seed, 0.05)

@@ -1,7 +1,8 @@
 //! Adapters on disk: PEFT directories that vLLM, llama.cpp and transformers read too.
 //!
 //! Beside PEFT's two files stands `metaclaw.json`, which the others ignore: which base the adapter was
-//! trained on, byte for byte, and after how many steps.
+//! trained on, byte for byte, and after how many steps. Where other programs can use the adapter wrongly, a `README.md`
+//! says how not to.
 
 mod base;
 mod config;
@@ -9,6 +10,7 @@ mod content;
 mod error;
 mod json;
 mod origin;
+mod readme;
 
 use std::path::{Path, PathBuf};
 
@@ -140,6 +142,7 @@ pub(crate) struct Files<'a> {
     lora: &'a Lora,
     config: String,
     origin: Origin,
+    readme: Option<String>,
     pub(crate) sha256: String,
 }
 
@@ -150,6 +153,7 @@ impl<'a> Files<'a> {
             lora,
             config: pretty(&config::to_json(&lora.spec, &base.name)),
             origin: Origin::new(base, step, &sha256),
+            readme: readme::text(lora, &base.name),
             sha256,
         })
     }
@@ -175,6 +179,9 @@ impl<'a> Files<'a> {
             let names = self.lora.names().into_iter();
             tensors::write(&file, names.zip(self.lora.params()))?;
         }
+        if let Some(readme) = &self.readme {
+            tensors::write_bytes(&folder.join(readme::FILE), readme.as_bytes())?;
+        }
         let origin = pretty(&self.origin);
         Ok(tensors::write_bytes(
             &folder.join(ORIGIN),
@@ -189,13 +196,8 @@ impl<'a> Files<'a> {
 /// A configuration that is missing, damaged, or asks for what this base or engine does not do.
 pub fn bytes(folder: &Path, base: &BaseSpec) -> Result<usize, AdapterError> {
     let (spec, _) = read_spec(folder, base)?;
-    let width = |&target| {
-        let (d_in, d_out) = base.dims.widths(target);
-        d_in + d_out
-    };
-    let per_layer = spec.rank * spec.targets.iter().map(width).sum::<i64>();
-    let per_layer = usize::try_from(per_layer).unwrap_or(usize::MAX);
-    Ok(per_layer.saturating_mul(base.n_layers * size_of::<f32>()))
+    let n_params = spec.targets.n_params(spec.rank, &base.dims, base.n_layers);
+    Ok(n_params.saturating_mul(size_of::<f32>()))
 }
 
 /// Reads the files of an adapter and checks that it fits.

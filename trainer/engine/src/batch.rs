@@ -22,6 +22,17 @@ pub struct Rows<'a> {
     pub past: Vec<Run>,
     /// The adapter of the sequence.
     pub lora: Option<&'a Lora>,
+    /// Whose hidden states are given back.
+    pub keep: Keep,
+}
+
+/// Which of a sequence's new positions are of use once they are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The last, after which a token is drawn.
+    Last,
+    /// All of them.
+    All,
 }
 
 // === impl Model ===
@@ -32,7 +43,8 @@ impl Model {
     /// Rows of one adapter should stand together: each stretch of them is a product of its own.
     ///
     /// # Shapes
-    /// Returns the hidden state of each sequence's last new position before the last norm, `[n, d]`, f32.
+    /// Returns the hidden states before the last norm of the positions that each sequence keeps, one after the other,
+    /// `[n, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab`, a position beyond the context or a slot beyond the pool.
@@ -50,12 +62,16 @@ impl Model {
         let width = self.config.n_kv_heads * self.config.head_dim;
         let plan = PagePlan::new(new.collect(), &slots, width, self.device)?;
         let mut n = 0;
-        let last = rows.iter().map(|r| {
-            n += r.ids.len();
-            to_i64(n) - 1
+        let kept = rows.iter().flat_map(|r| {
+            let start = n;
+            n += to_i64(r.ids.len());
+            match r.keep {
+                Keep::Last => n - 1..n,
+                Keep::All => start..n,
+            }
         });
-        let last: Vec<i64> = last.collect();
-        let segments = segments(rows);
+        let kept: Vec<i64> = kept.collect();
+        let segments = segments(rows.iter().map(|r| (r.ids.len(), r.lora)));
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());
         for (layer, (w, kv)) in layers.enumerate() {
@@ -66,17 +82,19 @@ impl Model {
             let attention = Attention::Paged { kv, plan: &plan };
             x = layer_forward(&self.config, w, adapters, &x, &rope, attention)?;
         }
-        x.f_select(0, 0)?.f_index_select(0, &tensor(last)?)
+        x.f_select(0, 0)?.f_index_select(0, &tensor(kept)?)
     }
 }
 
-/// Stretches of rows with the same adapter.
-fn segments<'a>(rows: &[Rows<'a>]) -> Vec<Segment<'a>> {
+/// Stretches of rows with the same adapter, from the number of rows and the adapter of each sequence.
+pub(crate) fn segments<'a>(
+    sequences: impl Iterator<Item = (usize, Option<&'a Lora>)>,
+) -> Vec<Segment<'a>> {
     let mut segments: Vec<Segment<'a>> = Vec::new();
     let mut start = 0;
-    for r in rows {
-        let len = to_i64(r.ids.len());
-        if let Some(lora) = r.lora {
+    for (len, lora) in sequences {
+        let len = to_i64(len);
+        if let Some(lora) = lora {
             match segments.last_mut() {
                 Some(last) if std::ptr::eq(last.lora, lora) && last.start + last.len == start => {
                     last.len += len;

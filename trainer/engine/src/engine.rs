@@ -10,6 +10,7 @@ mod config;
 mod core;
 mod guard;
 mod scheduler;
+mod score;
 mod serving;
 mod state;
 mod step;

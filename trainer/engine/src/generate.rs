@@ -1,13 +1,16 @@
 //! What is asked for and what comes back: requests, tokens, errors, and a reply in the making.
 
+mod prompt;
 mod reply;
 mod request;
 mod stop;
 
 use metaclaw_trainer_terms::AdapterName;
 use tch::TchError;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+pub use self::prompt::{PromptLogprobs, PromptToken};
+pub(crate) use self::prompt::{PromptScoring, Scores};
 pub(crate) use self::reply::{Reply, Step};
 pub use self::request::GenerateRequest;
 use crate::sampler::{ParamError, SampleError};
@@ -140,6 +143,7 @@ pub enum GenerateError {
 #[derive(Debug)]
 pub struct GenerationStream {
     events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
+    prompt: Option<oneshot::Receiver<Vec<PromptToken>>>,
     adapter_step: Option<u64>,
     ended: bool,
 }
@@ -149,10 +153,12 @@ pub struct GenerationStream {
 impl GenerationStream {
     pub(crate) fn new(
         events: mpsc::Receiver<Result<GenerateEvent, GenerateError>>,
+        prompt: Option<oneshot::Receiver<Vec<PromptToken>>>,
         adapter_step: Option<u64>,
     ) -> Self {
         Self {
             events,
+            prompt,
             adapter_step,
             ended: false,
         }
@@ -161,6 +167,19 @@ impl GenerationStream {
     /// Optimiser steps behind the adapter that this reply is made with; `None` of the base.
     pub fn adapter_step(&self) -> Option<u64> {
         self.adapter_step
+    }
+
+    /// The prompt's tokens from the second on, as soon as all of it was read; the first event comes after that.
+    ///
+    /// `None` where the request did not ask ([`GenerateRequest::prompt_logprobs`]), when it was given already, and where the
+    /// reply ended before: [`GenerationStream::recv`] says why.
+    ///
+    /// # Cancel safety
+    /// What was not given when the future is dropped, the next call gives.
+    pub async fn prompt(&mut self) -> Option<Vec<PromptToken>> {
+        let tokens = self.prompt.as_mut()?.await.ok();
+        self.prompt = None;
+        tokens
     }
 
     /// The next event; `None` after the end or an error.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::loss::Loss;
 use crate::model::Model;
 use crate::rng::SplitMix64;
@@ -120,16 +120,17 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
     let ids = Tensor::from_slice(&ids).unsqueeze(0);
     let hidden = model.forward(&ids, Some(lora)).unwrap();
-    model.logits(&hidden).unwrap().squeeze_dim(0)
+    model.logits(&hidden, Some(lora)).unwrap().squeeze_dim(0)
 }
 
 /// `fill` of `golden/common.py`.
 fn random_adapter(model: &Model, seed: u64) -> Lora {
     let spec = LoraSpec {
         rank: 4,
+        targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };
-    let empty = Lora::init(spec, LayerDims::of(&model.config), model.config.n_layers, 0).unwrap();
+    let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
     let mut index = 0;
     let filled = empty.try_map::<TchError>(|param| {
         // A stands before B.
@@ -182,6 +183,7 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
     let lora = adapter::read(&golden.folder.join("adapter"), &base)
         .unwrap()
         .lora;
+    assert_eq!(lora.spec.targets, Targets::groups(true, true, true));
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}"), &found);

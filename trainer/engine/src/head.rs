@@ -9,6 +9,9 @@ use std::ops::RangeInclusive;
 
 use tch::{Kind, TchError, Tensor};
 
+use crate::linear::Segment;
+use crate::lora::HeadLora;
+
 /// Log-probabilities of a chunk over the whole vocabulary.
 #[derive(Debug)]
 pub struct LogProbs {
@@ -30,29 +33,44 @@ const N_EXACT: i64 = 64;
 /// So many rows MKL multiplies with the LM head in 0.5 to 0.7 of the time where the LM head comes first.
 const FEW_ROWS: RangeInclusive<i64> = 4..=32;
 
+/// Rows whose adapter has a part for the LM head.
+struct Adapted<'a> {
+    start: i64,
+    len: i64,
+    head: &'a HeadLora,
+    low_mr: Tensor,
+}
+
 /// Logits, f32: of all tokens in the dtype of the LM head, and of the likeliest ones once more in f32.
 ///
 /// From 16 on, numbers are 0.125 apart in bf16: enough to turn a close choice, and to make the
 /// log-probabilities of sampling and of training disagree. The likeliest tokens hold nearly all of the
-/// probability, and their rows are little to read beside the whole LM head.
+/// probability, and their rows are little to read beside the whole LM head. Adapters of the LM head are in f32.
 ///
 /// # Shapes
-/// `hidden_nd`: `[n, d]`, after the last norm, f32. `lm_head_vd`: `[v, d]`, the LM head, any float dtype. Returns
-/// `[n, v]`, f32.
+/// `hidden_nd`: `[n, d]`, after the last norm, f32. `lm_head_vd`: `[v, d]`, the LM head, any float dtype. `adapters`: which
+/// rows of `hidden_nd` have which; rows that none names have the base's logits. Returns `[n, v]`, f32.
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+pub fn logits(
+    hidden_nd: &Tensor,
+    lm_head_vd: &Tensor,
+    adapters: &[Segment<'_>],
+) -> Result<Tensor, TchError> {
+    let adapted = adapters
+        .iter()
+        .filter_map(|segment| Adapted::of_segment(hidden_nd, segment));
+    let adapted: Vec<Adapted<'_>> = adapted.collect::<Result<_, _>>()?;
     let kind = lm_head_vd.f_kind()?;
-    let narrow = hidden_nd.f_to_kind(kind)?;
-    if kind == Kind::Float && FEW_ROWS.contains(&narrow.size2()?.0) {
-        return lm_head_vd.f_mm(&narrow.f_tr()?)?.f_tr()?.f_contiguous();
+    let rough_nv = base(&hidden_nd.f_to_kind(kind)?, lm_head_vd)?;
+    let rough_nv = rough_nv.f_to_kind(Kind::Float)?;
+    for part in &adapted {
+        part.head.add_to(&part.low_mr, part.rows(&rough_nv)?)?;
     }
-    let rough_nv = narrow.f_linear(lm_head_vd, None::<Tensor>)?;
     if kind == Kind::Float {
         return Ok(rough_nv);
     }
-    let rough_nv = rough_nv.f_to_kind(Kind::Float)?;
     let (n, v) = rough_nv.size2()?;
     let k = N_EXACT.min(v);
     let (_, ids_nk) = rough_nv.f_topk(k, -1, true, false)?;
@@ -61,7 +79,59 @@ pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchErro
     let exact_nk = rows_nkd
         .f_bmm(&hidden_nd.f_unsqueeze(-1)?)?
         .f_squeeze_dim(-1)?;
+    for part in &adapted {
+        let delta_mk = part.head.of_tokens(&part.low_mr, &part.rows(&ids_nk)?)?;
+        let _sum = part.rows(&exact_nk)?.f_add_(&delta_mk)?;
+    }
     rough_nv.f_scatter(1, &ids_nk, &exact_nk)
+}
+
+/// The base's logits in the dtype of the LM head, `[n, v]`.
+fn base(narrow_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+    let few = FEW_ROWS.contains(&narrow_nd.size2()?.0);
+    if few && lm_head_vd.f_kind()? == Kind::Float {
+        return lm_head_vd.f_mm(&narrow_nd.f_tr()?)?.f_tr()?.f_contiguous();
+    }
+    narrow_nd.f_linear(lm_head_vd, None::<Tensor>)
+}
+
+/// The gradient by the hidden states, of the base alone.
+///
+/// # Shapes
+/// `grad_nv`: `[n, v]`, f32, by the logits. `lm_head_vd`: `[v, d]`. Returns `[n, d]` in the dtype of `lm_head_vd`.
+///
+/// # Errors
+/// What libtorch refuses.
+pub fn backward(grad_nv: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+    grad_nv
+        .f_to_kind(lm_head_vd.f_kind()?)?
+        .f_matmul(lm_head_vd)
+}
+
+// === impl Adapted ===
+
+impl<'a> Adapted<'a> {
+    /// `None` where the rows' adapter has no part for the LM head.
+    fn of_segment(
+        hidden_nd: &Tensor,
+        &Segment { start, len, lora }: &Segment<'a>,
+    ) -> Option<Result<Self, TchError>> {
+        let head = lora.head()?;
+        let low_mr = hidden_nd
+            .f_narrow(0, start, len)
+            .and_then(|rows| head.low(&rows));
+        Some(low_mr.map(|low_mr| Self {
+            start,
+            len,
+            head,
+            low_mr,
+        }))
+    }
+
+    /// These rows; a view.
+    fn rows(&self, all: &Tensor) -> Result<Tensor, TchError> {
+        all.f_narrow(0, self.start, self.len)
+    }
 }
 
 // === impl LogProbs ===
@@ -74,8 +144,13 @@ impl LogProbs {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn new(hidden_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Self, TchError> {
-        let all_nv = logits(hidden_nd, lm_head_vd)?.f_log_softmax(-1, Kind::Float)?;
+    pub fn new(
+        hidden_nd: &Tensor,
+        lm_head_vd: &Tensor,
+        adapters: &[Segment<'_>],
+    ) -> Result<Self, TchError> {
+        let logits_nv = logits(hidden_nd, lm_head_vd, adapters)?;
+        let all_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
         Ok(Self { all_nv })
     }
 
@@ -107,30 +182,20 @@ impl LogProbs {
         })
     }
 
-    /// The gradient of `sum(gradients * log-probabilities of targets)` by the hidden states.
-    ///
-    /// By the logits it is the gradient at each target minus `softmax * sum of the position's gradients`.
+    /// The gradient of `sum(gradients * log-probabilities of targets)` by the logits: the gradient at each target minus
+    /// `softmax * sum of the position's gradients`.
     ///
     /// # Shapes
-    /// `targets_nk`: `[n, k]`, i64. `gradients_nk`: `[n, k]`, f32. `lm_head_vd`: `[v, d]`. Returns `[n, d]` in the dtype of
-    /// `lm_head_vd`.
+    /// `targets_nk`: `[n, k]`, i64. `gradients_nk`: `[n, k]`, f32. Returns `[n, v]`, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn backward(
-        self,
-        targets_nk: &Tensor,
-        gradients_nk: &Tensor,
-        lm_head_vd: &Tensor,
-    ) -> Result<Tensor, TchError> {
+    pub fn gradient(self, targets_nk: &Tensor, gradients_nk: &Tensor) -> Result<Tensor, TchError> {
         let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
         // In place: the largest tensor of a step stands in memory once.
         let mut logits_nv = self.all_nv;
         let mut logits_nv = logits_nv.f_exp_()?.f_mul_(&total_n1.f_neg()?)?;
-        let logits_nv = logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)?;
-        logits_nv
-            .f_to_kind(lm_head_vd.f_kind()?)?
-            .f_matmul(lm_head_vd)
+        logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)
     }
 }
 
@@ -144,6 +209,7 @@ mod tests {
     use tch::Device;
 
     use super::*;
+    use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 
     const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -163,8 +229,9 @@ mod tests {
             .sum(Kind::Float)
             .backward();
 
-        let chunk = LogProbs::new(&hidden, &lm_head).unwrap();
-        let found = chunk.backward(&targets, &gradients, &lm_head).unwrap();
+        let chunk = LogProbs::new(&hidden, &lm_head, &[]).unwrap();
+        let by_logits = chunk.gradient(&targets, &gradients).unwrap();
+        let found = backward(&by_logits, &lm_head).unwrap();
         assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
     }
 
@@ -173,7 +240,7 @@ mod tests {
         let lm_head = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
         let hidden = Tensor::randn([3, 16], OPTIONS) * 8.0;
         let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
-        let found = logits(&hidden, &lm_head).unwrap();
+        let found = logits(&hidden, &lm_head, &[]).unwrap();
         let (wanted, ids) = exact.topk(20, -1, true, true);
         assert!(
             found
@@ -184,10 +251,56 @@ mod tests {
     }
 
     #[test]
+    fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
+        let dims = BaseDims {
+            hidden: 16,
+            q_out: 16,
+            kv_out: 16,
+            ffn: 16,
+            vocab: 300,
+            tied: true,
+        };
+        let spec = LoraSpec {
+            rank: 2,
+            alpha: 4,
+            targets: Targets::groups(false, true, true),
+        };
+        let adapter = |seed| {
+            let fresh = Lora::init(spec.clone(), dims, 1, seed).unwrap();
+            fresh.try_map(Tensor::f_randn_like).unwrap()
+        };
+        let (one, two) = (adapter(1), adapter(2));
+        let hidden = Tensor::randn([5, 16], OPTIONS);
+        // The second row has the base alone.
+        let part = |start, len, lora| Segment { start, len, lora };
+        let segments = [part(0, 1, &one), part(2, 3, &two)];
+        let delta = |lora: &Lora| {
+            let pair = &lora.head().unwrap().pair;
+            hidden.matmul(&pair.a.tr()).matmul(&pair.b.tr()) * 2.0
+        };
+        let deltas = [
+            delta(&one).narrow(0, 0, 1),
+            Tensor::zeros([1, 300], OPTIONS),
+            delta(&two).narrow(0, 2, 3),
+        ];
+        let base = Tensor::randn([300, 16], OPTIONS);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let lm_head = base.to_kind(kind);
+            let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
+            let exact = exact + Tensor::cat(&deltas, 0);
+            let found = logits(&hidden, &lm_head, &segments).unwrap();
+            let (wanted, ids) = exact.topk(20, -1, true, true);
+            let likeliest = found.gather(1, &ids, false);
+            assert!(likeliest.allclose(&wanted, 1e-5, 1e-4, false), "{kind:?}");
+            assert!(found.allclose(&exact, 2e-2, 0.1, false), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn the_likeliest_come_first() {
         let hidden = Tensor::from_slice(&[1f32, 0.0, 0.0, 2.0]).reshape([2, 2]);
         let lm_head = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
-        let chunk = LogProbs::new(&hidden, &lm_head).unwrap();
+        let chunk = LogProbs::new(&hidden, &lm_head, &[]).unwrap();
         let top = chunk.top(2).unwrap();
         assert_eq!(top.ids, [1, 2, 2, 0]);
         let wanted = chunk

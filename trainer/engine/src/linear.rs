@@ -52,6 +52,16 @@ impl<'a> From<Option<&'a LayerLora>> for Adapters<'a> {
     }
 }
 
+// === impl Segment ===
+
+impl<'a> Segment<'a> {
+    /// All of `len` rows, if they have an adapter.
+    pub fn whole(len: i64, lora: Option<&'a Lora>) -> Option<Self> {
+        let start = 0;
+        lora.map(|lora| Self { start, len, lora })
+    }
+}
+
 // === impl Linear ===
 
 impl Linear {

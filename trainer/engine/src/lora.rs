@@ -1,4 +1,4 @@
-//! Low-rank adapters on the seven projections of a layer.
+//! Low-rank adapters on the seven projections of a layer, and on the LM head.
 //!
 //! `y = W x + (alpha / rank) B A x` with `A: [rank, d_in]`, `B: [d_out, rank]` (LoRA, <https://arxiv.org/abs/2106.09685>).
 //! The parameters of a set are *immutable*: an optimiser step makes a new set, so that a stream that
@@ -7,76 +7,37 @@
 //! Masters are f32, and so is the branch, over a bf16 base too: it is a few percent of a step (SmolLM2, two
 //! cores, 480 tokens: 2.5 s, and 2.5 s with the branch in bf16), and both sides of an importance ratio agree.
 
+mod error;
+mod head;
 mod layer;
+mod param;
+mod projection;
+mod spec;
 mod target;
 
 use std::collections::BTreeMap;
 
-use metaclaw_trainer_terms::{DEFAULT_ALPHA, DEFAULT_RANK};
 use tch::{Kind, TchError, Tensor};
 
+pub use self::error::LoraError;
+pub use self::head::HeadLora;
 pub use self::layer::{LayerLora, LoraPair};
-pub use self::target::{LayerDims, LoraError, Part, Projection, Side, peft_name};
+use self::param::Param;
+use self::projection::PEFT_HEAD_BASE;
+pub use self::projection::{Part, Projection, Side, peft_head_name, peft_name};
+pub use self::spec::LoraSpec;
+pub use self::target::{BaseDims, Targets};
 use crate::rng::SplitMix64;
-
-/// What a set of adapters looks like before it has weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoraSpec {
-    /// Width of the bottleneck; 1 or more.
-    pub rank: i64,
-    /// The numerator of the scale `alpha / rank`.
-    pub alpha: u32,
-    /// The projections that get a pair, each once, in the order of [`Projection::ALL`].
-    pub targets: Vec<Projection>,
-}
 
 /// The adapters of a whole model: the trainable parameters, and nothing else.
 #[derive(Debug)]
 pub struct Lora {
     /// Rank, alpha and targets.
     pub spec: LoraSpec,
-    /// Base widths, kept for checks.
-    pub dims: LayerDims,
+    /// Of the base, kept for checks.
+    pub dims: BaseDims,
     layers: Vec<LayerLora>,
-}
-
-// === impl LoraSpec ===
-
-impl Default for LoraSpec {
-    fn default() -> Self {
-        Self {
-            rank: DEFAULT_RANK.into(),
-            alpha: DEFAULT_ALPHA,
-            targets: Projection::ALL.to_vec(),
-        }
-    }
-}
-
-impl LoraSpec {
-    /// `alpha / rank`.
-    pub fn scale(&self) -> f64 {
-        f64::from(self.alpha) / self.rank as f64
-    }
-
-    /// Puts the targets in order, each once, and checks all against a model's widths.
-    ///
-    /// # Errors
-    /// [`LoraError::Rank`], [`LoraError::Alpha`], [`LoraError::NoTargets`].
-    pub fn checked(mut self, dims: &LayerDims) -> Result<Self, LoraError> {
-        let (rank, max) = (self.rank, dims.narrowest());
-        if !(1..=max).contains(&rank) {
-            return Err(LoraError::Rank { rank, max });
-        }
-        if self.alpha == 0 {
-            return Err(LoraError::Alpha);
-        }
-        self.targets.sort_unstable();
-        self.targets.dedup();
-        if self.targets.is_empty() {
-            return Err(LoraError::NoTargets);
-        }
-        Ok(self)
-    }
+    head: Option<HeadLora>,
 }
 
 // === impl Lora ===
@@ -87,58 +48,54 @@ impl Lora {
     /// Every matrix draws from a generator of its own, so a seed gives the same values whatever else is adapted.
     ///
     /// # Shapes
-    /// `A`: `[rank, d_in]`, `B`: `[d_out, rank]` of each target, widths as [`LayerDims`] has them; f32, on the CPU.
+    /// `A`: `[rank, d_in]`, `B`: `[d_out, rank]` of each target, widths as [`BaseDims`] has them; f32, on the CPU.
     ///
     /// # Errors
     /// What [`LoraSpec::checked`] refuses, and libtorch.
     pub fn init(
         spec: LoraSpec,
-        dims: LayerDims,
+        dims: BaseDims,
         n_layers: usize,
         seed: u64,
     ) -> Result<Self, LoraError> {
-        Self::build(spec, dims, n_layers, |layer, projection, side, shape| {
-            let size = shape[0] * shape[1];
-            match side {
-                Side::B => Ok(Tensor::f_zeros(shape, (Kind::Float, tch::Device::Cpu))?),
-                Side::A => {
-                    let bound = (1.0 / shape[1] as f64).sqrt();
-                    let stream = (layer as u64) << 8 | projection as u64;
-                    let mut rng = SplitMix64::stream(seed, stream);
-                    let values: Vec<f64> = (0..size).map(|_| rng.uniform(-bound, bound)).collect();
-                    let a = Tensor::f_from_slice(&values)?.f_reshape(shape)?;
-                    Ok(a.f_to_kind(Kind::Float)?)
-                }
-            }
+        Self::build(spec, dims, n_layers, |param, shape| {
+            let Some(stream) = param.stream() else {
+                return Ok(Tensor::f_zeros(shape, (Kind::Float, tch::Device::Cpu))?);
+            };
+            let bound = (1.0 / shape[1] as f64).sqrt();
+            let mut rng = SplitMix64::stream(seed, stream);
+            let n = shape[0] * shape[1];
+            let values: Vec<f64> = (0..n).map(|_| rng.uniform(-bound, bound)).collect();
+            let a = Tensor::f_from_slice(&values)?.f_reshape(shape)?;
+            Ok(a.f_to_kind(Kind::Float)?)
         })
     }
 
     /// A set from tensors by their PEFT names, as f32.
     ///
     /// # Shapes
-    /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32.
+    /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32. The copy of the base's LM head that PEFT
+    /// puts beside an adapter of it is left out.
     ///
     /// # Errors
     /// A missing, unexpected or misshaped tensor, by name.
     pub fn from_named(
         spec: LoraSpec,
-        dims: LayerDims,
+        dims: BaseDims,
         n_layers: usize,
         mut tensors: BTreeMap<String, Tensor>,
     ) -> Result<Self, LoraError> {
-        let set = Self::build(spec, dims, n_layers, |layer, projection, side, wanted| {
-            let name = peft_name(layer, projection, side);
+        if spec.targets.lm_head
+            && let Some(base) = tensors.remove(PEFT_HEAD_BASE)
+        {
+            check_shape(PEFT_HEAD_BASE.into(), &base, &[dims.vocab, dims.hidden])?;
+        }
+        let set = Self::build(spec, dims, n_layers, |param, wanted| {
+            let name = param.peft_name();
             let Some(tensor) = tensors.remove(&name) else {
                 return Err(LoraError::Missing { name });
             };
-            let found = tensor.size();
-            if found != wanted {
-                return Err(LoraError::Shape {
-                    name,
-                    found,
-                    wanted: wanted.to_vec(),
-                });
-            }
+            check_shape(name, &tensor, &wanted)?;
             Ok(tensor.f_to_kind(Kind::Float)?)
         })?;
         match tensors.into_keys().next() {
@@ -149,25 +106,41 @@ impl Lora {
 
     fn build(
         spec: LoraSpec,
-        dims: LayerDims,
+        dims: BaseDims,
         n_layers: usize,
-        mut make: impl FnMut(usize, Projection, Side, [i64; 2]) -> Result<Tensor, LoraError>,
+        mut make: impl FnMut(Param, [i64; 2]) -> Result<Tensor, LoraError>,
     ) -> Result<Self, LoraError> {
         let spec = spec.checked(&dims)?;
+        let (scale, rank) = (spec.scale(), spec.rank);
         let mut layers = Vec::with_capacity(n_layers);
         for layer in 0..n_layers {
             let mut pairs = [const { None }; 7];
-            for &target in &spec.targets {
-                let mut side =
-                    |side| make(layer, target, side, dims.shape(target, side, spec.rank));
+            for &target in &spec.targets.layers {
+                let mut side = |side| {
+                    let shape = dims.shape(target, side, rank);
+                    make(Param::Layer(layer, target, side), shape)
+                };
                 pairs[target as usize] = Some(LoraPair {
                     a: side(Side::A)?,
                     b: side(Side::B)?,
                 });
             }
-            layers.push(LayerLora::new(spec.scale(), pairs));
+            layers.push(LayerLora::new(scale, pairs));
         }
-        Ok(Self { spec, dims, layers })
+        let mut side = |side| make(Param::Head(side), dims.head_shape(side, rank));
+        let head = if spec.targets.lm_head {
+            let (a, b) = (side(Side::A)?, side(Side::B)?);
+            let pair = LoraPair { a, b };
+            Some(HeadLora { scale, pair })
+        } else {
+            None
+        };
+        Ok(Self {
+            spec,
+            dims,
+            layers,
+            head,
+        })
     }
 
     /// The adapters of layer `i`, if the model has that many layers.
@@ -176,6 +149,14 @@ impl Lora {
     /// As [`Lora::init`] makes them, in the dtype of the set.
     pub fn layer(&self, i: usize) -> Option<&LayerLora> {
         self.layers.get(i)
+    }
+
+    /// The adapter of the LM head, if it has one.
+    ///
+    /// # Shapes
+    /// As [`Lora::init`] makes them, in the dtype of the set.
+    pub fn head(&self) -> Option<&HeadLora> {
+        self.head.as_ref()
     }
 
     /// How many layers there are.
@@ -191,20 +172,23 @@ impl Lora {
     /// Every parameter in the one order that gradients and optimiser state share.
     ///
     /// # Shapes
-    /// Of each adapted projection `[rank, d_in]`, then `[d_out, rank]`; f32 but for what [`Lora::to_kind`] made.
+    /// Of each adapted map `[rank, d_in]`, then `[d_out, rank]`, the LM head last; f32 but for what [`Lora::to_kind`] made.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
-        self.layers.iter().flat_map(LayerLora::params)
+        let head = self.head.iter().flat_map(|h| [&h.pair.a, &h.pair.b]);
+        self.layers.iter().flat_map(LayerLora::params).chain(head)
     }
 
     /// The PEFT names, in the order of [`Lora::params`].
     pub fn names(&self) -> Vec<String> {
+        const SIDES: [Side; 2] = [Side::A, Side::B];
         let of_layer = |layer| {
-            let of_target = move |&target: &Projection| {
-                [Side::A, Side::B].map(|side| peft_name(layer, target, side))
-            };
-            self.spec.targets.iter().flat_map(of_target)
+            let of_target =
+                move |&target: &Projection| SIDES.map(|side| Param::Layer(layer, target, side));
+            self.spec.targets.layers.iter().flat_map(of_target)
         };
-        (0..self.layers.len()).flat_map(of_layer).collect()
+        let layers = (0..self.layers.len()).flat_map(of_layer);
+        let head = self.head.iter().flat_map(|_| SIDES.map(Param::Head));
+        layers.chain(head).map(Param::peft_name).collect()
     }
 
     /// The same set with every parameter replaced, in the order of [`Lora::params`].
@@ -220,6 +204,7 @@ impl Lora {
             spec: self.spec.clone(),
             dims: self.dims,
             layers: layers.collect::<Result<_, E>>()?,
+            head: self.head.as_ref().map(|head| head.try_map(f)).transpose()?,
         })
     }
 
@@ -248,6 +233,9 @@ impl Lora {
         for layer in &mut served.layers {
             layer.prepare_for_serving()?;
         }
+        if let Some(head) = &mut served.head {
+            head.prepare_for_serving()?;
+        }
         Ok(served)
     }
 
@@ -265,8 +253,22 @@ impl Lora {
             spec: self.spec.clone(),
             dims: self.dims,
             layers: layers.collect::<Result<_, _>>()?,
+            head: self.head.as_ref().map(|h| h.try_map(convert)).transpose()?,
         })
     }
+}
+
+fn check_shape(name: String, tensor: &Tensor, wanted: &[i64]) -> Result<(), LoraError> {
+    let found = tensor.size();
+    if found == wanted {
+        return Ok(());
+    }
+    let wanted = wanted.to_vec();
+    Err(LoraError::Shape {
+        name,
+        found,
+        wanted,
+    })
 }
 
 #[cfg(test)]

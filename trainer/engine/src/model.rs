@@ -6,6 +6,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
+use crate::linear::Segment;
 use crate::lora::Lora;
 use crate::model_config::ModelConfig;
 use crate::rope::Rope;
@@ -87,21 +88,39 @@ impl Model {
         rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
 
-    /// Logits of hidden states, the last norm included.
+    /// Logits of hidden states, the last norm included; `lora` is what stands beside the LM head.
     ///
     /// # Shapes
     /// `hidden`: `[.., d]`, before the last norm, f32. Returns `[.., vocab]`, f32.
     ///
     /// # Errors
     /// When the last axis is not `d`.
-    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+    pub fn logits(&self, hidden: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
         let mut shape = hidden.size();
         let (d, vocab) = (self.config.hidden, self.config.vocab);
-        let hidden_nd = self.last_norm(hidden)?.f_reshape([-1, d])?;
+        let hidden_nd = hidden.f_reshape([-1, d])?;
         if let Some(last) = shape.last_mut() {
             *last = vocab;
         }
-        head::logits(&hidden_nd, &self.weights.lm_head)?.f_reshape(&shape)
+        let whole = Segment::whole(hidden_nd.size2()?.0, lora);
+        self.logits_of_rows(&hidden_nd, whole.as_slice())?
+            .f_reshape(&shape)
+    }
+
+    /// Logits of rows of several adapters, the last norm included.
+    ///
+    /// # Shapes
+    /// `hidden_nd`: `[n, d]`, before the last norm, f32. Returns `[n, vocab]`, f32.
+    ///
+    /// # Errors
+    /// When the last axis is not `d`, or a segment lies beyond the rows.
+    pub fn logits_of_rows(
+        &self,
+        hidden_nd: &Tensor,
+        adapters: &[Segment<'_>],
+    ) -> Result<Tensor, TchError> {
+        let hidden_nd = self.last_norm(hidden_nd)?;
+        head::logits(&hidden_nd, &self.weights.lm_head, adapters)
     }
 }
 

@@ -8,7 +8,7 @@ use tch::{Device, TchError, Tensor};
 use self::norms::RecentNorms;
 use crate::adapter::AdapterError;
 use crate::checkpoint::Snapshot;
-use crate::lora::{LayerDims, Lora, LoraError, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
 use crate::optim::{AdamConfig, AdamState, StepError};
 use crate::train::TrainOut;
@@ -75,7 +75,7 @@ impl Run {
     /// # Errors
     /// Rank, alpha or targets that do not fit it.
     pub fn new(model: &Model, config: &RunConfig) -> Result<Self, LoraError> {
-        let dims = LayerDims::of(&model.config);
+        let dims = BaseDims::of(&model.config);
         let lora = Lora::init(
             config.lora.clone(),
             dims,

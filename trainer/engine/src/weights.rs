@@ -23,7 +23,7 @@ use self::shapes::{EMBED, LM_HEAD, NORM};
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
 use crate::lora::Part;
-use crate::lora::{LayerDims, Projection};
+use crate::lora::{BaseDims, Projection};
 use crate::model_config::ModelConfig;
 
 /// All base weights of a model, in the engine's dtype.
@@ -110,7 +110,7 @@ fn linear(
             .collect();
         files.stacked(&names, kind)
     };
-    let dims = LayerDims::of(config);
+    let dims = BaseDims::of(config);
     let part = |&(projection, _): &(Projection, &str)| Part {
         projection,
         width: dims.widths(projection).1,

@@ -35,7 +35,7 @@ pub struct CreateRequest {
     /// Seed of the first weights; drawn when absent. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Projections to adapt, as in `q_proj`; all seven when absent. Ours.
+    /// Maps to adapt, as in `q_proj` or `lm_head`; the seven projections of a layer when absent. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lora::LayerDims;
+use crate::lora::BaseDims;
 use crate::model_config::ModelConfig;
 
 /// The base model that an adapter belongs to.
@@ -22,7 +22,7 @@ pub struct BaseSpec {
     /// The model.
     pub id: BaseId,
     /// Its widths.
-    pub dims: LayerDims,
+    pub dims: BaseDims,
     /// Its depth.
     pub n_layers: usize,
 }
@@ -34,7 +34,7 @@ impl BaseSpec {
     pub fn new(id: BaseId, config: &ModelConfig) -> Self {
         Self {
             id,
-            dims: LayerDims::of(config),
+            dims: BaseDims::of(config),
             n_layers: config.n_layers,
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::{AdapterError, from_json};
-use crate::lora::{LoraSpec, Projection};
+use crate::lora::{LoraSpec, Targets};
 
 /// The file and where it is, for messages.
 pub(super) struct Config {
@@ -15,7 +15,7 @@ pub(super) struct Config {
 
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
 pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
-    let mut targets: Vec<&str> = spec.targets.iter().map(|target| target.peft()).collect();
+    let mut targets = spec.targets.names();
     targets.sort_unstable();
     json!({
         "alpha_pattern": {},
@@ -42,10 +42,11 @@ pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
 }
 
 /// Fields that change what an adapter computes in ways this engine does not do; absent or empty is fine.
-const REFUSED: [&str; 20] = [
+const REFUSED: [&str; 21] = [
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
+    "ensure_weight_tying",
     "exclude_modules",
     "fan_in_fan_out",
     "kasa_config",
@@ -100,21 +101,15 @@ impl Config {
         })
     }
 
-    fn targets(&self) -> Result<Vec<Projection>, AdapterError> {
+    fn targets(&self) -> Result<Targets, AdapterError> {
         const FIELD: &str = "target_modules";
         const ALLOWED: &str =
-            "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj";
-        let error = || self.error(FIELD, ALLOWED);
-        let names = self
-            .fields
-            .get(FIELD)
-            .and_then(Value::as_array)
-            .ok_or_else(error)?;
-        let target = |name: &Value| Projection::from_peft(name.as_str()?).ok();
-        names
-            .iter()
-            .map(|name| target(name).ok_or_else(error))
-            .collect()
+            "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head";
+        let names = self.fields.get(FIELD).and_then(Value::as_array);
+        let names: Option<Vec<&str>> =
+            names.and_then(|all| all.iter().map(Value::as_str).collect());
+        let targets = names.and_then(|names| Targets::named(names).ok());
+        targets.ok_or_else(|| self.error(FIELD, ALLOWED))
     }
 
     fn text(&self, field: &'static str, allowed: &'static str) -> Result<(), AdapterError> {

@@ -1,15 +1,19 @@
+mod lm_head;
+
 use std::fs;
 
 use tch::Tensor;
 
 use super::*;
-use crate::lora::{LayerDims, LoraSpec, Projection};
+use crate::lora::{BaseDims, LoraSpec, Projection};
 
-const DIMS: LayerDims = LayerDims {
+const DIMS: BaseDims = BaseDims {
     hidden: 8,
     q_out: 8,
     kv_out: 4,
     ffn: 12,
+    vocab: 20,
+    tied: true,
 };
 
 fn base(name: &str) -> BaseId {
@@ -32,7 +36,7 @@ fn name(text: &str) -> AdapterName {
 }
 
 fn lora() -> Lora {
-    let targets = vec![Projection::V, Projection::Down];
+    let targets = vec![Projection::V, Projection::Down].into();
     Lora::init(
         LoraSpec {
             rank: 2,
@@ -220,6 +224,7 @@ fn settings_that_change_the_sum_are_refused() {
             serde_json::json!({"q_proj": 4}),
             r#"{"q_proj":4}, allowed: nothing"#,
         ),
+        ("ensure_weight_tying", true.into(), "true, allowed: nothing"),
         ("use_dora", true.into(), "true, allowed: nothing"),
         ("use_rslora", true.into(), "true, allowed: nothing"),
         ("bias", "all".into(), "\"all\", allowed: none"),

@@ -129,6 +129,11 @@ impl Core {
     }
 
     #[cfg(test)]
+    pub(super) fn serving_mut(&mut self) -> &mut Serving {
+        &mut self.serving
+    }
+
+    #[cfg(test)]
     pub(super) fn n_jobs(&self) -> usize {
         self.jobs.len()
     }

@@ -172,7 +172,7 @@ impl Serving {
         };
         let key = adapter.as_ref().map_or(0, |adapter| adapter.key);
         // What it goes on from is held before room is made for the rest.
-        let table = self.blocks.begin(key, &request.prompt_ids);
+        let table = self.blocks.begin(key, request.reusable_ids());
         if !self.has_room(&table, request.prompt_ids.len()) {
             self.blocks.release(table);
             return Some(Waiting { request, reply });
@@ -183,13 +183,15 @@ impl Serving {
         // Room for a whole reply, so that a slow reader never blocks the thread.
         let (events, received) = mpsc::channel(max_tokens + 2);
         let limits = (max_tokens, &*config.eos_ids, self.seeds.next_u64());
+        let (scoring, prompt) = request.scoring().unzip();
         match Reply::new(request, limits, tokenizer.stream_decoder(), events) {
             Ok(begun) => {
+                let begun = begun.scored(scoring);
                 let step = adapter.as_ref().map(|adapter| adapter.step);
                 self.n_admitted += 1;
                 self.live
                     .push(Stream::new(self.n_admitted, begun, adapter, table));
-                let _ = reply.send(Ok(GenerationStream::new(received, step)));
+                let _ = reply.send(Ok(GenerationStream::new(received, prompt, step)));
             }
             Err(error) => {
                 self.blocks.release(table);
@@ -230,20 +232,24 @@ impl Serving {
                 i += 1;
                 continue;
             }
-            let Some(mut youngest) = self.live.pop() else {
-                return;
-            };
+            self.preempt_youngest();
             rows.pop();
-            self.blocks.release(std::mem::take(&mut youngest.table));
-            tracing::debug!(
-                age = youngest.age,
-                "a reply gave its pages to older ones, and will go on later"
-            );
-            let at = self
-                .preempted
-                .partition_point(|other| other.age < youngest.age);
-            self.preempted.insert(at, youngest);
         }
+    }
+
+    fn preempt_youngest(&mut self) {
+        let Some(mut youngest) = self.live.pop() else {
+            return;
+        };
+        self.blocks.release(std::mem::take(&mut youngest.table));
+        tracing::debug!(
+            age = youngest.age,
+            "a reply gave its pages to older ones, and will go on later"
+        );
+        let at = self
+            .preempted
+            .partition_point(|other| other.age < youngest.age);
+        self.preempted.insert(at, youngest);
     }
 
     fn apply(&mut self, chosen: &[(usize, usize)], outcomes: Vec<Result<Outcome, GenerateError>>) {
@@ -251,9 +257,10 @@ impl Serving {
         for (&(i, n), outcome) in chosen.iter().zip(outcomes) {
             let stream = &mut self.live[i];
             let step = match outcome {
-                Ok(outcome) => {
+                Ok(Outcome { scores, token }) => {
                     stream.ran(n, &mut self.blocks);
-                    outcome.map(|token| token.map(|token| stream.reply.push(token)))
+                    stream.reply.score(scores.as_ref());
+                    token.map(|token| token.map(|token| stream.reply.push(token)))
                 }
                 Err(error) => {
                     stream.reply.fail(error);
@@ -285,6 +292,11 @@ fn pages_of(n_positions: usize) -> usize {
 impl Serving {
     pub(super) fn n_live(&self) -> usize {
         self.live.len()
+    }
+
+    /// As where its pages are needed.
+    pub(super) fn put_youngest_off(&mut self) {
+        self.preempt_youngest();
     }
 
     pub(super) fn n_preempted(&self) -> usize {

@@ -3,14 +3,22 @@
 use tch::{TchError, Tensor};
 
 use super::guard::guarded;
+use super::score::score;
 use super::stream::Stream;
-use crate::generate::GenerateError;
+use crate::batch::{Keep, segments};
+use crate::generate::{GenerateError, Scores};
 use crate::kv::KvPool;
 use crate::model::Model;
 use crate::sampler::{self, SampleError, SampledToken, Sampler};
 
-/// What running its rows gave a stream: a token once all its ids are run.
-pub(super) type Outcome = Option<Result<SampledToken, SampleError>>;
+/// What running its rows gave a stream.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// How likely its prompt's next tokens were, where that is asked for.
+    pub(super) scores: Option<Scores>,
+    /// A token, once all its ids are run.
+    pub(super) token: Option<Result<SampledToken, SampleError>>,
+}
 
 /// Runs rows (which of the live streams, how many) together; where that fails, each stream's alone, so that one of
 /// them ends and not all.
@@ -28,7 +36,7 @@ pub(super) fn run(
             tracing::warn!(%error, n, "a batch failed: its replies are run one by one");
             let alone = |one: &(usize, usize)| {
                 let outcomes = guarded_together(model, pool, live, &[*one])?;
-                Ok(outcomes.into_iter().next().flatten())
+                Ok(outcomes.into_iter().next().unwrap_or_default())
             };
             chosen.iter().map(alone).collect()
         }
@@ -56,17 +64,55 @@ fn together(
     chosen: &[(usize, usize)],
 ) -> Result<Vec<Outcome>, TchError> {
     let rows: Vec<_> = chosen.iter().map(|&(i, n)| live[i].rows(n)).collect();
-    let hidden_nd = model.forward_batch(&rows, pool)?;
-    let is_drawn = |&(i, n): &(usize, usize)| live[i].n_pending() == n;
-    let drawn = (0_i64..).zip(chosen).filter(|(_, one)| is_drawn(one));
-    let (places, streams): (Vec<i64>, Vec<usize>) = drawn.map(|(at, &(i, _))| (at, i)).unzip();
-    if places.is_empty() {
-        return Ok(chosen.iter().map(|_| None).collect());
+    let hidden_md = model.forward_batch(&rows, pool)?;
+    let mut outcomes = Vec::with_capacity(chosen.len());
+    let mut drawn = Vec::new();
+    let mut end = 0;
+    for (at, (&(i, n), rows)) in chosen.iter().zip(&rows).enumerate() {
+        let stream = &live[i];
+        let start = end;
+        end += kept(rows.keep, n);
+        if stream.n_pending() == n {
+            drawn.push((at, i, end - 1));
+        }
+        let own_nd = hidden_md.f_narrow(0, start, end - start)?;
+        outcomes.push(Outcome {
+            scores: score(model, stream, n, &own_nd)?,
+            token: None,
+        });
     }
-    let places = Tensor::f_from_slice(&places)?.f_to_device(model.device)?;
-    let logits_nv = model.logits(&hidden_nd.f_index_select(0, &places)?)?;
-    let samplers: Vec<&Sampler> = streams.iter().map(|&i| live[i].reply.sampler()).collect();
-    let mut tokens = sampler::sample(&logits_nv, &samplers)?.into_iter();
-    let outcome = |one| if is_drawn(one) { tokens.next() } else { None };
-    Ok(chosen.iter().map(outcome).collect())
+    draw(model, live, &drawn, &hidden_md, &mut outcomes)?;
+    Ok(outcomes)
+}
+
+/// How many rows of the batch's result are a sequence's.
+fn kept(keep: Keep, n: usize) -> i64 {
+    match keep {
+        Keep::Last => 1,
+        Keep::All => i64::try_from(n).unwrap_or(i64::MAX),
+    }
+}
+
+/// A token for each of some streams: its outcome, its place among the live ones, and its row of the hidden states.
+fn draw(
+    model: &Model,
+    live: &[Stream],
+    drawn: &[(usize, usize, i64)],
+    hidden_md: &Tensor,
+    outcomes: &mut [Outcome],
+) -> Result<(), TchError> {
+    if drawn.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<i64> = drawn.iter().map(|&(_, _, row)| row).collect();
+    let rows = Tensor::f_from_slice(&rows)?.f_to_device(model.device)?;
+    let streams = || drawn.iter().map(|&(_, i, _)| &live[i]);
+    let adapters = segments(streams().map(|stream| (1, stream.lora())));
+    let logits_nv = model.logits_of_rows(&hidden_md.f_index_select(0, &rows)?, &adapters)?;
+    let samplers: Vec<&Sampler> = streams().map(|stream| stream.reply.sampler()).collect();
+    let tokens = sampler::sample(&logits_nv, &samplers)?;
+    for (&(at, _, _), token) in drawn.iter().zip(tokens) {
+        outcomes[at].token = Some(token);
+    }
+    Ok(())
 }

@@ -1,11 +1,13 @@
 //! A reply that has its place: what it says, and where its keys and values are.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::adapters::ServedAdapter;
-use crate::batch::Rows;
+use crate::batch::{Keep, Rows};
 use crate::generate::Reply;
 use crate::kv::{BlockManager, PageTable, WeightsKey};
+use crate::lora::Lora;
 
 /// One live reply.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Stream {
 
     /// Takes over what others computed of the same ids meanwhile.
     pub(super) fn adopt(&mut self, blocks: &mut BlockManager) {
-        blocks.adopt(&mut self.table, self.reply.ids());
+        blocks.adopt(&mut self.table, self.reply.reusable_ids());
         self.n_cached = self.n_cached.max(self.table.n_known());
     }
 
@@ -66,8 +68,37 @@ impl Stream {
             start,
             slots: (start..end).filter_map(|at| self.table.slot(at)).collect(),
             past: self.table.runs(past),
-            lora: self.adapter.as_ref().map(|adapter| &adapter.lora),
+            lora: self.lora(),
+            keep: if self.reply.scoring().is_some() {
+                Keep::All
+            } else {
+                Keep::Last
+            },
         }
+    }
+
+    /// Of its next `n` positions those whose hidden states tell how likely the prompt's next tokens were, counted from the
+    /// first of the `n`.
+    pub(super) fn scored(&self, n: usize) -> Range<usize> {
+        let Some(scoring) = self.reply.scoring() else {
+            return 0..0;
+        };
+        let end = scoring.n_wanted().min(self.n_cached + n);
+        let start = scoring.n_done().max(self.n_cached);
+        // What is cached was told before: `Reply::reusable_ids`.
+        start - self.n_cached..end.max(start) - self.n_cached
+    }
+
+    /// The ids that follow some of its next positions, counted as in [`Stream::scored`].
+    pub(super) fn following(&self, positions: Range<usize>) -> &[u32] {
+        let first = self.n_cached + 1;
+        let at = first + positions.start..first + positions.end;
+        self.reply.ids().get(at).unwrap_or_default()
+    }
+
+    /// Its adapter's weights; `None` of the base.
+    pub(super) fn lora(&self) -> Option<&Lora> {
+        self.adapter.as_ref().map(|adapter| &adapter.lora)
     }
 
     /// Its next `n` positions were run.
@@ -79,7 +110,7 @@ impl Stream {
 
     /// Gives its pages back and begins again with what is known of its ids.
     pub(super) fn begin_again(&mut self, blocks: &mut BlockManager) {
-        let table = blocks.begin(self.key(), self.reply.ids());
+        let table = blocks.begin(self.key(), self.reply.reusable_ids());
         self.n_cached = table.n_known();
         self.table = table;
     }

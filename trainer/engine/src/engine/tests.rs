@@ -10,7 +10,7 @@ use super::*;
 
 use crate::adapter::{self, BaseId};
 use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
-use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
@@ -49,9 +49,10 @@ impl Place {
     /// An adapter that is felt: B is not zero.
     fn adapter(&self, name: &str, seed: u64) -> Lora {
         let (model, info) = (self.model(), self.engine().info().clone());
-        let dims = LayerDims::of(&model.config);
+        let dims = BaseDims::of(&model.config);
         let spec = LoraSpec {
             rank: 4,
+            targets: Targets::groups(true, true, true),
             ..LoraSpec::default()
         };
         let lora = Lora::init(spec, dims, model.config.n_layers, seed).unwrap();
@@ -130,7 +131,10 @@ fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> Ve
         let hidden = model
             .forward(&Tensor::from_slice(&ids).unsqueeze(0), lora)
             .unwrap();
-        let logits = model.logits(&hidden.select(1, -1)).unwrap().squeeze_dim(0);
+        let logits = model
+            .logits(&hidden.select(1, -1), lora)
+            .unwrap()
+            .squeeze_dim(0);
         let id = logits.argmax(-1, false).int64_value(&[]);
         let logprob = logits.log_softmax(-1, Kind::Float).double_value(&[id]);
         chosen.push((u32::try_from(id).unwrap(), logprob));
@@ -446,4 +450,5 @@ fn a_job_and_a_reply_share_the_thread() {
     assert_eq!(ready, rounds, "a token a round, whatever the job does");
 }
 
+mod prompt;
 mod serving;

@@ -3,7 +3,10 @@
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::stop::StopMatcher;
-use super::{FinishReason, Finished, GenerateError, GenerateEvent, GenerateRequest, Token};
+use super::{
+    FinishReason, Finished, GenerateError, GenerateEvent, GenerateRequest, PromptScoring, Scores,
+    Token,
+};
 use crate::sampler::{SampledToken, Sampler};
 use crate::tokenizer::StreamDecoder;
 
@@ -31,6 +34,7 @@ pub(crate) struct Reply {
     decoder: StreamDecoder,
     stops: StopMatcher,
     events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
+    scoring: Option<PromptScoring>,
 }
 
 impl Reply {
@@ -60,7 +64,32 @@ impl Reply {
             decoder,
             stops: StopMatcher::new(request.stop),
             events,
+            scoring: None,
         })
+    }
+
+    /// The same reply, whose prompt is told as well.
+    pub(crate) fn scored(self, scoring: Option<PromptScoring>) -> Self {
+        Self { scoring, ..self }
+    }
+
+    /// What is still to be told of the prompt, if anything is.
+    pub(crate) fn scoring(&self) -> Option<&PromptScoring> {
+        self.scoring.as_ref().filter(|scoring| !scoring.is_done())
+    }
+
+    /// Tells more of the prompt.
+    pub(crate) fn score(&mut self, scores: Option<&Scores>) {
+        if let Some((scoring, scores)) = self.scoring.as_mut().zip(scores) {
+            scoring.push(scores);
+        }
+    }
+
+    /// The ids whose keys and values may be taken from others: a position that is still to be told is computed.
+    pub(crate) fn reusable_ids(&self) -> &[u32] {
+        let all = &self.ids;
+        let n = self.scoring().map(|scoring| scoring.n_done() + 1);
+        n.and_then(|n| all.get(..n)).unwrap_or(all)
     }
 
     /// Prompt and what was generated.

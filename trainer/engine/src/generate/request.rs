@@ -1,8 +1,10 @@
 //! What a reply is asked for with, and which values are allowed.
 
 use metaclaw_trainer_terms::AdapterName;
+use tokio::sync::oneshot;
 
 use super::GenerateError;
+use super::prompt::{PromptLogprobs, PromptScoring, PromptToken};
 use crate::sampler::{ParamError, SamplingParams};
 
 /// What to generate.
@@ -26,6 +28,9 @@ pub struct GenerateRequest {
     pub stop_token_ids: Vec<u32>,
     /// Whether the model's own end ids are tokens like any other.
     pub ignore_eos: bool,
+    /// Whether the prompt's own log-probabilities are told ([`super::GenerationStream::prompt`]). Then all of it is
+    /// computed: nothing of it is taken from the prefix cache.
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 // === impl GenerateRequest ===
@@ -41,6 +46,7 @@ impl Default for GenerateRequest {
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
             ignore_eos: false,
+            prompt_logprobs: None,
         }
     }
 }
@@ -52,6 +58,7 @@ impl GenerateRequest {
     /// A parameter out of range, an empty prompt, an unknown id, or a prompt beyond the context.
     pub fn check(&self, vocab: usize, context: usize) -> Result<(), GenerateError> {
         self.sampling.check()?;
+        self.prompt_logprobs.map_or(Ok(()), PromptLogprobs::check)?;
         let n_prompt = self.prompt_ids.len();
         if n_prompt == 0 {
             return Err(GenerateError::EmptyPrompt);
@@ -92,6 +99,20 @@ impl GenerateRequest {
             }),
             None => Ok(()),
         }
+    }
+
+    /// The ids whose keys and values may be taken from others: of a prompt that is told none, since hidden states are not kept.
+    pub(crate) fn reusable_ids(&self) -> &[u32] {
+        let n = self.prompt_ids.len();
+        &self.prompt_ids[..self.prompt_logprobs.map_or(n, |_| n.min(1))]
+    }
+
+    /// What tells the prompt, and where that comes.
+    pub(crate) fn scoring(&self) -> Option<(PromptScoring, oneshot::Receiver<Vec<PromptToken>>)> {
+        let wanted = self.prompt_logprobs?;
+        let (to, tokens) = oneshot::channel();
+        let scoring = PromptScoring::new(wanted, self.prompt_ids.len(), to);
+        Some((scoring, tokens))
     }
 
     /// Tokens that may be generated in a context.

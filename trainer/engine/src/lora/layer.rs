@@ -2,7 +2,7 @@
 
 use tch::{TchError, Tensor};
 
-use super::target::{Part, Projection};
+use super::projection::{Part, Projection};
 
 /// `A` and `B` of one projection.
 #[derive(Debug)]
@@ -47,7 +47,10 @@ impl LoraPair {
         delta.f_to_kind(x.f_kind()?)
     }
 
-    fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
+    pub(super) fn try_map<E>(
+        &self,
+        mut f: impl FnMut(&Tensor) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
         Ok(Self {
             a: f(&self.a)?,
             b: f(&self.b)?,
@@ -202,7 +205,7 @@ impl LayerLora {
 }
 
 /// The scale goes on the narrow tensor: rank numbers a token rather than `d_out`. Served sets have it in `B`.
-fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
+pub(super) fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
     if (scale - 1.0).abs() < f64::EPSILON {
         return Ok(low);
     }

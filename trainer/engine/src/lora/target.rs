@@ -1,33 +1,21 @@
-//! What can be adapted: the seven projections, their names in PEFT files, their widths.
+//! What is adapted of a model, and how wide it is.
 
-use std::fmt;
-
-use tch::TchError;
-
+use super::error::LoraError;
+use super::projection::{LM_HEAD, Projection, Side};
 use crate::model_config::ModelConfig;
 
-/// One of the seven linear maps of a decoder layer that an adapter can follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Projection {
-    /// Queries.
-    Q,
-    /// Keys.
-    K,
-    /// Values.
-    V,
-    /// Attention's output.
-    O,
-    /// The gate of the feed-forward block.
-    Gate,
-    /// Its rising half.
-    Up,
-    /// Its falling half.
-    Down,
+/// Which maps of a model have an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    /// The same projections in every layer, each once, in the order of [`Projection::ALL`] once they were checked.
+    pub layers: Vec<Projection>,
+    /// The LM head, from the last hidden state to the logits; the embedding stays as it is, also where both are one matrix.
+    pub lm_head: bool,
 }
 
-/// Widths of a layer's projections, in numbers.
+/// What an adapter must know of a base model: the widths of its maps, and whether two of them are one matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LayerDims {
+pub struct BaseDims {
     /// Width of the residual stream.
     pub hidden: i64,
     /// Query heads times head width.
@@ -36,155 +24,103 @@ pub struct LayerDims {
     pub kv_out: i64,
     /// Width of the feed-forward block.
     pub ffn: i64,
+    /// Rows of the LM head.
+    pub vocab: i64,
+    /// Whether the LM head is the embedding's matrix.
+    pub tied: bool,
 }
 
-/// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// Which.
-    pub projection: Projection,
-    /// Its rows of the weight.
-    pub width: i64,
+// === impl Targets ===
+
+impl Default for Targets {
+    /// The seven projections of a layer, and not the LM head.
+    fn default() -> Self {
+        Self::groups(true, true, false)
+    }
 }
 
-/// `"lora_A"` or `"lora_B"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The map into the bottleneck.
-    A,
-    /// The map out of it.
-    B,
+impl From<Vec<Projection>> for Targets {
+    fn from(layers: Vec<Projection>) -> Self {
+        Self {
+            layers,
+            lm_head: false,
+        }
+    }
 }
 
-/// The name of a parameter in a PEFT file: the one place where it is made.
-///
-/// `base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight`
-pub fn peft_name(layer: usize, projection: Projection, side: Side) -> String {
-    let (block, module) = (projection.block(), projection.peft());
-    let side = match side {
-        Side::A => "lora_A",
-        Side::B => "lora_B",
-    };
-    format!("base_model.model.model.layers.{layer}.{block}.{module}.{side}.weight")
-}
-
-/// Why a set of adapters cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum LoraError {
-    /// Rank 0, or wider than any projection could use.
-    #[error("lora rank {rank} is not allowed: 1 to {max}")]
-    Rank {
-        /// What was given.
-        rank: i64,
-        /// The narrowest side of a projection of this model.
-        max: i64,
-    },
-    /// No projection is to be adapted.
-    #[error("lora targets are empty: at least one of {}", Projection::names())]
-    NoTargets,
-    /// A projection that this engine does not adapt.
-    #[error("lora target {name:?} is unknown: allowed are {}", Projection::names())]
-    UnknownTarget {
-        /// What was given.
-        name: String,
-    },
-    /// Alpha 0 would switch the adapter off for good.
-    #[error("lora alpha 0 is not allowed: 1 or more")]
-    Alpha,
-    /// A parameter is not there.
-    #[error("tensor {name:?} is missing")]
-    Missing {
-        /// Its PEFT name.
-        name: String,
-    },
-    /// A tensor that belongs to no parameter of this set.
-    #[error("tensor {name:?} belongs to no adapted projection of this model")]
-    Unexpected {
-        /// As it was given.
-        name: String,
-    },
-    /// A parameter of the wrong shape.
-    #[error("tensor {name:?} has shape {found:?}, this model and rank need {wanted:?}")]
-    Shape {
-        /// Its PEFT name.
-        name: String,
-        /// Its shape.
-        found: Vec<i64>,
-        /// The shape that fits.
-        wanted: Vec<i64>,
-    },
-    /// libtorch refused.
-    #[error(transparent)]
-    Torch(#[from] TchError),
-}
-
-// === impl Projection ===
-
-impl Projection {
-    /// All seven, in the order in which parameters are listed.
-    pub const ALL: [Self; 7] = [
-        Self::Q,
-        Self::K,
-        Self::V,
-        Self::O,
-        Self::Gate,
-        Self::Up,
-        Self::Down,
-    ];
-
-    /// The module's name in `transformers` and in `target_modules`.
-    pub const fn peft(self) -> &'static str {
-        match self {
-            Self::Q => "q_proj",
-            Self::K => "k_proj",
-            Self::V => "v_proj",
-            Self::O => "o_proj",
-            Self::Gate => "gate_proj",
-            Self::Up => "up_proj",
-            Self::Down => "down_proj",
+impl Targets {
+    /// By Tinker's groups (`train_attn`, `train_mlp`, `train_unembed`): q, k, v and o; gate, up and down; the LM head.
+    ///
+    /// Empty where all are false, which [`super::LoraSpec::checked`] refuses.
+    pub fn groups(attn: bool, mlp: bool, unembed: bool) -> Self {
+        let [q, k, v, o, gate, up, down] = Projection::ALL;
+        let mut layers = Vec::new();
+        if attn {
+            layers.extend([q, k, v, o]);
+        }
+        if mlp {
+            layers.extend([gate, up, down]);
+        }
+        Self {
+            layers,
+            lm_head: unembed,
         }
     }
 
-    /// The block of a layer that holds the module.
-    const fn block(self) -> &'static str {
-        match self {
-            Self::Q | Self::K | Self::V | Self::O => "self_attn",
-            Self::Gate | Self::Up | Self::Down => "mlp",
-        }
-    }
-
-    /// Reads a name of `target_modules`.
+    /// By the names that `target_modules` has, in any order: `q_proj`, `lm_head`.
     ///
     /// # Errors
     /// [`LoraError::UnknownTarget`], naming those that are known.
-    pub fn from_peft(name: &str) -> Result<Self, LoraError> {
-        Self::ALL
-            .into_iter()
-            .find(|projection| projection.peft() == name)
-            .ok_or_else(|| LoraError::UnknownTarget { name: name.into() })
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, LoraError> {
+        let mut targets = Self::groups(false, false, false);
+        for name in names {
+            if name == LM_HEAD {
+                targets.lm_head = true;
+                continue;
+            }
+            let unknown = || LoraError::UnknownTarget { name: name.into() };
+            let projection = Projection::from_peft(name).ok_or_else(unknown)?;
+            targets.layers.push(projection);
+        }
+        Ok(targets)
     }
 
-    pub(super) fn names() -> String {
-        Self::ALL.map(Self::peft).join(", ")
+    /// The names that `target_modules` has.
+    pub fn names(&self) -> Vec<&'static str> {
+        let layers = self.layers.iter().map(|projection| projection.peft());
+        layers.chain(self.lm_head.then_some(LM_HEAD)).collect()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty() && !self.lm_head
+    }
+
+    /// Numbers of adapters of `rank` on a model of `n_layers`.
+    pub fn n_params(&self, rank: i64, dims: &BaseDims, n_layers: usize) -> usize {
+        let sum = |(d_in, d_out): (i64, i64)| usize::try_from(rank * (d_in + d_out)).unwrap_or(0);
+        let layer: usize = self.layers.iter().map(|&p| sum(dims.widths(p))).sum();
+        let head = if self.lm_head {
+            sum((dims.hidden, dims.vocab))
+        } else {
+            0
+        };
+        layer.saturating_mul(n_layers).saturating_add(head)
     }
 }
 
-impl fmt::Display for Projection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.peft())
-    }
-}
+// === impl BaseDims ===
 
-// === impl LayerDims ===
-
-impl LayerDims {
-    /// The widths of a model's layers.
+impl BaseDims {
+    /// Those of a model.
     pub const fn of(config: &ModelConfig) -> Self {
         Self {
             hidden: config.hidden,
             q_out: config.n_heads * config.head_dim,
             kv_out: config.n_kv_heads * config.head_dim,
             ffn: config.intermediate,
+            vocab: config.vocab,
+            tied: config.tied,
         }
     }
 
@@ -208,13 +144,16 @@ impl LayerDims {
         }
     }
 
+    /// The shape of one parameter of the LM head's adapter.
+    pub(super) fn head_shape(&self, side: Side, rank: i64) -> [i64; 2] {
+        match side {
+            Side::A => [rank, self.hidden],
+            Side::B => [self.vocab, rank],
+        }
+    }
+
     pub(super) fn narrowest(&self) -> i64 {
-        let Self {
-            hidden,
-            q_out,
-            kv_out,
-            ffn,
-        } = *self;
-        hidden.min(q_out).min(kv_out).min(ffn)
+        let widths = [self.q_out, self.kv_out, self.ffn, self.vocab];
+        widths.into_iter().fold(self.hidden, i64::min)
     }
 }

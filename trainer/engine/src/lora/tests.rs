@@ -3,11 +3,13 @@ use tch::{Device, Kind, Tensor};
 use super::*;
 use crate::lora::Part;
 
-const DIMS: LayerDims = LayerDims {
+const DIMS: BaseDims = BaseDims {
     hidden: 8,
     q_out: 8,
     kv_out: 4,
     ffn: 12,
+    vocab: 20,
+    tied: true,
 };
 
 fn spec(rank: i64) -> LoraSpec {
@@ -69,7 +71,7 @@ fn parts(projections: &[Projection]) -> Vec<Part> {
 fn parts_that_read_the_same_input_give_what_each_gives_alone() {
     use Projection::{Gate, K, Q, Up, V};
     let noisy = |targets: &[Projection]| {
-        let targets = targets.to_vec();
+        let targets = targets.to_vec().into();
         let set = Lora::init(LoraSpec { targets, ..spec(2) }, DIMS, 1, 3).unwrap();
         set.try_map(Tensor::f_randn_like).unwrap()
     };
@@ -105,7 +107,7 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
 #[test]
 fn a_matrix_does_not_depend_on_what_else_is_adapted() {
     let only_v = LoraSpec {
-        targets: vec![Projection::V],
+        targets: vec![Projection::V].into(),
         ..spec(2)
     };
     let all = Lora::init(spec(2), DIMS, 2, 4).unwrap();
@@ -147,12 +149,15 @@ fn refuses_what_cannot_work() {
     };
     assert_eq!(text(alpha), "lora alpha 0 is not allowed: 1 or more");
     let none = LoraSpec {
-        targets: vec![],
+        targets: Targets::groups(false, false, false),
         ..spec(2)
     };
     assert!(text(none).starts_with("lora targets are empty"));
-    let unknown = Projection::from_peft("lm_head").unwrap_err().to_string();
-    assert!(unknown.starts_with("lora target \"lm_head\" is unknown: allowed are q_proj, k_proj"));
+    let unknown = Targets::named(["q_proj", "embed_tokens"]).unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "lora target \"embed_tokens\" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head"
+    );
 }
 
 #[test]
@@ -184,5 +189,109 @@ fn names_the_tensor_that_does_not_fit() {
 
     let mut more = map();
     more.insert("x".into(), Tensor::zeros([1], (Kind::Float, Device::Cpu)));
-    assert!(error(more).starts_with("tensor \"x\" belongs to no adapted projection"));
+    assert!(error(more).starts_with("tensor \"x\" belongs to no adapted map"));
+}
+
+#[test]
+fn targets_go_by_name_or_by_tinkers_groups() {
+    let names = |attn, mlp, unembed| Targets::groups(attn, mlp, unembed).names();
+    assert_eq!(
+        names(true, false, false),
+        ["q_proj", "k_proj", "v_proj", "o_proj"]
+    );
+    assert_eq!(
+        names(false, true, false),
+        ["gate_proj", "up_proj", "down_proj"]
+    );
+    assert_eq!(names(false, false, true), ["lm_head"]);
+    assert!(Targets::groups(false, false, false).is_empty());
+    let all = Targets::groups(true, true, true);
+    let mut backwards = all.names();
+    backwards.reverse();
+    let targets = Targets::named(backwards).unwrap();
+    let checked = LoraSpec { targets, ..spec(2) }.checked(&DIMS).unwrap();
+    assert_eq!(checked.targets, all);
+    assert_eq!(
+        LoraSpec::default().targets,
+        Targets::groups(true, true, false)
+    );
+}
+
+fn with_head() -> LoraSpec {
+    LoraSpec {
+        targets: Targets::groups(false, true, true),
+        ..spec(2)
+    }
+}
+
+#[test]
+fn the_lm_head_is_the_last_of_the_parameters() {
+    let set = Lora::init(with_head(), DIMS, 2, 4).unwrap();
+    let names = set.names();
+    assert_eq!(names.len(), 2 * 3 * 2 + 2);
+    assert_eq!(
+        names[12..],
+        [
+            "base_model.model.lm_head.lora_A.weight",
+            "base_model.model.lm_head.lora_B.weight"
+        ]
+    );
+    let shapes: Vec<_> = set.params().skip(12).map(Tensor::size).collect();
+    assert_eq!(shapes, [[2, 8], [20, 2]]);
+    let spec = with_head();
+    assert_eq!(set.n_params(), spec.targets.n_params(2, &DIMS, 2));
+    assert_eq!(set.n_params(), 2 * 2 * (20 + 20 + 20) + 2 * (8 + 20));
+    // Its first numbers are those of a set that adapts nothing else, and no layer's.
+    let alone = LoraSpec {
+        targets: Targets::groups(false, false, true),
+        ..spec
+    };
+    let alone = Lora::init(alone, DIMS, 5, 4).unwrap();
+    let pair = |set: &Lora| set.head().unwrap().pair.a.copy();
+    assert!(pair(&alone).equal(&pair(&set)));
+    assert!(!pair(&set).equal(&set.params().next().unwrap().copy()));
+}
+
+#[test]
+fn a_set_that_serves_has_the_scale_of_the_head_in_its_b() {
+    let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();
+    let set = set.try_map(Tensor::f_randn_like).unwrap();
+    let served = set.for_serving(Device::Cpu).unwrap();
+    let x = Tensor::randn([3, 8], (Kind::Float, Device::Cpu));
+    let delta = |set: &Lora| {
+        let (head, zeros) = (
+            set.head().unwrap(),
+            Tensor::zeros([3, 20], (Kind::Float, Device::Cpu)),
+        );
+        let low = head.low(&x).unwrap();
+        head.add_to(&low, zeros.shallow_clone()).unwrap();
+        zeros
+    };
+    assert!((served.head().unwrap().scale - 1.0).abs() < f64::EPSILON);
+    assert!(delta(&set).allclose(&delta(&served), 1e-5, 1e-5, false));
+    assert!(!delta(&set).allclose(
+        &Tensor::zeros([3, 20], (Kind::Float, Device::Cpu)),
+        1e-3,
+        1e-3,
+        false
+    ));
+}
+
+/// PEFT puts the base's own matrix beside an adapter of it.
+#[test]
+fn the_bases_lm_head_in_a_file_of_peft_is_left_out() {
+    let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();
+    let map = |base: &[i64]| -> BTreeMap<String, Tensor> {
+        let params = set.params().map(Tensor::shallow_clone);
+        let base = Tensor::zeros(base, (Kind::Float, Device::Cpu));
+        let named = set.names().into_iter().zip(params);
+        named.chain([(PEFT_HEAD_BASE.to_owned(), base)]).collect()
+    };
+    let read = |base: &[i64]| Lora::from_named(with_head(), DIMS, 1, map(base));
+    assert_eq!(read(&[20, 8]).unwrap().names(), set.names());
+    let error = read(&[21, 8]).unwrap_err().to_string();
+    assert!(
+        error.ends_with("has shape [21, 8], this model and rank need [20, 8]"),
+        "{error}"
+    );
 }

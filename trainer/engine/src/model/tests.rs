@@ -1,7 +1,7 @@
 use super::*;
-use crate::batch::Rows;
+use crate::batch::{Keep, Rows};
 use crate::kv::{KvPool, Run};
-use crate::lora::{LayerDims, LoraSpec};
+use crate::lora::{BaseDims, LoraSpec};
 use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn whole(model: &Model) -> Tensor {
     let hidden = model
         .forward(&Tensor::from_slice(&ids).unsqueeze(0), None)
         .unwrap();
-    model.logits(&hidden).unwrap().squeeze_dim(0)
+    model.logits(&hidden, None).unwrap().squeeze_dim(0)
 }
 
 fn pool(model: &Model) -> KvPool {
@@ -39,6 +39,7 @@ fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -
         slots: (slot + start..slot + start + ids.len()).collect(),
         past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
         lora,
+        keep: Keep::Last,
     }
 }
 
@@ -52,7 +53,7 @@ fn in_portions(model: &Model, portions: &[usize]) -> Tensor {
         hidden.push(model.forward_batch(&[rows], &mut pool).unwrap());
         start += n;
     }
-    model.logits(&Tensor::cat(&hidden, 0)).unwrap()
+    model.logits(&Tensor::cat(&hidden, 0), None).unwrap()
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn cached_decoding_equals_the_full_forward() {
 
 /// An adapter that is felt: B is not zero.
 fn adapter(model: &Model, seed: i64) -> Lora {
-    let dims = LayerDims::of(&model.config);
+    let dims = BaseDims::of(&model.config);
     let spec = LoraSpec {
         rank: 2,
         ..LoraSpec::default()
@@ -148,7 +149,7 @@ fn an_earlier_id_changes_later_logits_only() {
     let run = |first: i64| {
         let ids = Tensor::from_slice(&[3, first, 9, 12]).unsqueeze(0);
         model
-            .logits(&model.forward(&ids, None).unwrap())
+            .logits(&model.forward(&ids, None).unwrap(), None)
             .unwrap()
             .squeeze_dim(0)
     };
@@ -209,7 +210,7 @@ fn every_family_computes_what_transformers_computes() {
         let model = Model::load(dir.path(), Kind::Float).unwrap();
         let hidden = model.forward(&ids.unsqueeze(0), None).unwrap();
         let logits = model
-            .logits(&hidden)
+            .logits(&hidden, None)
             .unwrap()
             .squeeze_dim(0)
             .index_select(0, &rows);

@@ -2,20 +2,22 @@ use tch::Device;
 use tch::nn::{AdamW, OptimizerConfig, VarStore};
 
 use super::*;
-use crate::lora::{LayerDims, LoraSpec, Projection};
+use crate::lora::{BaseDims, LoraSpec, Projection};
 
 const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 
 fn lora() -> Lora {
-    let dims = LayerDims {
+    let dims = BaseDims {
         hidden: 6,
         q_out: 6,
         kv_out: 4,
         ffn: 8,
+        vocab: 20,
+        tied: true,
     };
     let spec = LoraSpec {
         rank: 2,
-        targets: vec![Projection::Q],
+        targets: vec![Projection::Q].into(),
         ..LoraSpec::default()
     };
     Lora::init(spec, dims, 1, 1).unwrap()

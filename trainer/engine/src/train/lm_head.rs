@@ -5,7 +5,8 @@ use tch::{Kind, TchError, Tensor};
 use super::positions::{self, LossPosition};
 use super::vjp::{leaf, vjp, with_grad};
 use super::work::{TrainError, TrainOut, Work};
-use crate::head::LogProbs;
+use crate::head::{self, LogProbs};
+use crate::linear::Segment;
 use crate::model::Model;
 
 /// How far the LM head of a row is.
@@ -54,19 +55,29 @@ impl LmHeadPass {
             let hidden = model.last_norm(&rows)?;
             Ok((rows, hidden))
         })?;
+        let hidden_nd = hidden.f_detach()?;
         let lm_head = &model.weights.lm_head;
         let targets_nk = positions::targets(positions, model.device)?;
-        let chunk = LogProbs::new(&hidden.f_detach()?, lm_head)?;
+        let adapter = Segment::whole(hidden_nd.size2()?.0, work.lora.as_ref());
+        let chunk = LogProbs::new(&hidden_nd, lm_head, adapter.as_slice())?;
         let gradients = positions::record(positions, work, &chunk.of(&targets_nk)?, out)?;
         if work.top_k > 0 {
             positions::record_top(positions, work.top_k, &chunk.top(work.top_k)?, out);
         }
-        if work.loss.is_some() {
-            let gradients_nk = Tensor::f_from_slice(&gradients)?
-                .f_to_kind(Kind::Float)?
-                .f_view_as(&targets_nk)?
-                .f_to_device(model.device)?;
-            let grad = chunk.backward(&targets_nk, &gradients_nk, lm_head)?;
+        if work.loss.is_none() {
+            return Ok(());
+        }
+        let gradients_nk = Tensor::f_from_slice(&gradients)?
+            .f_to_kind(Kind::Float)?
+            .f_view_as(&targets_nk)?
+            .f_to_device(model.device)?;
+        let grad_nv = chunk.gradient(&targets_nk, &gradients_nk)?;
+        let from_adapter = backward(work, &hidden_nd, &grad_nv, out)?;
+        if work.trains_layers() {
+            let mut grad = head::backward(&grad_nv, lm_head)?;
+            if let Some(more) = from_adapter {
+                grad = more.f_add(&grad)?;
+            }
             self.grads.extend(vjp(&[(&hidden, &grad)], &[&rows])?);
         }
         Ok(())
@@ -83,4 +94,18 @@ impl LmHeadPass {
         let zeros = self.hidden.f_select(0, 0)?.f_zeros_like()?;
         zeros.f_index_copy(0, &places, &grads_nd)?.f_unsqueeze(0)
     }
+}
+
+/// Adds up the gradients by the LM head's adapter, and gives its part of that by the hidden states, `[n, d]`, f32.
+fn backward(
+    work: &Work,
+    hidden_nd: &Tensor,
+    grad_nv: &Tensor,
+    out: &mut TrainOut,
+) -> Result<Option<Tensor>, TchError> {
+    // Its parameters are the last ones.
+    let (Some(head), [.., a, b]) = (work.head(), out.gradients.as_mut_slice()) else {
+        return Ok(None);
+    };
+    head.backward(hidden_nd, grad_nv, [a, b]).map(Some)
 }

@@ -89,7 +89,7 @@ impl Pass {
     }
 
     fn layer(&self, work: &Work, layer: usize, x: Tensor) -> Result<Stage, TchError> {
-        let graph = work.loss.is_some() && layer >= self.first_kept;
+        let graph = work.trains_layers() && layer >= self.first_kept;
         let layer = LayerForward::begin(layer, x, work, graph)?;
         Ok(Stage::Up(Box::new(layer)))
     }
@@ -105,7 +105,7 @@ impl Pass {
         }
         let index = layer.layer();
         let (y, kept) = layer.end()?;
-        if work.loss.is_some() {
+        if work.trains_layers() {
             self.kept.push(kept);
         }
         if index + 1 < model.weights.layers.len() {
@@ -126,7 +126,7 @@ impl Pass {
         if !head.is_done(&self.positions) {
             return Ok(Stage::LmHead(head));
         }
-        if work.loss.is_none() {
+        if !work.trains_layers() {
             return Ok(Stage::End);
         }
         let grad = head.gradient(model, &self.positions)?;

@@ -10,7 +10,7 @@ use tch::Kind;
 
 use super::sizes::SliceSizes;
 use crate::free_memory;
-use crate::lora::{LayerDims, Lora, LoraSpec};
+use crate::lora::{BaseDims, Lora, LoraSpec};
 use crate::model::Model;
 
 /// Bytes that a model takes and that training it takes beside.
@@ -60,10 +60,8 @@ impl Plan {
         let config = &model.config;
         let costs = Costs::new(model, spec.rank, sizes);
         let rows = config.context.min(sizes.row_tokens);
-        let dims = LayerDims::of(config);
-        let widths = spec.targets.iter().map(|&target| dims.widths(target));
-        let n_lora: i64 = widths.map(|(d_in, d_out)| spec.rank * (d_in + d_out)).sum();
-        let n_lora = usize::try_from(n_lora).unwrap_or(0) * config.n_layers;
+        let dims = BaseDims::of(config);
+        let n_lora = spec.targets.n_params(spec.rank, &dims, config.n_layers);
         let n_base = usize::try_from(config.n_params()).unwrap_or(usize::MAX);
         let recomputed = costs.recomputed(rows);
         Self {
@@ -97,7 +95,7 @@ impl fmt::Display for Plan {
 // === impl Costs ===
 
 impl Costs {
-    /// With adapters of rank `rank` on all projections; 0 for none.
+    /// With adapters of rank `rank` on all projections and the LM head; 0 for none.
     pub(super) fn new(model: &Model, rank: i64, sizes: SliceSizes) -> Self {
         let config = &model.config;
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
@@ -116,8 +114,10 @@ impl Costs {
             graph: attention + mlp + low,
             keys: 2 * kv * narrow,
             at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
-            // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights.
-            lm_head: sizes.head_positions * n(config.vocab) * (4 * wide + 2 * narrow),
+            // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights. What an
+            // adapter of it adds is added in place; its narrow side, once on the way up and twice down.
+            lm_head: sizes.head_positions
+                * (n(config.vocab) * (4 * wide + 2 * narrow) + 3 * n(rank) * wide),
             n_layers: config.n_layers,
             chunk: sizes.chunk_tokens + sizes.chunk_tokens / 4,
         }

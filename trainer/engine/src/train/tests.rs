@@ -9,7 +9,7 @@ use metaclaw_trainer_terms::{DatumParts, LossConfig, LossFn, Tensor2};
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::lora::{LayerDims, LoraSpec, Projection};
+use crate::lora::{BaseDims, LoraSpec, Projection, Targets};
 use crate::rng::SplitMix64;
 use crate::testing::{tiny_config, write_model};
 
@@ -20,13 +20,13 @@ fn model() -> Model {
 }
 
 /// An adapter whose B is not zero, so that every gradient is felt.
-fn lora(model: &Model, targets: &[Projection]) -> Lora {
+fn lora(model: &Model, targets: &Targets) -> Lora {
     let spec = LoraSpec {
         rank: 4,
         alpha: 8,
-        targets: targets.to_vec(),
+        targets: targets.clone(),
     };
-    let dims = LayerDims::of(&model.config);
+    let dims = BaseDims::of(&model.config);
     let fresh = Lora::init(spec, dims, model.config.n_layers, 3).unwrap();
     let mut rng = SplitMix64::new(5);
     let noise = |t: &Tensor| {
@@ -89,7 +89,7 @@ fn by_autograd(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss) -> (f64
         let ids = Tensor::from_slice(&sample.input_ids).unsqueeze(0);
         let hidden = model.forward(&ids, Some(&leaves)).unwrap();
         let all = model
-            .logits(&hidden)
+            .logits(&hidden, Some(&leaves))
             .unwrap()
             .squeeze_dim(0)
             .log_softmax(-1, Kind::Float);
@@ -139,17 +139,27 @@ fn close((a, b): (&Option<f32>, &Option<f32>)) -> bool {
 #[test]
 fn layer_by_layer_is_the_gradient_of_the_whole() {
     let model = model();
+    let some = |layers: &[Projection]| Targets::from(layers.to_vec());
     for (name, targets) in [
-        (LossFn::CrossEntropy, Projection::ALL.as_slice()),
+        (LossFn::CrossEntropy, Targets::default()),
+        (LossFn::CrossEntropy, Targets::groups(true, true, true)),
+        (LossFn::CrossEntropy, Targets::groups(false, false, true)),
         (
             LossFn::ImportanceSampling,
-            &[Projection::Q, Projection::Down],
+            some(&[Projection::Q, Projection::Down]),
         ),
-        (LossFn::Ppo, &Projection::ALL),
-        (LossFn::Cispo, &[Projection::V]),
-        (LossFn::Dro, &Projection::ALL),
+        (
+            LossFn::ImportanceSampling,
+            Targets::groups(false, true, true),
+        ),
+        (LossFn::Ppo, Targets::default()),
+        (LossFn::Ppo, Targets::groups(true, true, true)),
+        (LossFn::Cispo, some(&[Projection::V])),
+        (LossFn::Cispo, Targets::groups(true, false, true)),
+        (LossFn::Dro, Targets::default()),
+        (LossFn::Dro, Targets::groups(false, false, true)),
     ] {
-        let lora = lora(&model, targets);
+        let lora = lora(&model, &targets);
         let loss = Loss::new(name, &LossConfig::new()).unwrap();
         let datums = datums(name != LossFn::CrossEntropy);
         let (total, wanted) = by_autograd(&model, &lora, &datums, loss);
@@ -179,7 +189,7 @@ fn beside<T: Copy>(firsts: &[T], seconds: &[T]) -> Tensor2<T> {
 #[test]
 fn targets_side_by_side_are_the_sum_of_their_losses() {
     let model = model();
-    let lora = lora(&model, &Projection::ALL);
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let one = datums(false).remove(0);
     let parts = one.parts();
     let firsts = parts.target_tokens.values();
@@ -211,7 +221,7 @@ fn targets_side_by_side_are_the_sum_of_their_losses() {
 #[test]
 fn what_runs_between_slices_changes_no_bit() {
     let model = model();
-    let lora = lora(&model, &Projection::ALL);
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let job = || {
         let (datums, loss) = (datums(true), Loss::ImportanceSampling);
         TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap()
@@ -224,7 +234,7 @@ fn what_runs_between_slices_changes_no_bit() {
         let _guard = tch::no_grad_guard();
         let ids = Tensor::from_slice(&[1i64, 2, 3]).unsqueeze(0);
         let _ = model
-            .logits(&model.forward(&ids, Some(&lora)).unwrap())
+            .logits(&model.forward(&ids, Some(&lora)).unwrap(), Some(&lora))
             .unwrap();
         match rest.advance(&model, Duration::ZERO).unwrap() {
             ControlFlow::Break(out) => break out,
@@ -248,7 +258,7 @@ fn what_runs_between_slices_changes_no_bit() {
 #[test]
 fn forward_gives_every_position_and_needs_no_adapter() {
     let model = model();
-    let lora = lora(&model, &Projection::ALL);
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let datums = datums(false);
     let run = |lora: Option<&Lora>, top_k| {
         let wanted = Wanted {
@@ -270,7 +280,7 @@ fn forward_gives_every_position_and_needs_no_adapter() {
             .forward(&Tensor::from_slice(&ids).unsqueeze(0), Some(&lora))
             .unwrap();
         let all = model
-            .logits(&hidden)
+            .logits(&hidden, Some(&lora))
             .unwrap()
             .squeeze_dim(0)
             .log_softmax(-1, Kind::Float);
@@ -304,7 +314,7 @@ fn forward_gives_every_position_and_needs_no_adapter() {
 #[test]
 fn positions_without_a_loss_are_not_computed() {
     let model = model();
-    let lora = lora(&model, &Projection::ALL);
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let mut datums = datums(false);
     datums[1] = changed(&datums[1], |parts| {
         parts.weights = Some(Tensor2::vector(vec![0.0; 30]));
@@ -329,7 +339,7 @@ fn positions_without_a_loss_are_not_computed() {
 #[test]
 fn an_infinite_loss_is_refused_with_its_place() {
     let model = model();
-    let lora = lora(&model, &Projection::ALL);
+    let lora = lora(&model, &Targets::groups(true, true, true));
     let mut datums = datums(true);
     datums[2] = changed(&datums[2], |parts| {
         parts.logprobs.as_mut().unwrap()[4] = -1e30;
@@ -344,7 +354,7 @@ fn an_infinite_loss_is_refused_with_its_place() {
 #[test]
 fn an_adapter_of_another_depth_is_refused() {
     let model = model();
-    let dims = LayerDims::of(&model.config);
+    let dims = BaseDims::of(&model.config);
     let deep = Lora::init(LoraSpec::default(), dims, 5, 0);
     assert!(deep.is_err(), "rank 32 is over this model's narrowest side");
     let spec = LoraSpec {

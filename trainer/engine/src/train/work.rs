@@ -8,7 +8,7 @@ use tch::{TchError, Tensor};
 use super::sizes::SliceSizes;
 use crate::datum::{Sample, TrainInputError};
 use crate::head::TopK;
-use crate::lora::{LayerLora, Lora};
+use crate::lora::{HeadLora, LayerLora, Lora};
 use crate::loss::Loss;
 
 /// Why a job stopped. Nothing of it remains.
@@ -122,6 +122,17 @@ impl Work {
     /// The adapters of a layer, if any are on.
     pub(super) fn adapter(&self, layer: usize) -> Option<&LayerLora> {
         self.lora.as_ref()?.layer(layer)
+    }
+
+    /// The adapter, where it has a part for the LM head.
+    pub(super) fn head(&self) -> Option<&HeadLora> {
+        self.lora.as_ref()?.head()
+    }
+
+    /// Whether gradients go down into the layers.
+    pub(super) fn trains_layers(&self) -> bool {
+        let has_layers = |lora: &Lora| !lora.spec.targets.layers.is_empty();
+        self.loss.is_some() && self.lora.as_ref().is_some_and(has_layers)
     }
 
     /// Whether a position goes through the LM head for this sample.

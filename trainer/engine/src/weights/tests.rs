@@ -222,7 +222,9 @@ fn f16_weights_compute_nearly_what_f32_ones_do() {
         let model = Model::load(dir.path(), kind).unwrap();
         assert_eq!(model.weights.embed.kind(), kind);
         let ids = Tensor::from_slice(&[10_i64, 200, 33, 258, 1]).unsqueeze(0);
-        model.logits(&model.forward(&ids, None).unwrap()).unwrap()
+        model
+            .logits(&model.forward(&ids, None).unwrap(), None)
+            .unwrap()
     };
     let (half, full) = (logits(Kind::Half), logits(Kind::Float));
     let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);

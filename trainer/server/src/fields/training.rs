@@ -16,7 +16,7 @@ pub(crate) const CREATE: &[Field] = &[
     done("seed", "ours: of the first weights"),
     done(
         "targets",
-        "ours: projections, as `q_proj`; default all seven",
+        "ours: maps, as `q_proj` or `lm_head`; default the seven projections of a layer",
     ),
 ];
 

@@ -2,7 +2,7 @@
 
 use metaclaw_engine::{
     head::TopK,
-    lora::{LoraSpec, Projection},
+    lora::{LoraSpec, Targets},
     loss::Loss,
     optim::AdamConfig,
 };
@@ -38,7 +38,7 @@ pub(super) fn lora_spec(request: &CreateRequest) -> Result<LoraSpec, ApiError> {
     let default = LoraSpec::default();
     let targets = match &request.targets {
         None => default.targets,
-        Some(names) => projections(names)?,
+        Some(names) => named(names)?,
     };
     Ok(LoraSpec {
         rank: i64::from(request.rank),
@@ -60,10 +60,9 @@ fn alpha(given: f64) -> Result<u32, ApiError> {
     Err(ApiError::field("lora_alpha", text))
 }
 
-fn projections(names: &[String]) -> Result<Vec<Projection>, ApiError> {
-    let found = names.iter().map(|name| Projection::from_peft(name));
-    let found: Result<_, _> = found.collect();
-    found.map_err(|error| ApiError::field("targets", error.to_string()))
+fn named(names: &[String]) -> Result<Targets, ApiError> {
+    let targets = Targets::named(names.iter().map(String::as_str));
+    targets.map_err(|error| ApiError::field("targets", error.to_string()))
 }
 
 /// What was computed, and the likeliest ids of each position as lists of lists.

@@ -97,6 +97,49 @@ async fn a_run_learns_is_saved_and_serves() {
 }
 
 #[tokio::test]
+async fn the_lm_head_learns_is_saved_comes_back_and_serves() {
+    let rig = rig();
+    let body = json!({"rank": 4, "seed": 1, "targets": ["lm_head"]});
+    let opened = rig.ok("/v1/lora/create", &body).await;
+    // 4 x (32 + 259): nothing else is trained.
+    let trained = opened["trainable_params"].as_str().unwrap();
+    assert!(trained.starts_with("0.00M / 0.0"), "{trained}");
+    let run = opened["session_id"].as_str().unwrap();
+    let before = forward(&rig, run, false).await;
+    let (first, _) = step(&rig, run).await;
+    step(&rig, run).await;
+    let (last, _) = step(&rig, run).await;
+    assert!(last < first, "{first} -> {last}");
+    let after = forward(&rig, run, true).await;
+    assert_eq!(
+        forward(&rig, run, false).await,
+        before,
+        "the base is as it was"
+    );
+    let save = json!({"session_id": run, "name": "h@3", "manifest": {}});
+    let saved = rig.ok("/v1/checkpoint/save", &save).await;
+    rig.ok(
+        "/v1/weights/save",
+        &json!({"session_id": run, "name": "h@3"}),
+    )
+    .await;
+
+    let other = create(&rig).await;
+    let load = json!({"session_id": other, "path": saved["path"]});
+    rig.ok("/v1/checkpoint/load", &load).await;
+    assert_eq!(forward(&rig, &other, true).await, after);
+    // A reply is drawn by what was trained: the likeliest token after the datum's first two.
+    let body = json!({"tokens": [104, 105], "model": "h@3", "temperature": 0, "max_tokens": 1});
+    let sampled = rig.ok("/v1/sample", &body).await;
+    let drawn = &sampled["sequences"][0];
+    assert_eq!(drawn["tokens"][0], after["topk_ids"][0][1][0]);
+    let logprob = |value: &Value| value.as_f64().unwrap();
+    let wanted = logprob(&after["topk_logprobs"][0][1][0]);
+    assert!((logprob(&drawn["logprobs"][0]) - wanted).abs() < 1e-4);
+    assert!((wanted - logprob(&before["topk_logprobs"][0][1][0])).abs() > 1e-3);
+}
+
+#[tokio::test]
 async fn a_checkpoint_brings_a_run_back() {
     let rig = rig();
     let run = create(&rig).await;

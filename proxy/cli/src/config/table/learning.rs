@@ -22,6 +22,7 @@ const TARGETS: &[&str] = &[
     "gate_proj",
     "up_proj",
     "down_proj",
+    "lm_head",
 ];
 
 pub(super) const JUDGE: &[Key] = &[
@@ -210,7 +211,7 @@ pub(super) const RL: &[Key] = &[
         "rl.targets",
         SomeOf(TARGETS),
         "q_proj+k_proj+v_proj+o_proj+gate_proj+up_proj+down_proj",
-        "which projections have an adapter",
+        "which maps have an adapter; lm_head is the one to the logits",
     ),
     key(
         "rl.epochs",

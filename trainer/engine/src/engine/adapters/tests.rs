@@ -5,13 +5,15 @@ use tch::Tensor;
 
 use super::*;
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{LayerDims, LoraSpec, Projection};
+use crate::lora::{BaseDims, LoraSpec, Projection};
 
-const DIMS: LayerDims = LayerDims {
+const DIMS: BaseDims = BaseDims {
     hidden: 8,
     q_out: 8,
     kv_out: 4,
     ffn: 12,
+    vocab: 20,
+    tied: true,
 };
 /// Of one of rank 2 on q, in two layers.
 const BYTES: usize = 2 * (8 + 8) * 2 * 4;
@@ -38,7 +40,7 @@ impl Place {
         let spec = LoraSpec {
             rank: 2,
             alpha: 32,
-            targets: vec![Projection::Q],
+            targets: vec![Projection::Q].into(),
         };
         let lora = Lora::init(spec, DIMS, 2, seed).unwrap();
         adapter::save(self.0.path(), &name(text), &lora, &Self::base().id, 1).unwrap();

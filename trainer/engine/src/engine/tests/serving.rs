@@ -20,7 +20,7 @@ fn place(change: impl Fn(&mut Value)) -> Place {
 }
 
 /// A core with room for so many positions.
-fn core(place: &Place, positions: usize) -> Core {
+pub(super) fn core(place: &Place, positions: usize) -> Core {
     let config = EngineConfig {
         kv_budget: Some(positions * POSITION),
         ..place.config()
@@ -44,7 +44,7 @@ fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
 }
 
 /// Rounds until every request has ended; what each said.
-fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Finished)> {
+pub(super) fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Finished)> {
     let mut rounds = 0;
     while core.serving().has_live() || !core.serving().is_idle() {
         core.round();

@@ -61,6 +61,7 @@ fn every_way_to_draw_reaches_the_engine() {
             stop: vec!["x".to_owned()],
             stop_token_ids: vec![5],
             ignore_eos: true,
+            prompt_logprobs: None,
         }
     );
     assert_eq!((request.form.n, request.form.logprobs), (3, true));

@@ -1,0 +1,34 @@
+//! `README.md` of an adapter that other programs can use wrongly.
+
+use crate::lora::Lora;
+
+/// The file; PEFT too writes one of this name.
+pub(super) const FILE: &str = "README.md";
+
+/// What a person must know who takes an adapter to another program; `None` where there is nothing to know.
+///
+/// A base whose LM head is its embedding has one matrix for both. PEFT's form of an adapter of the LM head is right
+/// for it (PEFT 0.21.2 gives the engine's logits), but merged into that matrix it changes the embedding as well.
+pub(super) fn text(lora: &Lora, base_name: &str) -> Option<String> {
+    let is_needed = lora.dims.tied && lora.spec.targets.lm_head;
+    is_needed.then(|| TIED.replace("BASE", base_name))
+}
+
+const TIED: &str = "# An adapter of BASE with a part for the LM head
+
+This model has one matrix for its embedding and its LM head (`tie_word_embeddings`). The adapter changes the LM head
+alone.
+
+- **metaclaw-trainer** serves it as it was trained.
+- **PEFT** does too: `PeftModel.from_pretrained(model, folder)`. Do not merge it as it is: PEFT would change the
+  embedding as well, and warns that it does. Give the model a matrix of its own first:
+
+      model = AutoModelForCausalLM.from_pretrained(\"BASE\")
+      model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+      model.config.tie_word_embeddings = False
+      merged = PeftModel.from_pretrained(model, folder).merge_and_unload()
+
+- **llama.cpp** refuses to convert it (\"lm_head is present in adapter, but is ignored in base model\"). **vLLM** was not
+  tried. Merge it as above, and give them the merged model. Or train without the LM head: `train_unembed=False` with
+  Tinker's SDK, no `lm_head` in `targets` of `POST /v1/lora/create`.
+";

@@ -1,0 +1,59 @@
+//! How likely the tokens of a prompt were, from hidden states that a round has computed anyway.
+
+use tch::{TchError, Tensor};
+
+use super::stream::Stream;
+use crate::generate::{PromptScoring, Scores};
+use crate::head::{LogProbs, TopK};
+use crate::linear::Segment;
+use crate::model::Model;
+
+/// Positions that go through the LM head at once: a prompt's whole rows would be the largest tensor of a round by far.
+const ROWS: usize = 32;
+
+/// What the next `n` positions of a stream say of its prompt; `None` where nothing is asked of them.
+///
+/// # Shapes
+/// `hidden_nd`: `[n, d]`, before the last norm, f32.
+///
+/// # Errors
+/// What libtorch refuses.
+pub(super) fn score(
+    model: &Model,
+    stream: &Stream,
+    n: usize,
+    hidden_nd: &Tensor,
+) -> Result<Option<Scores>, TchError> {
+    let scored = stream.scored(n);
+    let scoring = stream.reply.scoring().filter(|_| !scored.is_empty());
+    let Some(top) = scoring.map(PromptScoring::top) else {
+        return Ok(None);
+    };
+    let mut scores = Scores {
+        logprobs: Vec::new(),
+        top: TopK::default(),
+    };
+    for start in scored.clone().step_by(ROWS) {
+        let at = start..scored.end.min(start + ROWS);
+        let targets = stream.following(at.clone()).iter().copied();
+        let targets: Vec<i64> = targets.map(i64::from).collect();
+        let targets_m1 = Tensor::f_from_slice(&targets)?
+            .f_unsqueeze(1)?
+            .f_to_device(model.device)?;
+        let rows = hidden_nd.f_narrow(0, to_i64(at.start), to_i64(at.len()))?;
+        let adapter = Segment::whole(to_i64(at.len()), stream.lora());
+        let hidden_md = model.last_norm(&rows)?;
+        let chunk = LogProbs::new(&hidden_md, &model.weights.lm_head, adapter.as_slice())?;
+        scores.logprobs.extend(chunk.of(&targets_m1)?);
+        if top > 0 {
+            let more = chunk.top(top)?;
+            scores.top.ids.extend(more.ids);
+            scores.top.logprobs.extend(more.logprobs);
+        }
+    }
+    Ok(Some(scores))
+}
+
+fn to_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,152 @@
+//! What is told of a prompt: the same as by one dense pass, however it was read.
+
+use super::serving::{core, finish};
+use super::*;
+use crate::generate::{PromptLogprobs, PromptToken};
+
+/// Log-probability of each token from the second on, and the ids and log-probabilities of the likeliest there, `[n, k]`.
+fn dense(model: &Model, lora: Option<&Lora>, prompt: &[u32], k: i64) -> (Vec<f32>, Tensor, Tensor) {
+    let ids: Vec<i64> = prompt.iter().copied().map(i64::from).collect();
+    let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
+    let hidden = model
+        .forward(&Tensor::from_slice(inputs).unsqueeze(0), lora)
+        .unwrap();
+    let logits = model.logits(&hidden, lora).unwrap().squeeze_dim(0);
+    let all = logits.log_softmax(-1, Kind::Float);
+    let own = all.gather(1, &Tensor::from_slice(targets).unsqueeze(1), false);
+    let (top, ids) = all.topk(k, -1, true, true);
+    (Vec::try_from(&own.reshape([-1])).unwrap(), ids, top)
+}
+
+#[track_caller]
+fn assert_told(tokens: &[PromptToken], (own, ids, top): &(Vec<f32>, Tensor, Tensor)) {
+    assert_eq!(tokens.len(), own.len());
+    let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-3;
+    for ((i, token), own) in (0..).zip(tokens).zip(own) {
+        assert!(near(token.logprob, f64::from(*own)), "token {}", i + 1);
+        let k = ids.size()[1];
+        assert_eq!(token.top.len(), usize::try_from(k).unwrap());
+        for (j, (id, logprob)) in (0..).zip(&token.top) {
+            assert_eq!(i64::from(*id), ids.int64_value(&[i, j]), "token {}", i + 1);
+            assert!(near(*logprob, top.double_value(&[i, j])));
+        }
+    }
+}
+
+fn told(prompt_ids: &[u32], top: usize) -> GenerateRequest {
+    GenerateRequest {
+        prompt_logprobs: Some(PromptLogprobs { top }),
+        ..request(prompt_ids, 3)
+    }
+}
+
+async fn tell(engine: &Engine, request: GenerateRequest) -> (Vec<PromptToken>, Vec<u32>) {
+    let mut stream = engine.generate(request).await.unwrap();
+    let told = stream.prompt().await.unwrap();
+    assert!(stream.prompt().await.is_none(), "it was given");
+    (told, ids(&collect(&mut stream).await.unwrap().0))
+}
+
+#[tokio::test]
+async fn a_prompt_is_told_under_every_adapter_and_from_a_warm_cache() {
+    let place = Place::new();
+    let (engine, model) = (place.engine(), place.model());
+    let lora = place.adapter("a", 3);
+    // Longer than the first round's rows, and than what goes through the LM head at once.
+    let prompt = prompt(300);
+    let with = |request| GenerateRequest {
+        adapter: Some(name("a")),
+        ..request
+    };
+    // The whole prompt is cached before it is told.
+    let plain = ids(&run(&engine, request(&prompt, 3)).await.unwrap().0);
+    let adapted = ids(&run(&engine, with(request(&prompt, 3))).await.unwrap().0);
+    let (base, own) = tokio::join!(
+        tell(&engine, told(&prompt, 4)),
+        tell(&engine, with(told(&prompt, 0)))
+    );
+    assert_told(&base.0, &dense(&model, None, &prompt, 4));
+    assert_told(&own.0, &dense(&model, Some(&lora), &prompt, 0));
+    assert_eq!(
+        (base.1, own.1),
+        (plain, adapted),
+        "and replies are the same"
+    );
+    assert!((base.0[0].logprob - own.0[0].logprob).abs() > 1e-3);
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_or_cannot_be_is_not_told() {
+    let place = Place::new();
+    let engine = place.engine();
+    let mut stream = engine.generate(request(&[7, 8], 1)).await.unwrap();
+    assert!(stream.prompt().await.is_none());
+    let (of_one, reply) = tell(&engine, told(&[7], 2)).await;
+    assert_eq!((of_one.len(), reply.len()), (0, 3));
+    let error = engine.generate(told(&[7, 8], 129)).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "prompt_logprobs is 129, allowed: 0 to 128"
+    );
+}
+
+/// A reply that loses its place in the middle of its prompt goes on where it was, with nothing told twice.
+#[test]
+fn a_prompt_that_is_put_off_is_told_once() {
+    let place = Place::new();
+    let (model, lora) = (place.model(), place.adapter("a", 3));
+    let prompt = prompt(400);
+    let mut core = core(&place, 1024);
+    let with = |prompt_ids: &[u32]| GenerateRequest {
+        adapter: Some(name("a")),
+        ..told(prompt_ids, 2)
+    };
+    let mut answer = begin(&mut core, with(&prompt));
+    // 128 positions, of which 127 or 128 are told.
+    core.round();
+    core.serving_mut().put_youngest_off();
+    assert_eq!(core.serving().n_preempted(), 1);
+    let mut begun = stream(&mut answer);
+    while core.serving().has_live() {
+        core.round();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let told = runtime.block_on(begun.prompt());
+    assert_told(&told.unwrap(), &dense(&model, Some(&lora), &prompt, 2));
+    // Its pages are of use to the next one.
+    let next = GenerateRequest {
+        prompt_logprobs: None,
+        ..with(&prompt)
+    };
+    let next = begin(&mut core, next);
+    assert!(finish(&mut core, vec![next])[0].1.cached >= 384);
+}
+
+#[tokio::test]
+async fn nothing_ends_a_reply_that_has_no_stops_and_ignores_the_models_own() {
+    let place = Place::new();
+    let engine = place.engine();
+    let end = engine.info().end_ids[0];
+    let noise = |seed, ignore_eos| GenerateRequest {
+        sampling: at_temperature(100.0),
+        seed: Some(seed),
+        ignore_eos,
+        ..request(&prompt(10), 400)
+    };
+    for seed in 0..20 {
+        let (all, finished) = run(&engine, noise(seed, true)).await.unwrap();
+        assert_eq!((all.len(), finished.reason), (400, FinishReason::Length));
+        let Some(at) = ids(&all).iter().position(|&id| id == end) else {
+            continue;
+        };
+        let (tokens, finished) = run(&engine, noise(seed, false)).await.unwrap();
+        assert_eq!(
+            (tokens.len(), finished.reason),
+            (at + 1, FinishReason::Stop)
+        );
+        return;
+    }
+    panic!("no seed gives an end id");
+}

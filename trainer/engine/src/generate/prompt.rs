@@ -1,0 +1,124 @@
+//! How likely the prompt itself was.
+
+use tokio::sync::oneshot;
+
+use crate::head::TopK;
+use crate::sampler::ParamError;
+
+/// The most likely tokens that are told of a prompt's position.
+const MAX_TOP: usize = 128;
+
+/// What is asked for of every token of a prompt but the first, which nothing stands before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PromptLogprobs {
+    /// So many of the likeliest tokens as well, 0 to 128.
+    pub top: usize,
+}
+
+/// A token of a prompt, seen from the tokens before it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptToken {
+    /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
+    pub logprob: f32,
+    /// The likeliest tokens there, likeliest first, with their `logprob`: as many as [`PromptLogprobs::top`] asks for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// The log-probabilities of some of a prompt's tokens, in order.
+#[derive(Debug)]
+pub(crate) struct Scores {
+    pub(crate) logprobs: Vec<f32>,
+    /// Empty unless asked for.
+    pub(crate) top: TopK,
+}
+
+/// A prompt whose tokens are being told.
+#[derive(Debug)]
+pub(crate) struct PromptScoring {
+    wanted: PromptLogprobs,
+    /// Of the tokens from the second on.
+    tokens: Vec<PromptToken>,
+    n_wanted: usize,
+    to: Option<oneshot::Sender<Vec<PromptToken>>>,
+}
+
+// === impl PromptLogprobs ===
+
+impl PromptLogprobs {
+    pub(super) fn check(self) -> Result<(), ParamError> {
+        if self.top <= MAX_TOP {
+            return Ok(());
+        }
+        Err(ParamError {
+            field: "prompt_logprobs",
+            value: self.top.to_string(),
+            allowed: format!("0 to {MAX_TOP}"),
+        })
+    }
+}
+
+// === impl PromptScoring ===
+
+impl PromptScoring {
+    /// For a prompt of `n_prompt` tokens; one of a single token is told at once.
+    pub(crate) fn new(
+        wanted: PromptLogprobs,
+        n_prompt: usize,
+        to: oneshot::Sender<Vec<PromptToken>>,
+    ) -> Self {
+        let mut scoring = Self {
+            wanted,
+            tokens: Vec::new(),
+            n_wanted: n_prompt.saturating_sub(1),
+            to: Some(to),
+        };
+        scoring.tell_if_done();
+        scoring
+    }
+
+    /// Positions from the first on whose hidden states have told what follows them.
+    pub(crate) fn n_done(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Positions whose hidden states are needed.
+    pub(crate) fn n_wanted(&self) -> usize {
+        self.n_wanted
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.tokens.len() >= self.n_wanted
+    }
+
+    /// So many of the likeliest tokens.
+    pub(crate) fn top(&self) -> usize {
+        self.wanted.top
+    }
+
+    /// Adds the next tokens, and tells all of them after the last.
+    pub(crate) fn push(&mut self, scores: &Scores) {
+        let k = self.wanted.top;
+        let top = |i: usize| {
+            let at = i * k..(i + 1) * k;
+            let ids = scores.top.ids.get(at.clone()).unwrap_or_default();
+            let logprobs = scores.top.logprobs.get(at).unwrap_or_default();
+            ids.iter().copied().zip(logprobs.iter().copied()).collect()
+        };
+        let tokens = scores.logprobs.iter().enumerate();
+        let tokens = tokens.map(|(i, &logprob)| PromptToken {
+            logprob,
+            top: top(i),
+        });
+        self.tokens.extend(tokens);
+        self.tell_if_done();
+    }
+
+    fn tell_if_done(&mut self) {
+        if self.is_done()
+            && let Some(to) = self.to.take()
+        {
+            // Who does not wait for it needs no answer.
+            let _ = to.send(self.tokens.clone());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One parameter of a set: what PEFT calls it, and what its first numbers are drawn from.
+
+use super::projection::{Projection, Side, peft_head_name, peft_name};
+
+/// A parameter of a set by its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Param {
+    /// Of a layer's projection.
+    Layer(usize, Projection, Side),
+    /// Of the LM head.
+    Head(Side),
+}
+
+// === impl Param ===
+
+impl Param {
+    /// The LM head's stream is beyond that of any layer.
+    const HEAD_STREAM: u64 = u64::MAX;
+
+    pub(super) fn peft_name(self) -> String {
+        match self {
+            Self::Layer(layer, projection, side) => peft_name(layer, projection, side),
+            Self::Head(side) => peft_head_name(side),
+        }
+    }
+
+    /// The generator that a fresh `A` draws from; `None` for a `B`, which begins with zeros.
+    pub(super) fn stream(self) -> Option<u64> {
+        match self {
+            Self::Layer(layer, projection, Side::A) => {
+                Some((layer as u64) << 8 | projection as u64)
+            }
+            Self::Head(Side::A) => Some(Self::HEAD_STREAM),
+            Self::Layer(_, _, Side::B) | Self::Head(Side::B) => None,
+        }
+    }
+}

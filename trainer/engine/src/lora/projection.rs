@@ -1,0 +1,124 @@
+//! The linear maps of a layer that can be adapted, and what PEFT calls them and the LM head.
+
+use std::fmt;
+
+/// One of the seven linear maps of a decoder layer that an adapter can follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Projection {
+    /// Queries.
+    Q,
+    /// Keys.
+    K,
+    /// Values.
+    V,
+    /// Attention's output.
+    O,
+    /// The gate of the feed-forward block.
+    Gate,
+    /// Its rising half.
+    Up,
+    /// Its falling half.
+    Down,
+}
+
+/// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Which.
+    pub projection: Projection,
+    /// Its rows of the weight.
+    pub width: i64,
+}
+
+/// `"lora_A"` or `"lora_B"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The map into the bottleneck.
+    A,
+    /// The map out of it.
+    B,
+}
+
+/// The name of a layer's parameter in a PEFT file.
+///
+/// `base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight`
+pub fn peft_name(layer: usize, projection: Projection, side: Side) -> String {
+    let (block, module, side) = (projection.block(), projection.peft(), side.peft());
+    format!("base_model.model.model.layers.{layer}.{block}.{module}.{side}.weight")
+}
+
+/// The name of a parameter of the LM head's adapter in a PEFT file.
+pub fn peft_head_name(side: Side) -> String {
+    format!("base_model.model.{LM_HEAD}.{}.weight", side.peft())
+}
+
+/// A copy of the base's own LM head, which PEFT puts into the file of an adapter that has one for it.
+pub(super) const PEFT_HEAD_BASE: &str = "base_model.model.lm_head.base_layer.weight";
+
+/// The LM head in `transformers` and in `target_modules`.
+pub(super) const LM_HEAD: &str = "lm_head";
+
+/// Every name that `target_modules` may have.
+pub(super) fn allowed_names() -> String {
+    let layers = Projection::ALL.map(Projection::peft).join(", ");
+    format!("{layers}, {LM_HEAD}")
+}
+
+// === impl Projection ===
+
+impl Projection {
+    /// All seven, in the order in which parameters are listed.
+    pub const ALL: [Self; 7] = [
+        Self::Q,
+        Self::K,
+        Self::V,
+        Self::O,
+        Self::Gate,
+        Self::Up,
+        Self::Down,
+    ];
+
+    /// The module's name in `transformers` and in `target_modules`.
+    pub const fn peft(self) -> &'static str {
+        match self {
+            Self::Q => "q_proj",
+            Self::K => "k_proj",
+            Self::V => "v_proj",
+            Self::O => "o_proj",
+            Self::Gate => "gate_proj",
+            Self::Up => "up_proj",
+            Self::Down => "down_proj",
+        }
+    }
+
+    /// The block of a layer that holds the module.
+    const fn block(self) -> &'static str {
+        match self {
+            Self::Q | Self::K | Self::V | Self::O => "self_attn",
+            Self::Gate | Self::Up | Self::Down => "mlp",
+        }
+    }
+
+    pub(super) fn from_peft(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|projection| projection.peft() == name)
+    }
+}
+
+impl fmt::Display for Projection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.peft())
+    }
+}
+
+// === impl Side ===
+
+impl Side {
+    const fn peft(self) -> &'static str {
+        match self {
+            Self::A => "lora_A",
+            Self::B => "lora_B",
+        }
+    }
+}
