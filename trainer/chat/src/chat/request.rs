@@ -1,0 +1,206 @@
+//! A chat request, read and checked.
+
+use metaclaw_trainer_terms::SamplerRequest;
+use serde::Deserialize;
+use serde_json::{Number, Value};
+
+use super::{messages, thinking::ThinkingBody};
+use crate::{
+    error::ApiError,
+    fields::{self, Field},
+    json::{self, ReadBody},
+    model::Conversation,
+    sampling::SamplingBody,
+};
+
+/// The most choices of one request: as many as our engine runs at once.
+const MAX_CHOICES: u32 = 16;
+
+/// The body as clients send it; `fields::CHAT` says what becomes of what is not read here.
+#[derive(Debug)]
+pub(crate) struct ChatBody {
+    own: OwnFields,
+    sampling: SamplingBody,
+    thinking: ThinkingBody,
+}
+
+#[derive(Debug, Deserialize)]
+struct OwnFields {
+    messages: Vec<Value>,
+    model: Option<String>,
+    tools: Option<Value>,
+    tool_choice: Option<Value>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    max_tokens: Option<Number>,
+    max_completion_tokens: Option<Number>,
+    n: Option<u32>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<usize>,
+    response_format: Option<ResponseFormat>,
+    /// Ours: lessons, added at the end of the system text, be it the client's or the template's own.
+    metaclaw_system_append: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+    /// OpenAI's padding against eavesdroppers: of no effect on what is said.
+    #[serde(rename = "include_obfuscation")]
+    _include_obfuscation: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ResponseFormat {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The request, checked.
+#[derive(Debug)]
+pub(crate) struct ChatRequest {
+    /// What `model` named.
+    pub(crate) model: Option<String>,
+    /// For the template.
+    pub(crate) conversation: Conversation,
+    /// What to draw; without a prompt yet.
+    pub(crate) draw: SamplerRequest,
+    /// How to answer.
+    pub(crate) form: Form,
+}
+
+/// How to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// As an event stream.
+    pub(crate) stream: bool,
+    /// With a last event that has the usage.
+    pub(crate) include_usage: bool,
+    /// With the log-probability of each token.
+    pub(crate) logprobs: bool,
+}
+
+// === impl ChatBody ===
+
+impl ReadBody for ChatBody {
+    const FIELDS: &'static [Field] = fields::CHAT;
+
+    fn read(body: &[u8]) -> Result<Self, ApiError> {
+        Ok(Self {
+            own: json::parse(body)?,
+            sampling: json::parse(body)?,
+            thinking: json::parse(body)?,
+        })
+    }
+}
+
+impl ChatBody {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Names the field, what was given and what is allowed.
+    pub(crate) fn check(self) -> Result<ChatRequest, ApiError> {
+        let own = self.own;
+        messages::check(&own.messages)?;
+        check_format(own.response_format)?;
+        let n = own.n.unwrap_or(1);
+        if !(1..=MAX_CHOICES).contains(&n) {
+            let text = format!("n is {n}: from 1 to {MAX_CHOICES}");
+            return Err(match n {
+                0 => ApiError::field("n", text),
+                _ => ApiError::unsupported("n", text),
+            });
+        }
+        let logprobs = own.logprobs.unwrap_or(false);
+        let options = own.stream_options;
+        let max_tokens = max_tokens(own.max_completion_tokens.as_ref(), own.max_tokens.as_ref())?;
+        let top_logprobs = top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?;
+        let mut draw = self.sampling.request()?;
+        draw.n = n;
+        draw.max_tokens = max_tokens;
+        draw.sampling.top_logprobs = top_logprobs;
+        Ok(ChatRequest {
+            model: own.model,
+            draw,
+            conversation: Conversation {
+                messages: own.messages,
+                tools: tools(own.tools, own.tool_choice.as_ref())?,
+                variables: self.thinking.variables()?,
+                system_append: own.metaclaw_system_append,
+            },
+            form: Form {
+                stream: own.stream.unwrap_or(false),
+                include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
+                logprobs,
+            },
+        })
+    }
+}
+
+/// Without a limit, what the context leaves.
+fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, ApiError> {
+    let (field, given) = match (newer, older) {
+        (Some(given), _) => ("max_completion_tokens", given),
+        (None, Some(given)) => ("max_tokens", given),
+        (None, None) => return Ok(usize::MAX),
+    };
+    let read = given.as_u64().and_then(|it| usize::try_from(it).ok());
+    read.filter(|tokens| *tokens > 0).ok_or_else(|| {
+        let text = format!(
+            "{field} is {given}, allowed: a whole number of at least 1 (leave it out for what the context leaves)"
+        );
+        ApiError::field(field, text)
+    })
+}
+
+/// How many there may be is the sampler's to check.
+fn top_logprobs(given: usize, logprobs: bool) -> Result<usize, ApiError> {
+    if given == 0 || logprobs {
+        return Ok(given);
+    }
+    let text = format!("top_logprobs is {given}, allowed: 0 (without logprobs true)");
+    Err(ApiError::field("top_logprobs", text))
+}
+
+fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
+    match format {
+        Some(format) if format.kind != "text" => {
+            let field = "response_format.type";
+            let kind = fields::cut(&format.kind);
+            let text = format!(
+                "{field} is {kind:?}, allowed: \"text\" (no grammar is put on replies: say in a message what form you want)"
+            );
+            Err(ApiError::unsupported(field, text))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The tools that the template is shown: none where none may be called.
+fn tools(tools: Option<Value>, choice: Option<&Value>) -> Result<Option<Value>, ApiError> {
+    let is_off = match choice {
+        None | Some(Value::Null) => false,
+        Some(Value::String(choice)) if choice == "auto" => false,
+        Some(Value::String(choice)) if choice == "none" => true,
+        Some(other) => {
+            let given = fields::cut(&other.to_string());
+            let text = format!(
+                "tool_choice is {given}, allowed: \"auto\" or \"none\" (a call cannot be forced)"
+            );
+            return Err(ApiError::unsupported("tool_choice", text));
+        }
+    };
+    match tools {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Array(tools)) if tools.is_empty() || is_off => Ok(None),
+        Some(tools @ Value::Array(_)) => Ok(Some(tools)),
+        Some(_) => Err(ApiError::field(
+            "tools",
+            "tools is no list: a list of tools",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! How tokens are drawn, and which values are allowed.
+
+use crate::DEFAULT_TEMPERATURE;
+
+/// How the tokens of one sequence are drawn; meanings and defaults are vLLM's, but for the temperature.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SamplingParams {
+    /// 0 takes the likeliest token.
+    pub temperature: f64,
+    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
+    pub top_p: f64,
+    /// So many of the likeliest tokens; 0 is all.
+    pub top_k: usize,
+    /// Leaves out tokens less likely than this share of the likeliest one; 0 is off.
+    pub min_p: f64,
+    /// Logits of ids seen in prompt or reply are divided by it where positive, else multiplied; 1 is off.
+    pub repetition_penalty: f64,
+    /// Taken from the logits of ids that the reply holds; 0 is off.
+    pub presence_penalty: f64,
+    /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
+    pub frequency_penalty: f64,
+    /// Nothing ends the reply before so many tokens.
+    pub min_tokens: usize,
+    /// So many of the likeliest tokens are told with each token, 0 to 20.
+    pub top_logprobs: usize,
+}
+
+/// A parameter that is out of range.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{field} is {value}, allowed: {allowed}")]
+pub struct ParamError {
+    /// Which parameter.
+    pub field: &'static str,
+    /// What was given.
+    pub value: String,
+    /// What is allowed.
+    pub allowed: String,
+}
+
+/// Beyond this temperature replies are noise, and small ones overflow; either is a mistake of the caller.
+const TEMPERATURES: std::ops::RangeInclusive<f64> = 1e-3..=100.0;
+/// OpenAI's and vLLM's bound.
+const PENALTIES: std::ops::RangeInclusive<f64> = -2.0..=2.0;
+/// OpenAI's and vLLM's bound.
+const MAX_TOP_LOGPROBS: usize = 20;
+
+// === impl SamplingParams ===
+
+impl Default for SamplingParams {
+    /// All of the distribution, at the policy's temperature.
+    fn default() -> Self {
+        Self {
+            temperature: DEFAULT_TEMPERATURE,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            min_tokens: 0,
+            top_logprobs: 0,
+        }
+    }
+}
+
+impl SamplingParams {
+    /// The likeliest token each time.
+    pub fn greedy() -> Self {
+        Self {
+            temperature: 0.0,
+            ..Self::default()
+        }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range.
+    pub fn check(&self) -> Result<(), ParamError> {
+        let error = |field, value: String, allowed: String| {
+            Err(ParamError {
+                field,
+                value,
+                allowed,
+            })
+        };
+        let t = self.temperature;
+        if t != 0.0 && !TEMPERATURES.contains(&t) {
+            let (low, high) = (TEMPERATURES.start(), TEMPERATURES.end());
+            return error(
+                "temperature",
+                t.to_string(),
+                format!("0, or {low} to {high}"),
+            );
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return error("top_p", self.top_p.to_string(), "above 0, up to 1".into());
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return error("min_p", self.min_p.to_string(), "0 to 1".into());
+        }
+        let repetition = self.repetition_penalty;
+        if !(repetition > 0.0 && repetition.is_finite()) {
+            let allowed = "above 0, 1 is off".into();
+            return error("repetition_penalty", repetition.to_string(), allowed);
+        }
+        for (field, value) in [
+            ("presence_penalty", self.presence_penalty),
+            ("frequency_penalty", self.frequency_penalty),
+        ] {
+            if !PENALTIES.contains(&value) {
+                return error(field, value.to_string(), "-2 to 2".into());
+            }
+        }
+        if self.top_logprobs > MAX_TOP_LOGPROBS {
+            let allowed = format!("0 to {MAX_TOP_LOGPROBS}");
+            return error("top_logprobs", self.top_logprobs.to_string(), allowed);
+        }
+        Ok(())
+    }
+
+    /// Refuses what few samplers can do: all but temperature, top-p and top-k.
+    ///
+    /// # Errors
+    /// The first parameter that is not at its default.
+    pub fn check_common(&self) -> Result<(), ParamError> {
+        let off = Self::default();
+        let only = |field, value: String, off: String| {
+            let allowed = format!("{off} (this sampler can do no other)");
+            Err(ParamError {
+                field,
+                value,
+                allowed,
+            })
+        };
+        let numbers = [
+            ("min_p", self.min_p, off.min_p),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                off.repetition_penalty,
+            ),
+            (
+                "presence_penalty",
+                self.presence_penalty,
+                off.presence_penalty,
+            ),
+            (
+                "frequency_penalty",
+                self.frequency_penalty,
+                off.frequency_penalty,
+            ),
+        ];
+        for (field, value, off) in numbers {
+            // Not by equality: whoever says 0.0 in other digits means off as well.
+            if (value - off).abs() > f64::EPSILON {
+                return only(field, value.to_string(), off.to_string());
+            }
+        }
+        for (field, value) in [
+            ("min_tokens", self.min_tokens),
+            ("top_logprobs", self.top_logprobs),
+        ] {
+            if value > 0 {
+                return only(field, value.to_string(), "0".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_few_samplers_can_do_is_refused_by_name() {
+        let common = SamplingParams {
+            temperature: 1.0,
+            top_p: 0.5,
+            top_k: 3,
+            ..SamplingParams::default()
+        };
+        assert_eq!(common.check_common(), Ok(()));
+        let error = |change: fn(&mut SamplingParams)| {
+            let mut params = common;
+            change(&mut params);
+            params.check_common().unwrap_err().field
+        };
+        assert_eq!(error(|it| it.min_p = 0.1), "min_p");
+        assert_eq!(error(|it| it.presence_penalty = -1.0), "presence_penalty");
+        assert_eq!(
+            error(|it| it.repetition_penalty = 1.1),
+            "repetition_penalty"
+        );
+        assert_eq!(error(|it| it.min_tokens = 1), "min_tokens");
+        assert_eq!(error(|it| it.top_logprobs = 2), "top_logprobs");
+    }
+}

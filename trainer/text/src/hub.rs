@@ -1,0 +1,16 @@
+//! Where a model's files are on this machine: a folder, or the cache that `huggingface_hub` keeps.
+//!
+//! The cache has one folder a model, `models--OWNER--NAME`, in which `refs/REVISION` names a commit and
+//! `snapshots/COMMIT` holds that commit's files. [`Hub::fetch`] adds what is missing there of a model's text files.
+
+mod answer;
+mod error;
+mod fetch;
+mod place;
+mod store;
+
+pub use self::{
+    error::HubError,
+    fetch::{Hub, Progress},
+    place::{HubName, HubNameError, MAIN, cache_dir, cached},
+};

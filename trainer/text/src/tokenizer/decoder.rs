@@ -1,0 +1,242 @@
+//! Ids to text, byte by byte.
+//!
+//! A token is a piece of bytes, not of characters: a Chinese letter or an emoji may be split over
+//! several. The bytes of each token are known once the vocabulary is read, so decoding is joining
+//! them and giving out what is whole; it needs no look-back and loses nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+/// What each id stands for.
+#[derive(Debug)]
+pub(super) struct TokenBytes {
+    pieces: Vec<Piece>,
+    /// A text begins with a blank that the tokenizer put there (SentencePiece).
+    pub(super) strips_blank: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Piece {
+    bytes: Box<[u8]>,
+    special: bool,
+}
+
+/// Models have fewer (`model_config` refuses more); an id beyond comes from a damaged file and has no text.
+const MOST_IDS: usize = 1 << 20;
+
+/// How a vocabulary spells bytes.
+#[derive(Debug, Clone, Copy)]
+enum Spelling {
+    /// GPT-2's printable stand-in for each byte.
+    ByteLevel,
+    /// SentencePiece: `▁` for a space, `<0x0A>` for a byte without a token.
+    Metaspace,
+}
+
+impl TokenBytes {
+    /// `None` when the decoder spells bytes in neither known way.
+    pub(super) fn new(tokenizer: &Tokenizer, decoder: &Value) -> Option<Self> {
+        let spelling = if mentions(decoder, "ByteLevel") {
+            Spelling::ByteLevel
+        } else if mentions(decoder, "ByteFallback") {
+            Spelling::Metaspace
+        } else {
+            return None;
+        };
+        let letters: HashMap<char, u8> = byte_letters().into_iter().zip(0..=u8::MAX).collect();
+        let vocab = tokenizer.get_vocab(true);
+        let n = vocab.values().max().map_or(0, |&id| id as usize + 1);
+        let mut pieces = vec![Piece::default(); n.min(MOST_IDS)];
+        for (token, &id) in &vocab {
+            let Some(piece) = pieces.get_mut(id as usize) else {
+                continue;
+            };
+            piece.bytes = match spelling {
+                Spelling::ByteLevel => byte_level(token, &letters),
+                Spelling::Metaspace => metaspace(token),
+            };
+        }
+        // Added tokens are spelled as they are.
+        for (id, added) in tokenizer.get_added_tokens_decoder() {
+            if let Some(piece) = pieces.get_mut(id as usize) {
+                piece.bytes = added.content.as_bytes().into();
+                piece.special = added.special;
+            }
+        }
+        Some(Self {
+            pieces,
+            strips_blank: strips_blank(decoder),
+        })
+    }
+
+    /// Of ids with their bytes, each with whether it is special.
+    pub(super) fn of_pieces<'a>(given: impl Iterator<Item = (u32, &'a [u8], bool)>) -> Self {
+        let mut pieces = Vec::new();
+        for (id, bytes, special) in given.filter(|(id, _, _)| (*id as usize) < MOST_IDS) {
+            let id = id as usize;
+            if id >= pieces.len() {
+                pieces.resize(id + 1, Piece::default());
+            }
+            pieces[id] = Piece {
+                bytes: bytes.into(),
+                special,
+            };
+        }
+        Self {
+            pieces,
+            strips_blank: false,
+        }
+    }
+
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
+        lengths.max().unwrap_or(0)
+    }
+
+    /// What an id stands for; nothing where there is no such id.
+    pub(super) fn of(&self, id: u32) -> &[u8] {
+        self.pieces
+            .get(id as usize)
+            .map_or(&[], |piece| &piece.bytes)
+    }
+}
+
+/// Whether the decoder takes a blank from the beginning of a text: Llama 2's and Mistral's `Strip`, or a
+/// `Metaspace` that was put there when encoding.
+fn strips_blank(decoder: &Value) -> bool {
+    let own = match decoder["type"].as_str() {
+        Some("Strip") => decoder["content"] == " " && decoder["start"] != 0,
+        Some("Metaspace") => {
+            decoder["prepend_scheme"] != "never" && decoder["add_prefix_space"] != false
+        }
+        _ => false,
+    };
+    let nested = || decoder["decoders"].as_array();
+    own || nested().is_some_and(|list| list.iter().any(strips_blank))
+}
+
+/// A decoder may be a sequence of several.
+fn mentions(decoder: &Value, kind: &str) -> bool {
+    let nested = || decoder.get("decoders").and_then(Value::as_array);
+    decoder.get("type").is_some_and(|t| t == kind)
+        || nested().is_some_and(|list| list.iter().any(|d| mentions(d, kind)))
+}
+
+fn byte_level(token: &str, letters: &HashMap<char, u8>) -> Box<[u8]> {
+    let bytes: Option<Vec<u8>> = token.chars().map(|c| letters.get(&c).copied()).collect();
+    // A token with other letters was added to the vocabulary as it is.
+    bytes.unwrap_or_else(|| token.as_bytes().to_vec()).into()
+}
+
+pub(super) fn metaspace(token: &str) -> Box<[u8]> {
+    let byte = token
+        .strip_prefix("<0x")
+        .and_then(|rest| rest.strip_suffix('>'))
+        .filter(|hex| hex.len() == 2)
+        .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+    match byte {
+        Some(byte) => [byte].into(),
+        None => token.replace('\u{2581}', " ").into_bytes().into(),
+    }
+}
+
+/// GPT-2's printable stand-in of each byte, in order of the bytes.
+pub fn byte_letters() -> Vec<char> {
+    let plain = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut next = 256;
+    (0..256_u32)
+        .map(|byte| {
+            let code = if plain(byte) {
+                byte
+            } else {
+                next += 1;
+                next - 1
+            };
+            char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+        })
+        .collect()
+}
+
+/// Decodes one sequence id by id.
+#[derive(Debug, Clone)]
+pub struct StreamDecoder {
+    tokens: Arc<TokenBytes>,
+    special: bool,
+    pending: Vec<u8>,
+    /// The first blank is not part of the text, and no text has come yet.
+    strips_blank: bool,
+}
+
+impl StreamDecoder {
+    pub(super) fn new(tokens: Arc<TokenBytes>, special: bool) -> Self {
+        Self {
+            strips_blank: tokens.strips_blank && !special,
+            tokens,
+            special,
+            pending: Vec::new(),
+        }
+    }
+
+    /// With the blank before the text, if there is one.
+    pub(super) fn with_blank(mut self) -> Self {
+        self.strips_blank = false;
+        self
+    }
+
+    /// The text that is whole with this id: possibly empty, never half a character.
+    ///
+    /// Bytes that can no longer become a character come as U+FFFD. Unknown ids have no text.
+    pub fn push(&mut self, id: u32) -> String {
+        if let Some(piece) = self.tokens.pieces.get(id as usize)
+            && (self.special || !piece.special)
+        {
+            self.pending.extend_from_slice(&piece.bytes);
+        }
+        let text = self.whole_characters();
+        if !self.strips_blank || text.is_empty() {
+            return text;
+        }
+        self.strips_blank = false;
+        match text.strip_prefix(' ') {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        }
+    }
+
+    /// Whether a character was begun and not ended.
+    pub(crate) fn is_within_character(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn whole_characters(&mut self) -> String {
+        let mut text = String::new();
+        loop {
+            match std::str::from_utf8(&self.pending) {
+                Ok(whole) => {
+                    text.push_str(whole);
+                    self.pending.clear();
+                    return text;
+                }
+                Err(error) => {
+                    let (whole, rest) = self.pending.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(whole));
+                    let Some(wrong) = error.error_len() else {
+                        self.pending = rest.to_vec();
+                        return text;
+                    };
+                    text.push(char::REPLACEMENT_CHARACTER);
+                    self.pending = rest[wrong..].to_vec();
+                }
+            }
+        }
+    }
+
+    /// What is left at the end: U+FFFD for a character that was begun and not ended, else nothing.
+    pub fn finish(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
+    }
+}
