@@ -124,6 +124,7 @@ fn the_plan_says_what_training_takes() {
     let model = model();
     let spec = LoraSpec {
         rank: 4,
+        targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let sizes = SliceSizes {
