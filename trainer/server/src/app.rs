@@ -15,7 +15,8 @@ use metaclaw_trainer_api::wire::{Capabilities, Health};
 use tokio::time::Instant;
 
 use crate::{
-    auth, bodies, chat, error::ApiError, listing, origin, sample, state::App, tokenize, train,
+    auth, bodies, chat, error::ApiError, listing, origin, sample, state::App, tinker, tokenize,
+    train,
 };
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
@@ -54,6 +55,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/v1/checkpoints/{name}", delete(train::delete_checkpoint))
         .merge(text)
         .merge(training)
+        .merge(tinker::router(app))
         .route_layer(middleware::from_fn_with_state(app.key(), auth::require_key));
     Router::new()
         .route("/v1/health", get(health))

@@ -23,6 +23,7 @@ mod sample;
 mod sampled;
 mod sampling;
 mod state;
+mod tinker;
 mod tokenize;
 mod train;
 

@@ -1,6 +1,9 @@
 //! What every handler shares.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use metaclaw_trainer_api::ApiKey;
 
@@ -10,6 +13,7 @@ use crate::{
     models::Models,
     queue::Queue,
     sampled::{self, SampledRing},
+    tinker::shared::{Tinker, TinkerLimits},
 };
 
 /// Bounds of the server.
@@ -27,6 +31,8 @@ pub(crate) struct Limits {
     pub(crate) n_training: usize,
     /// Bytes of sampled records.
     pub(crate) sampled: usize,
+    /// Those of Tinker's dialect.
+    pub(crate) tinker: TinkerLimits,
 }
 
 /// What every handler shares; cheap to clone.
@@ -42,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) sampled: SampledRing,
     pub(crate) training_bodies: Pool,
     pub(crate) text_bodies: Pool,
+    pub(crate) tinker_bodies: Pool,
+    pub(crate) tinker: Tinker,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
 }
@@ -55,6 +63,7 @@ impl Default for Limits {
             text_bodies: 64 << 20,
             n_training: 64,
             sampled: sampled::MAX_BYTES,
+            tinker: TinkerLimits::default(),
         }
     }
 }
@@ -69,15 +78,35 @@ impl App {
             sampled: SampledRing::new(limits.sampled, sampled::KEEP),
             training_bodies: Pool::new("training", limits.training_bodies, limits.n_training),
             text_bodies: Pool::new("chats", limits.text_bodies, limits.n_queue),
+            tinker_bodies: Pool::new("Tinker", limits.tinker.bodies, limits.tinker.n_bodies),
+            tinker: Tinker::new(limits.tinker),
             host,
             key,
             limits,
         }))
     }
 
+    /// For who must not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakApp {
+        WeakApp(Arc::downgrade(&self.0))
+    }
+
     /// The key that callers must show.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
+    }
+}
+
+/// What every handler shares, while there is a server.
+#[derive(Debug)]
+pub(crate) struct WeakApp(Weak<Shared>);
+
+// === impl WeakApp ===
+
+impl WeakApp {
+    /// None once the server has gone.
+    pub(crate) fn upgrade(&self) -> Option<App> {
+        self.0.upgrade().map(App)
     }
 }
 

@@ -195,6 +195,15 @@ impl ModelInput {
         Self { chunks }
     }
 
+    /// How many ids it has; chunks that are no text count nothing.
+    pub fn n_tokens(&self) -> usize {
+        let count = |chunk: &JsonChunk| match chunk {
+            JsonChunk::EncodedText { tokens } => tokens.len(),
+            JsonChunk::Image(_) | JsonChunk::ImageAssetPointer(_) | JsonChunk::Dmel(_) => 0,
+        };
+        self.chunks.iter().map(count).sum()
+    }
+
     /// The ids of all its chunks.
     ///
     /// # Errors

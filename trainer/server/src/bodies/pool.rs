@@ -76,7 +76,7 @@ impl Pool {
     }
 
     /// The whole body, and its place.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         body: Body,
         largest: Largest,
