@@ -22,22 +22,30 @@ pub(crate) struct Scores {
     pub(crate) top: Vec<Vec<(u32, f32)>>,
 }
 
-/// The adapter that was last read to score with, as it is on disk.
+/// The adapter that was last read to score with.
 #[derive(Debug, Default)]
-pub(super) struct LastScored(Mutex<Option<(AdapterName, Stamp, Arc<Mutex<LoadedAdapter>>)>>);
+pub(super) struct LastScored(Mutex<Option<Scored>>);
+
+/// An adapter as it was on disk. No two threads may use one tensor at a time.
+#[derive(Debug)]
+struct Scored {
+    name: AdapterName,
+    stamp: Stamp,
+    adapter: Arc<Mutex<LoadedAdapter>>,
+}
 
 // === impl LastScored ===
 
 impl LastScored {
     fn get(&self, name: &AdapterName, stamp: &Stamp) -> Option<Arc<Mutex<LoadedAdapter>>> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, of, adapter) = last.as_ref()?;
-        (known == name && of == stamp).then(|| Arc::clone(adapter))
+        let last = last.as_ref()?;
+        let is_it = last.name == *name && last.stamp == *stamp;
+        is_it.then(|| Arc::clone(&last.adapter))
     }
 
-    fn set(&self, name: AdapterName, stamp: Stamp, adapter: &Arc<Mutex<LoadedAdapter>>) {
-        let last = Some((name, stamp, Arc::clone(adapter)));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = last;
+    fn set(&self, scored: Scored) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(scored);
     }
 }
 
@@ -120,7 +128,11 @@ impl Host {
         let done = tokio::task::spawn_blocking(read).await;
         let done = done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?;
         let (adapter, handles) = done?;
-        self.last_scored.set(name, stamp, &adapter);
+        self.last_scored.set(Scored {
+            name,
+            stamp,
+            adapter,
+        });
         Ok(handles)
     }
 
@@ -129,7 +141,6 @@ impl Host {
     /// # Errors
     /// 400 for a setting that the loss does not have, or a datum that lacks what it reads.
     pub(crate) fn loss_of(
-        &self,
         loss_fn: LossFn,
         config: &LossConfig,
         datums: &[Datum],

@@ -32,6 +32,28 @@ use crate::{error::ApiError, fields::cut, state::App};
 
 type Answer = Result<Reply<Promise>, ApiError>;
 
+/// What is asked of a model.
+struct Asked {
+    work: Work,
+    /// Tells the same call from another one of its number.
+    hash: blake3::Hash,
+    n_bytes: usize,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Of a body that is small.
+    fn small(work: Work, hash: blake3::Hash) -> Self {
+        let n_bytes = 0;
+        Self {
+            work,
+            hash,
+            n_bytes,
+        }
+    }
+}
+
 /// What the engine does not train yet.
 const NO_UNEMBED: &str =
     "train_unembed is not built: the other modules are trained, the unembedding stays as it is";
@@ -84,13 +106,14 @@ fn model_id(session: &SessionId, n: u32) -> Result<ModelId, ApiError> {
 }
 
 /// A model with its first call.
-fn begin(app: &App, model: Model, work: Work, hash: blake3::Hash) -> Answer {
+fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
     let promise = promise(&model.id, 0)?;
     let (model, is_new) = app.tinker.registry.add_model(model)?;
     if is_new {
-        tokio::spawn(work::run(app.clone(), Arc::clone(&model)));
+        let work = work::run(app.clone(), Arc::clone(&model));
+        app.tinker.tasks.spawn(work);
     }
-    put(app, &model, 0, promise, work, hash, 0)
+    put(app, &model, 0, promise, Asked::small(first, hash))
 }
 
 /// `POST load_weights`: makes a model, or loads into one.
@@ -104,7 +127,10 @@ pub(crate) async fn load_weights(
         optimizer: body.optimizer,
     };
     match (body.model_id, body.session_id, body.model_seq_id) {
-        (Some(id), None, None) => call(&app, &id, body.seq_id, Work::Load(load), hash, 0),
+        (Some(id), None, None) => {
+            let asked = Asked::small(Work::Load(load), hash);
+            call(&app, &id, body.seq_id, asked)
+        }
         (None, Some(session), Some(n)) => {
             if let Some(base) = &body.base_model {
                 app.host.load_base(base).await?;
@@ -129,14 +155,8 @@ pub(crate) async fn forward_backward(
         PROTOBUF => {
             let done = tokio::task::spawn_blocking(move || from_proto(&bytes)).await;
             let done = done.map_err(|error| ApiError::internal(format!("reading: {error}")))?;
-            let Train {
-                id,
-                seq,
-                work,
-                hash,
-                n_bytes,
-            } = done?;
-            call(&app, &id, Some(seq), work, hash, n_bytes)
+            let Train { id, seq, asked } = done?;
+            call(&app, &id, Some(seq), asked)
         }
         "application/json" => from_json(&app, bytes, false).await,
         other => {
@@ -167,16 +187,19 @@ async fn from_json(app: &App, bytes: Bytes, forward_only: bool) -> Answer {
         config: Ok(input.loss_fn_config.unwrap_or_default()),
         forward_only,
     };
-    call(app, &body.model_id, body.seq_id, work, hash, n_bytes)
+    let asked = Asked {
+        work,
+        hash,
+        n_bytes,
+    };
+    call(app, &body.model_id, body.seq_id, asked)
 }
 
 /// A forward_backward that was read.
 struct Train {
     id: ModelId,
     seq: u32,
-    work: Work,
-    hash: blake3::Hash,
-    n_bytes: usize,
+    asked: Asked,
 }
 
 fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
@@ -198,18 +221,18 @@ fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
             ApiError::field("seq_id", text)
         })?;
     let config = loss_config(&request);
-    Ok(Train {
-        id,
-        seq,
+    let work = Work::Train {
+        data: Data::Proto(request.data),
+        loss_fn: request.loss_fn,
+        config,
+        forward_only: request.forward_only,
+    };
+    let asked = Asked {
+        work,
         hash,
         n_bytes: bytes.len(),
-        work: Work::Train {
-            data: Data::Proto(request.data),
-            loss_fn: request.loss_fn,
-            config,
-            forward_only: request.forward_only,
-        },
-    })
+    };
+    Ok(Train { id, seq, asked })
 }
 
 /// The second map has all settings where there is one.
@@ -241,7 +264,8 @@ pub(crate) async fn optim_step(
         )),
         (adam, None) => Ok(adam.unwrap_or_default()),
     };
-    call(&app, &body.model_id, body.seq_id, Work::Step(adam), hash, 0)
+    let asked = Asked::small(Work::Step(adam), hash);
+    call(&app, &body.model_id, body.seq_id, asked)
 }
 
 /// `POST save_weights`.
@@ -254,7 +278,8 @@ pub(crate) async fn save_weights(
         overwrite: body.overwrite,
         user_metadata: body.user_metadata,
     };
-    call(&app, &body.model_id, body.seq_id, work, hash, 0)
+    let asked = Asked::small(work, hash);
+    call(&app, &body.model_id, body.seq_id, asked)
 }
 
 /// `POST save_weights_for_sampler`.
@@ -266,7 +291,8 @@ pub(crate) async fn save_for_sampler(
         path: body.path,
         sampler: body.sampling_session_seq_id,
     };
-    call(&app, &body.model_id, body.seq_id, work, hash, 0)
+    let asked = Asked::small(work, hash);
+    call(&app, &body.model_id, body.seq_id, asked)
 }
 
 fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
@@ -279,29 +305,19 @@ fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
 }
 
 /// Puts a call into its model's lane.
-fn call(
-    app: &App,
-    id: &ModelId,
-    seq: Option<u32>,
-    work: Work,
-    hash: blake3::Hash,
-    n_bytes: usize,
-) -> Answer {
+fn call(app: &App, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answer {
     let model = app.tinker.registry.model(id)?;
     let seq = seq.unwrap_or_else(|| model.lane.behind_all());
     let promise = promise(id, seq)?;
-    put(app, &model, seq, promise, work, hash, n_bytes)
+    put(app, &model, seq, promise, asked)
 }
 
-fn put(
-    app: &App,
-    model: &Model,
-    seq: u32,
-    promise: Promise,
-    work: Work,
-    hash: blake3::Hash,
-    n_bytes: usize,
-) -> Answer {
+fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> Answer {
+    let Asked {
+        work,
+        hash,
+        n_bytes,
+    } = asked;
     let futures = &app.tinker.futures;
     let request = promise.request_id.clone();
     // Before room is asked for: a call that is asked again has its room.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use metaclaw_trainer_api::tinker::{
-    RequestId, SampleOutput, TrainOutput,
+    RequestId, SampleOutput, TopK, TrainOutput,
     json::{Failed, FailureCategory, Promise},
 };
 use tokio::{
@@ -106,7 +106,7 @@ impl Outcome {
     /// About how much it takes.
     fn bytes(&self) -> usize {
         const BESIDE: usize = 1 << 10;
-        let top = |rows: &Option<Vec<Option<Vec<(u32, f32)>>>>| -> usize {
+        let top = |rows: &Option<Vec<Option<TopK>>>| -> usize {
             let rows = rows.iter().flatten();
             rows.map(|row| 32 + 8 * row.as_ref().map_or(0, Vec::len))
                 .sum()

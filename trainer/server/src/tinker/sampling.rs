@@ -136,7 +136,7 @@ pub(crate) async fn asample(
     if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
         let id = request_id.clone();
         let own = app.clone();
-        let task = tokio::spawn(async move {
+        let task = app.tinker.tasks.spawn(async move {
             let outcome = match sample(&own, draw).await {
                 Ok(output) => Outcome::Sample(output, ids),
                 Err(error) => Outcome::failed(&error),

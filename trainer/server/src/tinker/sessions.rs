@@ -101,7 +101,7 @@ fn watch(app: &App) {
         return;
     }
     let weak = app.downgrade();
-    tokio::spawn(async move {
+    app.tinker.tasks.spawn(async move {
         let mut look = tokio::time::interval(LOOK);
         loop {
             look.tick().await;

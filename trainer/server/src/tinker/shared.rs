@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
 
 use super::{
     futures::{Futures, Keep},
@@ -44,6 +45,8 @@ pub(crate) struct Tinker {
     pub(crate) registry: Registry,
     pub(crate) futures: Futures,
     pub(crate) samples: Arc<Semaphore>,
+    /// Models at work, samples, and who looks after sessions.
+    pub(crate) tasks: TaskTracker,
     pub(crate) limits: TinkerLimits,
     /// Set once somebody looks after sessions that expire.
     pub(crate) watched: OnceLock<()>,
@@ -76,6 +79,7 @@ impl Tinker {
             registry: Registry::default(),
             futures: Futures::new(limits.keep),
             samples: Arc::new(Semaphore::new(limits.n_samples as usize)),
+            tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(limits.queued.div_ceil(UNIT))),
             watched: OnceLock::new(),
             limits,

@@ -20,7 +20,7 @@ use super::{
     registry::{About, Call, Data, Load, Model, Weights, Work},
     stored::{self, Manifest, Origin},
 };
-use crate::{error::ApiError, state::App};
+use crate::{error::ApiError, host::Host, state::App};
 
 const ATTN: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
 const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
@@ -231,7 +231,7 @@ impl Worker {
                 top_k: 0,
             };
             let logprobs = host.forward(request).await?.logprobs;
-            let loss = host.loss_of(loss_fn, &config, &datums, &logprobs)?;
+            let loss = Host::loss_of(loss_fn, &config, &datums, &logprobs)?;
             (logprobs, loss)
         } else {
             let reply = host
