@@ -7,6 +7,7 @@ import json
 import sys
 
 import httpx
+import numpy as np
 import tinker
 from tinker import types
 
@@ -90,7 +91,9 @@ def by_rest(loss, fn, config, given):
         gradients = post("/v1/train/forward_backward", body)
         step = {"session_id": run, "learning_rate": 1e-3, "skip_over": 0}
         stepped = post("/v1/train/optim_step", step)
-        logprobs = [[value or 0.0 for value in it["logprobs"]] for it in gradients["loss_fn_outputs"]]
+        # JSON has the shortest text that is that float32.
+        outputs = gradients["loss_fn_outputs"]
+        logprobs = [[float(np.float32(value or 0.0)) for value in it["logprobs"]] for it in outputs]
         seen.append([gradients["loss"], stepped["grad_norm"], logprobs])
     saved = post("/v1/weights/save", {"session_id": run, "name": f"rest-{loss}"})
     post("/v1/lora/close", {"session_id": run})

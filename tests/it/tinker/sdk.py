@@ -93,18 +93,19 @@ def refusal(call):
 
 def main():
     service = client()
-    models = service.get_server_capabilities().supported_models
+    models = tinker.RestClient(base_url=URL, api_key=KEY).get_server_capabilities().result()
+    models = models.supported_models
     split, whole = model(service, 4, 7), model(service, 4, 7)
     other = model(service, 16, 8)
     batch = [datum(TEXT), datum(TEXT[3:]), datum(TEXT[5:])]
     before = split.forward(batch, "cross_entropy").result()
 
     # One datum a request: what follows the first is sent first.
-    config = split.holder._client_config
-    config.fwdbwd_max_chunk_len = 1
+    asked_for = split.holder._client_config
+    split.holder._client_config = asked_for.model_copy(update={"fwdbwd_max_chunk_len": 1})
     doomed, was_there = victim(service)
     losses, norms = pipelined(split, batch, N_STEPS)
-    config.fwdbwd_max_chunk_len = 1024
+    split.holder._client_config = asked_for
     losses_in_turn, norms_in_turn = in_turn(whole, batch, N_STEPS)
     other_losses, _ = pipelined(other, batch, 2)
 

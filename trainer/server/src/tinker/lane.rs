@@ -118,12 +118,6 @@ impl<C> Lane<C> {
         }
     }
 
-    /// Whether a call is being executed, or waits.
-    pub(crate) fn is_at_work(&self) -> bool {
-        let state = self.lock();
-        state.running || state.waiting.contains_key(&state.next)
-    }
-
     /// Ends it; returns the calls that waited.
     pub(crate) fn close(&self) -> Vec<C> {
         self.closed.cancel();

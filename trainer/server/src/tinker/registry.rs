@@ -302,15 +302,11 @@ impl Registry {
         session.samplers.get(id).cloned().ok_or_else(unknown)
     }
 
-    /// Sessions that were silent for `idle` and of which no model is at work.
+    /// Sessions that were silent for `idle`, whatever of theirs is at work: a client that lives says so.
     pub(crate) fn expired(&self, idle: Duration) -> Vec<SessionId> {
         let inner = self.lock();
-        let is_at_work = |id: &SessionId| {
-            let mut models = inner.models.values();
-            models.any(|model| model.session == *id && model.lane.is_at_work())
-        };
         let silent = inner.sessions.iter();
-        let silent = silent.filter(|(id, it)| it.seen.elapsed() >= idle && !is_at_work(id));
+        let silent = silent.filter(|(_, session)| session.seen.elapsed() >= idle);
         silent.map(|(id, _)| id.clone()).collect()
     }
 

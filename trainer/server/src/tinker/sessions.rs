@@ -21,7 +21,7 @@ use prost::Message as _;
 use super::{
     body::{self, Json},
     futures::{Found, Outcome},
-    work,
+    stored, work,
 };
 use crate::{error::ApiError, state::App};
 
@@ -161,7 +161,13 @@ pub(crate) async fn retrieve(
     headers: HeaderMap,
     Json { body, .. }: Json<RetrieveFuture>,
 ) -> Result<Response, ApiError> {
-    let (id, hold) = (body.request_id, app.tinker.limits.hold);
+    let id = body.request_id;
+    // Who waits lives, even if it sends no heartbeat.
+    if let Some(session) = stored::session_of(&id) {
+        let _ = app.tinker.registry.touch(&session);
+    }
+    let limits = &app.tinker.limits;
+    let hold = limits.hold.min(limits.session_idle / 2);
     match app.tinker.futures.wait(&id, hold).await {
         Found::Done(outcome) => Ok(answer(&outcome, body::takes_protobuf(&headers))),
         Found::Pending => {
@@ -174,7 +180,7 @@ pub(crate) async fn retrieve(
         }
         Found::Gone => Err(ApiError::gone(format!(
             "nothing is known of request {id}: results are kept for {} s, and not beyond the server's end",
-            app.tinker.limits.keep.time.as_secs()
+            limits.keep.time.as_secs()
         ))),
     }
 }

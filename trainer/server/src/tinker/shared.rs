@@ -23,7 +23,8 @@ pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 /// Bounds of Tinker's dialect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TinkerLimits {
-    /// How long `retrieve_future` waits before it says "not yet": clients wait 45 s.
+    /// How long `retrieve_future` waits before it says "not yet", and never more than half of `session_idle`: clients
+    /// wait 45 s.
     pub(crate) hold: Duration,
     /// A session ends whose client was silent for so long; clients send a heartbeat every 10 s.
     pub(crate) session_idle: Duration,

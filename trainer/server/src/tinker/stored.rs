@@ -6,7 +6,7 @@
 
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
-    tinker::{ModelId, SamplerId, SessionId, TinkerPath, WeightsKind},
+    tinker::{ModelId, RequestId, SamplerId, SessionId, TinkerPath, WeightsKind},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,6 +44,12 @@ pub(crate) fn new_session() -> Result<SessionId, ApiError> {
     let id = format!("s{:016x}", rand::random::<u64>());
     id.parse()
         .map_err(|error| ApiError::internal(format!("session id: {error}")))
+}
+
+/// The session whose model or sampler a request was made to.
+pub(crate) fn session_of(request: &RequestId) -> Option<SessionId> {
+    let first = request.as_str().split(':').next()?;
+    first.parse().ok().filter(|_| is_session(first))
 }
 
 /// Whether a text is a session's id of this server's making.
