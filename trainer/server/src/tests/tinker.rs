@@ -131,7 +131,8 @@ async fn a_call_that_is_sent_again_is_done_once_and_another_body_is_refused() {
 async fn a_result_that_is_not_there_yet_is_a_408_with_words_and_one_that_never_was_is_gone() {
     let rig = rig_of_tinker(Duration::ZERO, Duration::from_secs(300));
     let session = rig.session().await;
-    let body = json!({"session_id": session, "model_seq_id": 0, "base_model": "tiny"});
+    let body = json!({"session_id": session, "model_seq_id": 0, "base_model": "tiny",
+        "lora_config": {"rank": 4}});
     let promise = rig.ok("/api/v1/create_model", &body).await;
     let model = promise["model_id"].as_str().unwrap();
     // Number 1 never comes.
