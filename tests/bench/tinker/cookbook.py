@@ -54,9 +54,8 @@ def converted(trainer, model, folder):
 
     with Server(trainer, model, folder) as server:
         service = tinker.ServiceClient(base_url=server.url, api_key=f"tml-{KEY}")
-        base = service.get_server_capabilities().supported_models[0].model_name
         client = service.create_lora_training_client(
-            base_model=base, rank=1, train_unembed=False
+            base_model="base", rank=1, train_unembed=False
         ).result()
         return client.get_info().model_data.tokenizer_id
 
@@ -80,7 +79,7 @@ def data(folder):
     lines(folder / "HuggingFaceH4/no_robots/train.jsonl", pairs)
     numbers = [order.randint(2, 9) for _ in range(256)]
     asked = [
-        {"question": f"The answer is {n}. What is the answer?", "answer": f"#### {n}"}
+        {"question": f"Say \\boxed{{{n}}}.", "answer": f"#### {n}"}
         for n in numbers
     ]
     lines(folder / "openai/gsm8k/train.jsonl", asked)
@@ -135,8 +134,8 @@ def rl(server, folder):
         "rl_loop",
         server,
         folder,
-        ["batch_size=8", "group_size=8", "lora_rank=8", "max_steps=12", "learning_rate=4e-4"]
-        + ["max_tokens=24", "loss_fn=importance_sampling", "save_every=6"],
+        ["batch_size=6", "group_size=8", "lora_rank=8", "max_steps=8", "learning_rate=1e-3"]
+        + ["max_tokens=12", "loss_fn=importance_sampling", "save_every=6"],
     )
     reward = [step["reward/total"] for step in steps if "reward/total" in step]
     return {"reward": reward, "well": mean(reward[-3:]) > mean(reward[:3]) + 0.1}
@@ -166,7 +165,7 @@ def peft(server, folder):
     plain = logprobs(base)
     theirs = logprobs(PeftModel.from_pretrained(base, adapter).eval())
     service = tinker.ServiceClient(base_url=server.url, api_key=f"tml-{KEY}")
-    sampler = service.create_sampling_client(model_path=path)
+    sampler = service.create_sampling_client(model_path=path).result()
     scored = sampler.sample(
         prompt=tinker.ModelInput.from_ints(ids),
         num_samples=1,
@@ -185,16 +184,21 @@ PARTS = {"sl": sl, "rl": rl, "peft": peft}
 
 
 def main(trainer, model, folder, parts):
+    # A client outlives the first server here, and would say so of each report that it cannot deliver.
+    os.environ["TINKER_TELEMETRY"] = "0"
     folder = Path(folder).resolve()
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     data(work)
-    link = work / NAME
-    link.parent.mkdir(exist_ok=True)
-    if not link.exists():
-        link.symlink_to(converted(trainer, model, folder), target_is_directory=True)
+    own = work / NAME
+    if not own.exists():
+        source = Path(converted(trainer, model, folder))
+        # A folder, not a link to one: its name is the model's.
+        own.mkdir(parents=True)
+        for file in source.iterdir():
+            (own / file.name).symlink_to(file)
     result = {}
-    with Server(trainer, link, folder) as server:
+    with Server(trainer, own, folder) as server:
         for part in parts or PARTS:
             result[part] = PARTS[part](server, folder)
             print(part, json.dumps(result[part]), flush=True)
