@@ -230,15 +230,15 @@ fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
     }))
 }
 
-/// Without `stop` the model's own tokens end a continuation, with an empty list nothing does; tokens and texts that are
-/// named end it besides the model's own.
+/// Without `stop` the model's own tokens end a continuation; what is named takes their place, and an empty list is
+/// nothing at all.
 fn drawn_by(params: Params) -> Result<GenerateRequest, ApiError> {
-    let (mut stop, mut stop_token_ids, mut ignore_eos) = (Vec::new(), Vec::new(), false);
+    let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
+    let ignore_eos = params.stop.is_some();
     match params.stop {
         None => {}
         Some(SampleStop::Text(text)) => stop.push(text),
         Some(SampleStop::Texts(texts)) => stop = texts,
-        Some(SampleStop::Tokens(ids)) if ids.is_empty() => ignore_eos = true,
         Some(SampleStop::Tokens(ids)) => stop_token_ids = ids,
     }
     stop.retain(|text| !text.is_empty());
