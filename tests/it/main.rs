@@ -12,5 +12,6 @@ mod openai_client;
 mod openclaw;
 mod packages;
 mod prompts;
+mod tinker;
 mod traces;
 mod wiring;

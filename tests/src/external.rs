@@ -23,6 +23,11 @@ pub fn python() -> PathBuf {
     needed("METACLAW_TEST_PYTHON")
 }
 
+/// A Python that has the `tinker` package, and not `transformers`.
+pub fn tinker() -> PathBuf {
+    needed("METACLAW_TEST_TINKER")
+}
+
 /// A Python that has the `wandb` package; none where pip could not install it.
 pub fn wandb() -> Option<PathBuf> {
     place("METACLAW_TEST_WANDB")

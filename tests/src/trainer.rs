@@ -22,6 +22,10 @@ pub struct Start {
     pub checkpoints: Option<PathBuf>,
     /// 0 for one of the system's choice.
     pub port: u16,
+    /// What callers must send; without one, whatever they send is well.
+    pub key: Option<String>,
+    /// Flags beside these.
+    pub flags: Vec<String>,
 }
 
 /// A running one; killed when dropped.
@@ -50,6 +54,8 @@ impl Trainer {
                     .map(|path| named("checkpoint-dir", path)),
             )
             .arg(format!("--port={}", start.port))
+            .args(&start.flags)
+            .envs(start.key.iter().map(|key| ("METACLAW_API_KEY", key)))
             .arg("--parent-stdin")
             // What the tests' own computing is held to.
             .env_remove("OMP_NUM_THREADS")

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
 
+mod cookbook;
 mod engine;
 mod learn;
 pub(crate) mod program;
@@ -11,7 +12,8 @@ use anyhow::{Result, bail};
 use crate::places::Places;
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask bench engine [arguments]   the engine beside transformers and PEFT (--help lists the arguments)
+usage: cargo xtask bench cookbook [sl|rl|peft]  the recipes of Tinker's cookbook against our training server
+       cargo xtask bench engine [arguments]   the engine beside transformers and PEFT (--help lists the arguments)
        cargo xtask bench learn [arguments]    the product with a scripted owner: what it learns and keeps (--help lists the arguments)
        cargo xtask bench relay [arguments]    the proxy beside nginx and LiteLLM (--help lists the arguments)
        cargo xtask bench size [arguments]     the turn log's size on disk (--help lists the arguments)";
@@ -19,6 +21,7 @@ usage: cargo xtask bench engine [arguments]   the engine beside transformers and
 /// Runs one of them.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     match args.split_first() {
+        Some((what, args)) if what == "cookbook" => cookbook::run(places, args),
         Some((what, args)) if what == "engine" => engine::run(places, args),
         Some((what, args)) if what == "learn" => learn::run(places, args),
         Some((what, args)) if what == "relay" => relay::run(places, args),

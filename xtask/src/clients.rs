@@ -10,6 +10,21 @@ use crate::report::Report;
 use crate::{agents, npm, pip};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
+/// What Tinker's SDK imports, but for transformers, which reads tokenizers and is 160 MB: our tests send ids.
+const TINKER_NEEDS: [&str; 11] = [
+    "click==8.5.1",
+    "distro==1.9.0",
+    "httpx[http2]==0.28.1",
+    "numpy==2.4.6",
+    "orjson==3.13.0",
+    "protobuf==7.36.2",
+    "pydantic==2.14.4",
+    "pyqwest==0.12.0",
+    "rich==15.0.0",
+    "sniffio==1.3.1",
+    "zstandard==0.25.0",
+];
+const TINKER: &str = "tinker==0.38.0";
 /// The variable by which the tests are told of the Python that imports them.
 pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
 /// With which no request is answered: without it one test is left out.
@@ -25,6 +40,8 @@ pub(crate) struct Clients {
     python: PathBuf,
     /// A Python that imports wandb, where pip could install it.
     wandb: Option<PathBuf>,
+    /// A Python that imports Tinker's SDK.
+    tinker: PathBuf,
     /// The folder that holds `node`.
     node: PathBuf,
     /// The folder whose `node_modules/.bin` holds `openclaw`.
@@ -38,6 +55,7 @@ impl Clients {
     pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
         let mut variables = vec![
             (PYTHON_VARIABLE, self.python),
+            ("METACLAW_TEST_TINKER", self.tinker),
             ("METACLAW_TEST_NODE", self.node),
             ("METACLAW_TEST_OPENCLAW", self.openclaw),
         ];
@@ -73,6 +91,11 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
             }
         })
     })?;
+    let tinker = report.stage("Tinker's SDK", |stage| {
+        TINKER.clone_into(&mut stage.note);
+        let folder = places.cache.join("tinker-client");
+        pip::environment_with(&folder, &TINKER_NEEDS, &[TINKER])
+    })?;
     let node_home = home.join("node");
     report.stage("Node", |stage| {
         NODE.clone_into(&mut stage.note);
@@ -91,6 +114,7 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     Ok(Clients {
         python,
         wandb,
+        tinker,
         node,
         openclaw,
         agents,

@@ -91,9 +91,19 @@ fn parse_report(requirement: &str, report: &str) -> Result<Wheel> {
 /// Makes a virtual environment in `folder` with exactly these requirements asked for, unless it stands there
 /// already. Returns its Python.
 pub(crate) fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
+    environment_with(folder, requirements, &[])
+}
+
+/// The same, with packages besides of whose own requirements none is installed: those that are used are among
+/// `requirements`.
+pub(crate) fn environment_with(
+    folder: &Path,
+    requirements: &[&str],
+    alone: &[&str],
+) -> Result<PathBuf> {
     let python = folder.join("bin").join("python");
     let stamp = folder.join("installed");
-    let wanted = requirements.join("\n");
+    let wanted = [requirements, alone].concat().join("\n");
     if is_stamped(&stamp, &wanted) && python.exists() {
         return Ok(python);
     }
@@ -103,7 +113,16 @@ pub(crate) fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBu
             if format!("{error:#}").contains("ensurepip") { error.context(advice) } else { error }
         })?;
     }
-    let mut install = Command::new(&python);
+    install(&python, folder, &[], requirements)?;
+    if !alone.is_empty() {
+        install(&python, folder, &["--no-deps"], alone)?;
+    }
+    writing(fs::write(&stamp, wanted), &stamp)?;
+    Ok(python)
+}
+
+fn install(python: &Path, folder: &Path, flags: &[&str], requirements: &[&str]) -> Result<()> {
+    let mut install = Command::new(python);
     install
         .args([
             "-m",
@@ -112,15 +131,14 @@ pub(crate) fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBu
             "--quiet",
             "--disable-pip-version-check",
         ])
+        .args(flags)
         .args(requirements);
     command::run(&mut install).map_err(|error| {
         anyhow!(
             "{error:#}; if {} is damaged, remove it and run this again",
             folder.display()
         )
-    })?;
-    writing(fs::write(&stamp, wanted), &stamp)?;
-    Ok(python)
+    })
 }
 
 #[cfg(test)]

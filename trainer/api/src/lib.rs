@@ -7,6 +7,7 @@
 mod backend;
 mod error;
 mod remote;
+pub mod tinker;
 pub mod wire;
 
 pub use self::{

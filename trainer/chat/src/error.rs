@@ -104,6 +104,16 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, message)
     }
 
+    /// 410: it was here, and is no more.
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, message).with_code("gone")
+    }
+
+    /// Whether the request is not to blame.
+    pub fn is_ours(&self) -> bool {
+        self.status.is_server_error()
+    }
+
     /// 409: an adapter that cannot go.
     pub fn adapter_in_use(message: impl Into<String>) -> Self {
         Self::conflict(message).with_code("adapter_in_use")

@@ -34,8 +34,9 @@ pub struct Run {
     checkpoint: Option<CheckpointName>,
 }
 
-/// Which parameters a job was begun with: gradients of others must not be added up with theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which parameters a job was begun with: gradients of others must not be added up with theirs. The default is that of
+/// no run in particular.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParamsVersion(u64);
 
 /// What was seen since the last step.

@@ -11,7 +11,7 @@ use axum::{
 use metaclaw_trainer_api::wire::{Capabilities, Health};
 use metaclaw_trainer_chat::{self as chat, answers};
 
-use crate::{auth, bodies, listing, origin, sample, state::App, train};
+use crate::{auth, bodies, listing, origin, sample, state::App, tinker, train};
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
 /// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
@@ -45,6 +45,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/v1/checkpoints/{name}", delete(train::delete_checkpoint))
         .merge(text)
         .merge(training)
+        .merge(tinker::router(app))
         .with_state(app.clone())
         .merge(chat::routes(&app.front))
         .route_layer(middleware::from_fn_with_state(app.key(), auth::require_key));

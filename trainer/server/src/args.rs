@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Checkpoints of each line of training that checkpoints/prune leaves at least
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) keep: u16,
+    /// Tinker's sessions end that were silent for so many seconds, and give their models back
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) session_idle: u32,
     /// The fork's: GPUs to train on; this build computes on the CPU [env: METACLAW_TRAINING_DEVICES]
     #[arg(long, value_name = "LIST")]
     training_devices: Option<String>,

@@ -13,17 +13,21 @@ mod job;
 mod last_step;
 mod retention;
 mod runs;
+mod scores;
 mod store;
 mod text;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, Result};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
 use metaclaw_trainer_chat::Model;
 
-pub(crate) use self::text::Generation;
-use self::{cell::EngineCell, last_step::LastStep, store::Store};
+use self::{cell::EngineCell, last_step::LastStep, scores::LastScored, store::Store};
+pub(crate) use self::{scores::Scores, text::Generation};
 use crate::error::ApiError;
 
 /// What a host is made of.
@@ -58,6 +62,7 @@ pub(crate) struct Host {
     hub: Option<PathBuf>,
     store: Store,
     last_step: LastStep,
+    last_scored: LastScored,
 }
 
 // === impl HostConfig ===
@@ -89,17 +94,31 @@ impl Host {
         if let Some(model) = &config.model {
             engine.load(model, None).context("--model")?;
         }
-        Ok(Self {
+        let host = Self {
             engine: Arc::new(engine),
             hub: config.hub,
             store: Store::new(config.checkpoint_dir, config.n_kept),
             last_step: LastStep::default(),
-        })
+            last_scored: LastScored::default(),
+        };
+        host.delete_ephemeral()?;
+        Ok(host)
     }
 
     /// The base model's name; empty before there is one.
     pub(crate) fn base(&self) -> &str {
         self.engine.info().map_or("", |info| &info.name)
+    }
+
+    /// The architecture, as `llama`; empty before there is a model.
+    pub(crate) fn family(&self) -> &'static str {
+        self.engine.info().map_or("", |info| info.family)
+    }
+
+    /// The model's folder in Hugging Face form; empty before there is one.
+    pub(crate) fn model_folder(&self) -> &Path {
+        let info = self.engine.info();
+        info.map_or_else(|| Path::new(""), |info| &info.dir)
     }
 
     /// Which base model it is, by content; none before there is one.

@@ -18,6 +18,7 @@ mod process;
 mod sample;
 mod serving;
 mod state;
+mod tinker;
 mod train;
 
 use metaclaw_trainer_chat::{auth, connections, error};

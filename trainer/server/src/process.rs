@@ -22,6 +22,7 @@ use crate::{
     host::{Host, HostConfig},
     lock::FolderLock,
     state::{App, Limits},
+    tinker::shared::{SAMPLES_AT_ONCE, TinkerLimits},
 };
 
 /// How long running replies may take once the process is told to end.
@@ -104,7 +105,7 @@ fn run(args: &Args) -> Result<()> {
         n_threads: resolved.n_threads,
         memory: args.memory,
         kv_budget: args.kv_budget,
-        n_waiting: args.max_queue,
+        n_waiting: args.max_queue.saturating_add(SAMPLES_AT_ONCE),
         n_kept: usize::from(args.keep),
     })?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -123,6 +124,10 @@ fn run(args: &Args) -> Result<()> {
 fn limits(args: &Args) -> Limits {
     Limits {
         n_queue: usize::from(args.max_queue),
+        tinker: TinkerLimits {
+            session_idle: Duration::from_secs(u64::from(args.session_idle)),
+            ..TinkerLimits::default()
+        },
         ..Limits::default()
     }
 }

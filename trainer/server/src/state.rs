@@ -1,11 +1,19 @@
 //! What every handler shares.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_chat::{self as chat, Front, bodies::Pool};
 
-use crate::{host::Host, models::Models, serving::Serving};
+use crate::{
+    host::Host,
+    models::Models,
+    serving::Serving,
+    tinker::shared::{Tinker, TinkerLimits},
+};
 
 /// Bounds of the server.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) n_training: usize,
     /// Bytes of sampled records.
     pub(crate) sampled: usize,
+    /// Those of Tinker's dialect.
+    pub(crate) tinker: TinkerLimits,
 }
 
 /// What every handler shares; cheap to clone.
@@ -35,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) models: Arc<Models>,
     pub(crate) front: Front,
     pub(crate) training_bodies: Pool,
+    pub(crate) tinker_bodies: Pool,
+    pub(crate) tinker: Tinker,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
 }
@@ -51,6 +63,7 @@ impl Default for Limits {
             text_bodies: chat.bodies,
             n_training: 64,
             sampled: chat.sampled,
+            tinker: TinkerLimits::default(),
         }
     }
 }
@@ -77,15 +90,35 @@ impl App {
             models,
             front,
             training_bodies: Pool::new("training", limits.training_bodies, limits.n_training),
+            tinker_bodies: Pool::new("Tinker", limits.tinker.bodies, limits.tinker.n_bodies),
+            tinker: Tinker::new(limits.tinker),
             host,
             key,
             limits,
         }))
     }
 
+    /// For who must not keep it alive.
+    pub(crate) fn downgrade(&self) -> WeakApp {
+        WeakApp(Arc::downgrade(&self.0))
+    }
+
     /// The key that callers must show.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
+    }
+}
+
+/// What every handler shares, while there is a server.
+#[derive(Debug)]
+pub(crate) struct WeakApp(Weak<Shared>);
+
+// === impl WeakApp ===
+
+impl WeakApp {
+    /// None once the server has gone.
+    pub(crate) fn upgrade(&self) -> Option<App> {
+        self.0.upgrade().map(App)
     }
 }
 

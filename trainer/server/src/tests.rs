@@ -6,6 +6,7 @@ mod fork;
 mod keeping;
 mod refusals;
 mod remote;
+mod tinker;
 mod training;
 
 use axum::{

@@ -141,7 +141,7 @@ pub(crate) async fn load_checkpoint(
 ) -> Result<Json<CheckpointLoadReply>, ApiError> {
     let name = checkpoint_name(&app.host, &request.path)?;
     app.host
-        .load_checkpoint(request.session_id, name)
+        .load_checkpoint(request.session_id, name, true)
         .await
         .map(Json)
 }

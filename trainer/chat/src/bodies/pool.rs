@@ -78,11 +78,7 @@ impl Pool {
     }
 
     /// The whole body, and its place.
-    pub(super) async fn read(
-        &self,
-        body: Body,
-        largest: Largest,
-    ) -> Result<(Bytes, Hold), ApiError> {
+    pub async fn read(&self, body: Body, largest: Largest) -> Result<(Bytes, Hold), ApiError> {
         let announced = body.size_hint().upper();
         let announced = announced.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let mut incoming = Incoming::new(body);

@@ -9,7 +9,7 @@ use metaclaw_trainer_api::{
 };
 
 use super::{Host, failure::RunError};
-use crate::error::ApiError;
+use crate::{error::ApiError, tinker::stored};
 
 // === impl Host ===
 
@@ -98,6 +98,15 @@ impl Host {
             Ok(())
         };
         turn.work(delete).await
+    }
+
+    /// Deletes what samplers of an earlier process left: their sessions have ended with it.
+    pub(super) fn delete_ephemeral(&self) -> anyhow::Result<()> {
+        let names = self.adapter_names()?.into_iter();
+        for name in names.filter(stored::is_ephemeral) {
+            folder::remove(&adapter::folder_of(&self.store.folder, &name))?;
+        }
+        Ok(())
     }
 
     /// Names of the adapters on disk, in order.

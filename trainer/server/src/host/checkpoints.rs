@@ -1,8 +1,11 @@
 //! What is kept on disk: adapters of runs, checkpoints, and which of them go.
 
-use metaclaw_engine::{adapter, checkpoint, checkpoint::Snapshot, engine::EngineState, folder};
+use metaclaw_engine::{
+    adapter, checkpoint, checkpoint::Snapshot, engine::EngineState, folder, optim::AdamState,
+};
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, RunId,
+    tinker::WeightsKind,
     wire::{
         CheckpointInfo, CheckpointLoadReply, CheckpointSaveReply, CheckpointSaveRequest,
         SaveWeightsReply,
@@ -10,7 +13,7 @@ use metaclaw_trainer_api::{
 };
 
 use super::{Host, failure::RunError, retention};
-use crate::error::ApiError;
+use crate::{error::ApiError, tinker::stored};
 
 // === impl Host ===
 
@@ -81,7 +84,7 @@ impl Host {
         })
     }
 
-    /// Makes a run what a checkpoint holds.
+    /// Makes a run what a checkpoint holds; without its optimiser, one that has seen nothing takes the place.
     ///
     /// # Errors
     /// 404 for an unknown run or checkpoint, 400 for one of another model.
@@ -89,12 +92,19 @@ impl Host {
         &self,
         run: RunId,
         name: CheckpointName,
+        optimizer: bool,
     ) -> Result<CheckpointLoadReply, ApiError> {
         let turn = self.store.turn().await;
         self.check_run(&run).await?;
         let (folder, base) = (self.store.folder.clone(), self.engine.get()?.base().clone());
         let wanted = name.clone();
-        let load = move |_: &mut _| checkpoint::load(&folder, &wanted, &base);
+        let load = move |_: &mut _| {
+            let mut snapshot = checkpoint::load(&folder, &wanted, &base)?;
+            if !optimizer {
+                snapshot.adam = AdamState::new(&snapshot.lora)?;
+            }
+            Ok(snapshot)
+        };
         let snapshot = turn.work(load).await?;
         let restore = move |state: &mut EngineState| -> Result<_, RunError> {
             let run = state.runs.get(&run)?;
@@ -167,7 +177,9 @@ impl Host {
         let (folder, n) = (self.store.folder.clone(), self.store.keep);
         let adapters = self.engine.get()?.adapters().clone();
         let prune = move |index: &mut checkpoint::CheckpointIndex| {
-            let listed = index.list(&folder)?;
+            let mut listed = index.list(&folder)?;
+            // Those of Tinker's clients go when they say so: whoever prunes does not know them.
+            listed.retain(|it| stored::path(it.name.as_str(), WeightsKind::Training).is_none());
             let is_needed = |name: &CheckpointName| {
                 kept.contains(name) || adapters.is_in_use(&AdapterName::from(name))
             };

@@ -3,11 +3,11 @@
 use metaclaw_engine::{
     head::TopK,
     lora::{LoraSpec, Targets},
-    loss::Loss,
+    loss::{Loss, Signal},
     optim::AdamConfig,
 };
 use metaclaw_trainer_api::{
-    LossConfig, LossFn,
+    Datum, LossConfig, LossFn,
     wire::{CreateRequest, ForwardReply, OptimStepRequest},
 };
 
@@ -63,6 +63,40 @@ fn alpha(given: f64) -> Result<u32, ApiError> {
 fn named(names: &[String]) -> Result<Targets, ApiError> {
     let targets = Targets::named(names.iter().map(String::as_str));
     targets.map_err(|error| ApiError::field("targets", error.to_string()))
+}
+
+/// The sum of a loss over one datum's targets, from their log-probabilities in row-major order.
+///
+/// # Errors
+/// The field that the loss reads and the datum lacks.
+pub(super) fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f64, &'static str> {
+    let parts = datum.parts();
+    let (weights, sampled) = match loss.loss_fn() {
+        LossFn::CrossEntropy => {
+            let weights = parts.weights.as_ref().ok_or("weights")?;
+            (weights.values(), None)
+        }
+        LossFn::ImportanceSampling | LossFn::Ppo | LossFn::Cispo | LossFn::Dro => {
+            let advantages = parts.advantages.as_deref().ok_or("advantages")?;
+            (
+                advantages,
+                Some(parts.logprobs.as_deref().ok_or("logprobs")?),
+            )
+        }
+    };
+    let terms = logprobs.iter().zip(weights).enumerate();
+    let terms = terms.map(|(at, (logprob, weight))| {
+        let sampled = sampled.and_then(|all| all.get(at)).copied();
+        let signal = Signal {
+            weight: *weight,
+            sampled: sampled.unwrap_or_default(),
+        };
+        if loss.is_masked(signal) {
+            return 0.0;
+        }
+        loss.term(f64::from(*logprob), signal).loss
+    });
+    Ok(terms.sum())
 }
 
 /// What was computed, and the likeliest ids of each position as lists of lists.

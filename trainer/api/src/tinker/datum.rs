@@ -1,0 +1,223 @@
+//! A datum of either dialect, to and from [`Datum`].
+//!
+//! What is refused is named by its field: pictures, sound, and inputs that no loss of ours reads.
+
+use std::collections::BTreeMap;
+
+use super::{
+    json::{Chunk as JsonChunk, JsonDatum, ModelInput, TensorData},
+    proto::{self, Piece},
+    tensor::{self, Room, WireError},
+};
+use crate::{Datum, DatumParts, Tensor2};
+
+const TARGETS: &str = "target_tokens";
+const WEIGHTS: &str = "weights";
+const LOGPROBS: &str = "logprobs";
+const ADVANTAGES: &str = "advantages";
+
+/// Numbers that the tensors of one request may hold, all datums together: 64 sequences of 8,192 tokens with 20 targets
+/// and weights each.
+pub const MAX_ELEMENTS: usize = 32 << 20;
+
+/// A tensor of either dialect.
+trait Input: Sized {
+    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String>;
+    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String>;
+}
+
+impl Input for proto::Tensor {
+    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
+        self.read(room)
+    }
+
+    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String> {
+        self.read(room)
+    }
+}
+
+impl Input for TensorData {
+    fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
+        self.read(room)
+    }
+
+    fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String> {
+        self.read(room)
+    }
+}
+
+/// The datums of a protobuf request.
+///
+/// # Errors
+/// [`WireError`] naming the datum and the field.
+pub fn from_proto(data: Vec<proto::Datum>) -> Result<Vec<Datum>, WireError> {
+    let mut room = Room(MAX_ELEMENTS);
+    let read = data.into_iter().enumerate().map(|(at, datum)| {
+        let tokens = proto_tokens(datum.model_input);
+        one(at, tokens, datum.loss_fn_inputs, &mut room)
+    });
+    read.collect()
+}
+
+/// The datums of a JSON request.
+///
+/// # Errors
+/// [`WireError`] naming the datum and the field.
+pub fn from_json(data: Vec<JsonDatum>) -> Result<Vec<Datum>, WireError> {
+    let mut room = Room(MAX_ELEMENTS);
+    let read = data.into_iter().enumerate().map(|(at, datum)| {
+        let tokens = datum.model_input.into_tokens();
+        one(at, tokens, datum.loss_fn_inputs, &mut room)
+    });
+    read.collect()
+}
+
+/// As a protobuf request has it.
+pub fn to_proto(datum: &Datum) -> proto::Datum {
+    let tokens = tensor::id_bytes(&datum.parts().model_input_tokens);
+    let piece = Piece::EncodedText(proto::EncodedTextChunk { tokens });
+    proto::Datum {
+        model_input: vec![proto::Chunk { piece: Some(piece) }],
+        loss_fn_inputs: inputs(datum, proto::Tensor::of, proto::Tensor::of),
+        ..proto::Datum::default()
+    }
+}
+
+/// As a JSON request has it.
+pub fn to_json(datum: &Datum) -> JsonDatum {
+    JsonDatum {
+        model_input: ModelInput::of(datum.parts().model_input_tokens.clone()),
+        loss_fn_inputs: inputs(datum, TensorData::of, TensorData::of),
+    }
+}
+
+fn one<T: Input>(
+    at: usize,
+    tokens: Result<Vec<u32>, String>,
+    mut inputs: BTreeMap<String, T>,
+    room: &mut Room,
+) -> Result<Datum, WireError> {
+    let field = |name: &str| format!("data[{at}].{name}");
+    let wrong = |name: &str, why| WireError {
+        field: field(name),
+        why,
+    };
+    let input = |name: &str, why| wrong(&format!("loss_fn_inputs.{name}"), why);
+    let tokens = tokens.map_err(|why| wrong("model_input", why))?;
+    let targets = inputs.remove(TARGETS);
+    let targets = targets.ok_or_else(|| input(TARGETS, "it is missing".to_owned()))?;
+    let targets = targets.ints(room).and_then(target_ids);
+    let mut floats = |name: &str| {
+        let read = inputs.remove(name).map(|tensor| tensor.floats(room));
+        read.transpose().map_err(|why| input(name, why))
+    };
+    let weights = floats(WEIGHTS)?;
+    let mut vector = |name: &str| match floats(name)? {
+        Some(tensor) if tensor.is_matrix() => {
+            let why = format!("shape {:?} is not allowed: [N]", tensor.shape());
+            Err(input(name, why))
+        }
+        tensor => Ok(tensor.map(Tensor2::into_values)),
+    };
+    let parts = DatumParts {
+        model_input_tokens: tokens,
+        target_tokens: targets.map_err(|why| input(TARGETS, why))?,
+        weights,
+        logprobs: vector(LOGPROBS)?,
+        advantages: vector(ADVANTAGES)?,
+    };
+    if let Some(name) = inputs.into_keys().next() {
+        let why = format!("not known: {TARGETS}, {WEIGHTS}, {LOGPROBS} or {ADVANTAGES}");
+        let name: String = name.chars().take(64).collect();
+        return Err(input(&name, why));
+    }
+    Datum::new(parts).map_err(|error| WireError {
+        field: format!("data[{at}]"),
+        why: error.to_string(),
+    })
+}
+
+fn proto_tokens(chunks: Vec<proto::Chunk>) -> Result<Vec<u32>, String> {
+    let mut tokens = Vec::new();
+    for chunk in chunks {
+        match chunk.piece {
+            Some(Piece::EncodedText(text)) => tokens.extend(tensor::ids(&text.tokens)?),
+            Some(Piece::Image(_)) => return Err(no_chunk("image")),
+            Some(Piece::Dmel(_)) => return Err(no_chunk("dmel")),
+            None => return Err(no_chunk("of no known type")),
+        }
+    }
+    Ok(tokens)
+}
+
+fn no_chunk(kind: &str) -> String {
+    format!("a chunk is {kind}: only encoded_text is allowed")
+}
+
+fn target_ids(targets: Tensor2<i64>) -> Result<Tensor2<u32>, String> {
+    let shape = targets.shape();
+    let ids = targets
+        .into_values()
+        .into_iter()
+        .map(|id| u32::try_from(id).map_err(|_| format!("it holds {id}: a token id is 0 or more")));
+    let ids = ids.collect::<Result<Vec<u32>, _>>()?;
+    Tensor2::shaped(ids, &shape).map_err(|error| error.to_string())
+}
+
+fn inputs<T>(
+    datum: &Datum,
+    ints: impl Fn(&[i64], &[usize]) -> T,
+    floats: impl Fn(&[f32], &[usize]) -> T,
+) -> BTreeMap<String, T> {
+    let parts = datum.parts();
+    let targets = &parts.target_tokens;
+    let wide: Vec<i64> = targets.values().iter().map(|id| i64::from(*id)).collect();
+    let vector = |values: &Vec<f32>| floats(values, &[values.len()]);
+    let weights = parts.weights.as_ref();
+    let named = [
+        (TARGETS, Some(ints(&wide, &targets.shape()))),
+        (WEIGHTS, weights.map(|it| floats(it.values(), &it.shape()))),
+        (LOGPROBS, parts.logprobs.as_ref().map(vector)),
+        (ADVANTAGES, parts.advantages.as_ref().map(vector)),
+    ];
+    let present = named
+        .into_iter()
+        .filter_map(|(name, tensor)| Some((name.to_owned(), tensor?)));
+    present.collect()
+}
+
+// === impl ModelInput ===
+
+impl ModelInput {
+    /// One chunk of text.
+    pub fn of(tokens: Vec<u32>) -> Self {
+        let chunks = vec![JsonChunk::EncodedText { tokens }];
+        Self { chunks }
+    }
+
+    /// How many ids it has; chunks that are no text count nothing.
+    pub fn n_tokens(&self) -> usize {
+        let count = |chunk: &JsonChunk| match chunk {
+            JsonChunk::EncodedText { tokens } => tokens.len(),
+            JsonChunk::Image(_) | JsonChunk::ImageAssetPointer(_) | JsonChunk::Dmel(_) => 0,
+        };
+        self.chunks.iter().map(count).sum()
+    }
+
+    /// The ids of all its chunks.
+    ///
+    /// # Errors
+    /// In words, where a chunk is no text.
+    pub fn into_tokens(self) -> Result<Vec<u32>, String> {
+        let mut all = Vec::new();
+        for chunk in self.chunks {
+            match chunk {
+                JsonChunk::EncodedText { tokens } => all.extend(tokens),
+                JsonChunk::Image(_) => return Err(no_chunk("image")),
+                JsonChunk::ImageAssetPointer(_) => return Err(no_chunk("image_asset_pointer")),
+                JsonChunk::Dmel(_) => return Err(no_chunk("dmel")),
+            }
+        }
+        Ok(all)
+    }
+}

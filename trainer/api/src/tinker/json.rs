@@ -1,0 +1,32 @@
+//! The JSON bodies. What the SDK leaves out is absent; what a newer SDK adds is not read.
+
+mod checkpoints;
+mod futures;
+mod sample;
+mod session;
+mod train;
+
+pub use self::{
+    checkpoints::{
+        Checkpoint, CheckpointsReply, Cursor, TrainingRun, TrainingRunsReply, WeightsInfo,
+        WeightsInfoRequest,
+    },
+    futures::{
+        CancelFuture, Failed, FailureCategory, Promise, QueueState, RetrieveFuture, TryAgain,
+    },
+    sample::{
+        CreateSamplingSession, JsonSample, JsonSequence, Sample, SampleStop, Sampler,
+        SamplingParams, SamplingSession,
+    },
+    session::{
+        ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,
+        FinishSession, Heartbeat, HeartbeatReply, ServerCapabilities, Session, Status,
+        SupportedModel,
+    },
+    train::{
+        AdamParams, Chunk, CreateModel, ForwardBackward, ForwardBackwardInput, GetInfo, JsonDatum,
+        JsonTrainOutput, LoadWeights, LoraConfig, Model, ModelData, ModelInfo, ModelInput,
+        OptimStep, OptimStepped, OptimizerConfig, SaveForSampler, SaveWeights, SavedForSampler,
+        SavedWeights, TensorData, UnloadModel,
+    },
+};

@@ -1,0 +1,123 @@
+//! Runs and checkpoints, listed.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::OptimizerConfig;
+
+/// Where a page of a list is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// The first entry's number.
+    pub offset: u64,
+    /// How many were asked for.
+    pub limit: u64,
+    /// How many there are.
+    pub total_count: u64,
+}
+
+/// `GET training_runs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainingRunsReply {
+    /// One page.
+    pub training_runs: Vec<TrainingRun>,
+    /// Which.
+    pub cursor: Cursor,
+}
+
+/// `GET training_runs/{id}`: a model, open or gone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainingRun {
+    /// The model's id.
+    pub training_run_id: String,
+    /// Its base model.
+    pub base_model: String,
+    /// Whose it is.
+    #[serde(default)]
+    pub model_owner: String,
+    /// Always.
+    pub is_lora: bool,
+    /// Whether it failed.
+    #[serde(default)]
+    pub corrupted: bool,
+    /// Of the adapter.
+    #[serde(default)]
+    pub lora_rank: Option<u32>,
+    /// ISO 8601.
+    pub last_request_time: String,
+    /// The last one of kind `training`.
+    #[serde(default)]
+    pub last_checkpoint: Option<Checkpoint>,
+    /// The last one of kind `sampler`.
+    #[serde(default)]
+    pub last_sampler_checkpoint: Option<Checkpoint>,
+    /// The user's own.
+    #[serde(default)]
+    pub user_metadata: Option<Map<String, Value>>,
+}
+
+/// `GET checkpoints` and `GET training_runs/{id}/checkpoints`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointsReply {
+    /// One page, or all.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Which page; null for all.
+    #[serde(default)]
+    pub cursor: Option<Cursor>,
+}
+
+/// Saved weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// `weights/step-1`.
+    pub checkpoint_id: String,
+    /// `training`, `sampler` or `external`.
+    pub checkpoint_type: String,
+    /// When it was written, ISO 8601.
+    pub time: String,
+    /// What load_weights takes.
+    pub tinker_path: String,
+    /// On disk.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// Whether others may read it.
+    #[serde(default)]
+    pub public: bool,
+    /// The user's own.
+    #[serde(default)]
+    pub user_metadata: Option<Map<String, Value>>,
+    /// When it goes, ISO 8601; null is never.
+    #[serde(default)]
+    pub expires_at: Option<String>,
+}
+
+/// `POST weights_info`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsInfoRequest {
+    /// `tinker://…`.
+    pub tinker_path: String,
+}
+
+/// Answer to [`WeightsInfoRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsInfo {
+    /// The base model.
+    pub base_model: String,
+    /// AdamW.
+    #[serde(default)]
+    pub optimizer_config: OptimizerConfig,
+    /// Always.
+    pub is_lora: bool,
+    /// Of the adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_rank: Option<u32>,
+    /// Whether the unembedding has an adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_unembed: Option<bool>,
+    /// Whether gate, up, down have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_mlp: Option<bool>,
+    /// Whether q, k, v, o have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_attn: Option<bool>,
+}

@@ -1,0 +1,82 @@
+//! Promises and what becomes of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::tinker::{ModelId, RequestId};
+
+/// What a call that takes long answers at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    /// What `retrieve_future` asks for.
+    pub request_id: RequestId,
+    /// The model that is to be, of a call that makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_id: Option<ModelId>,
+    /// Of asample: one id per sample. SkyRL leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_sequence_ids: Option<Vec<String>>,
+}
+
+/// `POST retrieve_future`: held for up to 30 s, then 408 with [`TryAgain`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetrieveFuture {
+    /// The promise's.
+    pub request_id: RequestId,
+    /// Whether only the size of a large result may be answered.
+    #[serde(default)]
+    pub allow_metadata_only: bool,
+}
+
+/// `POST cancel_future`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelFuture {
+    /// The promise's.
+    pub request_id: RequestId,
+}
+
+/// Not done yet: ask again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "try_again")]
+pub struct TryAgain {
+    /// The promise's.
+    pub request_id: RequestId,
+    /// What it waits for.
+    pub queue_state: QueueState,
+    /// In words, shown to the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_state_reason: Option<String>,
+}
+
+/// What a promise waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueState {
+    /// Its turn.
+    Active,
+    /// Room.
+    PausedCapacity,
+    /// The caller's limit.
+    PausedRateLimit,
+}
+
+/// The result of a promise that was broken, with status 200.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// In words.
+    pub error: String,
+    /// Whose fault.
+    pub category: FailureCategory,
+}
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCategory {
+    /// The request's: the same one fails again.
+    User,
+    /// The server's.
+    Server,
+    /// Not known.
+    #[serde(other)]
+    Unknown,
+}

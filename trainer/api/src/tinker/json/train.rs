@@ -1,0 +1,397 @@
+//! Models: create, gradients, steps, weights.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
+
+use crate::{
+    DEFAULT_LEARNING_RATE, DEFAULT_RANK,
+    tinker::{ModelId, SamplerId, SessionId},
+};
+
+/// `POST create_model`: a promise of [`Model`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "create_model")]
+pub struct CreateModel {
+    /// Whose it is.
+    pub session_id: SessionId,
+    /// Its number among the session's, from 0.
+    pub model_seq_id: u32,
+    /// Which base model.
+    pub base_model: String,
+    /// The user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_metadata: Option<Map<String, Value>>,
+    /// The adapter; the SDK always sends one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_config: Option<LoraConfig>,
+    /// AdamW where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer_config: Option<OptimizerConfig>,
+}
+
+/// A new adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoraConfig {
+    /// Of every matrix.
+    pub rank: u32,
+    /// Of the first weights; drawn when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<i64>,
+    /// The unembedding.
+    pub train_unembed: bool,
+    /// gate, up, down.
+    pub train_mlp: bool,
+    /// q, k, v, o.
+    pub train_attn: bool,
+}
+
+// === impl LoraConfig ===
+
+impl Default for LoraConfig {
+    fn default() -> Self {
+        Self {
+            rank: DEFAULT_RANK,
+            seed: None,
+            train_unembed: true,
+            train_mlp: true,
+            train_attn: true,
+        }
+    }
+}
+
+/// Which optimiser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OptimizerConfig {
+    /// `adamw`.
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+// === impl OptimizerConfig ===
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        let kind = "adamw".to_owned();
+        Self { kind }
+    }
+}
+
+/// The result of [`CreateModel`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "create_model")]
+pub struct Model {
+    /// `{session}:train:{n}`.
+    pub model_id: ModelId,
+    /// What of the request was not done, in words; the SDK does not read it. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// `POST get_info`; answered at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "get_info")]
+pub struct GetInfo {
+    /// The model.
+    pub model_id: ModelId,
+}
+
+/// Answer to [`GetInfo`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "get_info")]
+pub struct ModelInfo {
+    /// The model.
+    pub model_id: ModelId,
+    /// Its base.
+    pub model_data: ModelData,
+    /// Always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_lora: Option<bool>,
+    /// Of the adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora_rank: Option<u32>,
+    /// As in `model_data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_name: Option<String>,
+    /// AdamW.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer_config: Option<OptimizerConfig>,
+    /// As [`Model::warning`]. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// A base model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelData {
+    /// As `llama`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// As create_model takes it; without it the SDK does not go on.
+    #[serde(default)]
+    pub model_name: Option<String>,
+    /// What `AutoTokenizer` opens: a name at the hub or a folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer_id: Option<String>,
+}
+
+/// `POST optim_step`: a promise of [`OptimStepped`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "optim_step")]
+pub struct OptimStep {
+    /// The model.
+    pub model_id: ModelId,
+    /// Its call, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_id: Option<u32>,
+    /// AdamW's settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adam_params: Option<AdamParams>,
+    /// Those of another optimiser.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer_params: Option<OptimizerConfig>,
+}
+
+/// AdamW's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AdamParams {
+    /// Step size.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled decay.
+    pub weight_decay: f64,
+    /// Bound of the global gradient norm; 0 is off.
+    pub grad_clip_norm: f64,
+}
+
+// === impl AdamParams ===
+
+impl Default for AdamParams {
+    fn default() -> Self {
+        Self {
+            learning_rate: DEFAULT_LEARNING_RATE,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-12,
+            weight_decay: 0.0,
+            grad_clip_norm: 0.0,
+        }
+    }
+}
+
+/// The result of [`OptimStep`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OptimStepped {
+    /// By free names, as `grad_norm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<BTreeMap<String, f64>>,
+}
+
+/// `POST save_weights`: a promise of [`SavedWeights`] with its path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "save_weights")]
+pub struct SaveWeights {
+    /// The model.
+    pub model_id: ModelId,
+    /// The checkpoint's name; the server makes one when it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The model's call, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_id: Option<u32>,
+    /// When it may go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    /// Whether one of this name is replaced.
+    #[serde(default)]
+    pub overwrite: bool,
+    /// The user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_metadata: Option<Map<String, Value>>,
+}
+
+/// The result of [`SaveWeights`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedWeights {
+    /// `tinker://…`.
+    pub path: String,
+    /// `save_weights` or `load_weights`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The model that the weights are in now, of load_weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_id: Option<ModelId>,
+}
+
+/// `POST load_weights`: a promise of [`SavedWeights`]. With a session it makes a model, whose rank and targets are
+/// the checkpoint's; with a model it is the older form.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "load_weights")]
+pub struct LoadWeights {
+    /// Older form: the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_id: Option<ModelId>,
+    /// Older form: its call, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_id: Option<u32>,
+    /// Whose the new model is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The new model's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_seq_id: Option<u32>,
+    /// The base model where it is not the checkpoint's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_model: Option<String>,
+    /// The user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_metadata: Option<Map<String, Value>>,
+    /// `tinker://…/weights/…`.
+    pub path: String,
+    /// Whether the optimiser goes on as well.
+    pub optimizer: bool,
+    /// Of a new model without the checkpoint's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer_config: Option<OptimizerConfig>,
+}
+
+/// `POST save_weights_for_sampler`: with a path, or for one client only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "save_weights_for_sampler")]
+pub struct SaveForSampler {
+    /// The model.
+    pub model_id: ModelId,
+    /// The name to keep them under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Or the session's next sampler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling_session_seq_id: Option<u32>,
+    /// `snapshot`, or `inflight` for a sampler that follows the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The model's call, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_id: Option<u32>,
+    /// When it may go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<u64>,
+    /// The user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_metadata: Option<Map<String, Value>>,
+}
+
+/// The result of [`SaveForSampler`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "save_weights_for_sampler")]
+pub struct SavedForSampler {
+    /// Of a named one: `tinker://…/sampler_weights/…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling_session_id: Option<SamplerId>,
+}
+
+/// `POST unload_model`, and its result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename = "unload_model")]
+pub struct UnloadModel {
+    /// The model.
+    pub model_id: ModelId,
+}
+
+/// `POST forward_backward` and `forward` of SDK 0.24 and older.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForwardBackward {
+    /// What; `forward_input` of forward.
+    #[serde(alias = "forward_input")]
+    pub forward_backward_input: ForwardBackwardInput,
+    /// The model.
+    pub model_id: ModelId,
+    /// Its call, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq_id: Option<u32>,
+}
+
+/// Sequences and their loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForwardBackwardInput {
+    /// The sequences.
+    pub data: Vec<JsonDatum>,
+    /// The loss.
+    pub loss_fn: String,
+    /// Its settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_fn_config: Option<BTreeMap<String, f64>>,
+}
+
+/// A training sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JsonDatum {
+    /// What the model reads.
+    pub model_input: ModelInput,
+    /// What the loss reads, by name.
+    pub loss_fn_inputs: BTreeMap<String, TensorData>,
+}
+
+/// A prompt, in pieces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelInput {
+    /// One after the other.
+    pub chunks: Vec<Chunk>,
+}
+
+/// A piece of a prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Chunk {
+    /// Token ids.
+    EncodedText {
+        /// The ids.
+        tokens: Vec<u32>,
+    },
+    /// A picture.
+    Image(Map<String, Value>),
+    /// A picture by its address.
+    ImageAssetPointer(Map<String, Value>),
+    /// Sound.
+    Dmel(Map<String, Value>),
+}
+
+/// A tensor as lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TensorData {
+    /// Row-major; of a sparse one those that are listed.
+    pub data: Vec<Number>,
+    /// `float32` or `int64`.
+    pub dtype: String,
+    /// `[N]` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Vec<usize>>,
+    /// Of a sparse one, as in the protobuf form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse_crow_indices: Option<Vec<i64>>,
+    /// Of a sparse one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sparse_col_indices: Option<Vec<i64>>,
+}
+
+/// The result of forward and forward_backward for SDK 0.24 and older.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JsonTrainOutput {
+    /// Free text.
+    pub loss_fn_output_type: String,
+    /// One per datum, by name.
+    pub loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
+    /// As the protobuf form's.
+    pub metrics: BTreeMap<String, f64>,
+}

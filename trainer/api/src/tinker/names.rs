@@ -1,0 +1,319 @@
+//! Ids and paths. None can hold a slash, so that each is one component of a URL and of a `tinker://` path.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::{CheckpointName, NameError};
+
+/// The longest id, in bytes.
+const MAX_ID: usize = 160;
+const SCHEME: &str = "tinker://";
+
+/// Why a text is no id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{field} {value:?} is not allowed: 1 to {MAX_ID} of a-z A-Z 0-9 _ - . : @, beginning with a letter, a digit or _"
+)]
+pub struct IdError {
+    /// Which field.
+    pub field: &'static str,
+    /// What was given, cut.
+    pub value: String,
+}
+
+/// One client, as create_session answers it: what it made goes when it has gone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(Arc<str>);
+
+/// One training run: `{session}:train:{n}`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelId(Arc<str>);
+
+/// Weights to sample from: `{session}:sample:{n}`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SamplerId(Arc<str>);
+
+/// A promise.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(Arc<str>);
+
+/// `tinker://{run}/{weights|sampler_weights|external_weights}/{name}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TinkerPath {
+    /// The run that wrote it.
+    pub run: ModelId,
+    /// What it holds.
+    pub kind: WeightsKind,
+    /// Its name.
+    pub name: CheckpointName,
+}
+
+/// What a path's weights are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WeightsKind {
+    /// Weights and optimiser: training goes on from them.
+    Training,
+    /// Weights to sample from.
+    Sampler,
+    /// Weights in the form of another system.
+    External,
+}
+
+/// Why a text is no `tinker://` path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Not in three parts, or of no known kind.
+    #[error(
+        "path {value:?} is not allowed: tinker://RUN/KIND/NAME, KIND one of weights, sampler_weights, external_weights"
+    )]
+    Form {
+        /// What was given, cut.
+        value: String,
+    },
+    /// The run's id.
+    #[error(transparent)]
+    Run(#[from] IdError),
+    /// The checkpoint's name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+/// The beginning of what a caller gave, for an error.
+fn cut(value: &str) -> String {
+    value.chars().take(MAX_ID).collect()
+}
+
+fn id(field: &'static str, value: &str) -> Result<Arc<str>, IdError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':' | b'@');
+    let starts = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let is_id = value.len() <= MAX_ID
+        && value.bytes().next().is_some_and(starts)
+        && value.bytes().all(legal);
+    if is_id {
+        return Ok(Arc::from(value));
+    }
+    let value = cut(value);
+    Err(IdError { field, value })
+}
+
+/// `session` and `n` of `{session}:{word}:{n}`.
+fn parts(text: &str, word: &str) -> Option<(SessionId, u32)> {
+    let (rest, n) = text.rsplit_once(':')?;
+    let session = rest.strip_suffix(word)?.strip_suffix(':')?;
+    let number: u32 = n.parse().ok()?;
+    // `+1` and `01` are other texts for the same number.
+    (number.to_string() == n).then_some((session.parse().ok()?, number))
+}
+
+// === impl ModelId ===
+
+impl ModelId {
+    /// A session's `n`th model.
+    ///
+    /// # Errors
+    /// [`IdError`] where the session's id is too long for it.
+    pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
+        format!("{session}:train:{n}").parse()
+    }
+
+    /// The session and the number, where the id has them, as this server's have.
+    pub fn parts(&self) -> Option<(SessionId, u32)> {
+        parts(&self.0, "train")
+    }
+}
+
+// === impl SamplerId ===
+
+impl SamplerId {
+    /// A session's `n`th sampler.
+    ///
+    /// # Errors
+    /// [`IdError`] where the session's id is too long for it.
+    pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
+        format!("{session}:sample:{n}").parse()
+    }
+
+    /// The session and the number, where the id has them, as this server's have.
+    pub fn parts(&self) -> Option<(SessionId, u32)> {
+        parts(&self.0, "sample")
+    }
+}
+
+// === impl WeightsKind ===
+
+impl WeightsKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Training, Self::Sampler, Self::External];
+
+    /// In a path.
+    pub fn segment(self) -> &'static str {
+        match self {
+            Self::Training => "weights",
+            Self::Sampler => "sampler_weights",
+            Self::External => "external_weights",
+        }
+    }
+
+    /// As a list of checkpoints calls it.
+    pub fn checkpoint_type(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Sampler => "sampler",
+            Self::External => "external",
+        }
+    }
+
+    /// Of a path's segment.
+    pub fn of_segment(segment: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.segment() == segment)
+    }
+}
+
+// === impl TinkerPath ===
+
+impl TinkerPath {
+    /// `weights/step-1`: what names it among its run's.
+    pub fn checkpoint_id(&self) -> String {
+        format!("{}/{}", self.kind.segment(), self.name)
+    }
+}
+
+impl fmt::Display for TinkerPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (run, kind, name) = (&self.run, self.kind.segment(), &self.name);
+        write!(f, "{SCHEME}{run}/{kind}/{name}")
+    }
+}
+
+impl FromStr for TinkerPath {
+    type Err = PathError;
+
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let form = || PathError::Form { value: cut(text) };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(form)?;
+        let mut parts = rest.split('/');
+        let (Some(run), Some(kind), Some(name), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(form());
+        };
+        Ok(Self {
+            run: run.parse()?,
+            kind: WeightsKind::of_segment(kind).ok_or_else(form)?,
+            name: name.parse()?,
+        })
+    }
+}
+
+impl Serialize for TinkerPath {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TinkerPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+/// What all ids share: text in, text out, and a check at the one door.
+macro_rules! text_id {
+    ($name:ident, $field:literal) => {
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(value: &str) -> Result<Self, IdError> {
+                id($field, value).map(Self)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), &self.0)
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+text_id!(SessionId, "session_id");
+text_id!(ModelId, "model_id");
+text_id!(SamplerId, "sampling_session_id");
+text_id!(RequestId, "request_id");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_one_component_of_a_path() {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\\b",
+            "a b",
+            "a\0",
+            ":a",
+            &"a".repeat(161),
+        ] {
+            assert!(bad.parse::<ModelId>().is_err(), "{bad:?}");
+        }
+        let model: ModelId = "sess-0001:train:0".parse().unwrap();
+        let session: SessionId = "sess-0001".parse().unwrap();
+        assert_eq!(ModelId::of(&session, 0), Ok(model.clone()));
+        assert_eq!(model.parts(), Some((session, 0)));
+        for foreign in [
+            "model_1f",
+            "s:train:01",
+            "s:train:+1",
+            "s:sample:1",
+            ":train:1",
+        ] {
+            let parsed = foreign.parse::<ModelId>().ok();
+            assert!(parsed.and_then(|id| id.parts()).is_none(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_path_has_three_parts() {
+        let text = "tinker://sess-0001:train:0/weights/step-1";
+        let path: TinkerPath = text.parse().unwrap();
+        assert_eq!(path.to_string(), text);
+        assert_eq!(path.checkpoint_id(), "weights/step-1");
+        for bad in [
+            "sess-0001:train:0/weights/step-1",
+            "tinker://a/weights",
+            "tinker://a/weights/b/c",
+            "tinker://a/weights/..",
+            "tinker:///weights/b",
+            "tinker://a/other/b",
+        ] {
+            assert!(bad.parse::<TinkerPath>().is_err(), "{bad:?}");
+        }
+        insta::assert_snapshot!("tinker://a/w/b".parse::<TinkerPath>().unwrap_err(), @r#"path "tinker://a/w/b" is not allowed: tinker://RUN/KIND/NAME, KIND one of weights, sampler_weights, external_weights"#);
+    }
+}

@@ -1,0 +1,296 @@
+//! Tensors between wire and memory: raw little-endian bytes or lists, dense or compressed sparse rows.
+
+use serde_json::Number;
+
+use super::{
+    json::TensorData,
+    proto::{DType, SparseCsr, Tensor, Values},
+};
+use crate::Tensor2;
+
+/// Why a body cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct WireError {
+    /// Which field; `data[3].loss_fn_inputs.weights` where it is one of a datum's.
+    pub field: String,
+    /// What was given and what is allowed.
+    pub why: String,
+}
+
+/// A number of a tensor.
+pub(super) trait Element: Copy + Default {
+    const DTYPE: DType;
+    const NAME: &'static str;
+    const BYTES: usize;
+    fn read(bytes: &[u8]) -> Option<Self>;
+    fn put(self, bytes: &mut Vec<u8>);
+    fn of_number(number: &Number) -> Option<Self>;
+    fn number(self) -> Option<Number>;
+}
+
+macro_rules! element {
+    ($type:ty, $dtype:ident, $name:literal, $of:expr, $to:expr) => {
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+            const NAME: &'static str = $name;
+            const BYTES: usize = size_of::<$type>();
+
+            fn read(bytes: &[u8]) -> Option<Self> {
+                Some(Self::from_le_bytes(bytes.try_into().ok()?))
+            }
+
+            fn put(self, bytes: &mut Vec<u8>) {
+                bytes.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn of_number(number: &Number) -> Option<Self> {
+                $of(number)
+            }
+
+            fn number(self) -> Option<Number> {
+                $to(self)
+            }
+        }
+    };
+}
+element!(i64, Int64, "int64", whole, |value| Some(Number::from(
+    value
+)));
+element!(f32, Float32, "float32", single, |value| Number::from_f64(
+    f64::from(value)
+));
+
+/// 2 and 2.0 are one number to the SDK.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a whole number within 2^53 is exact in both"
+)]
+fn whole(number: &Number) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let written = |value: f64| value.fract() == 0.0 && value.abs() <= EXACT;
+    let as_float = || number.as_f64().filter(|value| written(*value));
+    number
+        .as_i64()
+        .or_else(|| as_float().map(|value| value as i64))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "float32 is what the field is; too large becomes infinite and is refused"
+)]
+fn single(number: &Number) -> Option<f32> {
+    number.as_f64().map(|value| value as f32)
+}
+
+/// Values as bytes.
+pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = T>) -> Vec<u8> {
+    let values = values.into_iter();
+    let mut bytes = Vec::with_capacity(values.size_hint().0 * T::BYTES);
+    values.for_each(|value| value.put(&mut bytes));
+    bytes
+}
+
+/// Bytes as values.
+pub(super) fn values<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
+    if !bytes.len().is_multiple_of(T::BYTES) {
+        let (n, unit, name) = (bytes.len(), T::BYTES, T::NAME);
+        return Err(format!(
+            "{n} bytes: a multiple of {unit} is needed for {name}"
+        ));
+    }
+    Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())
+}
+
+/// Ids of tokens, which the wire has as int32.
+pub(super) fn ids(bytes: &[u8]) -> Result<Vec<u32>, String> {
+    if !bytes.len().is_multiple_of(4) {
+        return Err(format!(
+            "{} bytes: a multiple of 4 is needed for int32",
+            bytes.len()
+        ));
+    }
+    let read = bytes.chunks_exact(4).enumerate().map(|(at, chunk)| {
+        let value = chunk.try_into().map_or(-1, i32::from_le_bytes);
+        u32::try_from(value).map_err(|_| format!("token {at} is {value}: 0 or more"))
+    });
+    read.collect()
+}
+
+/// Ids of tokens as the wire has them; an id beyond int32 is no vocabulary's.
+pub(super) fn id_bytes(ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+/// How many values the tensors of one request may still be made into: a sparse one is small on the wire and large
+/// here.
+#[derive(Debug)]
+pub(super) struct Room(pub(super) usize);
+
+// === impl Room ===
+
+impl Room {
+    fn take(&mut self, n: usize) -> Result<(), String> {
+        match self.0.checked_sub(n) {
+            Some(left) => {
+                self.0 = left;
+                Ok(())
+            }
+            None => Err(format!(
+                "its {n} values do not fit: the tensors of one request may have {} in all",
+                super::MAX_ELEMENTS
+            )),
+        }
+    }
+}
+
+/// Sparse rows, from either dialect.
+struct Rows<T> {
+    values: Vec<T>,
+    crow: Vec<i64>,
+    col: Vec<i64>,
+}
+
+// === impl Rows ===
+
+impl<T: Element> Rows<T> {
+    fn dense(self, shape: &[usize], room: &mut Room) -> Result<Tensor2<T>, String> {
+        let [rows, width] = *shape else {
+            return Err(format!(
+                "shape {shape:?} of a sparse tensor: [N, K] is needed"
+            ));
+        };
+        let ends_well = self.crow.first() == Some(&0)
+            && self.crow.last().copied() == i64::try_from(self.values.len()).ok()
+            && self.crow.is_sorted();
+        if self.crow.len() != rows.saturating_add(1)
+            || !ends_well
+            || self.col.len() != self.values.len()
+        {
+            return Err(format!(
+                "crow_indices must have {} rising entries from 0 to the {} values, col_indices one per value",
+                rows.saturating_add(1),
+                self.values.len()
+            ));
+        }
+        let n = rows.checked_mul(width).ok_or("its shape is too large")?;
+        room.take(n)?;
+        let mut dense = vec![T::default(); n];
+        let index = |value: i64| usize::try_from(value).unwrap_or(usize::MAX);
+        for (row, ends) in self.crow.windows(2).enumerate() {
+            let [from, to] = [index(ends[0]), index(ends[1])];
+            let cells = self.col.get(from..to).zip(self.values.get(from..to));
+            for (col, value) in cells
+                .into_iter()
+                .flat_map(|(col, values)| col.iter().zip(values))
+            {
+                let col = index(*col);
+                let cell = (col < width)
+                    .then(|| dense.get_mut(row * width + col))
+                    .flatten();
+                *cell.ok_or_else(|| {
+                    format!("col_indices has {col}: less than {width} is needed")
+                })? = *value;
+            }
+        }
+        Tensor2::shaped(dense, shape).map_err(|error| error.to_string())
+    }
+}
+
+fn shape_of(shape: &[i64]) -> Result<Vec<usize>, String> {
+    let whole = |n: &i64| usize::try_from(*n);
+    let read = shape.iter().map(whole).collect::<Result<_, _>>();
+    read.map_err(|_| format!("shape {shape:?} is not allowed: [N] or [N, K]"))
+}
+
+fn shaped<T>(values: Vec<T>, shape: Option<&[usize]>) -> Result<Tensor2<T>, String> {
+    match shape {
+        None | Some([]) => Ok(Tensor2::vector(values)),
+        Some(shape) => Tensor2::shaped(values, shape).map_err(|error| error.to_string()),
+    }
+}
+
+// === impl Tensor ===
+
+impl Tensor {
+    pub(super) fn of<T: Element>(values: &[T], shape: &[usize]) -> Self {
+        let whole = |n: &usize| i64::try_from(*n).unwrap_or(i64::MAX);
+        Self {
+            values: Some(Values::Dense(bytes(values.iter().copied()))),
+            dtype: T::DTYPE.into(),
+            shape: shape.iter().map(whole).collect(),
+        }
+    }
+
+    pub(super) fn read<T: Element>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+        if self.dtype() != T::DTYPE {
+            return Err(format!(
+                "dtype is {:?}: {} is needed",
+                self.dtype(),
+                T::NAME
+            ));
+        }
+        let shape = shape_of(&self.shape)?;
+        match self.values {
+            Some(Values::Dense(bytes)) => {
+                let values: Vec<T> = values(&bytes)?;
+                room.take(values.len())?;
+                shaped(values, Some(&shape))
+            }
+            Some(Values::SparseCsr(csr)) => csr.rows::<T>()?.dense(&shape, room),
+            None => shaped(Vec::new(), Some(&shape)),
+        }
+    }
+}
+
+// === impl SparseCsr ===
+
+impl SparseCsr {
+    fn rows<T: Element>(&self) -> Result<Rows<T>, String> {
+        Ok(Rows {
+            values: values(&self.values)?,
+            crow: values(&self.crow_indices)?,
+            col: values(&self.col_indices)?,
+        })
+    }
+}
+
+// === impl TensorData ===
+
+impl TensorData {
+    /// What is not a number becomes 0: JSON has no word for it.
+    pub(super) fn of<T: Element>(values: &[T], shape: &[usize]) -> Self {
+        let number = |value: &T| value.number().unwrap_or_else(|| Number::from(0));
+        Self {
+            data: values.iter().map(number).collect(),
+            dtype: T::NAME.to_owned(),
+            shape: Some(shape.to_vec()),
+            sparse_crow_indices: None,
+            sparse_col_indices: None,
+        }
+    }
+
+    pub(super) fn read<T: Element>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+        if self.dtype != T::NAME {
+            return Err(format!(
+                "dtype is {:?}: {:?} is needed",
+                self.dtype,
+                T::NAME
+            ));
+        }
+        let read = self.data.iter().enumerate().map(|(at, number)| {
+            T::of_number(number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::NAME))
+        });
+        let values = read.collect::<Result<Vec<T>, _>>()?;
+        match (self.sparse_crow_indices, self.sparse_col_indices) {
+            (None, None) => {
+                room.take(values.len())?;
+                shaped(values, self.shape.as_deref())
+            }
+            (crow, col) => {
+                let (crow, col) = (crow.unwrap_or_default(), col.unwrap_or_default());
+                Rows { values, crow, col }.dense(&self.shape.unwrap_or_default(), room)
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Tinker's protocol below `/api/v1/`: the SDK and what is written against it, on our own engine.
+//!
+//! `calls` puts each call of a model into its `lane`, where they are executed by their numbers (`work`) whatever order
+//! they arrive in; `futures` keeps promises and results; `sampling` draws; `sessions` are the clients, whose end gives
+//! their models back; `listing` shows runs and checkpoints, whose names on disk are `stored`'s. All of the engine is
+//! reached through the host, as by the REST API's routes.
+
+mod body;
+mod calls;
+pub(crate) mod futures;
+mod lane;
+mod listing;
+pub(crate) mod registry;
+mod sampling;
+mod sessions;
+pub(crate) mod shared;
+pub(crate) mod stored;
+mod work;
+
+use axum::{
+    Router, middleware,
+    routing::{delete, get, post},
+};
+
+use crate::state::App;
+
+/// The routes, without the key.
+pub(crate) fn router(app: &App) -> Router<App> {
+    let posts = Router::new()
+        .route("/client/config", post(sessions::client_config))
+        .route("/client/dynamic_config", post(sessions::dynamic_config))
+        .route("/telemetry", post(sessions::telemetry))
+        .route("/create_session", post(sessions::create_session))
+        .route("/session_heartbeat", post(sessions::heartbeat))
+        .route("/sessions/{id}/finish", post(sessions::finish))
+        .route("/retrieve_future", post(sessions::retrieve))
+        .route("/cancel_future", post(sessions::cancel))
+        .route("/create_model", post(calls::create_model))
+        .route("/load_weights", post(calls::load_weights))
+        .route("/get_info", post(calls::get_info))
+        .route("/unload_model", post(calls::unload_model))
+        .route("/forward_backward", post(calls::forward_backward))
+        .route("/forward", post(calls::forward))
+        .route("/optim_step", post(calls::optim_step))
+        .route("/save_weights", post(calls::save_weights))
+        .route("/save_weights_for_sampler", post(calls::save_for_sampler))
+        .route("/create_sampling_session", post(sampling::create))
+        .route("/asample", post(sampling::asample))
+        .route("/weights_info", post(listing::weights_info))
+        .route_layer(middleware::from_fn_with_state(app.clone(), body::read_body));
+    let gets = Router::new()
+        .route("/healthz", get(sessions::healthz))
+        .route("/get_server_capabilities", get(sessions::capabilities))
+        .route("/samplers/{id}", get(sampling::sampler))
+        .route("/training_runs", get(listing::runs))
+        .route("/training_runs/{id}", get(listing::run))
+        .route("/training_runs/{id}/checkpoints", get(listing::of_run))
+        .route(
+            "/training_runs/{id}/checkpoints/{kind}/{name}",
+            delete(listing::delete),
+        )
+        .route("/checkpoints", get(listing::checkpoints));
+    Router::new().nest("/api/v1", posts.merge(gets))
+}

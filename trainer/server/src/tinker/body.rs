@@ -1,0 +1,141 @@
+//! Bodies of Tinker's routes: JSON or protobuf, as they are or compressed by zstd.
+
+use std::io::Read as _;
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{FromRequest, Request, State},
+    http::{HeaderMap, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use metaclaw_trainer_api::tinker::PROTOBUF;
+use metaclaw_trainer_chat::bodies::Largest;
+use serde::de::DeserializeOwned;
+
+use crate::{error::ApiError, fields::cut, json, state::App};
+
+/// Reads the body of one of Tinker's calls. Its place among bodies is free once the route has read it: most of these
+/// calls answer long before they are done.
+pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    let largest = Largest::of(app.limits.body);
+    let whole = match app.tinker_bodies.read(body, largest).await {
+        Ok((bytes, _until_it_is_plain)) => plain(&head.headers, bytes, app.limits.body).await,
+        Err(error) => Err(error),
+    };
+    match whole {
+        Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The body as it was before it was compressed.
+async fn plain(headers: &HeaderMap, bytes: Bytes, most: usize) -> Result<Bytes, ApiError> {
+    let coding = headers.get(header::CONTENT_ENCODING);
+    let coding = coding.map_or("identity", |it| it.to_str().unwrap_or("?"));
+    match coding {
+        "identity" => Ok(bytes),
+        "zstd" => {
+            let done = tokio::task::spawn_blocking(move || unzstd(&bytes, most)).await;
+            done.map_err(|error| ApiError::internal(format!("decompressing failed: {error}")))?
+        }
+        other => {
+            let text = format!(
+                "content-encoding is {:?}: zstd or none is needed",
+                cut(other)
+            );
+            Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+        }
+    }
+}
+
+fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes, ApiError> {
+    let broken = |error: std::io::Error| ApiError::bad(format!("the body is no zstd: {error}"));
+    let reader = zstd::Decoder::new(bytes).map_err(broken)?;
+    let mut plain = Vec::new();
+    let bound = u64::try_from(most).unwrap_or(u64::MAX);
+    let mut bounded = reader.take(bound.saturating_add(1));
+    bounded.read_to_end(&mut plain).map_err(broken)?;
+    if plain.len() > most {
+        return Err(Largest::of(most).refusal);
+    }
+    Ok(plain.into())
+}
+
+/// A JSON body, with the hash of its bytes.
+#[derive(Debug)]
+pub(crate) struct Json<T> {
+    pub(crate) body: T,
+    pub(crate) hash: blake3::Hash,
+    pub(crate) n_bytes: usize,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let media = media(request.headers());
+        if media != "application/json" {
+            let text = format!(
+                "content-type is {:?}: application/json is needed",
+                cut(&media)
+            );
+            return Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+        }
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| ApiError::status(rejection.status(), rejection.body_text()))?;
+        read_json(bytes).await
+    }
+}
+
+/// Reads a JSON body, on a thread that may take its time.
+///
+/// # Errors
+/// 400 naming the field.
+pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
+    bytes: Bytes,
+) -> Result<Json<T>, ApiError> {
+    let read = move || {
+        Ok(Json {
+            body: json::parse(&bytes)?,
+            hash: blake3::hash(&bytes),
+            n_bytes: bytes.len(),
+        })
+    };
+    let done = tokio::task::spawn_blocking(read).await;
+    done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
+}
+
+/// The media type, in lower case.
+pub(crate) fn media(headers: &HeaderMap) -> String {
+    let given = headers.get(header::CONTENT_TYPE);
+    let given = given.and_then(|it| it.to_str().ok()).unwrap_or("");
+    let media = given.split(';').next().unwrap_or("");
+    media.trim().to_ascii_lowercase()
+}
+
+/// Whether the caller reads protobuf.
+pub(crate) fn takes_protobuf(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut accepted = accepted.filter_map(|it| it.to_str().ok());
+    accepted.any(|it| it.contains(PROTOBUF))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_than_its_bound_is_never_unpacked() {
+        let packed = zstd::encode_all([b' '; 5000].as_slice(), 1).unwrap();
+        assert!(packed.len() < 100);
+        assert_eq!(unzstd(&packed, 5000).unwrap().len(), 5000);
+        assert_eq!(
+            unzstd(&packed, 4999).unwrap_err(),
+            Largest::of(4999).refusal
+        );
+        assert!(unzstd(b"no zstd", 5000).is_err());
+    }
+}

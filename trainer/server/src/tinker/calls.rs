@@ -1,0 +1,419 @@
+//! The calls of models: each is put into its model's lane and answers a promise.
+
+use std::sync::Arc;
+
+use axum::{
+    Json as Reply,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use metaclaw_trainer_api::{
+    LossConfig,
+    tinker::{
+        ModelId, PROTOBUF, RequestId, SessionId,
+        json::{
+            CreateModel, ForwardBackward, GetInfo, LoadWeights, LoraConfig, ModelData, ModelInfo,
+            OptimStep, OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
+        },
+        proto::{ForwardBackwardRequest, Setting},
+    },
+};
+use prost::Message as _;
+
+use super::{
+    body::{self, Json},
+    futures::{Found, Opened, Outcome},
+    lane::NoPlace,
+    registry::{About, Call, Data, Load, Model, Work},
+    work,
+};
+use crate::{error::ApiError, fields::cut, state::App};
+
+type Answer = Result<Reply<Promise>, ApiError>;
+
+/// What is asked of a model.
+struct Asked {
+    work: Work,
+    /// Tells the same call from another one of its number.
+    hash: blake3::Hash,
+    n_bytes: usize,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Of a body that is small.
+    fn small(work: Work, hash: blake3::Hash) -> Self {
+        let n_bytes = 0;
+        Self {
+            work,
+            hash,
+            n_bytes,
+        }
+    }
+}
+
+/// What the engine does not train yet.
+const NO_UNEMBED: &str =
+    "train_unembed is not built: the other modules are trained, the unembedding stays as it is";
+
+/// `POST create_model`.
+pub(crate) async fn create_model(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<CreateModel>,
+) -> Answer {
+    app.host.load_base(&body.base_model).await?;
+    check_optimizer(body.optimizer_config.as_ref())?;
+    let about = about(&body.lora_config.unwrap_or_default())?;
+    let seed = body.lora_config.and_then(|lora| lora.seed);
+    let id = model_id(&body.session_id, body.model_seq_id)?;
+    let work = Work::Create {
+        seed: seed.map(i64::cast_unsigned),
+    };
+    let model = Model::new(id, body.session_id, body.user_metadata);
+    // It is new: nobody has set it.
+    let _ = model.about.set(about);
+    begin(&app, model, work, hash)
+}
+
+fn about(lora: &LoraConfig) -> Result<About, ApiError> {
+    if !lora.train_attn && !lora.train_mlp {
+        let text = "lora_config trains neither train_attn nor train_mlp: at least one of them";
+        return Err(ApiError::field("lora_config", text));
+    }
+    Ok(About {
+        rank: lora.rank,
+        train_attn: lora.train_attn,
+        train_mlp: lora.train_mlp,
+        train_unembed: false,
+        warning: lora.train_unembed.then(|| NO_UNEMBED.to_owned()),
+    })
+}
+
+fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
+    match config {
+        Some(config) if config.kind != "adamw" => {
+            let text = format!("optimizer_config.type is {:?}: adamw", cut(&config.kind));
+            Err(ApiError::unsupported("optimizer_config.type", text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn model_id(session: &SessionId, n: u32) -> Result<ModelId, ApiError> {
+    ModelId::of(session, n).map_err(|error| ApiError::field("session_id", error.to_string()))
+}
+
+/// A model with its first call.
+fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
+    let promise = promise(&model.id, 0)?;
+    let (model, is_new) = app.tinker.registry.add_model(model)?;
+    if is_new {
+        let work = work::run(app.clone(), Arc::clone(&model));
+        app.tinker.tasks.spawn(work);
+    }
+    put(app, &model, 0, promise, Asked::small(first, hash))
+}
+
+/// `POST load_weights`: makes a model, or loads into one.
+pub(crate) async fn load_weights(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<LoadWeights>,
+) -> Answer {
+    check_optimizer(body.optimizer_config.as_ref())?;
+    let load = Load {
+        path: body.path,
+        optimizer: body.optimizer,
+    };
+    match (body.model_id, body.session_id, body.model_seq_id) {
+        (Some(id), None, None) => {
+            let asked = Asked::small(Work::Load(load), hash);
+            call(&app, &id, body.seq_id, asked)
+        }
+        (None, Some(session), Some(n)) => {
+            if let Some(base) = &body.base_model {
+                app.host.load_base(base).await?;
+            }
+            let model = Model::new(model_id(&session, n)?, session, body.user_metadata);
+            begin(&app, model, Work::CreateFrom(load), hash)
+        }
+        _ => {
+            let text = "load_weights takes session_id and model_seq_id, or model_id and seq_id";
+            Err(ApiError::field("session_id", text))
+        }
+    }
+}
+
+/// `POST forward_backward` by protobuf, or by JSON as SDK 0.24 and older send it.
+pub(crate) async fn forward_backward(
+    State(app): State<App>,
+    headers: HeaderMap,
+    bytes: Bytes,
+) -> Answer {
+    match body::media(&headers).as_str() {
+        PROTOBUF => {
+            let done = tokio::task::spawn_blocking(move || from_proto(&bytes)).await;
+            let done = done.map_err(|error| ApiError::internal(format!("reading: {error}")))?;
+            let Train { id, seq, asked } = done?;
+            call(&app, &id, Some(seq), asked)
+        }
+        "application/json" => from_json(&app, bytes, false).await,
+        other => {
+            let text = format!(
+                "content-type is {:?}: {PROTOBUF} or application/json",
+                cut(other)
+            );
+            Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+        }
+    }
+}
+
+/// `POST forward` of SDK 0.24 and older.
+pub(crate) async fn forward(State(app): State<App>, bytes: Bytes) -> Answer {
+    from_json(&app, bytes, true).await
+}
+
+async fn from_json(app: &App, bytes: Bytes, forward_only: bool) -> Answer {
+    let Json {
+        body,
+        hash,
+        n_bytes,
+    } = body::read_json::<ForwardBackward>(bytes).await?;
+    let input = body.forward_backward_input;
+    let work = Work::Train {
+        data: Data::Json(input.data),
+        loss_fn: input.loss_fn,
+        config: Ok(input.loss_fn_config.unwrap_or_default()),
+        forward_only,
+    };
+    let asked = Asked {
+        work,
+        hash,
+        n_bytes,
+    };
+    call(app, &body.model_id, body.seq_id, asked)
+}
+
+/// A forward_backward that was read.
+struct Train {
+    id: ModelId,
+    seq: u32,
+    asked: Asked,
+}
+
+fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
+    let request = ForwardBackwardRequest::decode(bytes).map_err(|error| {
+        let text = format!("the body is no ForwardBackwardRequest: {error}");
+        ApiError::bad(text)
+    })?;
+    // The order of a map's entries is the writer's, and may be another when it writes again: ours is always the same.
+    let hash = blake3::hash(&request.encode_to_vec());
+    let id = request
+        .model_id
+        .parse()
+        .map_err(|error| ApiError::field("model_id", format!("{error}")))?;
+    let seq = u32::try_from(request.seq_id)
+        .ok()
+        .filter(|seq| *seq > 0)
+        .ok_or_else(|| {
+            let text = format!("seq_id is {}: 1 or more", request.seq_id);
+            ApiError::field("seq_id", text)
+        })?;
+    let config = loss_config(&request);
+    let work = Work::Train {
+        data: Data::Proto(request.data),
+        loss_fn: request.loss_fn,
+        config,
+        forward_only: request.forward_only,
+    };
+    let asked = Asked {
+        work,
+        hash,
+        n_bytes: bytes.len(),
+    };
+    Ok(Train { id, seq, asked })
+}
+
+/// The second map has all settings where there is one.
+fn loss_config(request: &ForwardBackwardRequest) -> Result<LossConfig, String> {
+    if request.loss_fn_config_v2.is_empty() {
+        return Ok(request.loss_fn_config.clone());
+    }
+    let settings = request.loss_fn_config_v2.iter();
+    let read = settings.map(|(name, value)| match &value.value {
+        Some(Setting::Number(number)) => Ok((name.clone(), *number)),
+        Some(Setting::Text(text)) => {
+            let (name, text) = (cut(name), cut(text));
+            Err(format!("loss_fn_config.{name} is {text:?}: a number"))
+        }
+        None => Err(format!("loss_fn_config.{} has no value", cut(name))),
+    });
+    read.collect()
+}
+
+/// `POST optim_step`.
+pub(crate) async fn optim_step(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<OptimStep>,
+) -> Answer {
+    let adam = match (body.adam_params, body.optimizer_params) {
+        (_, Some(other)) => Err(format!(
+            "optimizer_params.type is {:?}: only AdamW is built, send adam_params",
+            cut(&other.kind)
+        )),
+        (adam, None) => Ok(adam.unwrap_or_default()),
+    };
+    let asked = Asked::small(Work::Step(adam), hash);
+    call(&app, &body.model_id, body.seq_id, asked)
+}
+
+/// `POST save_weights`.
+pub(crate) async fn save_weights(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<SaveWeights>,
+) -> Answer {
+    let work = Work::Save {
+        path: body.path,
+        overwrite: body.overwrite,
+        user_metadata: body.user_metadata,
+    };
+    let asked = Asked::small(work, hash);
+    call(&app, &body.model_id, body.seq_id, asked)
+}
+
+/// `POST save_weights_for_sampler`.
+pub(crate) async fn save_for_sampler(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<SaveForSampler>,
+) -> Answer {
+    let work = Work::SaveForSampler {
+        path: body.path,
+        sampler: body.sampling_session_seq_id,
+    };
+    let asked = Asked::small(work, hash);
+    call(&app, &body.model_id, body.seq_id, asked)
+}
+
+fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
+    let id: Result<RequestId, _> = format!("{model}:{seq}").parse();
+    Ok(Promise {
+        request_id: id.map_err(|error| ApiError::field("model_id", error.to_string()))?,
+        model_id: Some(model.clone()),
+        sample_sequence_ids: None,
+    })
+}
+
+/// Puts a call into its model's lane.
+fn call(app: &App, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answer {
+    let model = app.tinker.registry.model(id)?;
+    let seq = seq.unwrap_or_else(|| model.lane.behind_all());
+    let promise = promise(id, seq)?;
+    put(app, &model, seq, promise, asked)
+}
+
+fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> Answer {
+    let Asked {
+        work,
+        hash,
+        n_bytes,
+    } = asked;
+    let futures = &app.tinker.futures;
+    let request = promise.request_id.clone();
+    // Before room is asked for: a call that is asked again has its room.
+    if let Opened::Known = futures.open(promise.clone(), hash)? {
+        return Ok(Reply(promise));
+    }
+    let placed = app
+        .tinker
+        .room(n_bytes, model.lane.waits_for(seq))
+        .and_then(|room| {
+            let call = Call {
+                request: request.clone(),
+                work,
+                room,
+            };
+            model
+                .lane
+                .put(seq, call)
+                .map_err(|why| no_place(model, seq, why))
+        });
+    if let Err(error) = placed {
+        futures.forget(&request);
+        return Err(error);
+    }
+    Ok(Reply(promise))
+}
+
+fn no_place(model: &Model, seq: u32, why: NoPlace) -> ApiError {
+    match why {
+        NoPlace::Taken => ApiError::gone(format!(
+            "call {seq} of model {} was executed, and its result is no longer kept",
+            model.id
+        )),
+        NoPlace::Full => ApiError::busy(format!("too many calls of model {} wait", model.id)),
+        NoPlace::Closed => work::ended(model),
+    }
+}
+
+/// `POST get_info`; of a model that is being loaded once it is.
+pub(crate) async fn get_info(
+    State(app): State<App>,
+    Json { body, .. }: Json<GetInfo>,
+) -> Result<Reply<ModelInfo>, ApiError> {
+    let model = app.tinker.registry.model(&body.model_id)?;
+    if model.about.get().is_none() {
+        let first = promise(&model.id, 0)?.request_id;
+        let found = app
+            .tinker
+            .futures
+            .wait(&first, app.tinker.limits.hold)
+            .await;
+        if let Found::Done(outcome) = &found
+            && let Outcome::Failed(failed) = outcome.as_ref()
+        {
+            return Err(ApiError::bad(failed.error.clone()));
+        }
+    }
+    let about = model.about.get().ok_or_else(|| {
+        ApiError::unavailable(format!("model {} is still being loaded", model.id))
+    })?;
+    let base = app.host.base().to_owned();
+    Ok(Reply(ModelInfo {
+        model_id: model.id.clone(),
+        model_data: ModelData {
+            arch: Some(app.host.family().to_owned()),
+            model_name: Some(base.clone()),
+            tokenizer_id: Some(app.host.model_folder().display().to_string()),
+        },
+        is_lora: Some(true),
+        lora_rank: Some(about.rank),
+        model_name: Some(base),
+        optimizer_config: Some(OptimizerConfig::default()),
+        warning: about.warning.clone(),
+    }))
+}
+
+/// `POST unload_model`: gives a model back at once.
+pub(crate) async fn unload_model(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<UnloadModel>,
+) -> Answer {
+    let promise = Promise {
+        request_id: format!("{}:unload", body.model_id)
+            .parse()
+            .map_err(|error| ApiError::field("model_id", format!("{error}")))?,
+        model_id: Some(body.model_id.clone()),
+        sample_sequence_ids: None,
+    };
+    if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
+        if let Some(model) = app.tinker.registry.remove_model(&body.model_id) {
+            work::close(&app, &model);
+        }
+        let done = serde_json::to_value(&body);
+        let done = done.map_err(|error| ApiError::internal(format!("writing: {error}")))?;
+        let futures = &app.tinker.futures;
+        futures.finish(&promise.request_id, Outcome::Json(done));
+    }
+    Ok(Reply(promise))
+}

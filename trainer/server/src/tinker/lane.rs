@@ -1,0 +1,158 @@
+//! The calls of one model, in the order of their numbers whatever order they arrive in.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Calls that may wait for one another.
+const MAX_WAITING: usize = 4096;
+
+/// The calls of one model that wait, by number.
+#[derive(Debug)]
+pub(crate) struct Lane<C> {
+    state: Mutex<State<C>>,
+    arrived: Notify,
+    closed: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    next: u32,
+    waiting: BTreeMap<u32, C>,
+    running: bool,
+}
+
+/// Why a call did not get its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// Its number was executed, or another call has it.
+    Taken,
+    /// Too many wait.
+    Full,
+    /// The model is gone.
+    Closed,
+}
+
+// === impl Lane ===
+
+impl<C> Lane<C> {
+    /// Calls are executed from number 0 on.
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                next: 0,
+                waiting: BTreeMap::new(),
+                running: false,
+            }),
+            arrived: Notify::new(),
+            closed: CancellationToken::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<C>> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether all wait for this number: whatever else is full, it must be let in.
+    pub(crate) fn waits_for(&self, seq: u32) -> bool {
+        let state = self.lock();
+        !state.running && state.next == seq
+    }
+
+    /// The number of a call that names none: behind all that are known.
+    pub(crate) fn behind_all(&self) -> u32 {
+        let state = self.lock();
+        let last = state.waiting.keys().next_back();
+        last.map_or(state.next, |last| last.saturating_add(1))
+    }
+
+    /// Gives a call its place.
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub(crate) fn put(&self, seq: u32, call: C) -> Result<(), NoPlace> {
+        if self.closed.is_cancelled() {
+            return Err(NoPlace::Closed);
+        }
+        let mut state = self.lock();
+        if seq < state.next || state.waiting.contains_key(&seq) {
+            return Err(NoPlace::Taken);
+        }
+        if state.waiting.len() >= MAX_WAITING && seq != state.next {
+            return Err(NoPlace::Full);
+        }
+        state.waiting.insert(seq, call);
+        drop(state);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// The next call, once it is there; none after the end.
+    ///
+    /// # Cancel safety
+    /// No call is lost when the future is dropped. One caller at a time.
+    pub(crate) async fn next(&self) -> Option<C> {
+        self.lock().running = false;
+        loop {
+            if self.closed.is_cancelled() {
+                return None;
+            }
+            {
+                let mut state = self.lock();
+                let next = state.next;
+                if let Some(call) = state.waiting.remove(&next) {
+                    state.next += 1;
+                    state.running = true;
+                    return Some(call);
+                }
+            }
+            tokio::select! {
+                () = self.arrived.notified() => {}
+                () = self.closed.cancelled() => {}
+            }
+        }
+    }
+
+    /// Ends it; returns the calls that waited.
+    pub(crate) fn close(&self) -> Vec<C> {
+        self.closed.cancel();
+        std::mem::take(&mut self.lock().waiting)
+            .into_values()
+            .collect()
+    }
+
+    /// Returns once it was ended.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_go_by_their_numbers() {
+        let lane = Lane::new();
+        lane.put(2, "two").unwrap();
+        lane.put(0, "zero").unwrap();
+        assert_eq!(lane.put(2, "again"), Err(NoPlace::Taken));
+        assert_eq!(lane.next().await, Some("zero"));
+        assert_eq!(lane.put(0, "again"), Err(NoPlace::Taken));
+        let next = lane.next();
+        tokio::pin!(next);
+        assert!(futures_util::poll!(&mut next).is_pending());
+        assert!(lane.waits_for(1));
+        lane.put(1, "one").unwrap();
+        assert_eq!(next.await, Some("one"));
+        assert_eq!(lane.behind_all(), 3);
+        assert_eq!(lane.close(), ["two"]);
+        assert_eq!(lane.next().await, None);
+        assert_eq!(lane.put(3, "late"), Err(NoPlace::Closed));
+    }
+}

@@ -1,0 +1,271 @@
+//! Runs and checkpoints, listed and deleted.
+
+use std::{collections::BTreeMap, path::Path as FsPath, time::SystemTime};
+
+use axum::{
+    Json as Reply,
+    extract::{Path, Query, State},
+    http::StatusCode,
+};
+use metaclaw_trainer_api::{
+    AdapterName,
+    tinker::{
+        ModelId, TinkerPath, WeightsKind,
+        json::{
+            Checkpoint, CheckpointsReply, Cursor, OptimizerConfig, TrainingRun, TrainingRunsReply,
+            WeightsInfo, WeightsInfoRequest,
+        },
+    },
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{
+    body::Json,
+    registry::Model,
+    stored::{self, Manifest, Origin},
+    work,
+};
+use crate::{error::ApiError, state::App};
+
+/// Entries of a page where the caller names no number.
+const PAGE: u64 = 20;
+/// Entries of a page at most.
+const MAX_PAGE: u64 = 1000;
+
+/// A page of a list.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Page {
+    #[serde(default)]
+    offset: u64,
+    limit: Option<u64>,
+}
+
+/// A checkpoint on disk, and what its manifest says.
+struct Found {
+    path: TinkerPath,
+    ms: u64,
+    origin: Option<Origin>,
+}
+
+// === impl Page ===
+
+impl Page {
+    fn of<T>(self, all: Vec<T>) -> (Vec<T>, Cursor) {
+        let limit = self.limit.unwrap_or(PAGE).min(MAX_PAGE);
+        let cursor = Cursor {
+            offset: self.offset,
+            limit,
+            total_count: all.len() as u64,
+        };
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let page = all.into_iter().skip(size(self.offset)).take(size(limit));
+        (page.collect(), cursor)
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            checkpoint_id: self.path.checkpoint_id(),
+            checkpoint_type: self.path.kind.checkpoint_type().to_owned(),
+            time: iso(self.ms),
+            tinker_path: self.path.to_string(),
+            size_bytes: None,
+            public: false,
+            user_metadata: self.origin.as_ref().and_then(|it| it.user_metadata.clone()),
+            expires_at: None,
+        }
+    }
+}
+
+fn iso(ms: u64) -> String {
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX);
+    let time = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    time.to_string()
+}
+
+/// All of Tinker's checkpoints, the newest first.
+async fn all(app: &App) -> Result<Vec<Found>, ApiError> {
+    let saved = app.host.checkpoints().await?.into_iter();
+    let saved = saved.filter_map(|info| {
+        let path = stored::path(info.name.as_str(), WeightsKind::Training)?;
+        let manifest = serde_json::from_value::<Manifest>(info.manifest).ok();
+        Some(Found {
+            path,
+            ms: info.created_ms,
+            origin: manifest.map(|it| it.tinker),
+        })
+    });
+    let folder = app.host.adapter_folder();
+    let adapters = app.host.adapter_names()?.into_iter();
+    let adapters = adapters.filter_map(|name| {
+        Some(Found {
+            path: stored::path(name.as_str(), WeightsKind::Sampler)?,
+            ms: written_ms(&folder.join(name.as_str())),
+            origin: None,
+        })
+    });
+    let mut all: Vec<Found> = saved.chain(adapters).collect();
+    all.sort_by_key(|found| std::cmp::Reverse(found.ms));
+    Ok(all)
+}
+
+fn written_ms(folder: &FsPath) -> u64 {
+    let written = std::fs::metadata(folder).and_then(|it| it.modified()).ok();
+    let since = written.and_then(|it| it.duration_since(SystemTime::UNIX_EPOCH).ok());
+    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// `GET checkpoints`.
+pub(crate) async fn checkpoints(
+    State(app): State<App>,
+    Query(page): Query<Page>,
+) -> Result<Reply<CheckpointsReply>, ApiError> {
+    let all = all(&app).await?;
+    let (page, cursor) = page.of(all.iter().map(Found::checkpoint).collect());
+    Ok(Reply(CheckpointsReply {
+        checkpoints: page,
+        cursor: Some(cursor),
+    }))
+}
+
+/// `GET training_runs/{id}/checkpoints`.
+pub(crate) async fn of_run(
+    State(app): State<App>,
+    Path(run): Path<String>,
+) -> Result<Reply<CheckpointsReply>, ApiError> {
+    let all = all(&app).await?;
+    let own = all.iter().filter(|found| found.path.run.as_str() == run);
+    Ok(Reply(CheckpointsReply {
+        checkpoints: own.map(Found::checkpoint).collect(),
+        cursor: None,
+    }))
+}
+
+/// `DELETE training_runs/{id}/checkpoints/{weights|sampler_weights}/{name}`.
+pub(crate) async fn delete(
+    State(app): State<App>,
+    Path((run, kind, name)): Path<(String, String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let path: TinkerPath = format!("tinker://{run}/{kind}/{name}")
+        .parse()
+        .map_err(|error| ApiError::field("checkpoint_id", format!("{error}")))?;
+    let flat = stored::flat(&path)?;
+    match path.kind {
+        WeightsKind::Training => app.host.delete_checkpoint(flat).await?,
+        WeightsKind::Sampler => app.host.delete_adapter(AdapterName::from(&flat)).await?,
+        WeightsKind::External => {
+            let text = format!("there is no checkpoint {path}: this server exports none");
+            return Err(ApiError::not_found("checkpoint_not_found", text));
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST weights_info`.
+pub(crate) async fn weights_info(
+    State(app): State<App>,
+    Json { body, .. }: Json<WeightsInfoRequest>,
+) -> Result<Reply<WeightsInfo>, ApiError> {
+    let path: TinkerPath = body
+        .tinker_path
+        .parse()
+        .map_err(|error| ApiError::field("tinker_path", format!("{error}")))?;
+    let origin = work::checkpoint(&app, &stored::flat(&path)?).await?;
+    Ok(Reply(WeightsInfo {
+        base_model: origin.base_model,
+        optimizer_config: OptimizerConfig::default(),
+        is_lora: true,
+        lora_rank: Some(origin.rank),
+        train_unembed: Some(origin.train_unembed),
+        train_mlp: Some(origin.train_mlp),
+        train_attn: Some(origin.train_attn),
+    }))
+}
+
+/// `GET training_runs`: open models and those that left checkpoints.
+pub(crate) async fn runs(
+    State(app): State<App>,
+    Query(page): Query<Page>,
+) -> Result<Reply<TrainingRunsReply>, ApiError> {
+    let runs = all_runs(&app).await?;
+    let (training_runs, cursor) = page.of(runs.into_values().collect());
+    Ok(Reply(TrainingRunsReply {
+        training_runs,
+        cursor,
+    }))
+}
+
+/// `GET training_runs/{id}`.
+pub(crate) async fn run(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Reply<TrainingRun>, ApiError> {
+    let id: ModelId = id
+        .parse()
+        .map_err(|error| ApiError::field("training_run_id", format!("{error}")))?;
+    let mut runs = all_runs(&app).await?;
+    let found = runs.remove(&id).ok_or_else(|| {
+        ApiError::not_found("run_not_found", format!("there is no training run {id}"))
+    })?;
+    Ok(Reply(found))
+}
+
+async fn all_runs(app: &App) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
+    let base = app.host.base();
+    let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
+    for model in app.tinker.registry.models() {
+        runs.insert(model.id.clone(), open(base, &model));
+    }
+    // The newest first: the first of a kind is the last that was saved.
+    for found in all(app).await? {
+        let origin = found.origin.as_ref();
+        let entry = runs.entry(found.path.run.clone()).or_insert_with(|| {
+            let id = &found.path.run;
+            empty(
+                id,
+                base,
+                found.ms,
+                origin.and_then(|it| it.model_metadata.clone()),
+            )
+        });
+        if let Some(origin) = origin {
+            entry.lora_rank = entry.lora_rank.or(Some(origin.rank));
+        }
+        let last = match found.path.kind {
+            WeightsKind::Sampler => &mut entry.last_sampler_checkpoint,
+            WeightsKind::Training | WeightsKind::External => &mut entry.last_checkpoint,
+        };
+        last.get_or_insert_with(|| found.checkpoint());
+    }
+    Ok(runs)
+}
+
+fn open(base: &str, model: &Model) -> TrainingRun {
+    let mut run = empty(
+        &model.id,
+        base,
+        model.used_ms(),
+        model.user_metadata.clone(),
+    );
+    run.lora_rank = model.about.get().map(|about| about.rank);
+    run
+}
+
+fn empty(id: &ModelId, base: &str, ms: u64, metadata: Option<Map<String, Value>>) -> TrainingRun {
+    TrainingRun {
+        training_run_id: id.to_string(),
+        base_model: base.to_owned(),
+        model_owner: "local".to_owned(),
+        is_lora: true,
+        corrupted: false,
+        lora_rank: None,
+        last_request_time: iso(ms),
+        last_checkpoint: None,
+        last_sampler_checkpoint: None,
+        user_metadata: metadata,
+    }
+}

@@ -1,0 +1,337 @@
+//! Sessions, their models and their samplers.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use metaclaw_trainer_api::{
+    AdapterName, LossConfig,
+    tinker::{
+        ModelId, RequestId, SamplerId, SessionId, TinkerPath,
+        json::{AdamParams, JsonDatum},
+        proto,
+    },
+};
+use serde_json::{Map, Value};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use super::{lane::Lane, stored};
+use crate::error::ApiError;
+
+/// Sessions at once.
+const MAX_SESSIONS: usize = 256;
+/// Models at once: the engine closes runs beyond 8, and some of these are the REST API's.
+const MAX_MODELS: usize = 6;
+/// Samplers of one session.
+const MAX_SAMPLERS: usize = 4096;
+
+/// A call of a model, on its way.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) request: RequestId,
+    pub(crate) work: Work,
+    /// Its bytes among those that wait.
+    pub(crate) room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a model is to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Begin, with fresh weights.
+    Create { seed: Option<u64> },
+    /// Begin, with saved ones.
+    CreateFrom(Load),
+    /// Go on from saved ones.
+    Load(Load),
+    /// Log-probabilities and, unless `forward_only`, gradients.
+    Train {
+        data: Data,
+        loss_fn: String,
+        config: Result<LossConfig, String>,
+        forward_only: bool,
+    },
+    /// A step; the other optimisers are refused by their names.
+    Step(Result<AdamParams, String>),
+    /// Save all that training goes on from.
+    Save {
+        path: Option<String>,
+        overwrite: bool,
+        user_metadata: Option<Map<String, Value>>,
+    },
+    /// Save to sample from, under a name or for one sampler.
+    SaveForSampler {
+        path: Option<String>,
+        sampler: Option<u32>,
+    },
+}
+
+/// Saved weights.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) path: String,
+    pub(crate) optimizer: bool,
+}
+
+/// Datums as they came.
+#[derive(Debug)]
+pub(crate) enum Data {
+    Proto(Vec<proto::Datum>),
+    Json(Vec<JsonDatum>),
+}
+
+/// What a model is.
+#[derive(Debug, Clone)]
+pub(crate) struct About {
+    pub(crate) rank: u32,
+    pub(crate) train_attn: bool,
+    pub(crate) train_mlp: bool,
+    pub(crate) train_unembed: bool,
+    /// What was asked for and is not done.
+    pub(crate) warning: Option<String>,
+}
+
+/// A model of a session.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) id: ModelId,
+    pub(crate) session: SessionId,
+    pub(crate) lane: Lane<Call>,
+    /// Known from the beginning, or once its weights were loaded.
+    pub(crate) about: OnceLock<About>,
+    pub(crate) user_metadata: Option<Map<String, Value>>,
+    used_ms: AtomicU64,
+}
+
+/// Weights to sample from.
+#[derive(Debug, Clone)]
+pub(crate) struct Weights {
+    /// None is the base.
+    pub(crate) adapter: Option<AdapterName>,
+    /// None is the base, or weights of this sampler alone.
+    pub(crate) path: Option<TinkerPath>,
+}
+
+#[derive(Debug)]
+struct Session {
+    seen: Instant,
+    samplers: HashMap<SamplerId, Weights>,
+}
+
+/// Sessions, models, samplers.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<SessionId, Session>,
+    models: HashMap<ModelId, Arc<Model>>,
+}
+
+/// What a session leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) models: Vec<Arc<Model>>,
+    /// Adapters that nobody else may ask for.
+    pub(crate) adapters: Vec<AdapterName>,
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+// === impl Model ===
+
+impl Model {
+    pub(crate) fn new(
+        id: ModelId,
+        session: SessionId,
+        user_metadata: Option<Map<String, Value>>,
+    ) -> Self {
+        Self {
+            id,
+            session,
+            lane: Lane::new(),
+            about: OnceLock::new(),
+            user_metadata,
+            used_ms: AtomicU64::new(now_ms()),
+        }
+    }
+
+    /// When it was last asked for something, unix milliseconds.
+    pub(crate) fn used_ms(&self) -> u64 {
+        self.used_ms.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Registry ===
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it is held.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session.
+    ///
+    /// # Errors
+    /// 429 where there are too many.
+    pub(crate) fn open_session(&self) -> Result<SessionId, ApiError> {
+        let id = stored::new_session()?;
+        let mut inner = self.lock();
+        if inner.sessions.len() >= MAX_SESSIONS {
+            let text =
+                format!("{MAX_SESSIONS} sessions are open: finish one, or wait until one expires");
+            return Err(ApiError::busy(text));
+        }
+        let session = Session {
+            seen: Instant::now(),
+            samplers: HashMap::new(),
+        };
+        inner.sessions.insert(id.clone(), session);
+        Ok(id)
+    }
+
+    /// Notes that a session's client lives.
+    ///
+    /// # Errors
+    /// 410 for one that is not open.
+    pub(crate) fn touch(&self, id: &SessionId) -> Result<(), ApiError> {
+        let mut inner = self.lock();
+        let session = inner.sessions.get_mut(id).ok_or_else(|| no_session(id))?;
+        session.seen = Instant::now();
+        Ok(())
+    }
+
+    /// Puts a new model into its session; the one that is there already where the id was taken.
+    ///
+    /// # Errors
+    /// 410 for a session that is not open, 429 where there are too many models.
+    pub(crate) fn add_model(&self, model: Model) -> Result<(Arc<Model>, bool), ApiError> {
+        let mut inner = self.lock();
+        let session = inner.sessions.get_mut(&model.session);
+        let session = session.ok_or_else(|| no_session(&model.session))?;
+        session.seen = Instant::now();
+        if let Some(there) = inner.models.get(&model.id) {
+            return Ok((Arc::clone(there), false));
+        }
+        if inner.models.len() >= MAX_MODELS {
+            let text = format!(
+                "{MAX_MODELS} models are open, which is as many as this server holds: finish a session, or wait until one expires"
+            );
+            return Err(ApiError::busy(text));
+        }
+        let model = Arc::new(model);
+        inner.models.insert(model.id.clone(), Arc::clone(&model));
+        Ok((model, true))
+    }
+
+    /// A model, whose session lives by being asked.
+    ///
+    /// # Errors
+    /// 404 for one that is not open.
+    pub(crate) fn model(&self, id: &ModelId) -> Result<Arc<Model>, ApiError> {
+        let mut inner = self.lock();
+        let model = inner.models.get(id).map(Arc::clone).ok_or_else(|| {
+            let text = format!(
+                "model {id} is not open here: its session ended, or the server was started anew; load its last checkpoint"
+            );
+            ApiError::not_found("run_not_found", text)
+        })?;
+        model.used_ms.store(now_ms(), Ordering::Relaxed);
+        if let Some(session) = inner.sessions.get_mut(&model.session) {
+            session.seen = Instant::now();
+        }
+        Ok(model)
+    }
+
+    /// All open models.
+    pub(crate) fn models(&self) -> Vec<Arc<Model>> {
+        self.lock().models.values().map(Arc::clone).collect()
+    }
+
+    /// Takes a model out.
+    pub(crate) fn remove_model(&self, id: &ModelId) -> Option<Arc<Model>> {
+        self.lock().models.remove(id)
+    }
+
+    /// Gives a sampler its weights. The same id with other weights follows them.
+    ///
+    /// # Errors
+    /// 410 for a session that is not open, 429 where it has too many.
+    pub(crate) fn add_sampler(
+        &self,
+        session: &SessionId,
+        sampler: SamplerId,
+        weights: Weights,
+    ) -> Result<(), ApiError> {
+        let mut inner = self.lock();
+        let found = inner.sessions.get_mut(session);
+        let found = found.ok_or_else(|| no_session(session))?;
+        found.seen = Instant::now();
+        if found.samplers.len() >= MAX_SAMPLERS && !found.samplers.contains_key(&sampler) {
+            let text = format!("session {session} has {MAX_SAMPLERS} samplers: begin another");
+            return Err(ApiError::busy(text));
+        }
+        found.samplers.insert(sampler, weights);
+        Ok(())
+    }
+
+    /// A sampler's weights; its session lives by being asked.
+    ///
+    /// # Errors
+    /// 404 for one that there is not.
+    pub(crate) fn sampler(&self, id: &SamplerId) -> Result<Weights, ApiError> {
+        let unknown = || {
+            let text = format!(
+                "sampler {id} is not open here: its session ended, or the server was started anew"
+            );
+            ApiError::not_found("sampler_not_found", text)
+        };
+        let (session, _) = id.parts().ok_or_else(unknown)?;
+        let mut inner = self.lock();
+        let session = inner.sessions.get_mut(&session).ok_or_else(unknown)?;
+        session.seen = Instant::now();
+        session.samplers.get(id).cloned().ok_or_else(unknown)
+    }
+
+    /// Sessions that were silent for `idle`, whatever of theirs is at work: a client that lives says so.
+    pub(crate) fn expired(&self, idle: Duration) -> Vec<SessionId> {
+        let inner = self.lock();
+        let silent = inner.sessions.iter();
+        let silent = silent.filter(|(_, session)| session.seen.elapsed() >= idle);
+        silent.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Ends a session; nothing of it can be asked for any more.
+    pub(crate) fn end(&self, id: &SessionId) -> Option<Left> {
+        let mut inner = self.lock();
+        let session = inner.sessions.remove(id)?;
+        let mut models = Vec::new();
+        inner.models.retain(|_, model| {
+            let stays = model.session != *id;
+            if !stays {
+                models.push(Arc::clone(model));
+            }
+            stays
+        });
+        let adapters = session.samplers.into_values();
+        let adapters = adapters.filter_map(|weights| weights.adapter);
+        Some(Left {
+            models,
+            adapters: adapters.filter(stored::is_ephemeral).collect(),
+        })
+    }
+}
+
+fn no_session(id: &SessionId) -> ApiError {
+    let text = format!("session {id} is not open here: it ended, or the server was started anew");
+    ApiError::gone(text)
+}

@@ -1,0 +1,340 @@
+//! Samplers and what they draw.
+
+use std::sync::Arc;
+
+use axum::{
+    Json as Reply,
+    extract::{Path, State},
+};
+use futures_util::future::try_join_all;
+use metaclaw_engine::{generate::GenerateRequest, sampler::SamplingParams};
+use metaclaw_trainer_api::{
+    AdapterName,
+    tinker::{
+        RequestId, SampleOutput, SamplerId, Sequence, StopReason, TinkerPath, TopK, WeightsKind,
+        json::{
+            CreateSamplingSession, Promise, Sample, SampleStop, Sampler, SamplingParams as Params,
+            SamplingSession,
+        },
+    },
+};
+use metaclaw_trainer_terms::{FinishReason, SampleEvent};
+
+use super::{
+    body::Json,
+    futures::{Opened, Outcome},
+    registry::Weights,
+    stored,
+};
+use crate::{
+    error::ApiError,
+    host::{Generation, Scores},
+    state::App,
+};
+
+/// Tokens of the prompt that are scored, if any: none, all, or the last ones.
+#[derive(Debug, Clone, Copy)]
+struct Scoring {
+    /// Of those after the first, from which on.
+    from: usize,
+    top_k: u32,
+    logprobs: bool,
+}
+
+/// What is to be drawn.
+#[derive(Debug)]
+struct Draw {
+    request: GenerateRequest,
+    n: u32,
+    top_k: bool,
+    scoring: Option<Scoring>,
+}
+
+/// `POST create_sampling_session`.
+pub(crate) async fn create(
+    State(app): State<App>,
+    Json { body, .. }: Json<CreateSamplingSession>,
+) -> Result<Reply<SamplingSession>, ApiError> {
+    let weights = weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?;
+    let (session, n) = (&body.session_id, body.sampling_session_seq_id);
+    let sampler = SamplerId::of(session, n)
+        .map_err(|error| ApiError::field("session_id", error.to_string()))?;
+    let registry = &app.tinker.registry;
+    registry.add_sampler(session, sampler.clone(), weights)?;
+    Ok(Reply(SamplingSession {
+        sampling_session_id: sampler,
+    }))
+}
+
+/// What a path or a base model stands for.
+async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<Weights, ApiError> {
+    if let Some(base) = base {
+        app.host.load_base(base).await?;
+    }
+    let Some(path) = path else {
+        if base.is_none() {
+            let text = "base_model or model_path is needed: the base that is loaded, or tinker://RUN/sampler_weights/NAME";
+            return Err(ApiError::field("model_path", text));
+        }
+        return Ok(Weights {
+            adapter: None,
+            path: None,
+        });
+    };
+    let path: TinkerPath = path
+        .parse()
+        .map_err(|error| ApiError::field("model_path", format!("{error}")))?;
+    if path.kind != WeightsKind::Sampler {
+        let text = format!(
+            "model_path {path} is not to sample from: tinker://RUN/sampler_weights/NAME, as save_weights_for_sampler answers it"
+        );
+        return Err(ApiError::field("model_path", text));
+    }
+    let adapter = AdapterName::from(&stored::flat(&path)?);
+    if !app.host.has_adapter(&adapter) {
+        let text = format!("there are no weights {path} here");
+        return Err(ApiError::not_found("checkpoint_not_found", text));
+    }
+    Ok(Weights {
+        adapter: Some(adapter),
+        path: Some(path),
+    })
+}
+
+/// `GET samplers/{id}`.
+pub(crate) async fn sampler(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Reply<Sampler>, ApiError> {
+    let sampler_id: SamplerId = id
+        .parse()
+        .map_err(|error| ApiError::field("sampler_id", format!("{error}")))?;
+    let weights = app.tinker.registry.sampler(&sampler_id)?;
+    Ok(Reply(Sampler {
+        sampler_id,
+        base_model: app.host.base().to_owned(),
+        model_path: weights.path.map(|path| path.to_string()),
+    }))
+}
+
+/// `POST asample`.
+pub(crate) async fn asample(
+    State(app): State<App>,
+    Json { body, hash, .. }: Json<Sample>,
+) -> Result<Reply<Promise>, ApiError> {
+    let weights = match &body.sampling_session_id {
+        Some(sampler) => app.tinker.registry.sampler(sampler)?,
+        None => weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?,
+    };
+    let request_id = request_id(&body)?;
+    let draw = draw(&app, body, weights.adapter)?;
+    let ids: Vec<String> = (0..draw.n).map(|at| format!("{request_id}:{at}")).collect();
+    let promise = Promise {
+        request_id: request_id.clone(),
+        model_id: None,
+        sample_sequence_ids: Some(ids.clone()),
+    };
+    if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
+        let id = request_id.clone();
+        let own = app.clone();
+        let task = app.tinker.tasks.spawn(async move {
+            let outcome = match sample(&own, draw).await {
+                Ok(output) => Outcome::Sample(output, ids),
+                Err(error) => Outcome::failed(&error),
+            };
+            own.tinker.futures.finish(&id, outcome);
+        });
+        app.tinker
+            .futures
+            .worked_on(&request_id, task.abort_handle());
+    }
+    Ok(Reply(promise))
+}
+
+/// The same call of a sampler has the same id.
+fn request_id(body: &Sample) -> Result<RequestId, ApiError> {
+    let id = match (&body.sampling_session_id, body.seq_id) {
+        (Some(sampler), Some(seq)) => format!("{sampler}:{seq}"),
+        _ => format!("sample:{:016x}", rand::random::<u64>()),
+    };
+    id.parse()
+        .map_err(|error| ApiError::field("sampling_session_id", format!("{error}")))
+}
+
+fn draw(app: &App, body: Sample, adapter: Option<AdapterName>) -> Result<Draw, ApiError> {
+    refuse_unbuilt(&body)?;
+    let max = app.tinker.limits.n_samples;
+    if !(1..=max).contains(&body.num_samples) {
+        let text = format!("num_samples is {}: from 1 to {max}", body.num_samples);
+        return Err(ApiError::field("num_samples", text));
+    }
+    let (top_k, scoring) = (body.topk_sample_logprobs, scoring(&body)?);
+    let tokens = body.prompt.into_tokens();
+    let tokens = tokens.map_err(|why| ApiError::unsupported("prompt", format!("prompt: {why}")))?;
+    let room = app.host.model()?.room_after(tokens.len())?;
+    let mut request = drawn_by(body.sampling_params)?;
+    request.sampling.top_logprobs = top_k as usize;
+    request.max_tokens = request.max_tokens.min(room);
+    request.prompt_ids = tokens;
+    request.adapter = adapter;
+    app.host.check_draw(request.clone())?;
+    Ok(Draw {
+        request,
+        n: body.num_samples,
+        top_k: top_k > 0,
+        scoring,
+    })
+}
+
+fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
+    let unbuilt = [
+        (
+            "target_prompt_logprobs",
+            body.target_prompt_logprobs.is_some(),
+        ),
+        ("prompt_alt_tokens_k", body.prompt_alt_tokens_k > 0),
+        (
+            "record_stability_info",
+            body.record_stability_info == Some(true),
+        ),
+    ];
+    match unbuilt.into_iter().find(|(_, is_asked)| *is_asked) {
+        Some((field, _)) => {
+            let text = format!("{field} is not built here: leave it out");
+            Err(ApiError::unsupported(field, text))
+        }
+        None => Ok(()),
+    }
+}
+
+fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
+    let (logprobs, top_k) = (
+        body.prompt_logprobs == Some(true),
+        body.topk_prompt_logprobs,
+    );
+    if !logprobs && top_k == 0 {
+        return Ok(None);
+    }
+    let n = body.prompt.n_tokens().saturating_sub(1);
+    let from = match body.prompt_logprobs_last_n {
+        None => 0,
+        Some(last) if last >= 1 && last as usize <= n => n - last as usize,
+        Some(last) => {
+            let text = format!("prompt_logprobs_last_n is {last}: from 1 to {n}");
+            return Err(ApiError::field("prompt_logprobs_last_n", text));
+        }
+    };
+    Ok(Some(Scoring {
+        from,
+        top_k,
+        logprobs,
+    }))
+}
+
+/// Without `stop` the model's own tokens end a continuation; what is named takes their place, and an empty list is
+/// nothing at all.
+fn drawn_by(params: Params) -> Result<GenerateRequest, ApiError> {
+    let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
+    let ignore_eos = params.stop.is_some();
+    match params.stop {
+        None => {}
+        Some(SampleStop::Text(text)) => stop.push(text),
+        Some(SampleStop::Texts(texts)) => stop = texts,
+        Some(SampleStop::Tokens(ids)) => stop_token_ids = ids,
+    }
+    stop.retain(|text| !text.is_empty());
+    let top_k = if params.top_k == -1 { 0 } else { params.top_k };
+    let top_k = usize::try_from(top_k).map_err(|_| {
+        let text = format!("top_k is {top_k}: 1 or more, or -1 for all");
+        ApiError::field("top_k", text)
+    })?;
+    let max_tokens = params.max_tokens.map_or(usize::MAX, |n| n as usize);
+    Ok(GenerateRequest {
+        max_tokens,
+        sampling: SamplingParams {
+            temperature: params.temperature,
+            top_p: params.top_p,
+            top_k,
+            ..SamplingParams::default()
+        },
+        seed: params.seed.map(i64::cast_unsigned),
+        stop,
+        stop_token_ids,
+        ignore_eos,
+        ..GenerateRequest::default()
+    })
+}
+
+async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {
+    let places = Arc::clone(&app.tinker.samples).acquire_many_owned(draw.n);
+    let _place = places
+        .await
+        .map_err(|_| ApiError::unavailable("the server ends"))?;
+    let (tokens, adapter) = (
+        draw.request.prompt_ids.clone(),
+        draw.request.adapter.clone(),
+    );
+    let generations = app.host.generate(draw.request, draw.n).await?;
+    let drawn = generations.into_iter().map(|it| whole(it, draw.top_k));
+    let drawn = try_join_all(drawn).await?;
+    let n_cached = drawn.first().map_or(0, |(_, n_cached)| *n_cached);
+    let mut output = SampleOutput {
+        sequences: drawn.into_iter().map(|(sequence, _)| sequence).collect(),
+        n_cached: u32::try_from(n_cached).unwrap_or(u32::MAX),
+        ..SampleOutput::default()
+    };
+    if let Some(scoring) = draw.scoring {
+        let n = tokens.len();
+        let scores = app
+            .host
+            .score(adapter, tokens, scoring.from, scoring.top_k)
+            .await?;
+        put_scores(&mut output, scoring, scores, n);
+    }
+    Ok(output)
+}
+
+/// One entry a token of the prompt: the first has none, nor have those before `from`.
+fn put_scores(output: &mut SampleOutput, scoring: Scoring, scores: Scores, n: usize) {
+    let before = (scoring.from + 1).min(n);
+    if scoring.logprobs {
+        let unknown = std::iter::repeat_n(None, before);
+        let known = scores.logprobs.into_iter().map(Some);
+        output.prompt_logprobs = Some(unknown.chain(known).collect());
+    }
+    if scoring.top_k > 0 {
+        let unknown = std::iter::repeat_n(None, before);
+        let known = scores.top.into_iter().map(Some);
+        output.topk_prompt_logprobs = Some(unknown.chain(known).collect());
+    }
+}
+
+/// A whole continuation, and how many ids of its prompt were not computed again.
+async fn whole(mut generation: Generation, top_k: bool) -> Result<(Sequence, usize), ApiError> {
+    let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
+    let mut top: Vec<Option<TopK>> = Vec::new();
+    loop {
+        match generation.next(0).await? {
+            SampleEvent::Token { token, .. } => {
+                tokens.push(token.id);
+                logprobs.push(token.logprob);
+                if top_k {
+                    top.push(Some(token.top));
+                }
+            }
+            SampleEvent::End { end, .. } => {
+                let stop_reason = match end.reason {
+                    FinishReason::Length => StopReason::Length,
+                    FinishReason::Stop => StopReason::Stop,
+                };
+                let sequence = Sequence {
+                    stop_reason,
+                    tokens,
+                    logprobs: Some(logprobs),
+                    topk_logprobs: top_k.then_some(top),
+                };
+                return Ok((sequence, end.n_cached));
+            }
+        }
+    }
+}

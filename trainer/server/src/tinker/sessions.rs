@@ -1,0 +1,211 @@
+//! Clients: configuration, sessions, promises, what there is.
+
+use std::time::Duration;
+
+use axum::{
+    Json as Reply,
+    extract::{Path, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use metaclaw_trainer_api::tinker::{
+    PROTOBUF, SessionId,
+    json::{
+        CancelFuture, ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig,
+        FinishSession, Heartbeat, HeartbeatReply, QueueState, RetrieveFuture, ServerCapabilities,
+        Session, Status, SupportedModel, TryAgain,
+    },
+};
+use prost::Message as _;
+
+use super::{
+    body::{self, Json},
+    futures::{Found, Outcome},
+    stored, work,
+};
+use crate::{error::ApiError, state::App};
+
+/// How often a client asks for [`DynamicConfig`] again.
+const REFRESH_S: u32 = 300;
+/// How often sessions are looked at that may have expired.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// `POST client/config`. SDK 0.24 and older are asked to do as the newer ones do.
+pub(crate) async fn client_config(Json { .. }: Json<ClientConfigRequest>) -> Reply<ClientConfig> {
+    Reply(ClientConfig {
+        parallel_fwdbwd_chunks: Some(true),
+        proto_write_fwdbwd: Some(true),
+        fwd_via_fwdbwd: Some(true),
+        create_model_via_load_weights: Some(true),
+        ..ClientConfig::default()
+    })
+}
+
+/// `POST client/dynamic_config`.
+pub(crate) async fn dynamic_config(Json { .. }: Json<ClientConfigRequest>) -> Reply<DynamicConfig> {
+    Reply(DynamicConfig {
+        refresh_interval_sec: REFRESH_S,
+        sample_cancel_enabled: true,
+    })
+}
+
+/// `GET healthz`.
+pub(crate) async fn healthz() -> Reply<Status> {
+    status("ok")
+}
+
+/// `POST telemetry`: taken, and looked at by nobody.
+pub(crate) async fn telemetry() -> Reply<Status> {
+    status("accepted")
+}
+
+fn status(word: &str) -> Reply<Status> {
+    let status = word.to_owned();
+    Reply(Status { status })
+}
+
+/// `GET get_server_capabilities`: the model that is loaded.
+pub(crate) async fn capabilities(State(app): State<App>) -> Reply<ServerCapabilities> {
+    let base = app.host.base();
+    let model = SupportedModel {
+        model_name: Some(base.to_owned()),
+        max_context_length: app
+            .host
+            .model()
+            .ok()
+            .and_then(|it| u32::try_from(it.context()).ok()),
+        trainable: Some(true),
+        sampleable: Some(true),
+    };
+    let models = (!base.is_empty()).then_some(model);
+    Reply(ServerCapabilities {
+        supported_models: models.into_iter().collect(),
+    })
+}
+
+/// `POST create_session`.
+pub(crate) async fn create_session(
+    State(app): State<App>,
+    Json { .. }: Json<CreateSession>,
+) -> Result<Reply<Session>, ApiError> {
+    watch(&app);
+    let session_id = app.tinker.registry.open_session()?;
+    tracing::info!(session = %session_id, "session opened");
+    Ok(Reply(Session {
+        session_id,
+        info_message: None,
+        warning_message: None,
+        error_message: None,
+    }))
+}
+
+/// Sees to it that somebody ends the sessions that expire.
+fn watch(app: &App) {
+    if app.tinker.watched.set(()).is_err() {
+        return;
+    }
+    let weak = app.downgrade();
+    app.tinker.tasks.spawn(async move {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            look.tick().await;
+            let Some(app) = weak.upgrade() else { return };
+            let idle = app.tinker.limits.session_idle;
+            for session in app.tinker.registry.expired(idle) {
+                tracing::info!(%session, ?idle, "session expired: its client is silent");
+                end(&app, &session).await;
+            }
+        }
+    });
+}
+
+/// Ends a session: its models give their memory back, weights that only it could sample from are deleted.
+async fn end(app: &App, session: &SessionId) {
+    let Some(left) = app.tinker.registry.end(session) else {
+        return;
+    };
+    for model in &left.models {
+        work::close(app, model);
+    }
+    for adapter in left.adapters {
+        app.host.unload(&adapter);
+        // One that a sample still reads is deleted at the next start.
+        if let Err(error) = app.host.delete_adapter(adapter).await {
+            tracing::warn!(%session, %error, "weights of an ended session stay for now");
+        }
+    }
+}
+
+/// `POST session_heartbeat`.
+pub(crate) async fn heartbeat(
+    State(app): State<App>,
+    Json { body, .. }: Json<Heartbeat>,
+) -> Result<Reply<HeartbeatReply>, ApiError> {
+    app.tinker.registry.touch(&body.session_id)?;
+    Ok(Reply(HeartbeatReply {}))
+}
+
+/// `POST sessions/{id}/finish`. One that has ended is finished.
+pub(crate) async fn finish(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Json { body, .. }: Json<FinishSession>,
+) -> Result<StatusCode, ApiError> {
+    let session: SessionId = id
+        .parse()
+        .map_err(|error| ApiError::field("session_id", format!("{error}")))?;
+    tracing::info!(%session, reason = ?body.reason, "session finished");
+    end(&app, &session).await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST retrieve_future`: waits for a while, then 408 and the same again.
+pub(crate) async fn retrieve(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Json { body, .. }: Json<RetrieveFuture>,
+) -> Result<Response, ApiError> {
+    let id = body.request_id;
+    // Who waits lives, even if it sends no heartbeat.
+    if let Some(session) = stored::session_of(&id) {
+        let _ = app.tinker.registry.touch(&session);
+    }
+    let limits = &app.tinker.limits;
+    let hold = limits.hold.min(limits.session_idle / 2);
+    match app.tinker.futures.wait(&id, hold).await {
+        Found::Done(outcome) => Ok(answer(&outcome, body::takes_protobuf(&headers))),
+        Found::Pending => {
+            let again = TryAgain {
+                request_id: id,
+                queue_state: QueueState::Active,
+                queue_state_reason: None,
+            };
+            Ok((StatusCode::REQUEST_TIMEOUT, Reply(again)).into_response())
+        }
+        Found::Gone => Err(ApiError::gone(format!(
+            "nothing is known of request {id}: results are kept for {} s, and not beyond the server's end",
+            limits.keep.time.as_secs()
+        ))),
+    }
+}
+
+fn answer(outcome: &Outcome, protobuf: bool) -> Response {
+    let bytes = |bytes: Vec<u8>| ([(header::CONTENT_TYPE, PROTOBUF)], bytes).into_response();
+    match outcome {
+        Outcome::Json(value) => Reply(value).into_response(),
+        Outcome::Failed(failed) => Reply(failed).into_response(),
+        Outcome::Train(output) if protobuf => bytes(output.to_proto().encode_to_vec()),
+        Outcome::Train(output) => Reply(output.to_json()).into_response(),
+        Outcome::Sample(output, _) if protobuf => bytes(output.to_proto().encode_to_vec()),
+        Outcome::Sample(output, ids) => Reply(output.to_json(ids)).into_response(),
+    }
+}
+
+/// `POST cancel_future`: ends a sample. What changes a model is not taken back: later calls count on it.
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    Json { body, .. }: Json<CancelFuture>,
+) -> StatusCode {
+    app.tinker.futures.cancel(&body.request_id);
+    StatusCode::NO_CONTENT
+}

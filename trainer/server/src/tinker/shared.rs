@@ -1,0 +1,110 @@
+//! What the routes of Tinker share, and its bounds.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    futures::{Futures, Keep},
+    registry::Registry,
+};
+use crate::error::ApiError;
+
+/// Unit of the room for waiting calls.
+const UNIT: usize = 1 << 10;
+
+/// Continuations that are drawn at once for Tinker's clients; others wait.
+pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
+
+/// Bounds of Tinker's dialect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TinkerLimits {
+    /// How long `retrieve_future` waits before it says "not yet", and never more than half of `session_idle`: clients
+    /// wait 45 s.
+    pub(crate) hold: Duration,
+    /// A session ends whose client was silent for so long; clients send a heartbeat every 10 s.
+    pub(crate) session_idle: Duration,
+    /// Bytes of the bodies of calls that wait for their turn.
+    pub(crate) queued: usize,
+    /// Bytes of bodies that are being read.
+    pub(crate) bodies: usize,
+    /// Bodies that are being read.
+    pub(crate) n_bodies: usize,
+    /// Continuations that are drawn at once; others wait.
+    pub(crate) n_samples: u32,
+    /// Promises and their results.
+    pub(crate) keep: Keep,
+}
+
+/// What the routes of Tinker share.
+#[derive(Debug)]
+pub(crate) struct Tinker {
+    pub(crate) registry: Registry,
+    pub(crate) futures: Futures,
+    pub(crate) samples: Arc<Semaphore>,
+    /// Models at work, samples, and who looks after sessions.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) limits: TinkerLimits,
+    /// Set once somebody looks after sessions that expire.
+    pub(crate) watched: OnceLock<()>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for TinkerLimits {
+    fn default() -> Self {
+        Self {
+            hold: Duration::from_secs(30),
+            session_idle: Duration::from_secs(300),
+            queued: 512 << 20,
+            bodies: 512 << 20,
+            n_bodies: 1024,
+            n_samples: u32::from(SAMPLES_AT_ONCE),
+            keep: Keep {
+                n: 16_384,
+                bytes: 256 << 20,
+                time: Duration::from_secs(600),
+            },
+        }
+    }
+}
+
+// === impl Tinker ===
+
+impl Tinker {
+    pub(crate) fn new(limits: TinkerLimits) -> Self {
+        Self {
+            registry: Registry::default(),
+            futures: Futures::new(limits.keep),
+            samples: Arc::new(Semaphore::new(limits.n_samples as usize)),
+            tasks: TaskTracker::new(),
+            room: Arc::new(Semaphore::new(limits.queued.div_ceil(UNIT))),
+            watched: OnceLock::new(),
+            limits,
+        }
+    }
+
+    /// Room for a call that waits; a call that others wait for has it in any case, so that no model is held up by
+    /// what waits behind it.
+    ///
+    /// # Errors
+    /// 429 where there is none.
+    pub(crate) fn room(
+        &self,
+        n_bytes: usize,
+        is_waited_for: bool,
+    ) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+        let n_units = u32::try_from(n_bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        match Arc::clone(&self.room).try_acquire_many_owned(n_units) {
+            Ok(room) => Ok(Some(room)),
+            Err(_) if is_waited_for => Ok(None),
+            Err(_) => Err(ApiError::busy(format!(
+                "{} bytes of calls wait for their turn, and this one does not fit: try again later",
+                self.limits.queued
+            ))),
+        }
+    }
+}

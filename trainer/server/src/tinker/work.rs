@@ -1,0 +1,409 @@
+//! The work of one model, call by call.
+
+use std::{path::Path, sync::Arc};
+
+use metaclaw_trainer_api::{
+    AdapterName, CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2,
+    tinker::{
+        self, SamplerId, TinkerPath, TrainOutput, WeightsKind,
+        json::{AdamParams, Model as Created, OptimStepped, SavedForSampler, SavedWeights},
+    },
+    wire::{
+        AdamSettings, CheckpointSaveRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest,
+        OptimStepRequest,
+    },
+};
+use serde::Serialize;
+
+use super::{
+    futures::Outcome,
+    registry::{About, Call, Data, Load, Model, Weights, Work},
+    stored::{self, Manifest, Origin},
+};
+use crate::{error::ApiError, host::Host, state::App};
+
+const ATTN: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
+const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// Executes a model's calls one after the other, until its session ends.
+pub(crate) async fn run(app: App, model: Arc<Model>) {
+    let mut worker = Worker {
+        app: app.clone(),
+        model: Arc::clone(&model),
+        run: None,
+    };
+    while let Some(call) = model.lane.next().await {
+        let Call {
+            request,
+            work,
+            room,
+        } = call;
+        let done = tokio::select! {
+            done = worker.execute(work) => done,
+            // What a client that has gone asked for ends here; nothing of a pass that is not done counts.
+            () = model.lane.closed() => Err(ended(&model)),
+        };
+        drop(room);
+        let outcome = done.unwrap_or_else(|error| Outcome::failed(&error));
+        app.tinker.futures.finish(&request, outcome);
+        if worker.run.is_none() {
+            // It never began: its place is another's.
+            app.tinker.registry.remove_model(&model.id);
+            close(&app, &model);
+        }
+    }
+    if let Some(run) = worker.run
+        && let Err(error) = app.host.close_run(run).await
+    {
+        tracing::debug!(model = %model.id, %error, "its run was closed before");
+    }
+}
+
+/// Ends a model: what waited is told so, and its worker gives its run back.
+pub(crate) fn close(app: &App, model: &Model) {
+    for call in model.lane.close() {
+        let outcome = Outcome::failed(&ended(model));
+        app.tinker.futures.finish(&call.request, outcome);
+    }
+}
+
+/// What a call is told whose model is gone.
+pub(crate) fn ended(model: &Model) -> ApiError {
+    ApiError::bad(format!("model {} was closed: its session ended", model.id))
+}
+
+struct Worker {
+    app: App,
+    model: Arc<Model>,
+    /// None until its first call has succeeded.
+    run: Option<RunId>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    async fn execute(&mut self, work: Work) -> Result<Outcome, ApiError> {
+        match work {
+            Work::Create { seed } => self.create(seed).await,
+            Work::CreateFrom(load) => self.create_from(load).await,
+            Work::Load(load) => self.load(load).await,
+            Work::Train {
+                data,
+                loss_fn,
+                config,
+                forward_only,
+            } => {
+                let run = self.run()?;
+                let config = config.map_err(|text| ApiError::field("loss_fn_config", text))?;
+                self.train(run, data, &loss_fn, config, forward_only).await
+            }
+            Work::Step(adam) => self.step(adam).await,
+            Work::Save {
+                path,
+                overwrite,
+                user_metadata,
+            } => {
+                let path = self.path(path, WeightsKind::Training).await?;
+                self.save(path, overwrite, user_metadata).await
+            }
+            Work::SaveForSampler {
+                path,
+                sampler: None,
+            } => {
+                let path = self.path(path, WeightsKind::Sampler).await?;
+                self.save_named(path).await
+            }
+            Work::SaveForSampler {
+                path: _,
+                sampler: Some(n),
+            } => self.save_ephemeral(n).await,
+        }
+    }
+
+    fn run(&self) -> Result<RunId, ApiError> {
+        self.run.clone().ok_or_else(|| {
+            let text = format!(
+                "model {} could not be made: what create_model or load_weights answered says why",
+                self.model.id
+            );
+            ApiError::bad(text)
+        })
+    }
+
+    fn about(&self) -> Result<&About, ApiError> {
+        let about = self.model.about.get();
+        about.ok_or_else(|| ApiError::internal("the model's rank is not known"))
+    }
+
+    async fn create(&mut self, seed: Option<u64>) -> Result<Outcome, ApiError> {
+        let about = self.about()?;
+        let attn = ATTN.iter().filter(|_| about.train_attn);
+        let mlp = MLP.iter().filter(|_| about.train_mlp);
+        let targets: Vec<String> = attn.chain(mlp).map(|&name| name.to_owned()).collect();
+        let request = CreateRequest {
+            rank: about.rank,
+            seed,
+            targets: Some(targets),
+            ..CreateRequest::default()
+        };
+        let warning = about.warning.clone();
+        let created = self.app.host.create_run(request).await?;
+        self.run = Some(created.session_id);
+        json(&Created {
+            model_id: self.model.id.clone(),
+            warning,
+        })
+    }
+
+    async fn create_from(&mut self, load: Load) -> Result<Outcome, ApiError> {
+        let (_, origin) = self.find(&load.path).await?;
+        // Rank and targets become the checkpoint's.
+        let request = CreateRequest {
+            rank: 1,
+            targets: Some(vec![ATTN[0].to_owned()]),
+            ..CreateRequest::default()
+        };
+        let created = self.app.host.create_run(request).await?;
+        self.run = Some(created.session_id);
+        let about = About {
+            rank: origin.rank,
+            train_attn: origin.train_attn,
+            train_mlp: origin.train_mlp,
+            train_unembed: origin.train_unembed,
+            warning: None,
+        };
+        // Set once: a model has one first call.
+        let _ = self.model.about.set(about);
+        self.load(load).await
+    }
+
+    async fn load(&mut self, load: Load) -> Result<Outcome, ApiError> {
+        let run = self.run()?;
+        let (name, _) = self.find(&load.path).await?;
+        let host = &self.app.host;
+        host.load_checkpoint(run, name, load.optimizer).await?;
+        json(&SavedWeights {
+            path: load.path,
+            kind: Some("load_weights".to_owned()),
+            model_id: Some(self.model.id.clone()),
+        })
+    }
+
+    /// A checkpoint of Tinker's, and what it says of itself.
+    async fn find(&self, path: &str) -> Result<(CheckpointName, Origin), ApiError> {
+        let path: TinkerPath = path
+            .parse()
+            .map_err(|error| ApiError::field("path", format!("{error}")))?;
+        if path.kind != WeightsKind::Training {
+            let text = format!(
+                "path {path} holds no optimiser and is not trained on: tinker://RUN/weights/NAME, as save_weights answers it"
+            );
+            return Err(ApiError::field("path", text));
+        }
+        let name = stored::flat(&path)?;
+        let origin = checkpoint(&self.app, &name).await?;
+        Ok((name, origin))
+    }
+
+    async fn train(
+        &self,
+        run: RunId,
+        data: Data,
+        loss_fn: &str,
+        config: LossConfig,
+        forward_only: bool,
+    ) -> Result<Outcome, ApiError> {
+        let loss_fn: LossFn = loss_fn
+            .parse()
+            .map_err(|error| ApiError::unsupported("loss_fn", format!("{error}")))?;
+        let datums = read(data).await?;
+        let shapes: Vec<Vec<usize>> = datums
+            .iter()
+            .map(|datum| datum.parts().target_tokens.shape())
+            .collect();
+        let host = &self.app.host;
+        let (logprobs, loss) = if forward_only {
+            let request = ForwardRequest {
+                session_id: run,
+                datums: datums.clone(),
+                adapter: true,
+                positions: None,
+                top_k: 0,
+            };
+            let logprobs = host.forward(request).await?.logprobs;
+            let loss = Host::loss_of(loss_fn, &config, &datums, &logprobs)?;
+            (logprobs, loss)
+        } else {
+            let reply = host
+                .forward_backward(ForwardBackwardRequest {
+                    session_id: run,
+                    datums,
+                    loss_fn,
+                    loss_fn_config: config,
+                })
+                .await?;
+            // Positions that no weight or advantage counts are not computed; clients multiply them by 0.
+            let known = |all: Vec<Option<f32>>| all.into_iter().map(Option::unwrap_or_default);
+            let outputs = reply.loss_fn_outputs.into_iter();
+            let logprobs = outputs.map(|output| known(output.logprobs).collect());
+            (logprobs.collect(), reply.loss)
+        };
+        let tensors = logprobs.into_iter().zip(&shapes);
+        let tensors = tensors.map(|(values, shape)| {
+            let wrong = |error| ApiError::internal(format!("log-probabilities: {error}"));
+            Tensor2::shaped(values, shape).map_err(wrong)
+        });
+        let tensors = tensors.collect::<Result<_, _>>()?;
+        Ok(Outcome::Train(TrainOutput::new(tensors, loss)))
+    }
+
+    async fn step(&self, adam: Result<AdamParams, String>) -> Result<Outcome, ApiError> {
+        let run = self.run()?;
+        let adam = adam.map_err(|text| ApiError::unsupported("optimizer_params", text))?;
+        let request = OptimStepRequest {
+            session_id: run,
+            learning_rate: adam.learning_rate,
+            adam: AdamSettings {
+                beta1: Some(adam.beta1),
+                beta2: Some(adam.beta2),
+                eps: Some(adam.eps),
+                weight_decay: Some(adam.weight_decay),
+                grad_clip_norm: Some(adam.grad_clip_norm),
+                // Tinker takes every step that it is asked for.
+                skip_over: Some(0.0),
+            },
+        };
+        let stepped = self.app.host.optim_step(request).await?;
+        let metrics = [("grad_norm", stepped.grad_norm)];
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value));
+        json(&OptimStepped {
+            metrics: Some(metrics.into()),
+        })
+    }
+
+    /// The path of a name; without one the model's steps name it.
+    async fn path(&self, name: Option<String>, kind: WeightsKind) -> Result<TinkerPath, ApiError> {
+        let run = self.run()?;
+        let name = match name {
+            Some(name) => name,
+            None => format!("{:06}", self.app.host.step_of(run).await?),
+        };
+        let name = name
+            .parse()
+            .map_err(|error| ApiError::field("path", format!("{error}")))?;
+        let run = self.model.id.clone();
+        Ok(TinkerPath { run, kind, name })
+    }
+
+    async fn save(
+        &self,
+        path: TinkerPath,
+        overwrite: bool,
+        user_metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    ) -> Result<Outcome, ApiError> {
+        let (run, about) = (self.run()?, self.about()?);
+        let name = stored::flat(&path)?;
+        if !overwrite && exists(&self.app.host.checkpoint_folder(), name.as_str()) {
+            return Err(taken(&path));
+        }
+        let manifest = Manifest {
+            tinker: Origin {
+                base_model: self.app.host.base().to_owned(),
+                rank: about.rank,
+                train_attn: about.train_attn,
+                train_mlp: about.train_mlp,
+                train_unembed: about.train_unembed,
+                user_metadata,
+                model_metadata: self.model.user_metadata.clone(),
+            },
+        };
+        let request = CheckpointSaveRequest {
+            session_id: run,
+            name,
+            manifest: value(&manifest)?,
+        };
+        self.app.host.save_checkpoint(request).await?;
+        json(&SavedWeights {
+            path: path.to_string(),
+            kind: Some("save_weights".to_owned()),
+            model_id: None,
+        })
+    }
+
+    async fn save_named(&self, path: TinkerPath) -> Result<Outcome, ApiError> {
+        let name = AdapterName::from(&stored::flat(&path)?);
+        if exists(&self.app.host.adapter_folder(), name.as_str()) {
+            return Err(taken(&path));
+        }
+        self.app.host.save_adapter(self.run()?, name).await?;
+        json(&SavedForSampler {
+            path: Some(path.to_string()),
+            sampling_session_id: None,
+        })
+    }
+
+    async fn save_ephemeral(&self, n: u32) -> Result<Outcome, ApiError> {
+        let session = &self.model.session;
+        let sampler = SamplerId::of(session, n)
+            .map_err(|error| ApiError::field("sampling_session_seq_id", error.to_string()))?;
+        let adapter = stored::ephemeral(&sampler)?;
+        let host = &self.app.host;
+        host.save_adapter(self.run()?, adapter.clone()).await?;
+        let weights = Weights {
+            adapter: Some(adapter),
+            path: None,
+        };
+        let registry = &self.app.tinker.registry;
+        registry.add_sampler(session, sampler.clone(), weights)?;
+        json(&SavedForSampler {
+            path: None,
+            sampling_session_id: Some(sampler),
+        })
+    }
+}
+
+/// What a checkpoint of Tinker's says of itself.
+///
+/// # Errors
+/// 404 for an unknown one.
+pub(crate) async fn checkpoint(app: &App, name: &CheckpointName) -> Result<Origin, ApiError> {
+    let listed = app.host.checkpoints().await?;
+    let found = listed.into_iter().find(|info| info.name == *name);
+    let manifest = found.and_then(|info| serde_json::from_value::<Manifest>(info.manifest).ok());
+    manifest.map(|it| it.tinker).ok_or_else(|| {
+        let text = format!("there is no checkpoint {name} here");
+        ApiError::not_found("checkpoint_not_found", text)
+    })
+}
+
+/// The datums, read on a thread that may take its time.
+async fn read(data: Data) -> Result<Vec<Datum>, ApiError> {
+    let read = move || match data {
+        Data::Proto(data) => tinker::from_proto(data),
+        Data::Json(data) => tinker::from_json(data),
+    };
+    let done = tokio::task::spawn_blocking(read).await;
+    let done = done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?;
+    done.map_err(|error| ApiError::field(error.field.clone(), error.to_string()))
+}
+
+fn exists(folder: &Path, name: &str) -> bool {
+    folder.join(name).exists()
+}
+
+fn taken(path: &TinkerPath) -> ApiError {
+    ApiError::field(
+        "path",
+        format!(
+            "{path} is there already: choose another name, or say overwrite where it is allowed"
+        ),
+    )
+}
+
+fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {
+    serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
+}
+
+fn json(body: &impl Serialize) -> Result<Outcome, ApiError> {
+    value(body).map(Outcome::Json)
+}

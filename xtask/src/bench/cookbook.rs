@@ -1,0 +1,62 @@
+//! `cargo xtask bench cookbook`: the recipes of Tinker's cookbook as they are, against our training server.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::program::build;
+use crate::command;
+use crate::pip;
+use crate::places::Places;
+use crate::report::Report;
+
+/// What the two recipes import, and PEFT, which looks at what they saved.
+const PACKAGES: [&str; 19] = [
+    "torch==2.11.0",
+    "tinker==0.38.0",
+    "aiohttp",
+    "antlr4-python3-runtime>=4.11,<4.14",
+    "blobfile",
+    "chz",
+    "cloudpickle",
+    "datasets",
+    "math-verify",
+    "peft",
+    "pillow",
+    "pylatexenc",
+    "rich",
+    "safetensors",
+    "sympy",
+    "termcolor",
+    "tiktoken",
+    "tqdm",
+    "transformers",
+];
+/// Without what it asks for itself: among that are packages that no recipe here imports and not every index has.
+const COOKBOOK: &str = "tinker-cookbook==0.6.1";
+
+/// Installs, builds and runs; arguments name the parts (`sl`, `rl`, `peft`), without any it is all.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let mut report = Report::default();
+    let model = crate::setup::prepare(places, &mut report)?;
+    let python = report.stage("the cookbook", |stage| {
+        stage.note = format!("{COOKBOOK}, {}", PACKAGES.join(", "));
+        let _lock = places.lock()?;
+        pip::environment_with(&places.cache.join("cookbook"), &PACKAGES, &[COOKBOOK])
+    })?;
+    report.stage("build", |_| {
+        let programs = ["metaclaw-trainer", "metaclaw-trainer-engine"];
+        build(places, &["metaclaw-trainer"], &programs)
+    })?;
+    report.print();
+    let mut bench = Command::new(python);
+    bench
+        .arg(places.root.join("tests/bench/tinker/cookbook.py"))
+        .arg(places.target.join("release").join("metaclaw-trainer"))
+        .arg(model)
+        .arg(places.target.join("bench").join("cookbook"))
+        .args(args)
+        .env("METACLAW_CACHE", &places.cache)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(&mut bench)
+}
