@@ -34,8 +34,8 @@ use self::serving::Waiting;
 pub use self::state::{EngineState, Job, Progress};
 use crate::adapter::{AdapterError, BaseSpec};
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
-use crate::tokenizer::ChatTokenizer;
 use crate::weights::LoadError;
+use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
 /// Why the engine did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

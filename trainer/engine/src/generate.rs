@@ -2,9 +2,9 @@
 
 mod reply;
 mod request;
-mod stop;
 
 use metaclaw_trainer_terms::AdapterName;
+pub use metaclaw_trainer_terms::FinishReason;
 use tch::TchError;
 use tokio::sync::mpsc;
 
@@ -26,15 +26,6 @@ pub struct Token {
     /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
     /// [`crate::sampler::SamplingParams::top_logprobs`] asks for; the token need not be among them.
     pub top: Vec<(u32, f32)>,
-}
-
-/// Why a reply ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The model ended it, or a stop text or id did.
-    Stop,
-    /// `max_tokens` or the context is used up.
-    Length,
 }
 
 /// The end of a reply.

@@ -2,8 +2,7 @@
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
 //! the ground up: [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
-//! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`tokenizer`] and [`template`]
-//! (text), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
+//! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
 //! Base weights are read-only memory: no operation in place on them. Every fallible call of libtorch is
@@ -13,7 +12,6 @@ pub mod adapter;
 pub mod attention;
 pub mod batch;
 pub mod checkpoint;
-mod content;
 pub mod datum;
 mod digest;
 pub mod engine;
@@ -38,10 +36,7 @@ pub mod rope;
 pub mod run;
 pub mod runs;
 pub mod sampler;
-pub mod served;
-pub mod template;
 pub mod tensors;
 pub mod testing;
-pub mod tokenizer;
 pub mod train;
 pub mod weights;

@@ -8,15 +8,14 @@
 
 mod counts;
 mod cut;
-mod params;
 mod penalty;
 mod sequence;
 
 use tch::{Kind, TchError, Tensor};
 
-pub use self::params::{ParamError, SamplingParams};
 pub use self::sequence::Sampler;
 use self::sequence::column;
+pub use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// First look at the likeliest tokens: nearly always holds all that top-p keeps.
 const FIRST_LOOK: i64 = 512;

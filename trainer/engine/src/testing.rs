@@ -6,25 +6,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use metaclaw_trainer_text::testing::write_tiny_text;
 use safetensors::tensor::{Dtype, TensorView};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::model_config::{self, ModelConfig};
 use crate::rng::SplitMix64;
-use crate::tokenizer::byte_letters;
 use crate::weights::{LoadError, expected};
 
-/// Ids of the tiny tokenizer beyond the 256 bytes.
-pub const SPECIAL: [(&str, u32); 3] = [
-    ("<|endoftext|>", 256),
-    ("<|im_start|>", 257),
-    ("<|im_end|>", 258),
-];
-
-/// The template of [`write_tiny_model`]: ChatML with a default system text, as small chat models have it.
-pub const TEMPLATE: &str = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}\
-{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+pub use metaclaw_trainer_text::testing::{SPECIAL, TEMPLATE};
 
 /// config.json of the tiny Llama.
 pub fn tiny_config() -> Value {
@@ -64,14 +54,7 @@ pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<ModelConfig,
     let text = |name: &str, value: &Value| write(dir, name, value.to_string().as_bytes());
     text("config.json", config)?;
     text("generation_config.json", &json!({"eos_token_id": [258]}))?;
-    text("tokenizer.json", &tokenizer())?;
-    text(
-        "tokenizer_config.json",
-        &json!({
-            "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE,
-            "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>",
-        }),
-    )?;
+    write_tiny_text(dir)?;
     write_weights(dir, &model_config, seed)?;
     Ok(model_config)
 }
@@ -110,33 +93,6 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(damaged)?;
     write(dir, "model.safetensors", &bytes)
-}
-
-/// Byte-level, no merges: one token a byte.
-fn tokenizer() -> Value {
-    let mut vocab = Map::new();
-    for (byte, letter) in byte_letters().into_iter().enumerate() {
-        vocab.insert(letter.to_string(), json!(byte));
-    }
-    let added: Vec<Value> = SPECIAL
-        .iter()
-        .map(|(content, id)| {
-            json!({
-                "id": id, "content": content, "special": true, "normalized": false,
-                "single_word": false, "lstrip": false, "rstrip": false,
-            })
-        })
-        .collect();
-    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
-    json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
-        "normalizer": null, "pre_tokenizer": level, "post_processor": null, "decoder": level,
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": false, "vocab": vocab, "merges": [],
-        },
-    })
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), LoadError> {

@@ -7,6 +7,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use metaclaw_trainer_api::ApiKey;
+use metaclaw_trainer_text::hub;
 
 /// The training server: one model that serves and learns.
 ///
@@ -182,7 +183,7 @@ impl Args {
             key: key.map(ApiKey::new),
             checkpoint_dir: checkpoint_dir.ok_or(ArgsError::NoCache)?,
             cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
-            hub: hub_cache(&env),
+            hub: hub::cache_dir(&env),
             n_threads: self.n_threads(&env),
         })
     }
@@ -240,15 +241,6 @@ fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));
     let home = || Some(PathBuf::from(env("HOME")?).join(".cache/metaclaw"));
     ours.or_else(xdg).or_else(home)
-}
-
-/// Hugging Face's, as `huggingface_hub` finds it.
-fn hub_cache(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let hub = env("HF_HUB_CACHE").map(PathBuf::from);
-    let home = || Some(PathBuf::from(env("HF_HOME")?).join("hub"));
-    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface/hub"));
-    let own = || Some(PathBuf::from(env("HOME")?).join(".cache/huggingface/hub"));
-    hub.or_else(home).or_else(xdg).or_else(own)
 }
 
 #[cfg(test)]

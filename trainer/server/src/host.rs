@@ -19,10 +19,8 @@ mod text;
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::{
-    engine::{Dtype, EngineConfig},
-    served::ServedTokenIndex,
-};
+use metaclaw_engine::engine::{Dtype, EngineConfig};
+use metaclaw_trainer_text::served::ServedTokenIndex;
 
 pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
 use self::{cell::EngineCell, last_step::LastStep, store::Store};

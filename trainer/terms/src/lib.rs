@@ -2,17 +2,25 @@
 //!
 //! A [`Datum`] is a sequence with what a loss needs beside it; a [`LossFn`] names the loss. A name that becomes a path
 //! is parsed once, here, into a type that cannot hold a separator. What only a loaded model can tell (its vocabulary,
-//! its context), or only a loss (which fields it reads), the engine checks.
+//! its context), or only a loss (which fields it reads), the engine checks. A [`Sampler`] is asked for continuations of
+//! token ids, whoever has the model: our engine, a cloud, another server.
 
 mod datum;
 mod loss;
 mod names;
+mod sampler;
+mod sampling;
 mod tensor;
 
 pub use self::{
     datum::{Datum, DatumError, DatumParts},
     loss::{LossConfig, LossFn, UnknownLoss},
     names::{AdapterName, CheckpointName, NameError, RunId},
+    sampler::{
+        FinishReason, SampleEvent, SampleStream, SampledToken, Sampler, SamplerError,
+        SamplerFailure, SamplerFuture, SamplerRequest, Sampling, SamplingEnd,
+    },
+    sampling::{ParamError, SamplingParams},
     tensor::{ShapeError, Tensor2},
 };
 

@@ -20,9 +20,9 @@ use crate::lora::LoraSpec;
 use crate::model::Model;
 use crate::rng::SplitMix64;
 use crate::runs::Runs;
-use crate::tokenizer::ChatTokenizer;
 use crate::train::{Plan, SliceSizes};
 use crate::weights::{self, LoadError};
+use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
 /// What handles send.
 pub(super) enum Command {

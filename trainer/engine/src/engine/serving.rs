@@ -14,7 +14,7 @@ use super::stream::Stream;
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
-use crate::tokenizer::ChatTokenizer;
+use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
 /// Pages that each live reply can still grow by before another gets a place: fewer, and the new one would soon
 /// lose it again.

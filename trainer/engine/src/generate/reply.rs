@@ -1,11 +1,10 @@
 //! A reply in the making, as far as it is text and ids: what is drawn goes in, events go out.
 
+use metaclaw_trainer_text::{stop::StopMatcher, tokenizer::StreamDecoder};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use super::stop::StopMatcher;
 use super::{FinishReason, Finished, GenerateError, GenerateEvent, GenerateRequest, Token};
 use crate::sampler::{SampledToken, Sampler};
-use crate::tokenizer::StreamDecoder;
 
 /// What a token left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

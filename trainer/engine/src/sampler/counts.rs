@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::params::SamplingParams;
+use metaclaw_trainer_terms::SamplingParams;
 
 /// Ids that a reply has met, as far as its penalties ask for them.
 #[derive(Debug, Clone)]

@@ -3,8 +3,8 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::counts::differs;
-use super::params::SamplingParams;
 use super::sequence::Sampler;
+use metaclaw_trainer_terms::SamplingParams;
 
 /// A copy of the logits with what each sequence asks for; `None` when none asks for anything.
 ///

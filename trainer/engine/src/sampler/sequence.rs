@@ -3,8 +3,8 @@
 use tch::{Device, TchError, Tensor};
 
 use super::counts::Counts;
-use super::params::{ParamError, SamplingParams};
 use crate::rng::SplitMix64;
+use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// What drawing for one sequence depends on.
 #[derive(Debug, Clone)]

@@ -12,6 +12,9 @@ pub enum LoadError {
     /// config.json is not usable.
     #[error(transparent)]
     ModelConfig(#[from] ModelConfigError),
+    /// The tokenizer or the chat template is not usable.
+    #[error(transparent)]
+    Text(#[from] metaclaw_trainer_text::LoadError),
     /// A file of the model cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
@@ -53,14 +56,6 @@ pub enum LoadError {
         value: String,
         /// What is allowed.
         allowed: String,
-    },
-    /// The chat template is missing or does not compile.
-    #[error("{file}: chat template cannot be used: {detail}", file = file.display())]
-    Template {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        detail: String,
     },
     /// A setting of the engine is out of range.
     #[error("{field} is {value}, allowed: {allowed}")]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use metaclaw_trainer_text::hub::{self, HubName};
+
 use super::Host;
 use crate::{error::ApiError, fields::cut};
 
@@ -56,10 +58,7 @@ impl Host {
             return Ok((path, None));
         }
         let shown = cut(wanted);
-        let Some((owner, name)) = wanted
-            .split_once('/')
-            .filter(|(owner, name)| is_part(owner) && is_part(name))
-        else {
+        let Ok(model) = wanted.parse::<HubName>() else {
             let text = format!(
                 "base_model {shown:?} is no file or folder here, and no owner/name of a model"
             );
@@ -71,9 +70,8 @@ impl Host {
             );
             return Err(refused(text));
         };
-        let folder = hub.join(format!("models--{owner}--{name}"));
-        match snapshot(&folder) {
-            Some(path) => Ok((path, Some(name.to_owned()))),
+        match hub::cached(hub, &model, "config.json") {
+            Some(path) => Ok((path, Some(model.name().to_owned()))),
             None => Err(refused(format!(
                 "base_model {shown:?} is not in the Hugging Face cache {}: models are not fetched by name; fetch it there (hf download {shown}), or give a path",
                 hub.display()
@@ -84,18 +82,4 @@ impl Host {
 
 fn refused(text: impl Into<String>) -> ApiError {
     ApiError::field("base_model", text)
-}
-
-/// A part of a hub's name; it becomes a part of a path.
-fn is_part(text: &str) -> bool {
-    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    !text.is_empty() && !text.starts_with('.') && text.bytes().all(legal)
-}
-
-/// The revision that `main` means, as `huggingface_hub` keeps it.
-fn snapshot(folder: &Path) -> Option<PathBuf> {
-    let revision = std::fs::read_to_string(folder.join("refs/main")).ok()?;
-    let revision = revision.trim();
-    let path = folder.join("snapshots").join(revision);
-    (is_part(revision) && path.join("config.json").is_file()).then_some(path)
 }

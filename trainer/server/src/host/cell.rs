@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use metaclaw_engine::{
     engine::{Engine, EngineConfig, EngineState, Job, ModelInfo},
     generate::{GenerateRequest, GenerationStream},
-    tokenizer::ChatTokenizer,
 };
+use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use tokio::sync::Mutex;
 
 use crate::error::ApiError;

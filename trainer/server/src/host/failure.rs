@@ -5,9 +5,9 @@ use std::io::ErrorKind;
 use metaclaw_engine::{
     adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
     lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
-    sampler::SampleError, template::RenderError, tensors::FileError, tokenizer::EncodeError,
-    train::TrainError,
+    sampler::SampleError, tensors::FileError, train::TrainError,
 };
+use metaclaw_trainer_text::{template::RenderError, tokenizer::EncodeError};
 
 use crate::error::ApiError;
 

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
-use metaclaw_engine::{
-    generate::{FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token},
+use metaclaw_engine::generate::{
+    FinishReason, GenerateEvent, GenerateRequest, GenerationStream, Token,
+};
+use metaclaw_trainer_text::{
     template::RenderRequest,
     tokenizer::{ChatTokenizer, Rendered},
 };

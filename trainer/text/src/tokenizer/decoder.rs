@@ -120,7 +120,7 @@ pub(super) fn metaspace(token: &str) -> Box<[u8]> {
 }
 
 /// GPT-2's printable stand-in of each byte, in order of the bytes.
-pub(crate) fn byte_letters() -> Vec<char> {
+pub fn byte_letters() -> Vec<char> {
     let plain = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let mut next = 256;
     (0..256_u32)

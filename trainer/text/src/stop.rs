@@ -1,15 +1,15 @@
 //! Stop texts, wherever token boundaries fall.
 
 /// Holds back text that may turn out to begin a stop text.
-#[derive(Debug)]
-pub(super) struct StopMatcher {
+#[derive(Debug, Default)]
+pub struct StopMatcher {
     stops: Vec<String>,
     held: String,
 }
 
 impl StopMatcher {
     /// Empty stop texts would end every reply at once and are left out.
-    pub(super) fn new(stops: Vec<String>) -> Self {
+    pub fn new(stops: Vec<String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         Self {
             stops,
@@ -18,7 +18,7 @@ impl StopMatcher {
     }
 
     /// Takes new text; returns what is certain, and whether a stop text ended it.
-    pub(super) fn push(&mut self, text: &str) -> (String, bool) {
+    pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         // The earliest place counts, whichever stop text is found there.
         if let Some(at) = self
@@ -42,7 +42,7 @@ impl StopMatcher {
     }
 
     /// What was held back, when nothing more comes.
-    pub(super) fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }

@@ -2,12 +2,12 @@ pub(crate) mod families;
 mod injection;
 
 use super::*;
-use crate::testing::{SPECIAL, write_tiny_model};
+use crate::testing::{SPECIAL, write_tiny_text};
 use proptest::prelude::*;
 
 fn tokenizer() -> ChatTokenizer {
     let dir = tempfile::tempdir().unwrap();
-    write_tiny_model(dir.path(), 0).unwrap();
+    write_tiny_text(dir.path()).unwrap();
     ChatTokenizer::load(dir.path()).unwrap()
 }
 
@@ -58,7 +58,7 @@ fn sentencepiece_spelling_is_bytes_too() {
 #[test]
 fn a_damaged_tokenizer_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    write_tiny_model(dir.path(), 0).unwrap();
+    write_tiny_text(dir.path()).unwrap();
     let file = dir.path().join("tokenizer.json");
     std::fs::write(&file, "{\"model\": 1}").unwrap();
     let message = ChatTokenizer::load(dir.path()).unwrap_err().to_string();

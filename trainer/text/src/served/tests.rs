@@ -1,15 +1,15 @@
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::rng::SplitMix64;
-use crate::testing::{SPECIAL, write_tiny_model};
+use crate::testing::{SPECIAL, write_tiny_text};
 use crate::tokenizer::tests::families::{FAMILIES, Family};
 
 const END: u32 = SPECIAL[2].1;
 
 fn tiny() -> ChatTokenizer {
     let dir = tempfile::tempdir().unwrap();
-    write_tiny_model(dir.path(), 0).unwrap();
+    write_tiny_text(dir.path()).unwrap();
     ChatTokenizer::load(dir.path()).unwrap()
 }
 
@@ -132,7 +132,7 @@ fn turns_of_fifty_conversations_merge() {
     let families: Vec<&Family> = FAMILIES.iter().filter(verbatim).collect();
     let (mut n_turns, mut n_merged) = (0_u32, 0_u32);
     for seed in 0..50 {
-        let mut rng = SplitMix64::stream(11, seed);
+        let mut rng = StdRng::seed_from_u64(seed);
         let server = Server::new(families[usize::try_from(seed).unwrap() % families.len()].load());
         let tokenizer = &server.tokenizer;
         let first = tokenizer.encode_data("hello").unwrap()[0];

@@ -1,6 +1,6 @@
 //! How tokens are drawn, and which values are allowed.
 
-use metaclaw_trainer_terms::DEFAULT_TEMPERATURE;
+use crate::DEFAULT_TEMPERATURE;
 
 /// How the tokens of one sequence are drawn; meanings and defaults are vLLM's, but for the temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,5 +117,83 @@ impl SamplingParams {
             return error("top_logprobs", self.top_logprobs.to_string(), allowed);
         }
         Ok(())
+    }
+
+    /// Refuses what few samplers can do: all but temperature, top-p and top-k.
+    ///
+    /// # Errors
+    /// The first parameter that is not at its default.
+    pub fn check_common(&self) -> Result<(), ParamError> {
+        let off = Self::default();
+        let only = |field, value: String, off: String| {
+            let allowed = format!("{off} (this sampler can do no other)");
+            Err(ParamError {
+                field,
+                value,
+                allowed,
+            })
+        };
+        let numbers = [
+            ("min_p", self.min_p, off.min_p),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                off.repetition_penalty,
+            ),
+            (
+                "presence_penalty",
+                self.presence_penalty,
+                off.presence_penalty,
+            ),
+            (
+                "frequency_penalty",
+                self.frequency_penalty,
+                off.frequency_penalty,
+            ),
+        ];
+        for (field, value, off) in numbers {
+            // Not by equality: whoever says 0.0 in other digits means off as well.
+            if (value - off).abs() > f64::EPSILON {
+                return only(field, value.to_string(), off.to_string());
+            }
+        }
+        for (field, value) in [
+            ("min_tokens", self.min_tokens),
+            ("top_logprobs", self.top_logprobs),
+        ] {
+            if value > 0 {
+                return only(field, value.to_string(), "0".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_few_samplers_can_do_is_refused_by_name() {
+        let common = SamplingParams {
+            temperature: 1.0,
+            top_p: 0.5,
+            top_k: 3,
+            ..SamplingParams::default()
+        };
+        assert_eq!(common.check_common(), Ok(()));
+        let error = |change: fn(&mut SamplingParams)| {
+            let mut params = common;
+            change(&mut params);
+            params.check_common().unwrap_err().field
+        };
+        assert_eq!(error(|it| it.min_p = 0.1), "min_p");
+        assert_eq!(error(|it| it.presence_penalty = -1.0), "presence_penalty");
+        assert_eq!(
+            error(|it| it.repetition_penalty = 1.1),
+            "repetition_penalty"
+        );
+        assert_eq!(error(|it| it.min_tokens = 1), "min_tokens");
+        assert_eq!(error(|it| it.top_logprobs = 2), "top_logprobs");
     }
 }

@@ -16,16 +16,16 @@ use tokenizers::Tokenizer;
 
 pub use self::decoder::StreamDecoder;
 use self::decoder::TokenBytes;
-pub(crate) use self::decoder::byte_letters;
+pub use self::decoder::byte_letters;
 pub use self::rendered::Rendered;
 pub(crate) use self::rendered::push_control;
 use self::rendered::{KeyPart, parts};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::text::TextEncoder;
+use crate::LoadError;
 use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderError, RenderRequest};
-use crate::weights::LoadError;
 
 /// The tokenizer and the chat template of a model; shared by all threads.
 #[derive(Debug)]
