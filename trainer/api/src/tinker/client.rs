@@ -19,6 +19,7 @@ mod random;
 mod runs;
 mod samplers;
 mod score;
+mod serving;
 mod session;
 mod text;
 mod training;
@@ -28,6 +29,7 @@ mod words;
 pub use self::{
     backend::TinkerBackend,
     config::{Dialect, HEARTBEAT, PATIENCE, TinkerConfig},
+    serving::TinkerSampler,
     text::LocalText,
     usage::{TinkerTokens, TinkerUsage},
 };

@@ -47,15 +47,15 @@ const BASE: &str = "base";
 
 /// A client of Tinker's API: of the cloud, of SkyRL, of `metaclaw-trainer`. Cheap to clone.
 #[derive(Clone)]
-pub struct TinkerBackend(Arc<Inner>);
+pub struct TinkerBackend(pub(super) Arc<Inner>);
 
-struct Inner {
-    config: TinkerConfig,
+pub(super) struct Inner {
+    pub(super) config: TinkerConfig,
     http: Arc<Http>,
     sessions: Arc<Sessions>,
     models: Arc<Models>,
-    samplers: Samplers,
-    checkpoints: Checkpoints,
+    pub(super) samplers: Samplers,
+    pub(super) checkpoints: Checkpoints,
     runs: Runs,
     usage: Arc<TinkerUsage>,
     /// What the server offered, and when.
@@ -115,14 +115,6 @@ impl TinkerBackend {
     pub async fn finish(&self) {
         self.0.sessions.finish().await;
     }
-
-    /// Continuations of ids, as Tinker has them.
-    ///
-    /// # Errors
-    /// The server's.
-    pub async fn draw(&self, request: SampleRequest) -> Result<SampleReply, BackendError> {
-        self.0.sample(request).await
-    }
 }
 
 impl fmt::Debug for TinkerBackend {
@@ -136,7 +128,7 @@ impl fmt::Debug for TinkerBackend {
 // === impl Inner ===
 
 impl Inner {
-    async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
+    pub(super) async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
         if let Some((when, known)) = &*lock(&self.offer)
             && when.elapsed() < OFFER_LASTS
         {
@@ -270,7 +262,7 @@ impl Inner {
         let name = model.map(str::to_owned).or_else(last);
         match name.as_deref() {
             None | Some(BASE) => Ok(Weights::Base),
-            Some(name) => Ok(Weights::Saved(self.checkpoints.adapter(name).await?)),
+            Some(name) => Ok(Weights::Saved(self.checkpoints.adapter(name).await?.path)),
         }
     }
 
@@ -304,7 +296,7 @@ impl Inner {
             adapters.push(AdapterInfo {
                 name,
                 loaded: self.samplers.has(&weights).await,
-                step: 0,
+                step: it.step().unwrap_or(0),
                 sha256: None,
                 bytes: it.bytes,
             });

@@ -259,7 +259,11 @@ pub(super) fn look(prompt: Vec<u32>) -> Sample {
     }
 }
 
-fn bare_sample(prompt: Vec<u32>, num_samples: u32, sampling_params: SamplingParams) -> Sample {
+pub(super) fn bare_sample(
+    prompt: Vec<u32>,
+    num_samples: u32,
+    sampling_params: SamplingParams,
+) -> Sample {
     Sample {
         num_samples,
         prompt: ModelInput::of(prompt),

@@ -36,10 +36,19 @@ const MOST_PAGES: u64 = 200;
 pub(super) struct Checkpoints {
     models: Arc<Models>,
     manifests: Manifests,
-    /// Paths of adapters that were saved or listed.
-    adapters: Mutex<BTreeMap<String, String>>,
+    /// Adapters that were saved or listed.
+    adapters: Mutex<BTreeMap<String, Adapter>>,
     /// Whether the server takes a manifest beside a checkpoint; it is not tried again where it does not.
     takes_manifests: std::sync::atomic::AtomicBool,
+}
+
+/// An adapter of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Adapter {
+    /// `tinker://…/sampler_weights/…`.
+    pub(super) path: String,
+    /// Optimiser steps in it, where that is known.
+    pub(super) step: Option<u64>,
 }
 
 /// A checkpoint or an adapter in the server's list, of a name that may be ours.
@@ -63,6 +72,11 @@ pub(super) struct Own {
 // === impl Listed ===
 
 impl Listed {
+    /// Optimiser steps in it, where the server has kept that.
+    pub(super) fn step(&self) -> Option<u64> {
+        self.metadata.get(bodies::STEP)?.parse().ok()
+    }
+
     fn read(entry: Checkpoint) -> Option<Self> {
         let path: TinkerPath = entry.tinker_path.parse().ok()?;
         let (name, mark) = names::read(path.name.as_str())?;
@@ -192,7 +206,11 @@ impl Checkpoints {
         let path = saved
             .path
             .ok_or_else(|| whose.unreadable("it has no path"))?;
-        self.lock().insert(name.to_string(), path.clone());
+        let adapter = Adapter {
+            path: path.clone(),
+            step: Some(state.step),
+        };
+        self.lock().insert(name.to_string(), adapter);
         Ok(path)
     }
 
@@ -200,10 +218,10 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` where there is none of this name.
-    pub(super) async fn adapter(&self, name: &str) -> Result<String, BackendError> {
+    pub(super) async fn adapter(&self, name: &str) -> Result<Adapter, BackendError> {
         let known = self.lock().get(name).cloned();
-        if let Some(path) = known {
-            return Ok(path);
+        if let Some(adapter) = known {
+            return Ok(adapter);
         }
         self.list_adapters().await?;
         let known = self.lock().get(name).cloned();
@@ -217,15 +235,29 @@ impl Checkpoints {
         })
     }
 
+    /// The names of the adapters that are known, without asking for more.
+    pub(super) fn known(&self) -> Vec<AdapterName> {
+        let adapters = self.lock();
+        adapters
+            .keys()
+            .filter_map(|name| name.parse().ok())
+            .collect()
+    }
+
     /// Every adapter that may be ours, the newest of each name.
     ///
     /// # Errors
     /// The server's.
     pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>, BackendError> {
         let listed = newest(self.list(WeightsKind::Sampler).await?);
-        let paths = listed.iter();
-        let paths = paths.map(|it| (it.name.clone(), it.path.to_string()));
-        self.lock().extend(paths);
+        let known = listed.iter().map(|it| {
+            let adapter = Adapter {
+                path: it.path.to_string(),
+                step: it.step(),
+            };
+            (it.name.clone(), adapter)
+        });
+        self.lock().extend(known);
         Ok(listed)
     }
 
@@ -270,7 +302,7 @@ impl Checkpoints {
         }
         let manifest = text(bodies::MANIFEST)?;
         Some(Kept {
-            step: text(bodies::STEP)?.parse().ok()?,
+            step: listed.step()?,
             rank: 0,
             manifest: serde_json::from_str(manifest).ok()?,
         })
@@ -405,7 +437,7 @@ impl Checkpoints {
         Ok(all)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Adapter>> {
         self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,11 +7,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use super::{
     bodies,
-    futures::{self, Asker, Either, Taken},
+    futures::{self, Asker, Either, Limits, Taken},
     http::Request,
     session::{Session, Sessions, is_gone},
     usage::TinkerUsage,
@@ -20,13 +21,16 @@ use crate::{
     BackendError,
     tinker::{
         SampleOutput, SamplerId,
-        json::{self, JsonSample, SamplingSession},
+        json::{self, CancelFuture, JsonSample, Promise, SamplingSession},
         proto::SampleResponse,
     },
 };
 
 /// Samplers of saved weights that are kept; what goes is made again when it is asked for.
 const MOST: usize = 64;
+/// How long a chat's server may say that it has too much to do.
+const OF_CHAT: Duration = Duration::from_secs(2);
+const ASAMPLE: &str = "asample";
 
 /// Weights that are sampled from.
 #[derive(Debug)]
@@ -187,28 +191,72 @@ impl Samplers {
         sampler: &Sampler,
         sample: &json::Sample,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
-        let call = "asample";
-        let http = &self.asker.http;
         let limits = self.asker.limits();
+        let promised = self.begin(sampler, sample, limits).await?;
+        self.end(sample, &promised, limits).await
+    }
+
+    /// Asks this sampler; resolves when it has taken the question.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn begin(
+        &self,
+        sampler: &Sampler,
+        sample: &json::Sample,
+        limits: Limits,
+    ) -> Result<Promise, BackendError> {
         let seq = sampler.next_seq.fetch_add(1, Ordering::Relaxed);
         let body = bodies::numbered(sample, &sampler.id, seq);
-        let request = Request::json(call, call, &body)?;
-        let taken = futures::submit(http, &sampler.session.flags, &request, limits).await;
-        let promised = match taken {
-            Taken::Promised(promised) => promised,
-            Taken::Refused(error) | Taken::InDoubt(error) => return Err(error),
-        };
-        let result = futures::result(http, call, &promised, limits).await?;
-        let read = result.either::<SampleResponse, JsonSample>(http, call)?;
+        let request = Request::json(ASAMPLE, ASAMPLE, &body)?;
+        let flags = &sampler.session.flags;
+        match futures::submit(&self.asker.http, flags, &request, limits).await {
+            Taken::Promised(promised) => Ok(promised),
+            Taken::Refused(error) | Taken::InDoubt(error) => Err(error),
+        }
+    }
+
+    /// Waits for what a sampler has taken.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn end(
+        &self,
+        sample: &json::Sample,
+        promised: &Promise,
+        limits: Limits,
+    ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
+        let http = &self.asker.http;
+        let result = futures::result(http, ASAMPLE, promised, limits).await?;
+        let read = result.either::<SampleResponse, JsonSample>(http, ASAMPLE)?;
         let (output, message) = match read {
             Either::Protobuf(message) => (SampleOutput::from_proto(message.clone()), Some(message)),
             Either::Json(sample) => (Ok(SampleOutput::from_json(sample)), None),
         };
-        let output = output.map_err(|error| http.whose(call).unreadable(error.to_string()))?;
-        let n_read = n_tokens(sample);
+        let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
         let n_drawn = output.sequences.iter().map(|it| it.tokens.len()).sum();
-        self.usage.drawn(n_read, n_drawn);
+        self.usage.drawn(n_tokens(sample), n_drawn);
         Ok((output, message))
+    }
+
+    /// Tells the server that an answer is not waited for any more, where it wants to know.
+    pub(super) async fn cancel(&self, sampler: &Sampler, promised: &Promise) {
+        if !sampler.session.flags.cancels {
+            return;
+        }
+        let call = "cancel_future";
+        let body = CancelFuture {
+            request_id: promised.request_id.clone(),
+        };
+        if let Ok(request) = Request::json(call, call, &body) {
+            // It ends by itself.
+            let _ = self.asker.http.send(&request).await;
+        }
+    }
+
+    /// Of a chat: who waits for an answer is told soon that there is no room for it.
+    pub(super) fn limits_of_chat(&self) -> Limits {
+        Limits::new(self.asker.timeout, self.asker.patience.min(OF_CHAT))
     }
 }
 
@@ -222,6 +270,6 @@ fn n_tokens(sample: &json::Sample) -> usize {
 }
 
 /// Whether an answer says that the sampler is not there any more.
-fn has_gone(error: &BackendError) -> bool {
+pub(super) fn has_gone(error: &BackendError) -> bool {
     matches!(error, BackendError::Lost { .. }) || error.status().is_some_and(is_gone)
 }

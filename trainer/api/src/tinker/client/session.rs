@@ -20,8 +20,8 @@ use crate::{
     tinker::{
         SessionId,
         json::{
-            ClientConfig, ClientConfigRequest, CreateSession, FinishReason, FinishSession,
-            Heartbeat, Session as Opened,
+            ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,
+            FinishSession, Heartbeat, Session as Opened,
         },
     },
 };
@@ -39,6 +39,8 @@ pub(super) struct Flags {
     /// Whether a request that was sent twice with one number is carried out once. Servers of before do not say, and do
     /// not see to it.
     pub(super) dedupes: bool,
+    /// Whether it wants to know what nobody waits for any more.
+    pub(super) cancels: bool,
     /// Whether training goes as protobuf.
     protobuf: AtomicBool,
     /// Whether a body is to be compressed.
@@ -75,7 +77,7 @@ pub(super) struct Sessions {
 
 impl Flags {
     /// By what the server answers; nothing where it has no such call.
-    fn of(answered: Option<&ClientConfig>, dialect: Dialect) -> Self {
+    fn of(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
         let is_current = dialect == Dialect::Current && answered.is_some();
         let usual = ClientConfig::default();
         let said = answered.unwrap_or(&usual);
@@ -83,6 +85,7 @@ impl Flags {
         let bytes = bytes.and_then(|it| usize::try_from(it).ok());
         Self {
             dedupes: answered.is_some(),
+            cancels,
             protobuf: AtomicBool::new(said.proto_write_fwdbwd.unwrap_or(is_current)),
             compress: said.proto_compress_fwdbwd.unwrap_or(false),
             create_by_load: AtomicBool::new(
@@ -182,10 +185,11 @@ impl Sessions {
 
     async fn begin(&self) -> Result<Session, BackendError> {
         let call = "client/config";
-        let asked = ClientConfigRequest {
+        let asked_by = ClientConfigRequest {
             sdk_version: SDK_VERSION.to_owned(),
         };
-        let answer = self.http.send(&Request::json(call, call, &asked)?).await?;
+        let request = Request::json(call, call, &asked_by)?;
+        let answer = self.http.send(&request).await?;
         let config: Option<ClientConfig> = match answer.status {
             404 | 405 => None,
             _ => Some(answer.json(self.http.whose(call))?),
@@ -211,11 +215,28 @@ impl Sessions {
         }
         Ok(Session {
             id: reply.session_id,
-            flags: Arc::new(Flags::of(config.as_ref(), self.dialect)),
+            flags: Arc::new(Flags::of(
+                config.as_ref(),
+                self.dialect,
+                self.cancels(&asked_by).await,
+            )),
             n_models: AtomicU32::new(0),
             n_samplers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
         })
+    }
+
+    /// Whether the server wants to know what nobody waits for any more; one that does not say does not.
+    async fn cancels(&self, asked_by: &ClientConfigRequest) -> bool {
+        let call = "client/dynamic_config";
+        let Ok(request) = Request::json(call, call, asked_by) else {
+            return false;
+        };
+        let Ok(answer) = self.http.send(&request).await else {
+            return false;
+        };
+        let config = answer.json::<DynamicConfig>(self.http.whose(call));
+        config.is_ok_and(|it| it.sample_cancel_enabled)
     }
 
     /// Tells the server that nothing more is asked, so that it frees what it holds.

@@ -4,6 +4,8 @@ mod server;
 
 use std::{sync::Arc, sync::Once, time::Duration};
 
+use futures_util::StreamExt as _;
+use metaclaw_trainer_terms::{SampleEvent, Sampler, SamplerFailure, SamplerRequest};
 use serde_json::json;
 
 use self::server::{Fault, Manner, Server};
@@ -470,4 +472,56 @@ async fn a_manifest_that_the_server_refuses_is_kept_here() {
         asked["user_metadata"]["metaclaw_manifest"].is_null(),
         "{asked}"
     );
+}
+
+fn chat(n: u32) -> SamplerRequest {
+    SamplerRequest {
+        prompt_ids: vec![1, 2],
+        n,
+        max_tokens: 3,
+        stop_token_ids: vec![9],
+        ..SamplerRequest::default()
+    }
+}
+
+#[tokio::test]
+async fn a_chat_is_sampled_in_one_piece() {
+    let (server, backend) = world(CLOUD).await;
+    let sampling = Sampler::sample(&backend.sampler(), chat(2)).await.unwrap();
+    let events: Vec<_> = sampling.events.collect().await;
+    assert_eq!(events.len(), 8, "three tokens and an end, twice");
+    let ends = |it: &Result<SampleEvent, _>| matches!(it, Ok(SampleEvent::End { .. }));
+    assert_eq!(events.iter().filter(|it| ends(it)).count(), 2);
+    let inner = server.inner();
+    let (_, asked) = inner
+        .asked
+        .iter()
+        .rfind(|(path, _)| path == "asample")
+        .unwrap();
+    assert_eq!(asked["sampling_params"]["stop"], json!([9]));
+    assert_eq!(asked["sampling_params"]["max_tokens"], 3);
+}
+
+#[tokio::test]
+async fn what_a_chat_is_refused_for_is_known_before_it_begins() {
+    let (server, backend) = world(CLOUD).await;
+    for (status, failure) in [
+        (401, SamplerFailure::Unauthorized),
+        (402, SamplerFailure::Payment),
+        (429, SamplerFailure::Busy),
+        (503, SamplerFailure::Unavailable),
+        (500, SamplerFailure::Remote),
+    ] {
+        server.fail("asample", &[Fault::Answers(status, "{}")]);
+        let error = Sampler::sample(&backend.sampler(), chat(1))
+            .await
+            .unwrap_err();
+        assert_eq!(error.failure(), failure, "{error}");
+    }
+    let mut unknown = chat(1);
+    unknown.adapter = Some("nobody".parse().unwrap());
+    let error = Sampler::sample(&backend.sampler(), unknown)
+        .await
+        .unwrap_err();
+    assert_eq!(error.failure(), SamplerFailure::UnknownModel);
 }
