@@ -1,33 +1,26 @@
 //! Routes and their layers.
 
-use std::{any::Any, panic::AssertUnwindSafe};
-
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Request, State},
-    http::{HeaderValue, Method, StatusCode, Uri},
-    middleware::{self, Next},
-    response::{IntoResponse, Response},
+    extract::{DefaultBodyLimit, State},
+    http::HeaderValue,
+    middleware,
+    response::Response,
     routing::{delete, get, post},
 };
-use futures_util::FutureExt as _;
 use metaclaw_trainer_api::wire::{Capabilities, Health};
-use tokio::time::Instant;
+use metaclaw_trainer_chat::{self as chat, answers};
 
-use crate::{
-    auth, bodies, chat, error::ApiError, listing, origin, sample, state::App, tokenize, train,
-};
+use crate::{auth, bodies, listing, origin, sample, state::App, train};
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
 /// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
 pub(crate) fn router(app: &App) -> Router {
     let text = Router::new()
-        .route("/v1/chat/completions", post(chat::completions))
-        .route("/tokenize", post(tokenize::tokenize))
         .route("/v1/sample", post(sample::sample))
         .route_layer(middleware::from_fn_with_state(
-            app.clone(),
-            bodies::read_text,
+            app.front.clone(),
+            chat::read_text,
         ));
     let training = Router::new()
         .route("/v1/lora/create", post(train::create))
@@ -46,28 +39,28 @@ pub(crate) fn router(app: &App) -> Router {
             bodies::read_training,
         ));
     let guarded = Router::new()
-        .route("/v1/models", get(listing::list))
         .route("/v1/adapters", get(listing::adapters))
         .route("/v1/adapters/{name}", delete(listing::delete))
-        .route("/v1/sampled/{id}", get(sample::sampled))
         .route("/v1/checkpoints", get(train::checkpoints))
         .route("/v1/checkpoints/{name}", delete(train::delete_checkpoint))
         .merge(text)
         .merge(training)
+        .with_state(app.clone())
+        .merge(chat::routes(&app.front))
         .route_layer(middleware::from_fn_with_state(app.key(), auth::require_key));
     Router::new()
         .route("/v1/health", get(health))
+        .with_state(app.clone())
         .merge(guarded)
-        .method_not_allowed_fallback(wrong_method)
-        .fallback(unknown_route)
+        .method_not_allowed_fallback(answers::wrong_method)
+        .fallback(answers::unknown_route)
         .layer(DefaultBodyLimit::disable())
         .layer(middleware::from_fn_with_state(
             app.key(),
             origin::refuse_foreign_pages,
         ))
-        .layer(middleware::from_fn(catch_panic))
+        .layer(middleware::from_fn(answers::catch_panic))
         .layer(middleware::map_response(versioned))
-        .with_state(app.clone())
 }
 
 async fn health(State(app): State<App>) -> Json<Health> {
@@ -85,48 +78,8 @@ async fn health(State(app): State<App>) -> Json<Health> {
     })
 }
 
-async fn unknown_route(method: Method, uri: Uri) -> ApiError {
-    ApiError::not_found(
-        "unknown_route",
-        format!("{method} {} is no route of this server", uri.path()),
-    )
-}
-
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::status(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not take {method}", uri.path()),
-    )
-}
-
 async fn versioned(mut response: Response) -> Response {
     let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
     response.headers_mut().insert("x-metaclaw-version", version);
     response
-}
-
-/// A panic in a handler is a defect of ours: logged whole, answered without its insides.
-pub(crate) async fn catch_panic(request: Request, next: Next) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let begun = Instant::now();
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => {
-            let (status, ms) = (response.status().as_u16(), begun.elapsed().as_millis());
-            tracing::debug!(%method, path, status, ms, "answered");
-            response
-        }
-        Err(panic) => {
-            tracing::error!(%method, path, "panic: {}", panic_text(panic.as_ref()));
-            ApiError::internal(format!(
-                "{method} {path} failed inside the server; its log says where"
-            ))
-            .into_response()
-        }
-    }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message")
 }

@@ -20,16 +20,11 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
-use metaclaw_trainer_text::served::ServedTokenIndex;
+use metaclaw_trainer_chat::Model;
 
-pub(crate) use self::text::{Conversation, Event, Generation, Prompt};
+pub(crate) use self::text::Generation;
 use self::{cell::EngineCell, last_step::LastStep, store::Store};
-use crate::{bodies::Largest, error::ApiError};
-
-/// Bytes of served sequences whose ids are remembered by their text.
-const REMEMBERED: usize = 32 << 20;
-/// Bytes of a request for text beside its prompt.
-const BESIDE: usize = 1 << 20;
+use crate::error::ApiError;
 
 /// What a host is made of.
 #[derive(Debug)]
@@ -62,7 +57,6 @@ pub(crate) struct Host {
     engine: Arc<EngineCell>,
     hub: Option<PathBuf>,
     store: Store,
-    served: Arc<ServedTokenIndex>,
     last_step: LastStep,
 }
 
@@ -99,7 +93,6 @@ impl Host {
             engine: Arc::new(engine),
             hub: config.hub,
             store: Store::new(config.checkpoint_dir, config.n_kept),
-            served: Arc::new(ServedTokenIndex::new(REMEMBERED)),
             last_step: LastStep::default(),
         })
     }
@@ -115,40 +108,17 @@ impl Host {
         Some(engine.base().id.fingerprint.clone())
     }
 
-    /// The longest sequence, in tokens; 0 before there is a model.
-    pub(crate) fn context(&self) -> usize {
-        self.engine.info().map_or(0, |info| info.context)
-    }
-
-    /// How large the body of a request for text may be: no text that fits is twice as long as JSON as the context
-    /// could hold in its longest tokens.
+    /// The model, as far as it is text.
     ///
     /// # Errors
     /// 503 `no_model`.
-    pub(crate) fn largest_text(&self, most: usize) -> Result<Largest, ApiError> {
-        let longest = self.engine.longest_text()?;
-        let bytes = longest.saturating_mul(2).saturating_add(BESIDE);
-        if bytes > most {
-            return Ok(Largest::of(most));
-        }
-        let refusal = ApiError::context_bytes(bytes, self.context());
-        Ok(Largest { bytes, refusal })
+    pub(crate) fn model(&self) -> Result<Arc<Model>, ApiError> {
+        self.engine.model()
     }
 
     /// Makes the next work on the disk say when it begins, and wait.
     #[cfg(test)]
     pub(crate) fn hold_next_write(&self, closed: store::Closed) {
         self.store.gate.close(closed);
-    }
-
-    /// Tokens that fit after a prompt.
-    ///
-    /// # Errors
-    /// 400 `context_length_exceeded` when there is room for none.
-    pub(crate) fn room_after(&self, n_prompt: usize) -> Result<usize, ApiError> {
-        match self.context().checked_sub(n_prompt) {
-            Some(room @ 1..) => Ok(room),
-            Some(0) | None => Err(ApiError::context_length(n_prompt, self.context())),
-        }
     }
 }

@@ -1,15 +1,12 @@
 //! The training server: the training API over the engine.
 //!
 //! One process with one model that serves and learns. `process` is its life, `app` the routes and
-//! their layers, `host` the engine in the API's terms; a handler reads, checks, asks the host, answers.
+//! their layers, `host` the engine in the API's terms; a handler reads, checks, asks the host, answers. The chat routes
+//! are `metaclaw_trainer_chat`'s, over the engine as a sampler (`serving`).
 
 mod app;
 mod args;
-mod auth;
 mod bodies;
-mod chat;
-mod connections;
-mod error;
 mod fields;
 mod host;
 mod json;
@@ -18,13 +15,12 @@ mod lock;
 mod models;
 mod origin;
 mod process;
-mod queue;
 mod sample;
-mod sampled;
-mod sampling;
+mod serving;
 mod state;
-mod tokenize;
 mod train;
+
+use metaclaw_trainer_chat::{auth, connections, error};
 
 pub use self::process::main;
 

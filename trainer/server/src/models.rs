@@ -1,15 +1,11 @@
-//! Which model a request asks for, and which there are.
+//! Which adapter requests go to that name no model.
 
 use std::sync::{Mutex, PoisonError};
 
 use metaclaw_trainer_api::AdapterName;
+use metaclaw_trainer_chat::{BASE, DEFAULT};
 
-use crate::{error::ApiError, fields::cut, host::Host};
-
-/// What names the base model beside its own name.
-const BASE: &str = "base";
-/// What names no model.
-const DEFAULT: &str = "default";
+use crate::{error::ApiError, host::Host};
 
 /// Which adapter serves requests that name none.
 #[derive(Debug, Default)]
@@ -63,46 +59,4 @@ impl Models {
             format!("name {name:?} is not allowed for an adapter: it asks for another model");
         Err(ApiError::field("name", text))
     }
-
-    /// The adapter that `model` means; `None` is the base.
-    ///
-    /// # Errors
-    /// 404 `model_not_found`, naming what there is.
-    pub(crate) fn resolve(
-        &self,
-        model: Option<&str>,
-        host: &Host,
-    ) -> Result<Option<AdapterName>, ApiError> {
-        let name = match model {
-            None | Some("" | DEFAULT) => return Ok(self.last_saved()),
-            Some(name) if name == BASE || name == host.base() => return Ok(None),
-            Some(name) => name,
-        };
-        match name.parse::<AdapterName>() {
-            Ok(adapter) if host.has_adapter(&adapter) => Ok(Some(adapter)),
-            Ok(_) | Err(_) => Err(unknown(name, host)),
-        }
-    }
-}
-
-fn unknown(name: &str, host: &Host) -> ApiError {
-    const SHOWN: usize = 20;
-    let adapters = host.adapter_names().unwrap_or_default();
-    let more = adapters.len().saturating_sub(SHOWN);
-    let mut there: Vec<&str> = adapters
-        .iter()
-        .map(AdapterName::as_str)
-        .take(SHOWN)
-        .collect();
-    there.insert(0, host.base());
-    let there = there.join(", ");
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    let name = cut(name);
-    ApiError::unknown_model(format!(
-        "model {name:?} is not here: there is {there}{more}"
-    ))
 }

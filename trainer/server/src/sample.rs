@@ -1,19 +1,17 @@
-//! `POST /v1/sample` and `GET /v1/sampled/{reply id}`.
+//! `POST /v1/sample`.
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use futures_util::future::try_join_all;
 use metaclaw_engine::generate::GenerateRequest;
-use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, Sampled, SampledSequence};
+use metaclaw_trainer_api::wire::{SampleReply, SampleRequest, SampledSequence};
+use metaclaw_trainer_chat::SamplingBody;
+use metaclaw_trainer_terms::{SampleEvent, SamplerError};
 
 use crate::{
     error::ApiError,
     fields::{self, Field},
-    host::{Event, Generation},
+    host::Generation,
     json::{self, JsonBody, ReadBody},
-    sampling::SamplingBody,
     state::App,
 };
 
@@ -44,14 +42,14 @@ pub(crate) async fn sample(
     JsonBody(body): JsonBody<SampleBody>,
 ) -> Result<Json<SampleReply>, ApiError> {
     let n = body.own.num_samples;
-    let draw = draw(&app, body)?;
-    let _place = app.queue.enter(n)?;
+    let draw = draw(&app, body).await?;
+    let _place = app.front.queue().enter(n)?;
     let generations = app.host.generate(draw, n).await?;
     let sequences = try_join_all(generations.into_iter().map(whole)).await?;
     Ok(Json(SampleReply { sequences }))
 }
 
-fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
+async fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
     let own = body.own;
     if !(1..=MAX_SAMPLES).contains(&own.num_samples) {
         let text = format!(
@@ -60,18 +58,18 @@ fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
         );
         return Err(ApiError::field("num_samples", text));
     }
-    let room = app.host.room_after(own.tokens.len())?;
-    let adapter = app.models.resolve(own.model.as_deref(), &app.host)?;
+    let room = app.host.model()?.room_after(own.tokens.len())?;
+    let adapter = app.front.resolve(own.model.as_deref()).await?;
     let sampling = body.sampling.or(own.temperature, own.top_p, own.top_k);
     Ok(GenerateRequest {
         prompt_ids: own.tokens,
         adapter,
         max_tokens: room.min(own.max_tokens as usize),
-        ..sampling.request()?
+        ..sampling.request()?.into()
     })
 }
 
-async fn whole(mut generation: Generation) -> Result<SampledSequence, ApiError> {
+async fn whole(mut generation: Generation) -> Result<SampledSequence, SamplerError> {
     let mut sequence = SampledSequence {
         tokens: Vec::new(),
         logprobs: Vec::new(),
@@ -80,32 +78,17 @@ async fn whole(mut generation: Generation) -> Result<SampledSequence, ApiError> 
         text: String::new(),
     };
     loop {
-        match generation.next().await? {
-            Event::Token(token) => {
+        match generation.next(0).await? {
+            SampleEvent::Token { token, .. } => {
                 sequence.tokens.push(token.id);
                 sequence.logprobs.push(token.logprob);
                 sequence.sampling_logprobs.push(token.sampling_logprob);
-                sequence.text.push_str(&token.text);
+                sequence.text += token.text.as_deref().unwrap_or_default();
             }
-            Event::End(end) => {
-                end.reason.clone_into(&mut sequence.stop_reason);
+            SampleEvent::End { end, .. } => {
+                end.reason.as_str().clone_into(&mut sequence.stop_reason);
                 return Ok(sequence);
             }
         }
     }
-}
-
-/// What was sampled for a reply.
-pub(crate) async fn sampled(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Json<Sampled>, ApiError> {
-    let found = app.sampled.get(&id).ok_or_else(|| {
-        let shown = fields::cut(&id);
-        ApiError::not_found(
-            "sampled_not_found",
-            format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
-        )
-    })?;
-    Ok(Json(Sampled::clone(&found)))
 }

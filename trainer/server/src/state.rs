@@ -3,14 +3,9 @@
 use std::{ops::Deref, sync::Arc};
 
 use metaclaw_trainer_api::ApiKey;
+use metaclaw_trainer_chat::{self as chat, Front, bodies::Pool};
 
-use crate::{
-    bodies::Pool,
-    host::Host,
-    models::Models,
-    queue::Queue,
-    sampled::{self, SampledRing},
-};
+use crate::{host::Host, models::Models, serving::Serving};
 
 /// Bounds of the server.
 #[derive(Debug, Clone, Copy)]
@@ -36,25 +31,37 @@ pub(crate) struct App(Arc<Shared>);
 /// What every handler shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) host: Host,
-    pub(crate) models: Models,
-    pub(crate) queue: Queue,
-    pub(crate) sampled: SampledRing,
+    pub(crate) host: Arc<Host>,
+    pub(crate) models: Arc<Models>,
+    pub(crate) front: Front,
     pub(crate) training_bodies: Pool,
-    pub(crate) text_bodies: Pool,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
 }
 
+// === impl Limits ===
+
 impl Default for Limits {
     fn default() -> Self {
+        let chat = chat::Limits::default();
         Self {
-            n_queue: 256,
-            body: 256 << 20,
+            n_queue: chat.n_queue,
+            body: chat.body,
             training_bodies: 512 << 20,
-            text_bodies: 64 << 20,
+            text_bodies: chat.bodies,
             n_training: 64,
-            sampled: sampled::MAX_BYTES,
+            sampled: chat.sampled,
+        }
+    }
+}
+
+impl Limits {
+    fn of_chats(self) -> chat::Limits {
+        chat::Limits {
+            n_queue: self.n_queue,
+            body: self.body,
+            bodies: self.text_bodies,
+            sampled: self.sampled,
         }
     }
 }
@@ -63,12 +70,13 @@ impl Default for Limits {
 
 impl App {
     pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
+        let (host, models) = (Arc::new(host), Arc::new(Models::default()));
+        let serving = Arc::new(Serving::new(Arc::clone(&host), Arc::clone(&models)));
+        let front = Front::with_source(Arc::clone(&serving) as _, serving, limits.of_chats());
         Self(Arc::new(Shared {
-            models: Models::default(),
-            queue: Queue::new(limits.n_queue),
-            sampled: SampledRing::new(limits.sampled, sampled::KEEP),
+            models,
+            front,
             training_bodies: Pool::new("training", limits.training_bodies, limits.n_training),
-            text_bodies: Pool::new("chats", limits.text_bodies, limits.n_queue),
             host,
             key,
             limits,

@@ -192,6 +192,11 @@ impl ChatTokenizer {
         self.bytes.of(id)
     }
 
+    /// Bytes of the longest token.
+    pub fn longest_token(&self) -> usize {
+        self.bytes.longest()
+    }
+
     /// The token that `tokenizer_config.json` says a reply ends with.
     pub fn end_id(&self) -> Option<u32> {
         self.end_id

@@ -1,6 +1,6 @@
 //! What a reply is asked for with, and which values are allowed.
 
-use metaclaw_trainer_terms::AdapterName;
+use metaclaw_trainer_terms::{AdapterName, SamplerRequest};
 
 use super::GenerateError;
 use crate::sampler::{ParamError, SamplingParams};
@@ -41,6 +41,22 @@ impl Default for GenerateRequest {
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
             ignore_eos: false,
+        }
+    }
+}
+
+impl From<SamplerRequest> for GenerateRequest {
+    /// Of the first reply: how many there are to be is the caller's to see to.
+    fn from(request: SamplerRequest) -> Self {
+        Self {
+            prompt_ids: request.prompt_ids,
+            adapter: request.adapter,
+            max_tokens: request.max_tokens,
+            sampling: request.sampling,
+            seed: request.seed,
+            stop: request.stop,
+            stop_token_ids: request.stop_token_ids,
+            ignore_eos: request.ignore_eos,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs, gradients, steps, adapters, checkpoints.
 
-use super::{Field, done};
+use metaclaw_trainer_chat::fields::{Field, done};
 
 const RUN: Field = done("session_id", "as lora/create returned it");
 const DATUMS: Field = done("datums", "sequences, in either form below");

@@ -6,14 +6,15 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use metaclaw_engine::{
-    engine::{Engine, EngineConfig, EngineState, Job, ModelInfo},
-    generate::{GenerateRequest, GenerationStream},
-};
-use metaclaw_trainer_text::tokenizer::ChatTokenizer;
+use metaclaw_engine::engine::{Engine, EngineConfig, EngineState, Job, ModelInfo};
+use metaclaw_trainer_chat::Model;
+use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
 use tokio::sync::Mutex;
 
+use super::failure::RunError;
 use crate::error::ApiError;
+
+const NO_MODEL: &str = "no model is loaded yet: POST /v1/lora/create with a base_model loads one, and so does --model at the start";
 
 /// An engine, or the settings of one.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ struct Loaded {
     engine: Engine,
     /// Where the model was asked for.
     path: PathBuf,
-    /// Bytes of the longest token.
-    longest: usize,
+    /// It as far as it is text.
+    model: Arc<Model>,
 }
 
 // === impl EngineCell ===
@@ -54,17 +55,14 @@ impl EngineCell {
         model.clone_into(&mut settings.model);
         settings.name = name;
         let engine = Engine::start(settings).with_context(|| model.display().to_string())?;
-        let tokenizer = engine.tokenizer();
-        let lengths = (0..engine.info().vocab).map(|id| {
-            let id = u32::try_from(id).unwrap_or(u32::MAX);
-            tokenizer.token_bytes(id).len()
-        });
-        let longest = lengths.max().unwrap_or(1).max(1);
+        let info = engine.info();
+        let text = Model::new(info.name.clone(), info.context, engine.tokenizer())
+            .with_fingerprint(engine.base().id.fingerprint.clone());
         // Loaded twice only where two threads asked at once, which the caller's lock prevents.
         let _ = self.engine.set(Loaded {
             engine,
             path: model.to_owned(),
-            longest,
+            model: Arc::new(text),
         });
         Ok(())
     }
@@ -90,14 +88,19 @@ impl EngineCell {
     }
 
     fn loaded(&self) -> Result<&Loaded, ApiError> {
-        self.engine.get().ok_or_else(|| {
-            let text = "no model is loaded yet: POST /v1/lora/create with a base_model loads one, and so does --model at the start";
-            ApiError::unavailable(text).with_code("no_model")
-        })
+        let loaded = self.engine.get();
+        loaded.ok_or_else(|| ApiError::unavailable(NO_MODEL).with_code("no_model"))
     }
 
     pub(super) fn get(&self) -> Result<&Engine, ApiError> {
         self.loaded().map(|loaded| &loaded.engine)
+    }
+
+    /// The engine, for whoever samples.
+    pub(super) fn for_samples(&self) -> Result<&Engine, SamplerError> {
+        let engine = self.engine.get().map(|loaded| &loaded.engine);
+        let none = || SamplerError::new(SamplerFailure::Unavailable, NO_MODEL);
+        engine.ok_or_else(|| none().with_code("no_model"))
     }
 
     /// What is served, if anything is.
@@ -110,38 +113,29 @@ impl EngineCell {
         self.engine.get().map(|loaded| loaded.path.as_path())
     }
 
-    /// No text of more bytes can be within the context.
-    pub(super) fn longest_text(&self) -> Result<usize, ApiError> {
-        let loaded = self.loaded()?;
-        Ok(loaded.engine.info().context.saturating_mul(loaded.longest))
-    }
-
-    pub(super) fn tokenizer(&self) -> Result<Arc<ChatTokenizer>, ApiError> {
-        Ok(self.get()?.tokenizer())
-    }
-
-    pub(super) async fn generate(
-        &self,
-        request: GenerateRequest,
-    ) -> Result<GenerationStream, ApiError> {
-        Ok(self.get()?.generate(request).await?)
+    /// The model, as far as it is text.
+    pub(super) fn model(&self) -> Result<Arc<Model>, ApiError> {
+        Ok(Arc::clone(&self.loaded()?.model))
     }
 
     pub(super) async fn call_now<T: Send + 'static>(
         &self,
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        Ok(self.get()?.call_now(function).await?)
+        let done = self.get()?.call_now(function).await;
+        Ok(done.map_err(RunError::from)?)
     }
 
     pub(super) async fn call<T: Send + 'static>(
         &self,
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        Ok(self.get()?.call(function).await?)
+        let done = self.get()?.call(function).await;
+        Ok(done.map_err(RunError::from)?)
     }
 
     pub(super) fn submit(&self, job: Box<dyn Job>) -> Result<(), ApiError> {
-        Ok(self.get()?.submit(job)?)
+        let done = self.get()?.submit(job);
+        Ok(done.map_err(RunError::from)?)
     }
 }

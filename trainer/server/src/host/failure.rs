@@ -7,13 +7,18 @@ use metaclaw_engine::{
     lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
     sampler::SampleError, tensors::FileError, train::TrainError,
 };
-use metaclaw_trainer_text::{template::RenderError, tokenizer::EncodeError};
+
+use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
 
 use crate::error::ApiError;
 
 /// Why a call to a training run failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    #[error("{0}")]
+    Generate(#[from] GenerateError),
     #[error("{0}")]
     Unknown(#[from] UnknownRun),
     #[error("{0}")]
@@ -32,6 +37,8 @@ impl From<RunError> for ApiError {
     fn from(error: RunError) -> Self {
         let text = error.to_string();
         match error {
+            RunError::Engine(error) => engine(&error, text),
+            RunError::Generate(error) => generate(&error).into(),
             RunError::Unknown(_) => Self::not_found("run_not_found", text),
             RunError::Lora(error) => lora(&error, text),
             RunError::Train(error) => train(&error, text),
@@ -43,64 +50,41 @@ impl From<RunError> for ApiError {
     }
 }
 
-impl From<EngineError> for ApiError {
-    fn from(error: EngineError) -> Self {
-        let text = error.to_string();
-        match error {
-            EngineError::Busy { .. } => Self::busy(text),
-            EngineError::Failed => Self::internal(text),
-            EngineError::Stopped => Self::unavailable(text),
-        }
+fn engine(error: &EngineError, text: String) -> ApiError {
+    match error {
+        EngineError::Busy { .. } => ApiError::busy(text),
+        EngineError::Failed => ApiError::internal(text),
+        EngineError::Stopped => ApiError::unavailable(text),
     }
 }
 
-impl From<GenerateError> for ApiError {
-    fn from(error: GenerateError) -> Self {
-        let text = error.to_string();
-        match error {
-            GenerateError::Param(param) => Self::field(param.field, text),
-            GenerateError::EmptyPrompt | GenerateError::UnknownId { .. } => {
-                Self::field("tokens", text)
-            }
-            GenerateError::Context { n_prompt, context } => Self::context_length(n_prompt, context),
-            GenerateError::Memory { .. } => Self::unavailable(text).with_code("kv_budget_exceeded"),
-            GenerateError::Adapter { missing: true, .. } => Self::unknown_model(text),
-            GenerateError::Adapter { missing: false, .. } => {
-                Self::field("model", text).with_code("adapter_refused")
-            }
-            GenerateError::AdapterBusy { .. } | GenerateError::Stopped => Self::unavailable(text),
-            GenerateError::Busy { .. } => Self::busy(text),
-            GenerateError::Sample(SampleError::NotFinite) => {
-                Self::internal(text).with_code("weights_not_finite")
-            }
-            GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
-                Self::internal(text)
-            }
+/// A failure to generate, as whoever asks for samples is told.
+pub(super) fn generate(error: &GenerateError) -> SamplerError {
+    let text = error.to_string();
+    let failed = |failure| SamplerError::new(failure, text.clone());
+    match error {
+        GenerateError::Param(param) => param.clone().into(),
+        GenerateError::EmptyPrompt | GenerateError::UnknownId { .. } => {
+            SamplerError::field("tokens", text)
         }
-    }
-}
-
-impl From<RenderError> for ApiError {
-    fn from(error: RenderError) -> Self {
-        let text = error.to_string();
-        match error {
-            RenderError::Message { index, field, .. } => {
-                Self::unsupported(format!("messages[{index}].{field}"), text)
-            }
-            RenderError::Reserved { name } => {
-                Self::field(format!("chat_template_kwargs.{name}"), text)
-            }
-            RenderError::NoTemplate { .. }
-            | RenderError::NoMark
-            | RenderError::Refused { .. }
-            | RenderError::Failed(_) => Self::field("messages", text).with_code("template_refused"),
+        GenerateError::Context { n_prompt, context } => SamplerError::context(*n_prompt, *context),
+        GenerateError::Memory { .. } => {
+            failed(SamplerFailure::Unavailable).with_code("kv_budget_exceeded")
         }
-    }
-}
-
-impl From<EncodeError> for ApiError {
-    fn from(error: EncodeError) -> Self {
-        Self::bad(error.to_string())
+        GenerateError::Adapter { missing: true, .. } => failed(SamplerFailure::UnknownModel),
+        GenerateError::Adapter { missing: false, .. } => {
+            SamplerError::field("model", text).with_code("adapter_refused")
+        }
+        GenerateError::AdapterBusy { .. } | GenerateError::Stopped => {
+            failed(SamplerFailure::Unavailable)
+        }
+        GenerateError::Busy { .. } => failed(SamplerFailure::Busy),
+        GenerateError::Sample(SampleError::NotFinite) => {
+            failed(SamplerFailure::Internal).with_code("weights_not_finite")
+        }
+        GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
+            failed(SamplerFailure::Internal)
+        }
     }
 }
 
@@ -219,30 +203,5 @@ mod tests {
         assert_eq!(told(TrainError::Input(long)), (third(), None));
         let none = TrainError::Input(TrainInputError::None);
         assert_eq!(told(none), (Some("datums".to_owned()), None));
-    }
-
-    #[test]
-    fn a_conversation_that_the_template_cannot_take_is_told_from_a_mistake() {
-        let code = |error: RenderError| ApiError::from(error).body().error.code;
-        let refused = RenderError::Refused {
-            message: "roles must alternate".to_owned(),
-        };
-        let refused_code = Some("template_refused".to_owned());
-        assert_eq!(code(refused), refused_code);
-        assert_eq!(
-            code(RenderError::Failed("undefined".to_owned())),
-            refused_code
-        );
-        let audio = RenderError::Message {
-            index: 0,
-            field: "content".to_owned(),
-            value: "a part of type input_audio".to_owned(),
-            allowed: "text",
-        };
-        assert_eq!(code(audio), Some("unsupported_value".to_owned()));
-        let reserved = RenderError::Reserved {
-            name: "messages".to_owned(),
-        };
-        assert_eq!(code(reserved), None);
     }
 }

@@ -13,8 +13,15 @@ use metaclaw_trainer_api::{
     },
 };
 
+use tokio::sync::oneshot::error::RecvError;
+
 use super::{Host, convert, failure::RunError, job::PassJob};
 use crate::error::ApiError;
+
+/// What a job answered, or that the engine failed meanwhile.
+fn ended<T>(answer: Result<Result<T, RunError>, RecvError>) -> Result<T, RunError> {
+    answer.map_err(|_| RunError::from(EngineError::Failed))?
+}
 
 // === impl Host ===
 
@@ -79,7 +86,7 @@ impl Host {
             Box::new(|_, _, out| Ok((out.logprobs, out.top))),
         );
         self.engine.submit(Box::new(job))?;
-        let (logprobs, top) = answer.await.map_err(|_| EngineError::Failed)??;
+        let (logprobs, top) = ended(answer.await)?;
         Ok(convert::forward_reply(logprobs, &top, top_k))
     }
 
@@ -112,7 +119,7 @@ impl Host {
         };
         let (job, answer) = PassJob::new(Box::new(begin), Box::new(finish));
         self.engine.submit(Box::new(job))?;
-        let (loss, n_loss_tokens, logprobs) = answer.await.map_err(|_| EngineError::Failed)??;
+        let (loss, n_loss_tokens, logprobs) = ended(answer.await)?;
         let outputs = logprobs
             .into_iter()
             .map(|logprobs| LossFnOutput { logprobs });

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use axum::{middleware, routing};
 
 use super::*;
-use crate::app::catch_panic;
+use metaclaw_trainer_chat::answers::catch_panic;
 
 /// Each refusal as `STATUS code param: message`.
 fn line(rig: &Rig, (status, body): &(StatusCode, Value)) -> String {

@@ -72,6 +72,12 @@ impl TokenBytes {
         })
     }
 
+    /// Bytes of the longest token.
+    pub(super) fn longest(&self) -> usize {
+        let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
+        lengths.max().unwrap_or(0)
+    }
+
     /// What an id stands for; nothing where there is no such id.
     pub(super) fn of(&self, id: u32) -> &[u8] {
         self.pieces

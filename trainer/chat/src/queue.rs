@@ -9,14 +9,14 @@ use crate::error::ApiError;
 /// Places for requests that wait for text or get it. At the bound a request is refused at once: the
 /// caller knows better than we whether to wait or to ask another model.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub struct Queue {
     places: Arc<Semaphore>,
     n_places: usize,
 }
 
 /// Places of one request; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
 // === impl Queue ===
 
@@ -32,11 +32,11 @@ impl Queue {
     ///
     /// # Errors
     /// 429 when too few are free.
-    pub(crate) fn enter(&self, n: u32) -> Result<Place, ApiError> {
+    pub fn enter(&self, n: u32) -> Result<Place, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_many_owned(n);
         place.map(Place).map_err(|_| {
             ApiError::busy(format!(
-                "{} replies may wait or run at once (--max-queue), and there is no place: try again later",
+                "{} replies may wait or run at once, and there is no place: try again later",
                 self.n_places
             ))
         })
@@ -51,7 +51,7 @@ mod tests {
     fn a_place_comes_back_when_it_is_dropped() {
         let queue = Queue::new(1);
         let place = queue.enter(1).unwrap();
-        insta::assert_snapshot!(queue.enter(1).unwrap_err(), @"1 replies may wait or run at once (--max-queue), and there is no place: try again later");
+        insta::assert_snapshot!(queue.enter(1).unwrap_err(), @"1 replies may wait or run at once, and there is no place: try again later");
         drop(place);
         assert!(queue.enter(1).is_ok());
     }

@@ -3,15 +3,16 @@
 use axum::{Json, extract::State};
 use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
 
-use crate::{chat, error::ApiError, host::Conversation, json::JsonBody, state::App};
+use crate::{chat, error::ApiError, front::Front, json::JsonBody, model::Conversation};
 
 /// A text, or messages through the chat template, to ids.
 pub(crate) async fn tokenize(
-    State(app): State<App>,
+    State(front): State<Front>,
     JsonBody(request): JsonBody<TokenizeRequest>,
 ) -> Result<Json<TokenizeReply>, ApiError> {
+    let model = front.model()?;
     let tokens = match (request.prompt, request.messages) {
-        (Some(text), None) => app.host.encode(text).await?,
+        (Some(text), None) => model.encode(text).await?,
         (None, Some(messages)) => {
             chat::check_messages(&messages)?;
             let conversation = Conversation {
@@ -21,7 +22,7 @@ pub(crate) async fn tokenize(
                 system_append: None,
             };
             let open = request.add_generation_prompt;
-            app.host.render(conversation, open).await?.ids
+            model.render(front.served(), conversation, open).await?.ids
         }
         (Some(_), Some(_)) => {
             let text = "prompt and messages are both given: one of them";
@@ -34,7 +35,7 @@ pub(crate) async fn tokenize(
     };
     Ok(Json(TokenizeReply {
         count: u32::try_from(tokens.len()).unwrap_or(u32::MAX),
-        max_model_len: u32::try_from(app.host.context()).unwrap_or(u32::MAX),
+        max_model_len: u32::try_from(model.context()).unwrap_or(u32::MAX),
         tokens,
     }))
 }

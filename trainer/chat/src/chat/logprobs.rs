@@ -1,9 +1,8 @@
 //! Log-probabilities of tokens, as OpenAI writes them.
 
-use metaclaw_engine::generate::Token;
+use metaclaw_trainer_terms::SampledToken;
+use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use serde::Serialize;
-
-use crate::host::Host;
 
 /// A token of the reply, with the likeliest in its place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,8 +25,8 @@ struct OneToken {
 // === impl TokenLogprob ===
 
 impl TokenLogprob {
-    pub(crate) fn new(token: &Token, host: &Host) -> Self {
-        let one = |id, logprob| OneToken::new(host.token_bytes(id), logprob);
+    pub(crate) fn new(token: &SampledToken, tokenizer: &ChatTokenizer) -> Self {
+        let one = |id, logprob| OneToken::new(tokenizer.token_bytes(id).to_vec(), logprob);
         let top = token.top.iter().map(|(id, logprob)| one(*id, *logprob));
         Self {
             token: one(token.id, token.logprob),

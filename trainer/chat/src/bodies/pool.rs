@@ -29,7 +29,7 @@ const UNIT: usize = 1 << 10;
 
 /// Room for the bodies of one kind of route.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     units: Arc<Semaphore>,
     calls: Arc<Semaphore>,
     what: &'static str,
@@ -37,23 +37,25 @@ pub(crate) struct Pool {
 
 /// Taken of a pool; given back when the last clone is dropped. A request carries one until its body is read.
 #[derive(Debug, Clone)]
-pub(crate) struct Hold(
+pub struct Hold(
     #[expect(dead_code, reason = "held for its drop")]
     Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 );
 
 /// How large a body may be, and what a larger one is told.
 #[derive(Debug)]
-pub(crate) struct Largest {
-    pub(crate) bytes: usize,
-    pub(crate) refusal: ApiError,
+pub struct Largest {
+    /// So many bytes.
+    pub bytes: usize,
+    /// The answer to a larger one.
+    pub refusal: ApiError,
 }
 
 // === impl Largest ===
 
 impl Largest {
     /// So many bytes, whatever is asked.
-    pub(crate) fn of(bytes: usize) -> Self {
+    pub fn of(bytes: usize) -> Self {
         let text = format!("the body is larger than the {bytes} bytes that this server takes");
         let refusal = ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text);
         Self {
@@ -67,7 +69,7 @@ impl Largest {
 
 impl Pool {
     /// Room for so many bytes in so many calls.
-    pub(crate) fn new(what: &'static str, n_bytes: usize, n_calls: usize) -> Self {
+    pub fn new(what: &'static str, n_bytes: usize, n_calls: usize) -> Self {
         Self {
             units: Arc::new(Semaphore::new(n_bytes.div_ceil(UNIT))),
             calls: Arc::new(Semaphore::new(n_calls)),

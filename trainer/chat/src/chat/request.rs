@@ -1,6 +1,6 @@
 //! A chat request, read and checked.
 
-use metaclaw_engine::generate::GenerateRequest;
+use metaclaw_trainer_terms::SamplerRequest;
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
@@ -8,12 +8,12 @@ use super::{messages, thinking::ThinkingBody};
 use crate::{
     error::ApiError,
     fields::{self, Field},
-    host::Conversation,
     json::{self, ReadBody},
+    model::Conversation,
     sampling::SamplingBody,
 };
 
-/// The most choices of one request: as many as the engine runs at once.
+/// The most choices of one request: as many as our engine runs at once.
 const MAX_CHOICES: u32 = 16;
 
 /// The body as clients send it; `fields::CHAT` says what becomes of what is not read here.
@@ -64,8 +64,8 @@ pub(crate) struct ChatRequest {
     pub(crate) model: Option<String>,
     /// For the template.
     pub(crate) conversation: Conversation,
-    /// How to draw; without a prompt yet.
-    pub(crate) draw: GenerateRequest,
+    /// What to draw; without a prompt yet.
+    pub(crate) draw: SamplerRequest,
     /// How to answer.
     pub(crate) form: Form,
 }
@@ -73,8 +73,6 @@ pub(crate) struct ChatRequest {
 /// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// So many choices.
-    pub(crate) n: u32,
     /// As an event stream.
     pub(crate) stream: bool,
     /// With a last event that has the usage.
@@ -119,6 +117,7 @@ impl ChatBody {
         let max_tokens = max_tokens(own.max_completion_tokens.as_ref(), own.max_tokens.as_ref())?;
         let top_logprobs = top_logprobs(own.top_logprobs.unwrap_or(0), logprobs)?;
         let mut draw = self.sampling.request()?;
+        draw.n = n;
         draw.max_tokens = max_tokens;
         draw.sampling.top_logprobs = top_logprobs;
         Ok(ChatRequest {
@@ -131,7 +130,6 @@ impl ChatBody {
                 system_append: own.metaclaw_system_append,
             },
             form: Form {
-                n,
                 stream: own.stream.unwrap_or(false),
                 include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
                 logprobs,
@@ -156,7 +154,7 @@ fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, A
     })
 }
 
-/// How many there may be is the engine's to check.
+/// How many there may be is the sampler's to check.
 fn top_logprobs(given: usize, logprobs: bool) -> Result<usize, ApiError> {
     if given == 0 || logprobs {
         return Ok(given);

@@ -22,7 +22,7 @@ const MAX_CONNECTIONS: usize = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `ending`, then until the last request that was under way is answered.
-pub(crate) async fn serve(listener: TcpListener, router: Router, ending: CancellationToken) {
+pub async fn serve(listener: TcpListener, router: Router, ending: CancellationToken) {
     let mut connections = JoinSet::new();
     let accepting = async {
         loop {

@@ -14,7 +14,7 @@ use crate::error::ApiError;
 /// Lets a request through that carries the key as `Authorization: Bearer` or `X-API-Key`.
 ///
 /// Without a configured key everyone may call; `main` then listens on loopback only.
-pub(crate) async fn require_key(
+pub async fn require_key(
     State(key): State<Option<ApiKey>>,
     request: Request,
     next: Next,

@@ -1,7 +1,7 @@
 //! How tokens are drawn, as requests say it: the fields that chats and sampling by ids share.
 
-use metaclaw_engine::{generate::GenerateRequest, sampler::SamplingParams};
 use metaclaw_trainer_api::wire::Stop;
+use metaclaw_trainer_terms::{SamplerRequest, SamplingParams};
 use serde::Deserialize;
 use serde_json::Number;
 
@@ -10,9 +10,9 @@ use crate::error::ApiError;
 /// The most stop strings: each is looked for at every token.
 const MAX_STOPS: usize = 16;
 
-/// The fields, named as OpenAI and vLLM name them. Ranges are the engine's to check.
+/// The fields, named as OpenAI and vLLM name them. Ranges are the sampler's to check.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct SamplingBody {
+pub struct SamplingBody {
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<i64>,
@@ -31,21 +31,22 @@ pub(crate) struct SamplingBody {
 
 impl SamplingBody {
     /// With what another route's defaults are.
-    pub(crate) fn or(mut self, temperature: f64, top_p: f64, top_k: i64) -> Self {
+    #[must_use]
+    pub fn or(mut self, temperature: f64, top_p: f64, top_k: i64) -> Self {
         self.temperature = self.temperature.or(Some(temperature));
         self.top_p = self.top_p.or(Some(top_p));
         self.top_k = self.top_k.or(Some(top_k));
         self
     }
 
-    /// What the engine is to be asked, but for the prompt. What is not said has the engine's defaults.
+    /// What a sampler is to be asked, but for the prompt. What is not said has the policy's defaults.
     ///
     /// # Errors
-    /// 400 naming what the engine's fields cannot hold.
-    pub(crate) fn request(self) -> Result<GenerateRequest, ApiError> {
+    /// 400 naming what the fields cannot hold.
+    pub fn request(self) -> Result<SamplerRequest, ApiError> {
         let default = SamplingParams::default();
         let or = |given: Option<f64>, default| given.unwrap_or(default);
-        Ok(GenerateRequest {
+        Ok(SamplerRequest {
             sampling: SamplingParams {
                 temperature: or(self.temperature, default.temperature),
                 top_p: or(self.top_p, default.top_p),
@@ -61,7 +62,7 @@ impl SamplingBody {
             stop: stops(self.stop)?,
             stop_token_ids: self.stop_token_ids.unwrap_or_default(),
             ignore_eos: self.ignore_eos.unwrap_or(false),
-            ..GenerateRequest::default()
+            ..SamplerRequest::default()
         })
     }
 }

@@ -1,0 +1,200 @@
+//! `POST /v1/chat/completions`, in OpenAI's shape.
+
+mod logprobs;
+mod messages;
+mod reply;
+mod request;
+mod running;
+mod think;
+mod thinking;
+mod usage;
+
+use std::{io, time::Duration};
+
+use async_stream::try_stream;
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::Stream;
+use metaclaw_trainer_terms::{AdapterName, SamplerRequest};
+use tokio::time::timeout;
+
+use self::{
+    logprobs::TokenLogprob,
+    reply::{Choice, EventWriter, Head, event},
+    request::{ChatRequest, Form},
+    running::{News, Running},
+    think::Piece,
+    usage::Usage,
+};
+pub(crate) use self::{messages::check as check_messages, request::ChatBody};
+use crate::{error::ApiError, front::Front, json::JsonBody};
+
+/// Which adapter wrote the reply; absent when the base did.
+const ADAPTER_HEADER: &str = "x-metaclaw-adapter";
+/// A streamed reply begins after this time at the latest, whether the sampler has taken the request or not. Until
+/// then a refusal is told by its status, which lets the caller ask another model.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A stream that says nothing for this long sends a comment, so that nobody on the way takes it for dead.
+const QUIET: Duration = Duration::from_secs(10);
+/// That comment.
+const WAITING: &str = ": waiting\n\n";
+
+/// Answers a conversation.
+pub(crate) async fn completions(
+    State(front): State<Front>,
+    JsonBody(body): JsonBody<ChatBody>,
+) -> Result<Response, ApiError> {
+    let ChatRequest {
+        model: named,
+        conversation,
+        draw,
+        form,
+    } = body.check()?;
+    let model = front.model()?;
+    front.sampler().check(&draw)?;
+    let adapter = front.resolve(named.as_deref()).await?;
+    let place = front.queue().enter(draw.n)?;
+    let prompt = model.render(front.served(), conversation, true).await?;
+    let room = model.room_after(prompt.ids.len())?;
+    let draw = SamplerRequest {
+        adapter: adapter.clone(),
+        max_tokens: draw.max_tokens.min(room),
+        ..draw
+    };
+    let served = adapter.as_ref().map(AdapterName::as_str);
+    let head = Head::new(served.unwrap_or_else(|| model.name()).to_owned());
+    let prompt = (model, prompt);
+    let n = draw.n;
+    let running = Running::new(&front, prompt, draw, &head, form.logprobs, place);
+    let mut response = if form.stream {
+        streamed(head, n, running, form).await?
+    } else {
+        whole(head, n, running, form).await?.into_response()
+    };
+    if let Some(adapter) = adapter
+        && let Ok(value) = HeaderValue::from_str(adapter.as_str())
+    {
+        response.headers_mut().insert(ADAPTER_HEADER, value);
+    }
+    Ok(response)
+}
+
+/// What was said in one of the replies so far.
+#[derive(Debug, Default)]
+struct Said {
+    text: Piece,
+    logprobs: Vec<TokenLogprob>,
+    reason: &'static str,
+}
+
+/// The reply in one piece.
+async fn whole(
+    head: Head,
+    n: u32,
+    mut running: Running,
+    form: Form,
+) -> Result<Json<impl serde::Serialize>, ApiError> {
+    let mut said: Vec<Said> = (0..n).map(|_| Said::default()).collect();
+    let mut usage: Option<Usage> = None;
+    while let Some((index, news)) = running.next().await? {
+        let said = &mut said[index as usize];
+        match news {
+            News::Text { piece, logprob } => {
+                said.text.push(&piece);
+                said.logprobs.extend(logprob);
+            }
+            News::End {
+                rest,
+                reason,
+                usage: used,
+            } => {
+                said.text.push(&rest);
+                said.reason = reason;
+                usage = Some(usage.map_or(used, |usage| usage.and(used)));
+            }
+        }
+    }
+    let choice = |(index, said): (u32, Said)| {
+        let logprobs = form.logprobs.then_some(said.logprobs);
+        Choice::new(index, said.text, logprobs, said.reason)
+    };
+    let choices = (0..).zip(said).map(choice).collect();
+    Ok(Json(head.completion(choices, usage.unwrap_or_default())))
+}
+
+/// The reply as an event stream. When the client hangs up the stream is dropped, and with it the
+/// sampler's work.
+async fn streamed(
+    head: Head,
+    n: u32,
+    mut running: Running,
+    form: Form,
+) -> Result<Response, ApiError> {
+    if let Ok(accepted) = timeout(PATIENCE, running.accepted()).await {
+        accepted?;
+    }
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    let events = events(EventWriter::new(head, form.include_usage), n, running);
+    Ok((headers, Body::from_stream(events)).into_response())
+}
+
+/// The events of all replies, in the order in which they come. A failure after the first byte is told in an event and
+/// then shown as a cut: there is no `[DONE]`, and the body does not end as a whole one does.
+fn events(
+    writer: EventWriter,
+    n: u32,
+    mut running: Running,
+) -> impl Stream<Item = Result<Bytes, io::Error>> {
+    try_stream! {
+        for index in 0..n {
+            yield Bytes::from(writer.role(index));
+        }
+        let mut usage: Option<Usage> = None;
+        let mut n_running = n;
+        // Tokens whose text has not come yet, because a character is not complete.
+        let mut silent: Vec<Vec<TokenLogprob>> = (0..n).map(|_| Vec::new()).collect();
+        loop {
+            let Ok(next) = timeout(QUIET, running.next()).await else {
+                yield Bytes::from_static(WAITING.as_bytes());
+                continue;
+            };
+            match next {
+                Ok(Some((index, News::Text { piece, logprob }))) => {
+                    let silent = &mut silent[index as usize];
+                    silent.extend(logprob);
+                    if !piece.is_empty() {
+                        yield Bytes::from(writer.news(index, piece, std::mem::take(silent)));
+                    }
+                }
+                Ok(Some((index, News::End { rest, reason, usage: used }))) => {
+                    let silent = std::mem::take(&mut silent[index as usize]);
+                    let mut last = String::new();
+                    if !rest.is_empty() || !silent.is_empty() {
+                        last = writer.news(index, rest, silent);
+                    }
+                    last += &writer.finish(index, reason);
+                    let used = usage.map_or(used, |usage| usage.and(used));
+                    usage = Some(used);
+                    n_running -= 1;
+                    if n_running == 0 {
+                        last += &writer.end(used);
+                    }
+                    yield Bytes::from(last);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    yield Bytes::from(event(&error.body()));
+                    Err(io::Error::other(error.to_string()))?;
+                }
+            }
+        }
+    }
+}

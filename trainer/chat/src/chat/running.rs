@@ -1,0 +1,240 @@
+//! The replies to one request on their way: the text for the client, and the record of what was sampled.
+
+use std::{collections::VecDeque, fmt, sync::Arc};
+
+use futures_util::StreamExt as _;
+use metaclaw_trainer_api::wire::Sampled;
+use metaclaw_trainer_terms::{
+    FinishReason, SampleEvent, SampleStream, SampledToken, SamplerError, SamplerFailure,
+    SamplerFuture, SamplerRequest, Sampling,
+};
+
+use super::{
+    logprobs::TokenLogprob,
+    reply::Head,
+    think::{Piece, ThinkSplitter},
+    usage::Usage,
+};
+use crate::{
+    error::ApiError,
+    front::Front,
+    model::{Model, Prompt},
+    queue::Place,
+    reader::IdReader,
+};
+
+/// Replies that are being drawn. Dropping it ends the drawing.
+pub(crate) struct Running {
+    front: Front,
+    model: Arc<Model>,
+    prompt: Prompt,
+    drawing: Drawing,
+    replies: Vec<Reply>,
+    n_open: usize,
+    /// What has happened and was not told yet.
+    news: VecDeque<(u32, News)>,
+    /// With the log-probability of each token.
+    logprobs: bool,
+    _place: Place,
+}
+
+/// How far the sampler is.
+enum Drawing {
+    /// It has not yet said whether it takes the request.
+    Asked(SamplerFuture<'static, Sampling>),
+    /// It draws.
+    Begun(SampleStream),
+}
+
+/// One of the replies.
+#[derive(Debug)]
+struct Reply {
+    splitter: ThinkSplitter,
+    reader: IdReader,
+    /// Whether the sampler gave a token without its text.
+    is_read_here: bool,
+    /// Put into the ring when the reply is complete; before that it is nobody's training data.
+    sampled: Option<Sampled>,
+}
+
+/// What happened to a reply.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A token was drawn. Its text may be empty: of the ending token, within a character, or while it
+    /// may yet be part of a tag or of a stop string.
+    Text {
+        piece: Piece,
+        logprob: Option<TokenLogprob>,
+    },
+    /// The reply is complete, and its record can be fetched.
+    End {
+        rest: Piece,
+        reason: &'static str,
+        usage: Usage,
+    },
+}
+
+// === impl Running ===
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running")
+            .field("replies", &self.replies)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// Asks the sampler for the replies to a prompt, whose ids `request` gets. `head` says what each reply's record
+    /// is kept under.
+    pub(crate) fn new(
+        front: &Front,
+        (model, prompt): (Arc<Model>, Prompt),
+        mut request: SamplerRequest,
+        head: &Head,
+        logprobs: bool,
+        place: Place,
+    ) -> Self {
+        request.prompt_ids.clone_from(&prompt.ids);
+        if !request.ignore_eos {
+            request.stop_token_ids.extend_from_slice(model.end_ids());
+        }
+        let reply = |index: u32| Reply {
+            splitter: ThinkSplitter::new(prompt.rendered.text()),
+            reader: IdReader::new(
+                model.tokenizer(),
+                request.stop.clone(),
+                request.stop_token_ids.clone(),
+            ),
+            is_read_here: false,
+            sampled: Some(Sampled {
+                id: head.choice_id(index),
+                prompt_ids: prompt.ids.clone(),
+                ids: Vec::new(),
+                logprobs: Vec::new(),
+                sampling_logprobs: Vec::new(),
+                adapter: request.adapter.clone(),
+                version: None,
+                base: model.name().to_owned(),
+                base_fingerprint: model.fingerprint().map(str::to_owned),
+            }),
+        };
+        let replies: Vec<Reply> = (0..request.n).map(reply).collect();
+        let sampler = Arc::clone(front.sampler());
+        Self {
+            front: front.clone(),
+            model,
+            prompt,
+            drawing: Drawing::Asked(Box::pin(async move { sampler.sample(request).await })),
+            n_open: replies.len(),
+            replies,
+            news: VecDeque::new(),
+            logprobs,
+            _place: place,
+        }
+    }
+
+    /// Waits until the sampler has taken the request.
+    ///
+    /// # Errors
+    /// What the sampler refuses.
+    ///
+    /// # Cancel safety
+    /// Waiting may be given up and begun again.
+    pub(crate) async fn accepted(&mut self) -> Result<&mut SampleStream, ApiError> {
+        if let Drawing::Asked(answer) = &mut self.drawing {
+            let sampling = answer.await?;
+            for reply in &mut self.replies {
+                if let Some(sampled) = &mut reply.sampled {
+                    sampled.version = sampling.version;
+                }
+            }
+            self.drawing = Drawing::Begun(sampling.events);
+        }
+        match &mut self.drawing {
+            Drawing::Begun(events) => Ok(events),
+            Drawing::Asked(_) => Err(ApiError::internal("the sampler was not asked")),
+        }
+    }
+
+    /// The next token of any of the replies, or its end; `None` when all have ended.
+    ///
+    /// # Errors
+    /// When the sampler failed.
+    ///
+    /// # Cancel safety
+    /// No news is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Result<Option<(u32, News)>, ApiError> {
+        loop {
+            if let Some(news) = self.news.pop_front() {
+                return Ok(Some(news));
+            }
+            if self.n_open == 0 {
+                return Ok(None);
+            }
+            let Some(event) = self.accepted().await?.next().await else {
+                let text = "the sampler broke off before all replies had ended";
+                return Err(SamplerError::new(SamplerFailure::Remote, text).into());
+            };
+            match event? {
+                SampleEvent::Token { choice, token } => self.take(choice, &token),
+                SampleEvent::End { choice, end } => self.end(choice, end.reason, end.n_cached),
+            }
+        }
+    }
+
+    fn take(&mut self, choice: u32, token: &SampledToken) {
+        // What comes after a stop text that was found here is not part of the reply.
+        let reply = self.replies.get_mut(choice as usize);
+        let Some(reply) = reply.filter(|reply| reply.sampled.is_some()) else {
+            return;
+        };
+        if let Some(sampled) = &mut reply.sampled {
+            sampled.ids.push(token.id);
+            sampled.logprobs.push(token.logprob);
+            sampled.sampling_logprobs.push(token.sampling_logprob);
+        }
+        let (piece, stopped) = if let Some(text) = &token.text {
+            (reply.splitter.push(text), false)
+        } else {
+            reply.is_read_here = true;
+            let (text, stopped) = reply.reader.push(token.id);
+            (reply.splitter.push(&text), stopped)
+        };
+        let tokenizer = self.model.tokenizer();
+        let logprob = self.logprobs.then(|| TokenLogprob::new(token, tokenizer));
+        self.news.push_back((choice, News::Text { piece, logprob }));
+        if stopped {
+            self.end(choice, FinishReason::Stop, 0);
+        }
+    }
+
+    fn end(&mut self, choice: u32, reason: FinishReason, n_cached: usize) {
+        let Some(reply) = self.replies.get_mut(choice as usize) else {
+            return;
+        };
+        let Some(sampled) = reply.sampled.take() else {
+            return;
+        };
+        let mut rest = Piece::default();
+        if reply.is_read_here {
+            rest.push(&reply.splitter.push(&reply.reader.finish()));
+        }
+        rest.push(&reply.splitter.finish());
+        let usage = Usage::new(sampled.prompt_ids.len(), sampled.ids.len(), n_cached);
+        let tokenizer = self.model.tokenizer();
+        let rendered = &self.prompt.rendered;
+        self.front
+            .served()
+            .remember(tokenizer, rendered, &sampled.prompt_ids, &sampled.ids);
+        self.front.sampled().put(sampled);
+        self.n_open -= 1;
+        let reason = reason.as_str();
+        let end = News::End {
+            rest,
+            reason,
+            usage,
+        };
+        self.news.push_back((choice, end));
+    }
+}

@@ -1,0 +1,85 @@
+use std::fmt::Write as _;
+
+use metaclaw_trainer_api::wire::TokenizeRequest;
+use serde_json::{Map, json};
+
+use super::*;
+use crate::{
+    chat::ChatBody,
+    json::{self as body, ReadBody},
+};
+
+/// Values of every kind: whatever a field is, one of them is wrong.
+fn wrong() -> [Value; 5] {
+    [
+        json!(-7.5),
+        json!("wrong"),
+        json!([{"no": 1}]),
+        json!({"no": 1}),
+        json!(true),
+    ]
+}
+
+/// Each field that is said to be done is looked at: a wrong value of it is refused by its name.
+fn all_are_read<T: ReadBody>(
+    rest: &Value,
+    check: impl Fn(T) -> Result<(), ApiError>,
+    any: &[&str],
+) {
+    let done = T::FIELDS.iter().filter(|field| field.is_done());
+    for field in done.filter(|field| !any.contains(&field.name)) {
+        let refused = wrong().into_iter().any(|value| {
+            let mut fields: Map<String, Value> = rest.as_object().unwrap().clone();
+            fields.insert(field.name.to_owned(), value);
+            let json = Value::Object(fields).to_string();
+            let read = body::read::<T>(json.as_bytes()).and_then(&check);
+            let param = read.err().and_then(|error| error.body().error.param);
+            param.is_some_and(|param| param.starts_with(field.name))
+        });
+        assert!(refused, "{} is not read", field.name);
+    }
+}
+
+#[test]
+fn every_field_that_is_said_to_be_done_is_read() {
+    let hi = json!({"messages": [{"role": "user", "content": "hi"}]});
+    all_are_read::<ChatBody>(&hi, |body| body.check().map(|_| ()), &[]);
+    all_are_read::<TokenizeRequest>(&json!({}), |_| Ok(()), &["tools"]);
+}
+
+#[test]
+fn every_refused_field_is_refused_by_its_name_and_passes_where_it_says_nothing() {
+    let mut lines = String::new();
+    for field in CHAT {
+        let Rule::Refused(neutral) = field.rule else {
+            continue;
+        };
+        let body = |value: &str| format!("{{\"{}\": {value}}}", field.name);
+        for value in neutral.iter().chain(&["null"]) {
+            assert_eq!(
+                check(body(value).as_bytes(), CHAT),
+                Ok(()),
+                "{}",
+                field.name
+            );
+        }
+        let error = check(body("[17]").as_bytes(), CHAT)
+            .unwrap_err()
+            .body()
+            .error;
+        assert_eq!(error.param.as_deref(), Some(field.name));
+        assert_eq!(error.code.as_deref(), Some("unsupported_parameter"));
+        writeln!(lines, "{}", error.message).unwrap();
+    }
+    insta::assert_snapshot!(lines);
+}
+
+#[test]
+fn one_and_one_point_nought_are_the_same() {
+    assert_eq!(
+        check(br#"{"length_penalty": 1.0, "best_of": 1.0}"#, CHAT),
+        Ok(())
+    );
+    assert_eq!(check(br#"{"modalities": [ "text" ]}"#, CHAT), Ok(()));
+    assert!(check(br#"{"length_penalty": 1.01}"#, CHAT).is_err());
+}

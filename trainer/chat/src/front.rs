@@ -1,0 +1,165 @@
+//! What every chat route shares: a model's text, whoever draws its replies, and what was drawn.
+
+use std::sync::Arc;
+
+use metaclaw_trainer_terms::{AdapterName, Sampler};
+use metaclaw_trainer_text::served::ServedTokenIndex;
+
+use crate::{
+    bodies::Pool,
+    error::ApiError,
+    fields::cut,
+    model::{Always, Model, ModelSource},
+    queue::Queue,
+    sampled::{self, SampledRing},
+};
+
+/// Bytes of served sequences whose ids are remembered by their text.
+const REMEMBERED: usize = 32 << 20;
+/// What names the base model beside its own name.
+pub const BASE: &str = "base";
+/// What names no model.
+pub const DEFAULT: &str = "default";
+
+/// Bounds of a front.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Replies that may wait or run at once.
+    pub n_queue: usize,
+    /// Bytes of one body.
+    pub body: usize,
+    /// Bytes of bodies that are being read.
+    pub bodies: usize,
+    /// Bytes of sampled records.
+    pub sampled: usize,
+}
+
+/// What every chat route shares; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Front(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    source: Arc<dyn ModelSource>,
+    sampler: Arc<dyn Sampler>,
+    served: Arc<ServedTokenIndex>,
+    sampled: SampledRing,
+    queue: Queue,
+    bodies: Pool,
+    /// Bytes of one body.
+    most: usize,
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            n_queue: 256,
+            body: 256 << 20,
+            bodies: 64 << 20,
+            sampled: sampled::MAX_BYTES,
+        }
+    }
+}
+
+// === impl Front ===
+
+impl Front {
+    /// In front of a sampler of one model.
+    pub fn new(model: Model, sampler: Arc<dyn Sampler>, limits: Limits) -> Self {
+        Self::with_source(Arc::new(Always(Arc::new(model))), sampler, limits)
+    }
+
+    /// In front of a sampler whose model may be loaded later.
+    pub fn with_source(
+        source: Arc<dyn ModelSource>,
+        sampler: Arc<dyn Sampler>,
+        limits: Limits,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            source,
+            sampler,
+            served: Arc::new(ServedTokenIndex::new(REMEMBERED)),
+            sampled: SampledRing::new(limits.sampled, sampled::KEEP),
+            queue: Queue::new(limits.n_queue),
+            bodies: Pool::new("chats", limits.bodies, limits.n_queue),
+            most: limits.body.min(limits.bodies),
+        }))
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// 503 where there is none yet.
+    pub fn model(&self) -> Result<Arc<Model>, ApiError> {
+        self.0.source.model()
+    }
+
+    /// Places for requests for text.
+    pub fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    pub(crate) fn sampler(&self) -> &Arc<dyn Sampler> {
+        &self.0.sampler
+    }
+
+    pub(crate) fn served(&self) -> &Arc<ServedTokenIndex> {
+        &self.0.served
+    }
+
+    pub(crate) fn sampled(&self) -> &SampledRing {
+        &self.0.sampled
+    }
+
+    pub(crate) fn bodies(&self) -> &Pool {
+        &self.0.bodies
+    }
+
+    /// The most bytes of one body.
+    pub(crate) fn most(&self) -> usize {
+        self.0.most
+    }
+
+    /// The adapter that `model` means; `None` is the base.
+    ///
+    /// # Errors
+    /// 404 `model_not_found`, naming what there is; 503 where there is no model yet.
+    pub async fn resolve(&self, model: Option<&str>) -> Result<Option<AdapterName>, ApiError> {
+        let base = self.model()?;
+        let name = match model {
+            None | Some("" | DEFAULT) => return Ok(self.sampler().default_adapter()),
+            Some(name) if name == BASE || name == base.name() => return Ok(None),
+            Some(name) => name,
+        };
+        if let Ok(adapter) = name.parse::<AdapterName>()
+            && self.sampler().has_adapter(&adapter).await?
+        {
+            return Ok(Some(adapter));
+        }
+        Err(self.unknown(name, &base).await)
+    }
+
+    async fn unknown(&self, name: &str, base: &Model) -> ApiError {
+        const SHOWN: usize = 20;
+        let adapters = self.sampler().adapters().await.unwrap_or_default();
+        let more = adapters.len().saturating_sub(SHOWN);
+        let mut there: Vec<&str> = adapters
+            .iter()
+            .map(AdapterName::as_str)
+            .take(SHOWN)
+            .collect();
+        there.insert(0, base.name());
+        let there = there.join(", ");
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let name = cut(name);
+        ApiError::unknown_model(format!(
+            "model {name:?} is not here: there is {there}{more}"
+        ))
+    }
+}

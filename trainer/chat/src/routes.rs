@@ -1,0 +1,84 @@
+//! The routes of a front, for a server that has others as well, or with all that a listener of their own needs.
+
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Path, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::{get, post},
+};
+use metaclaw_trainer_api::{ApiKey, wire::Sampled};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    answers, auth, bodies, chat, connections, error::ApiError, fields, front::Front, models,
+    tokenize,
+};
+
+/// `POST /v1/chat/completions`, `POST /tokenize`, `GET /v1/models` and `GET /v1/sampled/{id}`. The key is not looked
+/// at: whoever serves them puts [`auth::require_key`] before them.
+pub fn routes(front: &Front) -> Router {
+    let text = Router::new()
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/tokenize", post(tokenize::tokenize))
+        .route_layer(middleware::from_fn_with_state(front.clone(), read_text));
+    Router::new()
+        .route("/v1/models", get(models::list))
+        .route("/v1/sampled/{id}", get(sampled))
+        .merge(text)
+        .with_state(front.clone())
+}
+
+/// The same with all their layers: a panic becomes a 500, the key is asked for, a body has bounds.
+pub fn router(front: &Front, key: &ApiKey) -> Router {
+    routes(front)
+        .route_layer(middleware::from_fn_with_state(
+            Some(key.clone()),
+            auth::require_key,
+        ))
+        .method_not_allowed_fallback(answers::wrong_method)
+        .fallback(answers::unknown_route)
+        .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn(answers::catch_panic))
+}
+
+/// Serves a front on a listener of its own to whoever has the key, until `ending`; then until the last request that
+/// was under way is answered.
+pub async fn serve(listener: TcpListener, front: &Front, key: &ApiKey, ending: CancellationToken) {
+    connections::serve(listener, router(front, key), ending).await;
+}
+
+/// Reads the body of a request for text; what is larger than the model's context can be is refused as such.
+pub async fn read_text(State(front): State<Front>, request: Request, next: Next) -> Response {
+    let admitted = match front.model() {
+        Ok(model) => {
+            let largest = model.largest_text(front.most());
+            bodies::admit(front.bodies(), largest, request).await
+        }
+        Err(error) => Err(error),
+    };
+    match admitted {
+        Ok((request, hold)) => {
+            // The request has its own.
+            drop(hold);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// What was sampled for a reply.
+async fn sampled(
+    State(front): State<Front>,
+    Path(id): Path<String>,
+) -> Result<Json<Sampled>, ApiError> {
+    let found = front.sampled().get(&id).ok_or_else(|| {
+        let shown = fields::cut(&id);
+        ApiError::not_found(
+            "sampled_not_found",
+            format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
+        )
+    })?;
+    Ok(Json(Sampled::clone(&found)))
+}

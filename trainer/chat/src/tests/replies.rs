@@ -1,0 +1,187 @@
+//! What a client gets of the ids that a sampler drew.
+
+use super::*;
+
+#[tokio::test]
+async fn ids_become_a_reply_and_its_record() {
+    let rig = rig(|_| answer([says(1, "Oui"), says(0, "Yes")].concat()));
+    let asked = hi(&json!({"n": 2, "seed": 7, "temperature": 1, "model": "main@3"}));
+    let (status, reply) = rig.chat(&asked).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    let said = |at: usize| reply["choices"][at]["message"]["content"].clone();
+    assert_eq!((said(0), said(1)), (json!("Yes"), json!("Oui")));
+    assert_eq!(reply["model"], "main@3");
+    assert_eq!(reply["usage"]["completion_tokens"], 8);
+    let [request] = &rig.asked()[..] else {
+        panic!("asked {} times", rig.asked().len())
+    };
+    assert_eq!((request.n, request.seed), (2, Some(7)));
+    assert_eq!(request.stop_token_ids, [END]);
+    let id = reply["id"].as_str().unwrap();
+    let (_, record) = rig.get(&format!("/v1/sampled/{id}")).await;
+    assert_eq!(record["ids"], json!([letters("Yes"), vec![END]].concat()));
+    assert_eq!(record["prompt_ids"], json!(request.prompt_ids));
+    assert_eq!(
+        (&record["version"], &record["adapter"]),
+        (&json!(3), &json!("main@3"))
+    );
+    assert_eq!(
+        (&record["logprobs"][0], &record["sampling_logprobs"][0]),
+        (&json!(-0.5), &json!(-0.25))
+    );
+    let (_, second) = rig.get(&format!("/v1/sampled/{id}-1")).await;
+    assert_eq!(second["ids"], json!([letters("Oui"), vec![END]].concat()));
+    let prompt = read(
+        rig.post("/tokenize", &json!({"messages": asked["messages"]}))
+            .await,
+    )
+    .await
+    .1;
+    assert_eq!(prompt["tokens"], record["prompt_ids"]);
+    assert_eq!(prompt["max_model_len"], CONTEXT);
+}
+
+/// A sampler that gives ids alone does not know what a stop text is.
+#[tokio::test]
+async fn a_stop_text_ends_the_reply_and_cancels_what_is_still_drawn() {
+    let mut steps = says(0, "one; two");
+    // Were it waited for, the test would not end.
+    steps.insert(5, (Duration::from_secs(3_600), token(0, u32::from(b'x'))));
+    let rig = rig(move |_| answer(steps.clone()));
+    let (_, reply) = rig
+        .chat(&hi(&json!({"stop": ["; "], "logprobs": true})))
+        .await;
+    let choice = &reply["choices"][0];
+    assert_eq!(choice["message"]["content"], "one");
+    assert_eq!(choice["finish_reason"], "stop");
+    assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), 5);
+    assert_eq!(reply["usage"]["completion_tokens"], 5);
+    assert!(rig.was_dropped());
+}
+
+#[tokio::test]
+async fn a_reply_that_was_cut_says_so() {
+    let rig = rig(|_| {
+        let mut steps = says(0, "ye");
+        steps.truncate(2);
+        steps.push((Duration::ZERO, end(0, FinishReason::Length)));
+        answer(steps)
+    });
+    let (_, reply) = rig.chat(&hi(&json!({"ignore_eos": true}))).await;
+    assert_eq!(reply["choices"][0]["finish_reason"], "length");
+    assert_eq!(reply["choices"][0]["message"]["content"], "ye");
+    assert!(rig.asked()[0].stop_token_ids.is_empty());
+}
+
+const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}\
+{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if enable_thinking %}{{ '<think>\n' }}{% endif %}{% endif %}";
+
+#[tokio::test]
+async fn tools_are_shown_and_thinking_stands_apart() {
+    let call = "hm\n</think>\n\n<tool_call>\n{\"name\": \"look\", \"arguments\": {}}\n</tool_call>";
+    let rig = rig_with(Some(TOOLS), move |_| answer(says(0, call)));
+    let look = json!([{"type": "function", "function": {"name": "look"}}]);
+    let body = hi(&json!({"tools": look, "reasoning_effort": "low", "stream": true}));
+    let (_, text) = rig.chat(&body).await;
+    let (mut reasoning, mut content) = (String::new(), String::new());
+    for event in text.as_str().unwrap().split_terminator("\n\n") {
+        let data = event.strip_prefix("data: ").unwrap();
+        let Ok(chunk) = serde_json::from_str::<Value>(data) else {
+            assert_eq!(data, "[DONE]");
+            continue;
+        };
+        let delta = &chunk["choices"][0]["delta"];
+        reasoning += delta["reasoning_content"].as_str().unwrap_or("");
+        content += delta["content"].as_str().unwrap_or("");
+    }
+    assert_eq!(reasoning, "hm");
+    // Calls stay text: the gateway reads them, for every API.
+    assert!(
+        content.starts_with("<tool_call>\n{\"name\": \"look\""),
+        "{content}"
+    );
+    let prompt = tokenizer(None).decode(&rig.asked()[0].prompt_ids);
+    assert!(prompt.contains("\"name\": \"look\""), "{prompt}");
+    assert!(prompt.ends_with("<think>\n"), "{prompt}");
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
+    // No text gives the first id of the reply again: a byte of a letter that never ends.
+    let odd = [vec![0xE5], letters("ok"), vec![END]].concat();
+    let reply = odd.clone();
+    let rig = rig(move |_| {
+        let mut steps: Vec<Step> = reply
+            .iter()
+            .map(|&id| (Duration::ZERO, token(0, id)))
+            .collect();
+        steps.push((Duration::ZERO, end(0, FinishReason::Stop)));
+        answer(steps)
+    });
+    let (_, first) = rig.chat(&hi(&json!({}))).await;
+    let messages = json!([
+        {"role": "user", "content": "hi"},
+        first["choices"][0]["message"],
+        {"role": "user", "content": "and?"},
+    ]);
+    rig.chat(&hi(&json!({"messages": messages}))).await;
+    let asked = rig.asked();
+    let served = [asked[0].prompt_ids.clone(), odd].concat();
+    assert_eq!(asked[1].prompt_ids[..served.len()], served[..]);
+}
+
+#[tokio::test]
+async fn a_model_is_the_base_or_an_adapter_by_name() {
+    let rig = rig(|_| answer(says(0, "ok")));
+    let (_, models) = rig.get("/v1/models").await;
+    let ids: Vec<&str> = models["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["tiny", "main@3"]);
+    for (model, adapter) in [
+        ("base", None),
+        ("tiny", None),
+        ("default", None),
+        ("main@3", Some("main@3")),
+    ] {
+        let (status, _) = rig.chat(&hi(&json!({"model": model}))).await;
+        assert_eq!(status, StatusCode::OK);
+        let asked = rig.asked().pop().unwrap().adapter;
+        assert_eq!(asked.as_ref().map(AdapterName::as_str), adapter);
+    }
+    let (status, error) = rig.chat(&hi(&json!({"model": "main@4"}))).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    insta::assert_snapshot!(error["error"]["message"].as_str().unwrap(), @r#"model "main@4" is not here: there is tiny, main@3"#);
+}
+
+#[tokio::test]
+async fn what_the_sampler_cannot_do_is_refused_before_it_is_asked() {
+    let rig = rig(|_| answer(says(0, "ok")));
+    let (status, error) = rig.chat(&hi(&json!({"min_p": 0.5}))).await;
+    assert_eq!(
+        (status, &error["error"]["param"]),
+        (StatusCode::BAD_REQUEST, &json!("min_p"))
+    );
+    let long = json!({"messages": [{"role": "user", "content": "x".repeat(CONTEXT)}]});
+    let (status, error) = rig.chat(&hi(&long)).await;
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (StatusCode::BAD_REQUEST, &json!("context_length_exceeded"))
+    );
+    assert!(rig.asked().is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_answered_without_the_key() {
+    let rig = rig(|_| answer(says(0, "ok")));
+    for path in ["/v1/models", "/v1/sampled/x"] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = rig.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+    assert_eq!(rig.get("/v1/nothing").await.0, StatusCode::NOT_FOUND);
+}
