@@ -27,7 +27,7 @@ use crate::{
     agent::Pointed,
     app::{App, LateApp},
     banner::{Banner, First},
-    config::fingerprint,
+    config::{Policy, fingerprint},
     control::{self, TrainerStatus},
     daemon::Ready,
     home::{Home, RunFile},
@@ -38,6 +38,7 @@ use crate::{
 
 mod adapters;
 mod base_model;
+mod cloud;
 mod compare;
 mod evolver;
 mod external_teacher;
@@ -195,6 +196,9 @@ impl Running {
         });
         // Set once, here.
         late_app.set(Arc::downgrade(&app)).ok();
+        if let Some(cloud) = training.cloud {
+            tasks.spawn(cloud.run(background.clone()));
+        }
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
@@ -313,6 +317,7 @@ fn follow(
     let (status, watched) = watch::channel(TrainerStatus::Starting);
     let remote = Remote {
         adapters,
+        shown: shown(&plan.policy),
         url,
         key,
         model: trainer::base_model(plan),
@@ -320,6 +325,14 @@ fn follow(
     };
     tasks.spawn(remote.run(ending.clone()));
     Some(watched)
+}
+
+/// Where a training server is that is asked through a front of this process.
+fn shown(policy: &Policy) -> Option<String> {
+    match policy {
+        Policy::Cloud(cloud) => Some(cloud.url.clone()),
+        Policy::None | Policy::Local { .. } | Policy::Remote { .. } => None,
+    }
 }
 
 /// A critical task: when it ends, well or badly, the app shuts down.

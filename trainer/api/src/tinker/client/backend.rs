@@ -98,6 +98,11 @@ impl TinkerBackend {
         }))
     }
 
+    /// What tells the base model from others: a provider's model is what its name says.
+    pub fn fingerprint(&self) -> String {
+        format!("tinker:{}", self.0.config.base_model)
+    }
+
     /// What was asked of the server so far.
     pub fn usage(&self) -> Arc<TinkerUsage> {
         Arc::clone(&self.0.usage)
@@ -349,13 +354,13 @@ fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
 impl TrainingBackend for TinkerBackend {
     fn health(&self) -> BackendFuture<'_, Health> {
         Box::pin(async {
+            self.0.config.text.ready()?;
             self.0.offered().await?;
             let model = self.0.config.base_model.clone();
             Ok(Health {
                 status: "healthy".to_owned(),
                 gpu_count: 0,
-                // A provider's model is what its name says.
-                base_fingerprint: Some(format!("tinker:{model}")),
+                base_fingerprint: Some(self.fingerprint()),
                 model,
                 step: 0,
                 inference_backend: "tinker".to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    BackendFuture,
+    BackendError, BackendFuture,
     wire::{Sampled, TokenizeReply, TokenizeRequest},
 };
 
@@ -12,6 +12,14 @@ use crate::{
 /// # Cancel safety
 /// Nothing is changed by any of these calls.
 pub trait LocalText: fmt::Debug + Send + Sync {
+    /// Whether the others can be answered.
+    ///
+    /// # Errors
+    /// Why not yet, in words.
+    fn ready(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// Messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 
