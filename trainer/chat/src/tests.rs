@@ -185,7 +185,7 @@ fn hi(more: &Value) -> Value {
     body
 }
 
-fn token(choice: u32, id: u32) -> Result<SampleEvent, SamplerError> {
+fn token(choice: u32, id: u32) -> SampleEvent {
     let token = SampledToken {
         id,
         text: None,
@@ -193,15 +193,19 @@ fn token(choice: u32, id: u32) -> Result<SampleEvent, SamplerError> {
         sampling_logprob: -0.25,
         top: Vec::new(),
     };
-    Ok(SampleEvent::Token { choice, token })
+    SampleEvent::Token { choice, token }
 }
 
-fn end(choice: u32, reason: FinishReason) -> Result<SampleEvent, SamplerError> {
+fn end(choice: u32, reason: FinishReason) -> SampleEvent {
     let end = SamplingEnd {
         reason,
         n_cached: 0,
     };
-    Ok(SampleEvent::End { choice, end })
+    SampleEvent::End { choice, end }
+}
+
+fn at_once(event: SampleEvent) -> Step {
+    (Duration::ZERO, Ok(event))
 }
 
 /// A reply of the bytes of a text that the model ended, at once.
@@ -209,7 +213,7 @@ fn says(choice: u32, text: &str) -> Vec<Step> {
     let ids = text.bytes().map(u32::from).chain([END]);
     let tokens = ids.map(|id| token(choice, id));
     let events = tokens.chain([end(choice, FinishReason::Stop)]);
-    events.map(|event| (Duration::ZERO, event)).collect()
+    events.map(at_once).collect()
 }
 
 /// An answer of these steps.

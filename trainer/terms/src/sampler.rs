@@ -69,8 +69,8 @@ pub struct SamplerRequest {
     pub sampling: SamplingParams,
     /// Of the first reply; the others count up from it. `None`: another draw each time.
     pub seed: Option<u64>,
-    /// Texts that end a reply. A sampler may leave them out: the caller looks for them in
-    /// [`SampledToken::text`] of `None` by itself, and drops the stream when all replies have ended.
+    /// Texts that end a reply. A sampler that gives no text ([`SampledToken::text`]) may pass over them: the caller
+    /// looks for them itself, and drops the stream when all replies have ended.
     pub stop: Vec<String>,
     /// Ids that end a reply; the id itself is the reply's last.
     pub stop_token_ids: Vec<u32>,

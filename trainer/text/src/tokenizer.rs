@@ -3,26 +3,27 @@
 //! A rendered conversation is cut at the control tokens that its template wrote (see `content.rs`), and what
 //! stands between is tokenised with control tokens off.
 
+mod config;
 mod decoder;
+mod ranks;
 mod rendered;
 mod text;
+mod vocabulary;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokenizers::Tokenizer;
 
-pub use self::decoder::StreamDecoder;
+use self::config::TokenizerConfig;
 use self::decoder::TokenBytes;
-pub use self::decoder::byte_letters;
+pub use self::decoder::{StreamDecoder, byte_letters};
 pub use self::rendered::Rendered;
 pub(crate) use self::rendered::push_control;
 use self::rendered::{KeyPart, parts};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
-use self::text::TextEncoder;
+use self::vocabulary::{Encoder, Vocabulary};
 use crate::LoadError;
 use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderError, RenderRequest};
@@ -30,7 +31,7 @@ use crate::template::{ChatTemplate, RenderError, RenderRequest};
 /// The tokenizer and the chat template of a model; shared by all threads.
 #[derive(Debug)]
 pub struct ChatTokenizer {
-    encoder: TextEncoder,
+    encoder: Encoder,
     controls: ControlTokens,
     bytes: Arc<TokenBytes>,
     template: Option<ChatTemplate>,
@@ -40,44 +41,33 @@ pub struct ChatTokenizer {
     file: PathBuf,
 }
 
+// === impl ChatTokenizer ===
+
 impl ChatTokenizer {
-    /// Reads `tokenizer.json` and the chat templates of a model directory, from where `transformers` reads them.
+    /// Reads `tokenizer.json`, or Kimi's `tiktoken.model` where there is none, and the chat templates of a model
+    /// directory, from where `transformers` reads them.
     ///
     /// # Errors
     /// [`LoadError`] naming the file that is missing or not usable.
     pub fn load(dir: &Path) -> Result<Self, LoadError> {
-        let file = dir.join("tokenizer.json");
-        let bytes = read(&file)?;
-        let damaged = |detail: String| LoadError::Damaged {
-            file: file.clone(),
-            detail,
-        };
-        let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| damaged(e.to_string()))?;
-        let json: Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-        let decoder = json.get("decoder").unwrap_or(&Value::Null);
-        let bytes = TokenBytes::new(&tokenizer, decoder).ok_or_else(|| LoadError::Unsupported {
-            file: file.clone(),
-            what: "decoder".into(),
-            value: decoder
-                .get("type")
-                .map_or_else(|| "missing".into(), Value::to_string),
-            allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
-        })?;
-        let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder())
-            .map_err(|error| damaged(error.to_string()))?;
-        let encoder = TextEncoder::new(tokenizer, json, &controls)
-            .map_err(|error| damaged(error.to_string()))?;
         let config = TokenizerConfig::read(dir)?;
+        let ranks = dir.join("tiktoken.model");
+        let json = dir.join("tokenizer.json");
+        let vocabulary = if !json.exists() && ranks.exists() {
+            Vocabulary::of_ranks(ranks, &config.json)?
+        } else {
+            Vocabulary::of_json(json)?
+        };
         let (template, tool_template) = config.templates(dir)?;
         let end_id = config.special.get("eos_token");
         Ok(Self {
-            end_id: end_id.and_then(|token| encoder.token_to_id(token)),
+            end_id: end_id.and_then(|token| vocabulary.encoder.token_to_id(token)),
             template,
             tool_template,
-            encoder,
-            controls,
-            bytes: Arc::new(bytes),
-            file,
+            encoder: vocabulary.encoder,
+            controls: vocabulary.controls,
+            bytes: Arc::new(vocabulary.bytes),
+            file: vocabulary.file,
         })
     }
 
@@ -202,6 +192,30 @@ impl ChatTokenizer {
         self.end_id
     }
 
+    /// Ids that a reply ends with: [`Self::end_id`], and what the chat template writes after one, which is another
+    /// token in some models.
+    pub fn end_ids(&self) -> Vec<u32> {
+        const SAID: &str = "metaclaw-reply-mark";
+        let message =
+            |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+        let talk = [message("user", "Hi"), message("assistant", SAID)];
+        let rendered = self.render(&talk, None, false).ok();
+        let after = rendered.and_then(|rendered| {
+            let key = rendered.key();
+            let said = key
+                .windows(SAID.len())
+                .rposition(|it| it == SAID.as_bytes())?;
+            // Nothing but blanks may stand between.
+            parts(&key[said + SAID.len()..]).find_map(|part| match part {
+                KeyPart::Control(id) => Some(Some(id)),
+                KeyPart::Text(text) => (!text.trim().is_empty()).then_some(None),
+            })?
+        });
+        let mut ids: Vec<u32> = self.end_id.into_iter().chain(after).collect();
+        ids.dedup();
+        ids
+    }
+
     /// Whether an id is a control token's, which no text gives.
     pub fn is_control(&self, id: u32) -> bool {
         self.controls.contains(id)
@@ -218,117 +232,6 @@ impl ChatTokenizer {
         text.push_str(&decoder.finish());
         text
     }
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
-    std::fs::read(file).map_err(|source| LoadError::Read {
-        file: file.to_owned(),
-        source,
-    })
-}
-
-/// `tokenizer_config.json`, which a model may lack.
-struct TokenizerConfig {
-    file: PathBuf,
-    json: Value,
-    /// `bos_token` and its like, which templates write themselves.
-    special: BTreeMap<String, String>,
-}
-
-impl TokenizerConfig {
-    fn read(dir: &Path) -> Result<Self, LoadError> {
-        let file = dir.join("tokenizer_config.json");
-        let json: Value = if file.exists() {
-            serde_json::from_slice(&read(&file)?).map_err(|e| LoadError::Damaged {
-                file: file.clone(),
-                detail: e.to_string(),
-            })?
-        } else {
-            Value::Null
-        };
-        let special = special_tokens(&json);
-        Ok(Self {
-            file,
-            json,
-            special,
-        })
-    }
-
-    /// The chat template, and the one for conversations with tools where the model has two.
-    ///
-    /// As `transformers` does, files of their own come before what stands here, and one named `tool_use` is taken where
-    /// there are tools.
-    fn templates(
-        &self,
-        dir: &Path,
-    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), LoadError> {
-        let extra = dir.join("additional_chat_templates");
-        let find = |name: &str, files: &[PathBuf]| {
-            let (file, source) = match files.iter().find(|file| file.exists()) {
-                Some(file) => (file.clone(), Some(template_text(file)?)),
-                None => (self.file.clone(), named_template(&self.json, name)),
-            };
-            source
-                .map(|source| ChatTemplate::new(&source, self.special.clone()))
-                .transpose()
-                .map_err(|detail| LoadError::Template { file, detail })
-        };
-        let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
-        let default = match find("default", &default)? {
-            // Models that read images have it there, before they had a file of its own.
-            None => processor_template(&dir.join("chat_template.json"), &self.special)?,
-            found => found,
-        };
-        Ok((default, find("tool_use", &[extra.join("tool_use.jinja")])?))
-    }
-}
-
-fn template_text(file: &Path) -> Result<String, LoadError> {
-    String::from_utf8(read(file)?).map_err(|e| LoadError::Template {
-        file: file.to_owned(),
-        detail: e.to_string(),
-    })
-}
-
-fn processor_template(
-    file: &Path,
-    special: &BTreeMap<String, String>,
-) -> Result<Option<ChatTemplate>, LoadError> {
-    if !file.exists() {
-        return Ok(None);
-    }
-    let wrong = |detail: String| LoadError::Template {
-        file: file.to_owned(),
-        detail,
-    };
-    let json: Value = serde_json::from_slice(&read(file)?).map_err(|e| wrong(e.to_string()))?;
-    let source = named_template(&json, "default");
-    source
-        .map(|source| ChatTemplate::new(&source, special.clone()))
-        .transpose()
-        .map_err(wrong)
-}
-
-/// The template of that name; a single one is the default.
-fn named_template(config: &Value, name: &str) -> Option<String> {
-    let template = config.get("chat_template")?;
-    let is_named = |it: &&Value| it["name"] == name;
-    let named = template.as_array().into_iter().flatten().find(is_named);
-    let single = template.as_str().filter(|_| name == "default");
-    single
-        .or_else(|| named?["template"].as_str())
-        .map(str::to_owned)
-}
-
-fn special_tokens(config: &Value) -> BTreeMap<String, String> {
-    let fields = config.as_object().into_iter().flatten();
-    fields
-        .filter(|(key, _)| key.ends_with("_token"))
-        .filter_map(|(key, value)| {
-            let text = value.as_str().or_else(|| value.get("content")?.as_str())?;
-            Some((key.clone(), text.to_owned()))
-        })
-        .collect()
 }
 
 #[cfg(test)]

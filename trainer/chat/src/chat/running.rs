@@ -20,7 +20,7 @@ use crate::{
     front::Front,
     model::{Model, Prompt},
     queue::Place,
-    reader::IdReader,
+    reader::{Ends, IdReader},
 };
 
 /// Replies that are being drawn. Dropping it ends the drawing.
@@ -53,6 +53,8 @@ struct Reply {
     reader: IdReader,
     /// Whether the sampler gave a token without its text.
     is_read_here: bool,
+    /// Whether it has ended by a token; the sampler says so next.
+    is_over: bool,
     /// Put into the ring when the reply is complete; before that it is nobody's training data.
     sampled: Option<Sampled>,
 }
@@ -107,6 +109,7 @@ impl Running {
                 request.stop_token_ids.clone(),
             ),
             is_read_here: false,
+            is_over: false,
             sampled: Some(Sampled {
                 id: head.choice_id(index),
                 prompt_ids: prompt.ids.clone(),
@@ -184,27 +187,32 @@ impl Running {
     }
 
     fn take(&mut self, choice: u32, token: &SampledToken) {
-        // What comes after a stop text that was found here is not part of the reply.
+        // What comes after an end that was found here is not part of the reply.
         let reply = self.replies.get_mut(choice as usize);
         let Some(reply) = reply.filter(|reply| reply.sampled.is_some()) else {
             return;
         };
+        if reply.is_over {
+            // A sampler that draws on all the same.
+            return self.end(choice, FinishReason::Stop, 0);
+        }
         if let Some(sampled) = &mut reply.sampled {
             sampled.ids.push(token.id);
             sampled.logprobs.push(token.logprob);
             sampled.sampling_logprobs.push(token.sampling_logprob);
         }
-        let (piece, stopped) = if let Some(text) = &token.text {
-            (reply.splitter.push(text), false)
+        let (piece, ends) = if let Some(text) = &token.text {
+            (reply.splitter.push(text), Ends::No)
         } else {
             reply.is_read_here = true;
-            let (text, stopped) = reply.reader.push(token.id);
-            (reply.splitter.push(&text), stopped)
+            let (text, ends) = reply.reader.push(token.id);
+            (reply.splitter.push(&text), ends)
         };
+        reply.is_over = ends == Ends::ByToken;
         let tokenizer = self.model.tokenizer();
         let logprob = self.logprobs.then(|| TokenLogprob::new(token, tokenizer));
         self.news.push_back((choice, News::Text { piece, logprob }));
-        if stopped {
+        if ends == Ends::ByStopText {
             self.end(choice, FinishReason::Stop, 0);
         }
     }

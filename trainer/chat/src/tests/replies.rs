@@ -46,7 +46,10 @@ async fn ids_become_a_reply_and_its_record() {
 async fn a_stop_text_ends_the_reply_and_cancels_what_is_still_drawn() {
     let mut steps = says(0, "one; two");
     // Were it waited for, the test would not end.
-    steps.insert(5, (Duration::from_secs(3_600), token(0, u32::from(b'x'))));
+    steps.insert(
+        5,
+        (Duration::from_secs(3_600), Ok(token(0, u32::from(b'x')))),
+    );
     let rig = rig(move |_| answer(steps.clone()));
     let (_, reply) = rig
         .chat(&hi(&json!({"stop": ["; "], "logprobs": true})))
@@ -64,13 +67,33 @@ async fn a_reply_that_was_cut_says_so() {
     let rig = rig(|_| {
         let mut steps = says(0, "ye");
         steps.truncate(2);
-        steps.push((Duration::ZERO, end(0, FinishReason::Length)));
+        steps.push(at_once(end(0, FinishReason::Length)));
         answer(steps)
     });
     let (_, reply) = rig.chat(&hi(&json!({"ignore_eos": true}))).await;
     assert_eq!(reply["choices"][0]["finish_reason"], "length");
     assert_eq!(reply["choices"][0]["message"]["content"], "ye");
     assert!(rig.asked()[0].stop_token_ids.is_empty());
+}
+
+/// A server that does not know what ends a turn draws on.
+#[tokio::test]
+async fn what_comes_after_the_end_of_a_turn_is_not_part_of_it() {
+    let rig = rig(|_| {
+        let mut steps = says(0, "yes");
+        let end = steps.pop().unwrap();
+        steps.extend(
+            letters(" and more")
+                .into_iter()
+                .map(|id| at_once(token(0, id))),
+        );
+        steps.push(end);
+        answer(steps)
+    });
+    let (_, reply) = rig.chat(&hi(&json!({}))).await;
+    assert_eq!(reply["choices"][0]["message"]["content"], "yes");
+    assert_eq!(reply["usage"]["completion_tokens"], 4);
+    assert_eq!(reply["choices"][0]["finish_reason"], "stop");
 }
 
 const TOOLS: &str = "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}\
@@ -112,11 +135,8 @@ async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     let odd = [vec![0xE5], letters("ok"), vec![END]].concat();
     let reply = odd.clone();
     let rig = rig(move |_| {
-        let mut steps: Vec<Step> = reply
-            .iter()
-            .map(|&id| (Duration::ZERO, token(0, id)))
-            .collect();
-        steps.push((Duration::ZERO, end(0, FinishReason::Stop)));
+        let mut steps: Vec<Step> = reply.iter().map(|&id| at_once(token(0, id))).collect();
+        steps.push(at_once(end(0, FinishReason::Stop)));
         answer(steps)
     });
     let (_, first) = rig.chat(&hi(&json!({}))).await;

@@ -72,6 +72,25 @@ impl TokenBytes {
         })
     }
 
+    /// Of ids with their bytes, each with whether it is special.
+    pub(super) fn of_pieces<'a>(given: impl Iterator<Item = (u32, &'a [u8], bool)>) -> Self {
+        let mut pieces = Vec::new();
+        for (id, bytes, special) in given.filter(|(id, _, _)| (*id as usize) < MOST_IDS) {
+            let id = id as usize;
+            if id >= pieces.len() {
+                pieces.resize(id + 1, Piece::default());
+            }
+            pieces[id] = Piece {
+                bytes: bytes.into(),
+                special,
+            };
+        }
+        Self {
+            pieces,
+            strips_blank: false,
+        }
+    }
+
     /// Bytes of the longest token.
     pub(super) fn longest(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len());

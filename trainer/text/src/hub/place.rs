@@ -1,0 +1,139 @@
+//! Names of models at the hub, and where the cache has them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The revision that is meant where none is named.
+pub const MAIN: &str = "main";
+
+/// The name of a model at the hub: `owner/name`. Neither part can hold a path separator.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HubName {
+    owner: String,
+    name: String,
+}
+
+/// A text is not the name of a model at the hub.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{value:?} is no owner/name of a model: letters, digits, -, _ and ., one slash")]
+pub struct HubNameError {
+    value: String,
+}
+
+// === impl HubName ===
+
+impl FromStr for HubName {
+    type Err = HubNameError;
+
+    fn from_str(value: &str) -> Result<Self, HubNameError> {
+        match value.split_once('/') {
+            Some((owner, name)) if is_part(owner) && is_part(name) => Ok(Self {
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+            }),
+            Some(_) | None => Err(HubNameError {
+                value: value.chars().take(100).collect(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for HubName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+impl HubName {
+    /// The part after the slash, which is what a loaded model is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The model's folder in a cache.
+    pub fn folder(&self, cache: &Path) -> PathBuf {
+        cache.join(format!("models--{}--{}", self.owner, self.name))
+    }
+}
+
+/// Whether `text` may be a part of a name or a revision, which becomes a part of a path.
+pub(super) fn is_part(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    !text.is_empty() && !text.starts_with('.') && text.bytes().all(legal)
+}
+
+/// The cache folder, as `huggingface_hub` finds it from the environment; `None` where no variable leads to one.
+pub fn cache_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let hub = env("HF_HUB_CACHE").map(PathBuf::from);
+    let home = || Some(PathBuf::from(env("HF_HOME")?).join("hub"));
+    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface/hub"));
+    let own = || Some(PathBuf::from(env("HOME")?).join(".cache/huggingface/hub"));
+    hub.or_else(home).or_else(xdg).or_else(own)
+}
+
+/// The folder of a model's `main` revision in the cache, if it is there and holds `file`.
+pub fn cached(cache: &Path, model: &HubName, file: &str) -> Option<PathBuf> {
+    let folder = model.folder(cache);
+    let path = folder.join("snapshots").join(commit(&folder)?);
+    path.join(file).is_file().then_some(path)
+}
+
+/// The commit that `main` names in a model's folder.
+pub(super) fn commit(folder: &Path) -> Option<String> {
+    let commit = std::fs::read_to_string(folder.join("refs").join(MAIN)).ok()?;
+    let commit = commit.trim();
+    is_part(commit).then(|| commit.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_two_parts_that_stay_in_their_folder() {
+        let name: HubName = "Qwen/Qwen3-8B".parse().unwrap();
+        assert_eq!(
+            (name.to_string().as_str(), name.name()),
+            ("Qwen/Qwen3-8B", "Qwen3-8B")
+        );
+        let folder = name.folder(Path::new("/hub"));
+        assert_eq!(folder, Path::new("/hub/models--Qwen--Qwen3-8B"));
+        for wrong in ["Qwen", "", "/x", "x/", "../x", "x/..", "a/b/c", "a/b c"] {
+            assert!(wrong.parse::<HubName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_cache_is_where_huggingface_hub_has_it() {
+        let found = |set: &[(&str, &str)]| {
+            let env = |name: &str| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            cache_dir(&env)
+        };
+        assert_eq!(found(&[]), None);
+        let home = ("HOME", "/h");
+        assert_eq!(found(&[home]), Some("/h/.cache/huggingface/hub".into()));
+        assert_eq!(found(&[home, ("HF_HOME", "/x")]), Some("/x/hub".into()));
+        let own = ("HF_HUB_CACHE", "/c");
+        assert_eq!(found(&[home, ("HF_HOME", "/x"), own]), Some("/c".into()));
+    }
+
+    #[test]
+    fn a_model_is_found_by_the_commit_that_main_names() {
+        let cache = tempfile::tempdir().unwrap();
+        let name: HubName = "own/tiny".parse().unwrap();
+        let folder = name.folder(cache.path());
+        std::fs::create_dir_all(folder.join("refs")).unwrap();
+        std::fs::create_dir_all(folder.join("snapshots/abc")).unwrap();
+        std::fs::write(folder.join("refs/main"), "abc\n").unwrap();
+        assert_eq!(cached(cache.path(), &name, "config.json"), None);
+        std::fs::write(folder.join("snapshots/abc/config.json"), "{}").unwrap();
+        let found = cached(cache.path(), &name, "config.json");
+        assert_eq!(found, Some(folder.join("snapshots/abc")));
+        std::fs::write(folder.join("refs/main"), "../../..").unwrap();
+        assert_eq!(cached(cache.path(), &name, "config.json"), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What stands beside a tokenizer: its configuration and the chat templates.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::LoadError;
+use crate::template::ChatTemplate;
+
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
+    std::fs::read(file).map_err(|source| LoadError::Read {
+        file: file.to_owned(),
+        source,
+    })
+}
+
+/// `tokenizer_config.json`, which a model may lack.
+pub(super) struct TokenizerConfig {
+    file: PathBuf,
+    pub(super) json: Value,
+    /// `bos_token` and its like, which templates write themselves.
+    pub(super) special: BTreeMap<String, String>,
+}
+
+impl TokenizerConfig {
+    pub(super) fn read(dir: &Path) -> Result<Self, LoadError> {
+        let file = dir.join("tokenizer_config.json");
+        let json: Value = if file.exists() {
+            serde_json::from_slice(&read(&file)?).map_err(|e| LoadError::Damaged {
+                file: file.clone(),
+                detail: e.to_string(),
+            })?
+        } else {
+            Value::Null
+        };
+        let special = special_tokens(&json);
+        Ok(Self {
+            file,
+            json,
+            special,
+        })
+    }
+
+    /// The chat template, and the one for conversations with tools where the model has two.
+    ///
+    /// As `transformers` does, files of their own come before what stands here, and one named `tool_use` is taken where
+    /// there are tools.
+    pub(super) fn templates(
+        &self,
+        dir: &Path,
+    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), LoadError> {
+        let extra = dir.join("additional_chat_templates");
+        let find = |name: &str, files: &[PathBuf]| {
+            let (file, source) = match files.iter().find(|file| file.exists()) {
+                Some(file) => (file.clone(), Some(template_text(file)?)),
+                None => (self.file.clone(), named_template(&self.json, name)),
+            };
+            source
+                .map(|source| ChatTemplate::new(&source, self.special.clone()))
+                .transpose()
+                .map_err(|detail| LoadError::Template { file, detail })
+        };
+        let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
+        let default = match find("default", &default)? {
+            // Models that read images have it there, before they had a file of its own.
+            None => processor_template(&dir.join("chat_template.json"), &self.special)?,
+            found => found,
+        };
+        Ok((default, find("tool_use", &[extra.join("tool_use.jinja")])?))
+    }
+}
+
+fn template_text(file: &Path) -> Result<String, LoadError> {
+    String::from_utf8(read(file)?).map_err(|e| LoadError::Template {
+        file: file.to_owned(),
+        detail: e.to_string(),
+    })
+}
+
+fn processor_template(
+    file: &Path,
+    special: &BTreeMap<String, String>,
+) -> Result<Option<ChatTemplate>, LoadError> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    let wrong = |detail: String| LoadError::Template {
+        file: file.to_owned(),
+        detail,
+    };
+    let json: Value = serde_json::from_slice(&read(file)?).map_err(|e| wrong(e.to_string()))?;
+    let source = named_template(&json, "default");
+    source
+        .map(|source| ChatTemplate::new(&source, special.clone()))
+        .transpose()
+        .map_err(wrong)
+}
+
+/// The template of that name; a single one is the default.
+fn named_template(config: &Value, name: &str) -> Option<String> {
+    let template = config.get("chat_template")?;
+    let is_named = |it: &&Value| it["name"] == name;
+    let named = template.as_array().into_iter().flatten().find(is_named);
+    let single = template.as_str().filter(|_| name == "default");
+    single
+        .or_else(|| named?["template"].as_str())
+        .map(str::to_owned)
+}
+
+fn special_tokens(config: &Value) -> BTreeMap<String, String> {
+    let fields = config.as_object().into_iter().flatten();
+    fields
+        .filter(|(key, _)| key.ends_with("_token"))
+        .filter_map(|(key, value)| {
+            let text = value.as_str().or_else(|| value.get("content")?.as_str())?;
+            Some((key.clone(), text.to_owned()))
+        })
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! Kimi's tokenizer: `tiktoken.model`, which has tokens by rank and neither special tokens nor a pattern.
+//!
+//! Both stand in the Python file that goes with it, as do the bounds below; special tokens have their names in
+//! `tokenizer_config.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::Value;
+use tiktoken_rs::CoreBPE;
+use tokenizers::AddedToken;
+
+/// How a text is cut before it is merged: `tokenization_kimi.py` of moonshotai/Kimi-K2-Instruct.
+const PATTERN: &str = concat!(
+    r"[\p{Han}]+",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}",
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r"|\s*[\r\n]+",
+    r"|\s+(?!\S)",
+    r"|\s+",
+);
+/// Ids after the ranks that are special tokens, named or not.
+const N_SPECIAL: u32 = 256;
+/// Characters that are tokenised at once.
+const CHUNK: usize = 400_000;
+/// Characters of a run of blanks, or of none, that are tokenised at once: the pattern goes back over such a run.
+const RUN: usize = 25_000;
+
+/// Text to ids by ranks.
+pub(super) struct RankEncoder {
+    bpe: CoreBPE,
+    special: BTreeMap<String, u32>,
+}
+
+/// What a `tiktoken.model` and its configuration hold.
+#[derive(Debug)]
+pub(super) struct Ranks {
+    /// Each token's bytes, by id.
+    tokens: BTreeMap<u32, Vec<u8>>,
+    /// By id.
+    pub(super) special: BTreeMap<u32, AddedToken>,
+}
+
+// === impl Ranks ===
+
+impl Ranks {
+    /// Reads `BASE64 RANK` a line; names of special tokens are those of `tokenizer_config.json`'s
+    /// `added_tokens_decoder`.
+    ///
+    /// # Errors
+    /// Which line is wrong and how, or which byte no token is.
+    pub(super) fn read(text: &str, config: &Value) -> Result<Self, String> {
+        let mut tokens = BTreeMap::new();
+        let lines = (1..).zip(text.lines());
+        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+            let (bytes, rank) = read_line(line).ok_or_else(|| {
+                let line: String = line.chars().take(60).collect();
+                format!("line {number} is {line:?}: a token in base64, a blank, its rank")
+            })?;
+            if tokens.insert(rank, bytes).is_some() {
+                return Err(format!("line {number}: rank {rank} is there twice"));
+            }
+        }
+        let known: BTreeSet<&[u8]> = tokens.values().map(Vec::as_slice).collect();
+        if known.len() < tokens.len() {
+            return Err("a token is there twice".into());
+        }
+        // What no longer token covers is made of these.
+        if let Some(byte) = (0..=u8::MAX).find(|byte| !known.contains([*byte].as_slice())) {
+            return Err(format!(
+                "no token is the byte {byte:#04x}: all 256 must be there"
+            ));
+        }
+        let n = u32::try_from(tokens.len()).map_err(|_| "too many tokens".to_owned())?;
+        if tokens.last_key_value().is_some_and(|(rank, _)| *rank >= n) {
+            return Err(format!("{n} tokens, and ranks beyond that"));
+        }
+        let special = (n..n + N_SPECIAL).map(|id| (id, special(id, config)));
+        let special = special.collect();
+        Ok(Self { tokens, special })
+    }
+
+    /// The encoder.
+    ///
+    /// # Errors
+    /// What `tiktoken-rs` refuses.
+    pub(super) fn encoder(&self) -> Result<RankEncoder, String> {
+        let by_bytes = self
+            .tokens
+            .iter()
+            .map(|(rank, bytes)| (bytes.clone(), *rank));
+        // Special tokens are cut out before: here all text is data.
+        let none = std::iter::empty::<(String, u32)>().collect();
+        let bpe = CoreBPE::new(by_bytes.collect(), none, PATTERN);
+        let special = self.special.iter();
+        Ok(RankEncoder {
+            bpe: bpe.map_err(|error| error.to_string())?,
+            special: special.map(|(id, it)| (it.content.clone(), *id)).collect(),
+        })
+    }
+
+    /// Each id's bytes, and whether it is special.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (u32, &[u8], bool)> {
+        let tokens = self.tokens.iter();
+        let tokens = tokens.map(|(id, bytes)| (*id, bytes.as_slice(), false));
+        let special = self.special.iter();
+        let special = special.map(|(id, it)| (*id, it.content.as_bytes(), it.special));
+        tokens.chain(special)
+    }
+}
+
+fn read_line(line: &str) -> Option<(Vec<u8>, u32)> {
+    let (bytes, rank) = line.trim().split_once(' ')?;
+    let bytes = BASE64_STANDARD.decode(bytes).ok()?;
+    Some((bytes, rank.trim().parse().ok()?)).filter(|(bytes, _)| !bytes.is_empty())
+}
+
+fn special(id: u32, config: &Value) -> AddedToken {
+    let named = &config["added_tokens_decoder"][id.to_string()];
+    let content = named["content"].as_str();
+    let content = content.map_or_else(|| format!("<|reserved_token_{id}|>"), str::to_owned);
+    AddedToken::from(content, named["special"].as_bool().unwrap_or(true))
+}
+
+// === impl RankEncoder ===
+
+impl std::fmt::Debug for RankEncoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RankEncoder").finish_non_exhaustive()
+    }
+}
+
+impl RankEncoder {
+    /// Appends the ids of a text.
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+        for part in parts(text, CHUNK, RUN) {
+            ids.extend(self.bpe.encode_ordinary(part));
+        }
+    }
+
+    pub(super) fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.special.get(token).copied()
+    }
+}
+
+/// Cuts a text into parts of at most `chunk` characters, in which no run of blanks or of none is longer than `run`.
+fn parts(text: &str, chunk: usize, run: usize) -> Vec<&str> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    let (mut in_chunk, mut in_run, mut was_blank) = (0, 0, false);
+    for (at, c) in text.char_indices() {
+        let is_blank = c.is_whitespace();
+        in_run = if in_chunk > 0 && is_blank == was_blank {
+            in_run + 1
+        } else {
+            1
+        };
+        was_blank = is_blank;
+        in_chunk += 1;
+        let ends_chunk = in_chunk > chunk;
+        if ends_chunk || in_run > run {
+            parts.push(&text[start..at]);
+            start = at;
+            in_run = 1;
+            if ends_chunk {
+                in_chunk = 1;
+            }
+        }
+    }
+    if start < text.len() {
+        parts.push(&text[start..]);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

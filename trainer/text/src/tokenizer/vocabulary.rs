@@ -1,0 +1,105 @@
+//! The two kinds of file that a tokenizer may be.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tokenizers::Tokenizer;
+
+use super::config::read;
+use super::decoder::TokenBytes;
+use super::ranks::{RankEncoder, Ranks};
+use super::text::{EncodeError, Place, TextEncoder};
+use crate::LoadError;
+use crate::content::ControlTokens;
+
+/// Text to ids, by one of two kinds of file.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    /// `tokenizer.json`.
+    Json(Box<TextEncoder>),
+    /// `tiktoken.model`.
+    Ranks(Box<RankEncoder>),
+}
+
+/// What the two kinds of file give.
+pub(super) struct Vocabulary {
+    pub(super) encoder: Encoder,
+    pub(super) controls: ControlTokens,
+    pub(super) bytes: TokenBytes,
+    pub(super) file: PathBuf,
+}
+
+// === impl Encoder ===
+
+impl Encoder {
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        place: Place,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        match self {
+            Self::Json(encoder) => encoder.encode(text, place, ids),
+            Self::Ranks(encoder) => {
+                encoder.encode(text, ids);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn token_to_id(&self, token: &str) -> Option<u32> {
+        match self {
+            Self::Json(encoder) => encoder.token_to_id(token),
+            Self::Ranks(encoder) => encoder.token_to_id(token),
+        }
+    }
+}
+
+// === impl Vocabulary ===
+
+impl Vocabulary {
+    pub(super) fn of_json(file: PathBuf) -> Result<Self, LoadError> {
+        let bytes = read(&file)?;
+        let damaged = |detail: String| LoadError::Damaged {
+            file: file.clone(),
+            detail,
+        };
+        let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let json: Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        let decoder = json.get("decoder").unwrap_or(&Value::Null);
+        let bytes = TokenBytes::new(&tokenizer, decoder).ok_or_else(|| LoadError::Unsupported {
+            file: file.clone(),
+            what: "decoder".into(),
+            value: decoder
+                .get("type")
+                .map_or_else(|| "missing".into(), Value::to_string),
+            allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
+        })?;
+        let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder())
+            .map_err(|error| damaged(error.to_string()))?;
+        let encoder = TextEncoder::new(tokenizer, json, &controls)
+            .map_err(|error| damaged(error.to_string()))?;
+        Ok(Self {
+            encoder: Encoder::Json(Box::new(encoder)),
+            controls,
+            bytes,
+            file,
+        })
+    }
+
+    pub(super) fn of_ranks(file: PathBuf, config: &Value) -> Result<Self, LoadError> {
+        let damaged = |detail: String| LoadError::Damaged {
+            file: file.clone(),
+            detail,
+        };
+        let text = String::from_utf8(read(&file)?).map_err(|e| damaged(e.to_string()))?;
+        let ranks = Ranks::read(&text, config).map_err(damaged)?;
+        let controls = ControlTokens::new(ranks.special.clone());
+        Ok(Self {
+            encoder: Encoder::Ranks(Box::new(ranks.encoder().map_err(damaged)?)),
+            controls: controls.map_err(|error| damaged(error.to_string()))?,
+            bytes: TokenBytes::of_pieces(ranks.pieces()),
+            file,
+        })
+    }
+}
