@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use self::{
     adapters::Adapters,
     learning::Learning,
+    meter::Prices,
     remote::Remote,
     served::Served,
     trainer::{TrainingSide, Unloader},
@@ -49,6 +50,7 @@ mod learner;
 mod learning;
 mod lessons;
 mod listener;
+mod meter;
 mod metrics;
 mod offline;
 mod plan;
@@ -65,6 +67,7 @@ mod upstreams;
 pub(crate) use self::{
     adapters::LostAdapters,
     lessons::library,
+    meter::{CloudSpend, Meter, kept},
     offline::Offline,
     plan::Plan,
     purse::{Purse, Spend},
@@ -135,7 +138,7 @@ impl Running {
         let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = turn_log::open(plan).await?;
         let agents = turn_log::known_agents(plan, &log).await?;
-        let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+        let (library, mut warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
         let privacy = Arc::new(privacy::load(&plan.home)?);
 
         let tasks = TaskTracker::new();
@@ -155,6 +158,20 @@ impl Running {
             (&tasks, &background),
         )
         .await?;
+        if training.cloud.is_some() {
+            let learner = plan.loaded.room()?;
+            let prices = Prices::of(&config.rl);
+            let told = meter::estimate(&log, &learner, prices.as_ref(), now_ms()).await;
+            warnings.extend(told.ok().flatten());
+        }
+        let meter = training.cloud.as_ref().map(|it| {
+            let prices = Prices::of(&config.rl);
+            Arc::new(Meter::open(
+                Arc::clone(&it.usage),
+                plan.home.cloud_spend(),
+                prices,
+            ))
+        });
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
@@ -183,6 +200,7 @@ impl Running {
             learner: learning.learner,
             replays: learner::replays(plan),
             purse,
+            meter: meter.clone(),
             judge: learning.judge,
             schedule: learning.schedule,
             trainer: training.state,
@@ -196,6 +214,9 @@ impl Running {
         });
         // Set once, here.
         late_app.set(Arc::downgrade(&app)).ok();
+        if let Some(meter) = meter {
+            tasks.spawn(meter.run(background.clone()));
+        }
         if let Some(cloud) = training.cloud {
             tasks.spawn(cloud.run(background.clone()));
         }

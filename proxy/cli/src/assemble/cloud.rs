@@ -22,11 +22,11 @@ use metaclaw_trainer_api::{
 };
 use metaclaw_trainer_chat::{Front, Limits, Model, serve};
 use metaclaw_trainer_text::{
-    hub::{HubName, cache_dir, cached},
+    hub::{Hub, HubName, Progress},
     tokenizer::ChatTokenizer,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::plan::{Plan, random_token};
 use crate::{
@@ -38,8 +38,6 @@ use crate::{
 const AGAIN: Duration = Duration::from_secs(15);
 /// The longest sequence of a model whose server does not say.
 const USUAL_CONTEXT: u32 = 32_768;
-/// The file without which there is no tokenizer.
-const TOKENIZER: &str = "tokenizer.json";
 
 /// The client, and the front that is to run.
 pub(super) struct CloudSide {
@@ -55,6 +53,8 @@ pub(super) struct CloudSide {
     model: String,
     tokenizer: PathBuf,
     environment: Environment,
+    /// What asks the hub.
+    client: reqwest::Client,
 }
 
 /// Texts as ids, by a tokenizer of this process; what was sampled, as the front keeps it.
@@ -124,6 +124,7 @@ impl CloudSide {
             model: cloud.model.clone(),
             tokenizer: cloud.tokenizer.clone(),
             environment: plan.environment.clone(),
+            client: http_client(&plan.roots)?,
         })
     }
 
@@ -169,7 +170,8 @@ impl CloudSide {
     }
 
     async fn load(&self) -> anyhow::Result<Model> {
-        let folder = find(&self.tokenizer, &self.environment)?;
+        let client = self.client.clone();
+        let folder = find(&self.tokenizer, &self.environment, client).await?;
         let load = move || ChatTokenizer::load(&folder);
         let tokenizer = Arc::new(tokio::task::spawn_blocking(load).await??);
         let offer = self.backend.offer().await?;
@@ -178,7 +180,7 @@ impl CloudSide {
             .find(|it| it.model_name.as_ref() == Some(&self.model));
         let context = named.and_then(|it| it.max_context_length);
         let context = context.unwrap_or(USUAL_CONTEXT) as usize;
-        let end_ids = tokenizer.end_id().into_iter().collect();
+        let end_ids = tokenizer.end_ids();
         let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
             .with_fingerprint(self.backend.fingerprint())
             .with_end_ids(end_ids);
@@ -187,8 +189,12 @@ impl CloudSide {
     }
 }
 
-/// The folder of a tokenizer: it is one, or it is that of a name at the hub in the cache.
-fn find(tokenizer: &Path, environment: &Environment) -> anyhow::Result<PathBuf> {
+/// The folder of a tokenizer: it is one, or it is fetched by its name at the hub.
+async fn find(
+    tokenizer: &Path,
+    environment: &Environment,
+    client: reqwest::Client,
+) -> anyhow::Result<PathBuf> {
     if tokenizer.is_dir() {
         return Ok(tokenizer.to_owned());
     }
@@ -197,10 +203,19 @@ fn find(tokenizer: &Path, environment: &Environment) -> anyhow::Result<PathBuf> 
         .parse()
         .with_context(|| format!("rl.tokenizer {name} is no folder"))?;
     let variable = |name: &str| environment.get(name).map(str::to_owned);
-    let found = cache_dir(&variable).and_then(|cache| cached(&cache, &model, TOKENIZER));
-    found.with_context(|| {
+    let hub = Hub::from_env(client, &variable);
+    let hub = hub.context("no folder for models: set HOME, or HF_HOME")?;
+    let told = |progress: Progress<'_>| {
+        debug!(
+            file = progress.file,
+            done = progress.done,
+            "fetching the tokenizer"
+        );
+    };
+    let fetched = hub.fetch(&model, &told).await;
+    fetched.with_context(|| {
         format!(
-            "the tokenizer of {model} is not on this machine: `hf download {model} tokenizer.json tokenizer_config.json`, or set rl.tokenizer to a folder that has it"
+            "the tokenizer of {model} cannot be fetched; rl.tokenizer may name a folder that has it"
         )
     })
 }
