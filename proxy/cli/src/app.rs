@@ -25,6 +25,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use crate::{
     assemble::LostAdapters,
+    assemble::Meter,
     assemble::Purse,
     banner::About,
     compare::Comparer,
@@ -78,6 +79,8 @@ pub(crate) struct App {
     pub replays: Replays,
     /// What learning may spend, and has.
     pub purse: Arc<Purse>,
+    /// What is used of a training server by Tinker's API.
+    pub meter: Option<Arc<Meter>>,
     /// The judge's model, where one is asked.
     pub judge: Option<ChatClient>,
     /// When learning that costs something may run.
@@ -170,6 +173,7 @@ impl App {
             },
             learner: learner.ok().and_then(Result::ok),
             spend: self.purse.spend(now_ms()),
+            cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
             waiting: self.waiting().await,
         }
     }

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use self::{
     adapters::Adapters,
     learning::Learning,
+    meter::Prices,
     remote::Remote,
     served::Served,
     trainer::{TrainingSide, Unloader},
@@ -27,7 +28,7 @@ use crate::{
     agent::Pointed,
     app::{App, LateApp},
     banner::{Banner, First},
-    config::fingerprint,
+    config::{Policy, fingerprint},
     control::{self, TrainerStatus},
     daemon::Ready,
     home::{Home, RunFile},
@@ -38,6 +39,7 @@ use crate::{
 
 mod adapters;
 mod base_model;
+mod cloud;
 mod compare;
 mod evolver;
 mod external_teacher;
@@ -48,6 +50,7 @@ mod learner;
 mod learning;
 mod lessons;
 mod listener;
+mod meter;
 mod metrics;
 mod offline;
 mod plan;
@@ -64,6 +67,7 @@ mod upstreams;
 pub(crate) use self::{
     adapters::LostAdapters,
     lessons::library,
+    meter::{CloudSpend, Meter, kept},
     offline::Offline,
     plan::Plan,
     purse::{Purse, Spend},
@@ -134,7 +138,7 @@ impl Running {
         let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = turn_log::open(plan).await?;
         let agents = turn_log::known_agents(plan, &log).await?;
-        let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+        let (library, mut warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
         let privacy = Arc::new(privacy::load(&plan.home)?);
 
         let tasks = TaskTracker::new();
@@ -154,6 +158,20 @@ impl Running {
             (&tasks, &background),
         )
         .await?;
+        if training.cloud.is_some() {
+            let learner = plan.loaded.room()?;
+            let prices = Prices::of(&config.rl);
+            let told = meter::estimate(&log, &learner, prices.as_ref(), now_ms()).await;
+            warnings.extend(told.ok().flatten());
+        }
+        let meter = training.cloud.as_ref().map(|it| {
+            let prices = Prices::of(&config.rl);
+            Arc::new(Meter::open(
+                Arc::clone(&it.usage),
+                plan.home.cloud_spend(),
+                prices,
+            ))
+        });
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
@@ -182,6 +200,7 @@ impl Running {
             learner: learning.learner,
             replays: learner::replays(plan),
             purse,
+            meter: meter.clone(),
             judge: learning.judge,
             schedule: learning.schedule,
             trainer: training.state,
@@ -195,6 +214,12 @@ impl Running {
         });
         // Set once, here.
         late_app.set(Arc::downgrade(&app)).ok();
+        if let Some(meter) = meter {
+            tasks.spawn(meter.run(background.clone()));
+        }
+        if let Some(cloud) = training.cloud {
+            tasks.spawn(cloud.run(background.clone()));
+        }
         if let Some(supervisor) = training.supervisor {
             tasks.spawn(critical(&app, supervisor.run(background.clone())));
         }
@@ -313,6 +338,7 @@ fn follow(
     let (status, watched) = watch::channel(TrainerStatus::Starting);
     let remote = Remote {
         adapters,
+        shown: shown(&plan.policy),
         url,
         key,
         model: trainer::base_model(plan),
@@ -320,6 +346,14 @@ fn follow(
     };
     tasks.spawn(remote.run(ending.clone()));
     Some(watched)
+}
+
+/// Where a training server is that is asked through a front of this process.
+fn shown(policy: &Policy) -> Option<String> {
+    match policy {
+        Policy::Cloud(cloud) => Some(cloud.url.clone()),
+        Policy::None | Policy::Local { .. } | Policy::Remote { .. } => None,
+    }
 }
 
 /// A critical task: when it ends, well or badly, the app shuts down.

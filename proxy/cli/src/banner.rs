@@ -77,7 +77,7 @@ impl<'a> First<'a> {
         let url = config.llm.api_base.as_deref();
         let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
         match (policy, url) {
-            (Policy::Local { .. } | Policy::Remote { .. }, _) => Self::Any,
+            (Policy::Local { .. } | Policy::Remote { .. } | Policy::Cloud(_), _) => Self::Any,
             (Policy::None, Some(url)) if config.llm.api_key.is_none() && !is_here(url) => {
                 Self::OwnKeyFor(url)
             }
@@ -142,6 +142,14 @@ fn serves(config: &Config, policy: &Policy) -> String {
             format!("{} on the local trainer", name.to_string_lossy())
         }
         (Policy::Remote { url, .. }, _) => format!("the training server at {}", host(url)),
+        (Policy::Cloud(cloud), _) => {
+            format!(
+                "{} at {} ({})",
+                cloud.model,
+                host(&cloud.url),
+                cloud.service.name()
+            )
+        }
         (Policy::None, Some(url)) => format!("{model} at {}", host(url)),
         (Policy::None, None) if config.upstreams.values().any(|it| it.url.is_some()) => {
             let named = config.upstreams.iter().filter_map(|(name, it)| {

@@ -14,6 +14,7 @@ use figment::{Figment, error::Kind as FigmentKind, value::Value};
 use serde::{Deserialize, de::DeserializeOwned};
 
 mod adjust;
+mod cloud;
 pub(crate) mod edit;
 mod error;
 pub(crate) mod example;
@@ -35,10 +36,11 @@ mod variables;
 mod yaml;
 
 pub(crate) use self::{
+    cloud::{Cloud, Service},
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     overrides::{key_and_value, overridden},
-    policy::{Policy, without_effect},
+    policy::{Policy, PolicyError, without_effect},
     sections::{
         Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Opd, Routing,
         Trainer, Upstream,
@@ -115,6 +117,7 @@ pub(crate) struct Loaded {
 pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
     let misnamed = variables::misnamed_variables(&given.variables);
+    let of_services = given.variables.clone();
     let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
     for (path, value) in given.flags {
@@ -123,7 +126,12 @@ pub(crate) fn load(given: Sources) -> Result<Loaded, ConfigError> {
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
     let used = profiles::lay(&mut layers, &given.profiles)?;
-    let mut loaded = Loaded::new(layers)?;
+    let mut loaded = Loaded::new(layers.clone())?;
+    let of_services = cloud::variables(loaded.config.rl.kind, &of_services);
+    if !of_services.is_empty() {
+        layers.insert(0, of_services);
+        loaded = Loaded::new(layers)?;
+    }
     loaded.notices.extend(used);
     loaded
         .notices

@@ -18,7 +18,7 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 17] = [
+const LAYOUT: [&str; 18] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
@@ -33,6 +33,7 @@ const LAYOUT: [&str; 17] = [
     "scheduler_state.json",
     "skills",
     "spend.json",
+    "tinker.json",
     "trainer",
     "turns",
     "wiring",
@@ -152,6 +153,11 @@ impl Home {
     /// What was spent today on asking models.
     pub(crate) fn spend(&self) -> PathBuf {
         self.dir.join("spend.json")
+    }
+
+    /// What was asked of a training server by Tinker's API.
+    pub(crate) fn cloud_spend(&self) -> PathBuf {
+        self.dir.join("tinker.json")
     }
 
     /// The digests, one a day.

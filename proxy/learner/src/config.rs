@@ -1,5 +1,6 @@
 //! The settings of this room: `mode`, `agents.<id>.mode`, `judge.*`, `rl.*`, `gate.*`.
 
+mod gate_parts;
 mod judge;
 mod methods;
 mod policy_loss;
@@ -11,7 +12,9 @@ use std::collections::BTreeMap;
 use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::gate_parts::GatePart;
 pub use self::{
+    gate_parts::GateParts,
     judge::{JudgeConfig, JudgeKind},
     methods::{Methods, VerdictMethod},
     policy_loss::RlConfigError,
@@ -70,6 +73,8 @@ pub struct GateConfig {
     /// Sessions of which none is learned from, so that the gate can ask about them: a share of all, 0 to 0.5. None where it
     /// does not test.
     pub held_out: f64,
+    /// Tests that an adapter may serve without where the training server cannot answer what they ask.
+    pub accept_without: GateParts,
 }
 
 // === impl LearnerConfig ===
@@ -103,6 +108,7 @@ impl Default for GateConfig {
             enabled: true,
             min_relevance: 0.8,
             held_out: 0.15,
+            accept_without: GateParts::default(),
         }
     }
 }

@@ -20,6 +20,11 @@ pub struct NoTokenIds;
 )]
 pub(crate) struct NoScores;
 
+/// The training server cannot answer what some tests ask, and the configuration does not do without them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotTested(pub(crate) String);
+
 /// Why no step was made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {

@@ -46,8 +46,8 @@ mod window;
 
 pub use self::{
     config::{
-        AgentConfig, GateConfig, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode, RlConfig,
-        RlConfigError, TargetForm, Teacher, VerdictMethod, Words,
+        AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
+        RlConfig, RlConfigError, TargetForm, Teacher, VerdictMethod, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},

@@ -156,6 +156,26 @@ pub enum BackendError {
         /// Why not.
         why: String,
     },
+    /// What was asked for is not known to the server any more; the work may have been done.
+    #[error("{call}: {url} has lost what it was asked for: {why}")]
+    Lost {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// What it said.
+        why: String,
+    },
+    /// The server has no way to answer this, now or later.
+    #[error("{call}: {url} does not answer this: {what}")]
+    NotSupported {
+        /// Which call.
+        call: &'static str,
+        /// Whom.
+        url: String,
+        /// What it lacks.
+        what: String,
+    },
     /// The request could not be written.
     #[error("{call}: cannot write the request: {why}")]
     Request {
@@ -172,9 +192,15 @@ impl BackendError {
     /// Whether the work may have been done although no success was seen: only the checkpoints tell.
     pub fn is_ambiguous(&self) -> bool {
         match self {
-            Self::Timeout { .. } | Self::Broken { .. } | Self::Unreadable { .. } => true,
+            Self::Timeout { .. }
+            | Self::Broken { .. }
+            | Self::Unreadable { .. }
+            | Self::Lost { .. } => true,
             Self::Status { status, .. } => *status >= 500,
-            Self::NoEndpoint { .. } | Self::Connect { .. } | Self::Request { .. } => false,
+            Self::NoEndpoint { .. }
+            | Self::Connect { .. }
+            | Self::NotSupported { .. }
+            | Self::Request { .. } => false,
         }
     }
 
@@ -186,6 +212,8 @@ impl BackendError {
             | Self::Broken { .. }
             | Self::Unreadable { .. }
             | Self::Status { .. }
+            | Self::Lost { .. }
+            | Self::NotSupported { .. }
             | Self::Request { .. } => false,
         }
     }
@@ -199,6 +227,8 @@ impl BackendError {
             | Self::Timeout { .. }
             | Self::Broken { .. }
             | Self::Unreadable { .. }
+            | Self::Lost { .. }
+            | Self::NotSupported { .. }
             | Self::Request { .. } => None,
         }
     }
@@ -222,8 +252,15 @@ impl BackendError {
             | Self::Timeout { .. }
             | Self::Broken { .. }
             | Self::Unreadable { .. }
+            | Self::Lost { .. }
+            | Self::NotSupported { .. }
             | Self::Request { .. } => None,
         }
+    }
+
+    /// Whether the server has no such call or option: asking again is of no use, and what hangs on the answer is not done.
+    pub fn is_not_supported(&self) -> bool {
+        matches!(self, Self::NotSupported { .. })
     }
 
     /// Whether no answer came in time: the same work takes as long the next time.

@@ -7,6 +7,7 @@
 //! fetched by `retrieve_future`. Each model counts its calls (`seq_id`, from 1), and the server executes them in that
 //! order whatever order they arrive in.
 
+pub mod client;
 mod datum;
 pub mod json;
 mod names;

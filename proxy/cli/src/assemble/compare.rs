@@ -52,6 +52,10 @@ pub(super) fn policy_address(plan: &Plan, training: &TrainingSide) -> Option<Pol
             let key = key.as_ref().map(|key| key.expose().to_owned());
             (Some(url.clone()), key)
         }
+        Policy::Cloud(_) => {
+            let cloud = training.cloud.as_ref()?;
+            (Some(cloud.url.clone()), Some(cloud.key.clone()))
+        }
         Policy::None => return None,
     };
     let trainer = training.state.clone();
@@ -61,7 +65,7 @@ pub(super) fn policy_address(plan: &Plan, training: &TrainingSide) -> Option<Pol
 /// What it is asked by.
 pub(super) fn policy_client(plan: &Plan) -> Result<reqwest::Client, HttpError> {
     match plan.policy {
-        Policy::Local { .. } => loopback_client(),
+        Policy::Local { .. } | Policy::Cloud(_) => loopback_client(),
         Policy::Remote { .. } | Policy::None => http_client(&plan.roots),
     }
 }

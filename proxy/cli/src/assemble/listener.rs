@@ -65,6 +65,7 @@ pub(super) fn listener(
     };
     let told = match &plan.policy {
         Policy::Remote { url, .. } => told(elsewhere(url), "the base model"),
+        Policy::Cloud(cloud) => told(elsewhere(&cloud.url), "the base model"),
         Policy::None | Policy::Local { .. } => String::new(),
     };
     let model = BaseModel {

@@ -21,12 +21,16 @@ use crate::control::TrainerStatus;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The same of a provider's: each look lists what it keeps.
+const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
 /// Sees that the server has the model of the settings, and that the adapters that serve are there.
 pub(super) struct Remote {
     pub(super) adapters: Adapters,
     /// As in the settings.
     pub(super) url: String,
+    /// How it is called where that is not its address: chats may be answered in front of it.
+    pub(super) shown: Option<String>,
     /// What it wants to be shown.
     pub(super) key: Option<Secret>,
     /// `rl.model`.
@@ -39,7 +43,11 @@ pub(super) struct Remote {
 impl Remote {
     /// Looks at it until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
-        let mut ticks = interval(LOOK_EVERY);
+        let mut ticks = interval(if self.shown.is_some() {
+            LOOK_AT_CLOUD
+        } else {
+            LOOK_EVERY
+        });
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let follow = async {
             loop {
@@ -48,6 +56,10 @@ impl Remote {
             }
         };
         ending.run_until_cancelled(follow).await;
+    }
+
+    fn shown(&self) -> String {
+        self.shown.clone().unwrap_or_else(|| self.url.clone())
     }
 
     async fn look(&mut self) {
@@ -78,7 +90,7 @@ impl Remote {
 
     /// The gateway sees by itself that it does not answer, and asks it again when it does.
     fn away(&self, why: String) -> TrainerStatus {
-        let url = self.url.clone();
+        let url = self.shown();
         TrainerStatus::Away { url, why }
     }
 
@@ -98,7 +110,7 @@ impl Remote {
                 Err(error) => error!(%error, "the training server's address cannot be used"),
             }
         }
-        let url = self.url.clone();
+        let url = self.shown();
         TrainerStatus::Answers { url, model }
     }
 
@@ -106,7 +118,7 @@ impl Remote {
     async fn give_model(&mut self) -> TrainerStatus {
         // Meanwhile the next upstream answers, where there is one.
         self.adapters.serving.set_policy(None);
-        let url = self.url.clone();
+        let url = self.shown();
         if self.model.is_none() {
             let why = "start it with one, or say in rl.model which it is to load".to_owned();
             return TrainerStatus::WithoutModel { url, why };

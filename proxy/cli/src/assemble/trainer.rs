@@ -22,7 +22,7 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::plan::Plan;
+use super::{cloud::CloudSide, plan::Plan};
 use crate::{
     config::{Config, Policy},
     home::Home,
@@ -58,6 +58,8 @@ pub(super) struct TrainingSide {
     pub key: Option<String>,
     /// Where it is and what it wants to be shown, where it is not ours.
     pub elsewhere: Option<(String, Option<Secret>)>,
+    /// Of a server that speaks Tinker's API: what answers chats in front of it.
+    pub cloud: Option<CloudSide>,
 }
 
 // === impl TrainingSide ===
@@ -72,6 +74,7 @@ impl TrainingSide {
             state: None,
             key: None,
             elsewhere: None,
+            cloud: None,
         };
         match &plan.policy {
             Policy::None => Ok(nothing),
@@ -85,6 +88,17 @@ impl TrainingSide {
                 Ok(Self {
                     backend: Some(backend(plan, &address_cell, http_client(&plan.roots)?)),
                     elsewhere: Some((url.clone(), key.clone())),
+                    ..nothing
+                })
+            }
+            // Nothing goes there that was not allowed to.
+            Policy::Cloud(_) if !plan.policy.may_train(&plan.loaded.config) => Ok(nothing),
+            Policy::Cloud(cloud) => {
+                let side = CloudSide::new(plan, cloud)?;
+                Ok(Self {
+                    backend: Some(Arc::new(side.backend.clone())),
+                    elsewhere: Some((side.url.clone(), Some(Secret::from(side.key.clone())))),
+                    cloud: Some(side),
                     ..nothing
                 })
             }

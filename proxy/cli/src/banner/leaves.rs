@@ -58,15 +58,21 @@ pub(super) fn leaves(
         JudgedWith::Function { url } => format!("{} (your reward function)", elsewhere(url)),
         JudgedWith::Base => match policy {
             Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
+            Policy::Cloud(cloud) => format!("{} (the base model)", elsewhere(&cloud.url)),
             Policy::None | Policy::Local { .. } => "nowhere (the base model)".to_owned(),
         },
     };
     let training = match policy {
         _ if !keeps_turns => "nowhere".to_owned(),
-        Policy::Remote { .. } if !policy.may_train(config) => {
+        Policy::Remote { .. } | Policy::Cloud(_) if !policy.may_train(config) => {
             "nowhere (privacy.cloud_training_ok is not true)".to_owned()
         }
         Policy::Remote { url, .. } => elsewhere(url) + &trained(config),
+        Policy::Cloud(cloud) => format!(
+            "{}{} (conversations as token ids, wishes, and the adapters made of them)",
+            elsewhere(&cloud.url),
+            trained(config)
+        ),
         Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
     };
     let chat = chats(config, policy);
@@ -99,6 +105,8 @@ fn places<'a>(config: &'a Config, policy: &'a Policy, own: Option<&'a Agent>) ->
         (POLICY, Policy::None) => None,
         (POLICY, Policy::Local { .. }) => Some((name, None)),
         (POLICY, Policy::Remote { url, .. }) => Some((name, Some(url.as_str()))),
+        (POLICY, Policy::Cloud(_)) if !policy.may_train(config) => None,
+        (POLICY, Policy::Cloud(cloud)) => Some((name, Some(cloud.url.as_str()))),
         (name, _) => {
             let named = config.upstreams.get(name).and_then(|it| it.url.as_deref());
             let llm = config.llm.api_base.as_deref().filter(|_| name == LLM);

@@ -25,8 +25,12 @@ pub(super) fn settle(config: &Config, policy: &Policy, file: &Path) -> anyhow::R
     if config.privacy.cloud_training_ok.is_some() {
         return Ok(());
     }
+    let key = match policy {
+        Policy::Cloud(_) => "rl.backend",
+        Policy::None | Policy::Local { .. } | Policy::Remote { .. } => "rl.remote_url",
+    };
     let question = format!(
-        "Training happens at {} (rl.remote_url), not on this machine: what you and your agents say, tool results \
+        "Training happens at {} ({key}), not on this machine: what you and your agents say, tool results \
          included, would be sent there to train on, for as long as it is configured. Secrets of known shapes are masked, \
          and such turns are not trained on.",
         host(url)

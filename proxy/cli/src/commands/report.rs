@@ -13,7 +13,7 @@ use super::{
     source::{TurnSource, running},
 };
 use crate::{
-    assemble::Purse,
+    assemble::{Purse, kept},
     config::Policy,
     out,
     report::{self, Period, Report, Sources},
@@ -51,6 +51,10 @@ impl ReportArgs {
             out::json(&report)?;
         } else {
             out::line(report::markdown(&report, None))?;
+            let backend = context.settings(None, Vec::new())?.config.rl;
+            if let Some(spend) = kept(&context.home.cloud_spend(), &backend, now_ms()) {
+                out::line(format!("Training server: {}.", spend.line()))?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use self::learner::{learner, said};
 use super::{context::Context, exit, source::running};
-use crate::{out, privacy, waiting::Waiting};
+use crate::{assemble::CloudSpend, out, privacy, waiting::Waiting};
 
 mod learner;
 
@@ -104,6 +104,8 @@ fn text(status: &Value, now_ms: u64) -> String {
     lines.extend(log(&status["log"]));
     lines.extend(learner(&status["learner"], now_ms));
     lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
+    let cloud = serde_json::from_value::<CloudSpend>(status["cloud"].clone());
+    lines.extend(cloud.ok().map(|it| format!("cloud:   {}", it.line())));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
     if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
         lines.push(format!(

@@ -108,7 +108,10 @@ const FOREIGN: &[(&str, &str)] = &[
         "save_weights_timeout_s",
         "rl.remote_timeout_s is the deadline of one call",
     ),
-    ("tinker_*", super::table::NO_CLOUD),
+    (
+        "tinker_*",
+        "rl.tinker_api_key, rl.tinker_base_url and rl.tinker_project are all that is asked for",
+    ),
     (
         "azure_openai_deployment",
         "upstreams.NAME.dialect: azure says it for each upstream",

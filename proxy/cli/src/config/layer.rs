@@ -84,6 +84,11 @@ impl Layer {
         }
     }
 
+    /// Whether it has no value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
     /// Reads a file. One that is not there is empty, unless it was `asked` for by name.
     pub(crate) fn file(path: PathBuf, asked: bool) -> Result<Self, ConfigError> {
         let text = match read_text(&path, MAX_FILE) {

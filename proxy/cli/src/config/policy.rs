@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_chat::Secret;
 
-use super::{Backend, BackendKind, Config, InertUse, Mode, hub};
+use super::{Backend, BackendKind, Cloud, Config, InertUse, Mode, cloud::Service, hub};
 use crate::address::is_here;
 
 /// The demo model below the cache folder; `cargo xtask start` puts it there.
@@ -22,6 +22,8 @@ pub(crate) enum Policy {
     },
     /// A training server that runs already.
     Remote { url: String, key: Option<Secret> },
+    /// A training server that speaks Tinker's API.
+    Cloud(Box<Cloud>),
 }
 
 /// Why the policy model that was asked for cannot be had.
@@ -51,6 +53,24 @@ pub(crate) enum PolicyError {
         "mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"
     )]
     NoModel,
+    /// A service without a key.
+    #[error(
+        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md)"
+    )]
+    NoCloudKey {
+        /// The service.
+        name: &'static str,
+        /// What its variables begin with.
+        variable: &'static str,
+    },
+    /// A service without a model.
+    #[error(
+        "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
+    )]
+    NoCloudModel {
+        /// The service.
+        name: &'static str,
+    },
     /// Backend `remote` without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,
@@ -77,7 +97,11 @@ impl Policy {
                 return Ok(remote(backend, url));
             }
             (BackendKind::Remote, None) if may_learn => return Err(PolicyError::NoAddress),
-            (BackendKind::Local | BackendKind::Remote, _) | (BackendKind::Auto, None) => {}
+            _ => {}
+        }
+        let is_chosen = backend.kind != BackendKind::Auto || config.trainer.model.is_none();
+        if let Some(service) = Service::of(backend).filter(|_| is_chosen) {
+            return Ok(Self::Cloud(Box::new(Cloud::of(backend, service)?)));
         }
         match (&config.trainer.model, &backend.model, must_learn) {
             (Some(model), _, _) if model == Path::new("demo") => demo(cache),
@@ -93,7 +117,8 @@ impl Policy {
     pub(crate) fn elsewhere(&self) -> Option<&str> {
         match self {
             Self::Remote { url, .. } if !is_here(url) => Some(url),
-            Self::Remote { .. } | Self::Local { .. } | Self::None => None,
+            Self::Cloud(cloud) if !is_here(&cloud.url) => Some(&cloud.url),
+            Self::Remote { .. } | Self::Cloud(_) | Self::Local { .. } | Self::None => None,
         }
     }
 
@@ -112,7 +137,9 @@ impl Policy {
 /// somebody else to answer goes on without it; mode `rl` with nobody does not.
 pub(crate) fn without_effect(config: &Config) -> Option<InertUse> {
     let model = config.rl.model.as_deref()?;
-    let is_asked_for = config.trainer.model.is_none() && config.rl.remote_url.is_none();
+    let is_asked_for = config.trainer.model.is_none()
+        && config.rl.remote_url.is_none()
+        && Service::of(&config.rl).is_none();
     let can_do_without = config.has_upstream() || !config.has_mode(Mode::Rl);
     (is_asked_for && can_do_without && hub::is_name(model) && !model.exists()).then(|| InertUse {
         key: "rl.model".to_owned(),

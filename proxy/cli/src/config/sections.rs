@@ -140,6 +140,19 @@ pub(crate) struct Backend {
     pub remote_api_key: Option<Secret>,
     /// For one call, in seconds.
     pub remote_timeout_s: u64,
+    /// Key at a training server that speaks Tinker's API.
+    pub tinker_api_key: Option<Secret>,
+    /// Its address.
+    pub tinker_base_url: Option<String>,
+    /// The project there.
+    pub tinker_project: Option<String>,
+    /// Where the tokenizer of its model is.
+    pub tokenizer: Option<PathBuf>,
+    /// What a million tokens cost there: trained on, read, sampled.
+    pub price_train: Option<f64>,
+    pub price_read: Option<f64>,
+    pub price_sample: Option<f64>,
+    pub price_currency: String,
     /// Where the numbers of steps go; none is the home folder's own place.
     pub log_dir: Option<PathBuf>,
     /// In which forms.
@@ -150,13 +163,19 @@ pub(crate) struct Backend {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum BackendKind {
-    /// Remote where an address is given, else local.
+    /// Remote where an address is given, by Tinker's API where a key or an address of such a server is, else local.
     #[default]
     Auto,
     /// A trainer that we start and keep.
     Local,
     /// A training server that runs already.
     Remote,
+    /// One that speaks Tinker's API: the service of that name, SkyRL, or `metaclaw-trainer`.
+    Tinker,
+    /// MinT, which speaks it as well.
+    Mint,
+    /// Weaver, which speaks it as well.
+    Weaver,
 }
 
 /// `trainer.*`: the local trainer.
@@ -289,6 +308,14 @@ impl Default for Backend {
             remote_url: None,
             remote_api_key: None,
             remote_timeout_s: 600,
+            tinker_api_key: None,
+            tinker_base_url: None,
+            tinker_project: None,
+            tokenizer: None,
+            price_train: None,
+            price_read: None,
+            price_sample: None,
+            price_currency: "USD".to_owned(),
             log_dir: None,
             report_to: vec![ReportTo::Jsonl],
         }

@@ -11,7 +11,7 @@ mod shared;
 
 /// Letters of a beginning that says what is meant.
 const MIN_BEGUN: usize = 4;
-pub(super) use self::shared::{NO_BEDROCK, NO_CLOUD, NO_MEMORY};
+pub(super) use self::shared::{NO_BEDROCK, NO_MEMORY};
 
 /// All of it, in the order of the example file.
 pub(crate) const TABLE: &[Section] = &[

@@ -9,7 +9,11 @@ use metaclaw_skills::{Lesson, SkillName};
 use metaclaw_turns::{Funnel, LessonCounts, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
-use crate::{assemble::Spend, banner::About, waiting::Waiting};
+use crate::{
+    assemble::{CloudSpend, Spend},
+    banner::About,
+    waiting::Waiting,
+};
 
 /// How the running process is.
 #[derive(Debug, Clone, Serialize)]
@@ -46,6 +50,8 @@ pub(crate) struct Status {
     pub learner: Option<LearnerStatus>,
     /// What was spent on asking models.
     pub spend: Spend,
+    /// What was used of a training server by Tinker's API; none where there is none.
+    pub cloud: Option<CloudSpend>,
     /// What waits for the owner's look; none where the files do not say.
     pub waiting: Option<Waiting>,
 }

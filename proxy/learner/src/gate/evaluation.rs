@@ -21,9 +21,9 @@ use super::{
     tools, untold,
 };
 use crate::{
-    config::GateConfig,
+    config::{GateConfig, GatePart},
     judge::Judge,
-    policy::{By, Draw, Policy},
+    policy::{By, Draw, Pair, Policy},
 };
 
 /// Capability probes that may be lost.
@@ -62,15 +62,8 @@ pub(crate) struct Gate {
     config: GateConfig,
     probes: Result<Probes, String>,
     base: Base,
-}
-
-/// A kind of test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Replies,
-    Capability,
-    Tools,
-    Preference,
+    /// Whether the server says what the base model makes of a reply; none until that was asked.
+    scores: Option<Result<(), String>>,
 }
 
 // === impl Candidate ===
@@ -110,12 +103,46 @@ impl Gate {
             config,
             probes: Probes::shipped(),
             base: Base::new(folder),
+            scores: None,
         }
     }
 
     /// Whether adapters are tested at all.
     pub(crate) fn is_on(&self) -> bool {
         self.config.enabled
+    }
+
+    /// What of the tests cannot be made at this server and may not be left out, in words; none where all is well. The
+    /// server is asked once, and nothing is trained for it.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn lacks(&mut self) -> Result<Option<String>, BackendError> {
+        if self.scores.is_none() {
+            let pair = Pair {
+                prompt: &[0],
+                reply: &[0],
+            };
+            let asked = self.policy.score(By::Base, &[pair], 1).await;
+            self.scores = Some(match asked {
+                Err(error) if error.is_not_supported() => Err(error.to_string()),
+                asked => asked.map(|_| ()).map(Ok)?,
+            });
+        }
+        let Some(Err(why)) = &self.scores else {
+            return Ok(None);
+        };
+        let accepted = self.config.accept_without;
+        let lacking = GatePart::SCORING
+            .into_iter()
+            .filter(|part| !accepted.has(*part));
+        let lacking: Vec<&str> = lacking.map(GatePart::as_str).collect();
+        Ok((!lacking.is_empty()).then(|| {
+            let lacking = lacking.join(", ");
+            format!(
+                "the gate's tests {lacking} cannot be made ({why}), and nothing that is not tested serves: name them in gate.accept_without to have adapters serve by the tests that remain"
+            )
+        }))
     }
 
     /// Tests an adapter. What fails often and costs little comes first; where something failed the rest is left out.
@@ -135,13 +162,19 @@ impl Gate {
         let base = &mut self.base;
         base.is(candidate.base, probes).await;
         let mut report = GateReport::default();
-        for part in Part::ALL {
+        for part in GatePart::ALL {
             if report.passed() {
                 let begun = Instant::now();
                 let asked = (policy, probes, &mut *base);
-                report
-                    .tests
-                    .extend(part.test(asked, candidate, &self.config).await?);
+                match test(part, asked, candidate, &self.config).await {
+                    Err(error)
+                        if error.is_not_supported() && self.config.accept_without.has(part) =>
+                    {
+                        tracing::warn!(adapter = candidate.adapter, %part, %error, "this test is not made, as gate.accept_without allows");
+                        report.tests.push(GateTest::not_made(part.as_str(), &error));
+                    }
+                    tests => report.tests.extend(tests?),
+                }
                 let seconds = begun.elapsed().as_secs_f64();
                 tracing::debug!(adapter = candidate.adapter, ?part, seconds, "tested");
             }
@@ -162,36 +195,24 @@ impl Gate {
     }
 }
 
-// === impl Part ===
-
-impl Part {
-    /// What fails often comes first.
-    const ALL: [Self; 4] = [
-        Self::Replies,
-        Self::Capability,
-        Self::Tools,
-        Self::Preference,
-    ];
-
-    async fn test(
-        self,
-        (policy, probes, base): (&Policy, &Probes, &mut Base),
-        candidate: Candidate<'_>,
-        config: &GateConfig,
-    ) -> Result<Vec<GateTest>, BackendError> {
-        match self {
-            Self::Replies => replies((policy, probes, base), candidate, config).await,
-            Self::Capability => capability((policy, probes, base), candidate).await,
-            Self::Tools => {
-                let of_base = base.tools(policy, probes).await?;
-                let asked = (probes.tools.as_slice(), of_base.as_slice());
-                tools::test(policy, candidate.adapter, asked).await
-            }
-            Self::Preference => {
-                let test =
-                    preference::test(policy, (candidate.run, &mut base.margins), candidate.pairs);
-                Ok(vec![test.await?])
-            }
+async fn test(
+    part: GatePart,
+    (policy, probes, base): (&Policy, &Probes, &mut Base),
+    candidate: Candidate<'_>,
+    config: &GateConfig,
+) -> Result<Vec<GateTest>, BackendError> {
+    match part {
+        GatePart::Replies => replies((policy, probes, base), candidate, config).await,
+        GatePart::Capability => capability((policy, probes, base), candidate).await,
+        GatePart::Tools => {
+            let of_base = base.tools(policy, probes).await?;
+            let asked = (probes.tools.as_slice(), of_base.as_slice());
+            tools::test(policy, candidate.adapter, asked).await
+        }
+        GatePart::Preference => {
+            let test =
+                preference::test(policy, (candidate.run, &mut base.margins), candidate.pairs);
+            Ok(vec![test.await?])
         }
     }
 }

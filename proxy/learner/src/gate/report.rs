@@ -1,5 +1,6 @@
 //! What the tests of one adapter came to.
 
+use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 /// What the gate found of one adapter.
@@ -102,6 +103,11 @@ impl GateTest {
             passed: Some(passed),
             why: format!("{name} {value:.2}{gap}{unit}, {side} {limit:.2}"),
         }
+    }
+
+    /// Tests that the training server cannot answer, and that the configuration does without.
+    pub(super) fn not_made(name: &str, error: &BackendError) -> Self {
+        Self::skipped(name, &format!("it could not be made: {error}"))
     }
 
     /// A test that was not made.

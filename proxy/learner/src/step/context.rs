@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{agent::AgentState, runner::StepRunner};
 use crate::{
-    error::{NoScores, NoTokenIds, TrainError},
+    error::{NoScores, NoTokenIds, NotTested, TrainError},
     gate::Gate,
     lineage::Replayed,
     policy::Policy,
@@ -103,10 +103,17 @@ impl TrainingContext {
     /// # Errors
     /// [`TrainError::NoTrainer`].
     pub(crate) async fn can_test(&mut self) -> Result<(), TrainError> {
-        if !self.gate.is_on() || self.runner().await?.capabilities.forward {
+        if !self.gate.is_on() {
             return Ok(());
         }
-        Err(self.no_trainer(&NoScores))
+        if !self.runner().await?.capabilities.forward {
+            return Err(self.no_trainer(&NoScores));
+        }
+        match self.gate.lacks().await {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => Err(self.no_trainer(&NotTested(why))),
+            Err(error) => Err(self.no_trainer(&error)),
+        }
     }
 
     /// The training server cannot be used for now.

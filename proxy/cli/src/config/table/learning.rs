@@ -1,6 +1,6 @@
 //! Keys of the loop behind the chat.
 
-use super::shared::{ANY, LATER, NO_BEDROCK, NO_CLOUD, NO_GOOGLE, POSITIVE, SOME};
+use super::shared::{ANY, LATER, NO_BEDROCK, NO_GOOGLE, POSITIVE, SOME};
 use crate::config::{
     key::{
         Key,
@@ -24,6 +24,9 @@ const TARGETS: &[&str] = &[
     "down_proj",
     "lm_head",
 ];
+
+/// Kinds of tests of the gate.
+const GATE_TESTS: &[&str] = &["replies", "capability", "tools", "preference"];
 
 pub(super) const JUDGE: &[Key] = &[
     key(
@@ -130,18 +133,13 @@ pub(super) const RL: &[Key] = &[
         "rl.backend",
         OneOf(&["auto", "local", "remote", "tinker", "mint", "weaver"]),
         "auto",
-        "auto: remote where rl.remote_url is given, else local",
-    )
-    .values(&[
-        ("tinker", Inert(NO_CLOUD)),
-        ("mint", Inert(NO_CLOUD)),
-        ("weaver", Inert(NO_CLOUD)),
-    ]),
+        "auto: remote where rl.remote_url is given, one of tinker, mint and weaver where rl.tinker_api_key or rl.tinker_base_url is, else local (docs/tinker.md)",
+    ),
     key(
         "rl.model",
         Path,
         "",
-        "policy model: a folder in Hugging Face form or a GGUF file; trainer.model comes first",
+        "policy model: a folder in Hugging Face form or a GGUF file, of which trainer.model comes first; with rl.backend tinker, mint or weaver as its server names it, as in Qwen/Qwen3-8B",
     ),
     key(
         "rl.remote_url",
@@ -296,10 +294,51 @@ pub(super) const RL: &[Key] = &[
         "the last good checkpoint is found without it",
     ),
     inert("rl.manual_train_trigger", Bool, LATER),
-    inert("rl.api_key", Secret, NO_CLOUD),
-    inert("rl.base_url", Url, NO_CLOUD),
-    inert("rl.tinker_api_key", Secret, NO_CLOUD),
-    inert("rl.tinker_base_url", Url, NO_CLOUD),
+    key(
+        "rl.tinker_api_key",
+        Secret,
+        "",
+        "key of a training server that speaks Tinker's API; without one TINKER_API_KEY, MINT_API_KEY or WEAVER_API_KEY of the environment",
+    ),
+    key(
+        "rl.tinker_base_url",
+        Url,
+        "",
+        "its address; without one TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of the environment, else the service's own",
+    ),
+    key(
+        "rl.tinker_project",
+        Text,
+        "",
+        "the project at the service that sessions are counted to; without one its default",
+    ),
+    key(
+        "rl.tokenizer",
+        Path,
+        "",
+        "where the tokenizer of that model is: a folder, a GGUF file, or a name at the Hugging Face hub; without one rl.model",
+    ),
+    key(
+        "rl.price_train",
+        POSITIVE,
+        "",
+        "what a million tokens that are trained on cost there, as its price list says; without one no price is shown",
+    ),
+    key(
+        "rl.price_read",
+        POSITIVE,
+        "",
+        "the same of tokens of prompts",
+    ),
+    key(
+        "rl.price_sample",
+        POSITIVE,
+        "",
+        "the same of tokens that are sampled",
+    ),
+    key("rl.price_currency", Text, "USD", "of these prices"),
+    alias("rl.api_key", Secret, "rl.tinker_api_key"),
+    alias("rl.base_url", Url, "rl.tinker_base_url"),
     key(
         "gate.enabled",
         Bool,
@@ -317,6 +356,12 @@ pub(super) const RL: &[Key] = &[
         Number(0.0, 0.5),
         "0.15",
         "the share of conversations that are not learned from, so that the gate can ask an adapter about them; the first 32 of a home are all learned from",
+    ),
+    key(
+        "gate.accept_without",
+        AnyOf(GATE_TESTS),
+        "[]",
+        "tests that an adapter may serve without, where the training server cannot answer what they ask: replies, capability, tools, preference (docs/tinker.md)",
     ),
     inert(
         "gate.max_kl",

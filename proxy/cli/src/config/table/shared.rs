@@ -13,8 +13,6 @@ pub(in crate::config) const NO_MEMORY: &str =
     "there is no memory store: wishes and skills remember";
 pub(in crate::config) const NO_BEDROCK: &str =
     "Bedrock is not built: give an OpenAI-compatible address in llm.api_base";
-pub(in crate::config) const NO_CLOUD: &str =
-    "no cloud trains yet: weights are trained on this machine, or at rl.remote_url";
 pub(super) const NO_GOOGLE: &str =
     "Google's API is not asked: give the calendar's secret address in iCal format in scheduler.ics";
 pub(super) const NO_EMBEDDINGS: &str = "not built yet: skills are found by words";

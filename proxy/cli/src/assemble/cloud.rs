@@ -1,0 +1,264 @@
+//! A training server that speaks Tinker's API, and in front of it chat completions in this process: such a server knows
+//! token ids only.
+//!
+//! The front listens on an address of this machine with a key of this run, so that for the gateway and for the learner it is
+//! a policy server like our own trainer.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_trainer_api::{
+    ApiKey, BackendError, BackendFuture, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
+    tinker::client::{
+        Dialect, HEARTBEAT, LocalText, PATIENCE, TinkerBackend, TinkerConfig, TinkerUsage,
+    },
+    wire::{Sampled, TokenizeReply, TokenizeRequest},
+};
+use metaclaw_trainer_chat::{Front, Limits, Model, serve};
+use metaclaw_trainer_text::{
+    hub::{Hub, HubName, Progress},
+    tokenizer::ChatTokenizer,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::plan::{Plan, random_token};
+use crate::{
+    config::{Cloud, Service},
+    environment::Environment,
+};
+
+/// Before a tokenizer, or a server's word about its models, is asked for again.
+const AGAIN: Duration = Duration::from_secs(15);
+/// The longest sequence of a model whose server does not say.
+const USUAL_CONTEXT: u32 = 32_768;
+
+/// The client, and the front that is to run.
+pub(super) struct CloudSide {
+    pub(super) backend: TinkerBackend,
+    /// What was asked of the server.
+    pub(super) usage: Arc<TinkerUsage>,
+    /// Where chats are answered.
+    pub(super) url: String,
+    /// What the front wants to be shown.
+    pub(super) key: String,
+    listener: TcpListener,
+    text: Arc<Text>,
+    model: String,
+    tokenizer: PathBuf,
+    environment: Environment,
+    /// What asks the hub.
+    client: reqwest::Client,
+}
+
+/// Texts as ids, by a tokenizer of this process; what was sampled, as the front keeps it.
+#[derive(Debug)]
+struct Text {
+    tokenizer: OnceLock<Arc<ChatTokenizer>>,
+    /// Why there is none yet.
+    lacks: Mutex<String>,
+    /// The front.
+    front: RemoteBackend,
+    /// Where it is.
+    address: String,
+}
+
+// === impl CloudSide ===
+
+impl CloudSide {
+    /// Prepares both; nothing is sent yet.
+    pub(super) fn new(plan: &Plan, cloud: &Cloud) -> anyhow::Result<Self> {
+        let config = &plan.loaded.config;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener =
+            listener.context("no address of this machine for the policy model's chats")?;
+        listener.set_nonblocking(true)?;
+        let address: SocketAddr = listener.local_addr()?;
+        let (url, key) = (format!("http://{address}"), random_token());
+        let endpoint = Endpoint {
+            url: url.clone(),
+            key: Some(ApiKey::new(key.clone())),
+        };
+        let front = RemoteBackend::new(RemoteConfig {
+            client: loopback_client()?,
+            endpoint: Arc::new(move || Some(endpoint.clone())),
+            timeout: config.rl.timeout(),
+            base_model: None,
+        });
+        let text = Arc::new(Text {
+            tokenizer: OnceLock::new(),
+            lacks: Mutex::new("it is being looked for".to_owned()),
+            front,
+            address: url.clone(),
+        });
+        let backend = TinkerBackend::new(TinkerConfig {
+            client: http_client(&plan.roots)?,
+            url: cloud.url.clone(),
+            key: ApiKey::new(cloud.key.expose()),
+            project: cloud.project.clone(),
+            base_model: cloud.model.clone(),
+            dialect: match cloud.service {
+                Service::Tinker => Dialect::Current,
+                Service::Mint | Service::Weaver => Dialect::Json,
+            },
+            timeout: config.rl.timeout(),
+            patience: PATIENCE,
+            heartbeat: HEARTBEAT,
+            folder: Some(plan.home.learning().join("tinker")),
+            keep: config.trainer.keep,
+            text: Arc::clone(&text) as Arc<dyn LocalText>,
+        });
+        Ok(Self {
+            usage: backend.usage(),
+            backend,
+            url,
+            key,
+            listener,
+            text,
+            model: cloud.model.clone(),
+            tokenizer: cloud.tokenizer.clone(),
+            environment: plan.environment.clone(),
+            client: http_client(&plan.roots)?,
+        })
+    }
+
+    /// Answers chats until `ending`; then the server is told that nothing more comes.
+    pub(super) async fn run(self, ending: CancellationToken) {
+        let backend = self.backend.clone();
+        if let Some(ready) = ending.run_until_cancelled(self.model()).await {
+            let front = Front::new(ready, Arc::new(backend.sampler()), Limits::default());
+            match tokio::net::TcpListener::from_std(self.listener) {
+                Ok(listener) => {
+                    let key = ApiKey::new(self.key);
+                    serve(listener, &front, &key, ending).await;
+                }
+                Err(error) => warn!(%error, "the policy model's chats cannot be answered"),
+            }
+        }
+        backend.finish().await;
+    }
+
+    /// The model, once its tokenizer is here and the server has said how long its context is.
+    async fn model(&self) -> Model {
+        loop {
+            match self.load().await {
+                Ok(model) => {
+                    info!(
+                        model = self.model,
+                        context = model.context(),
+                        "the policy model's tokenizer is loaded"
+                    );
+                    return model;
+                }
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    warn!(
+                        model = self.model,
+                        why, "the policy model cannot answer yet"
+                    );
+                    self.text.set_lacking(why);
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn load(&self) -> anyhow::Result<Model> {
+        let client = self.client.clone();
+        let folder = find(&self.tokenizer, &self.environment, client).await?;
+        let load = move || ChatTokenizer::load(&folder);
+        let tokenizer = Arc::new(tokio::task::spawn_blocking(load).await??);
+        let offer = self.backend.offer().await?;
+        let named = offer
+            .iter()
+            .find(|it| it.model_name.as_ref() == Some(&self.model));
+        let context = named.and_then(|it| it.max_context_length);
+        let context = context.unwrap_or(USUAL_CONTEXT) as usize;
+        let end_ids = tokenizer.end_ids();
+        let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
+            .with_fingerprint(self.backend.fingerprint())
+            .with_end_ids(end_ids);
+        self.text.tokenizer.set(tokenizer).ok();
+        Ok(model)
+    }
+}
+
+/// The folder of a tokenizer: it is one, or it is fetched by its name at the hub.
+async fn find(
+    tokenizer: &Path,
+    environment: &Environment,
+    client: reqwest::Client,
+) -> anyhow::Result<PathBuf> {
+    if tokenizer.is_dir() {
+        return Ok(tokenizer.to_owned());
+    }
+    let name = tokenizer.to_string_lossy();
+    let model: HubName = name
+        .parse()
+        .with_context(|| format!("rl.tokenizer {name} is no folder"))?;
+    let variable = |name: &str| environment.get(name).map(str::to_owned);
+    let hub = Hub::from_env(client, &variable);
+    let hub = hub.context("no folder for models: set HOME, or HF_HOME")?;
+    let told = |progress: Progress<'_>| {
+        debug!(
+            file = progress.file,
+            done = progress.done,
+            "fetching the tokenizer"
+        );
+    };
+    let fetched = hub.fetch(&model, &told).await;
+    fetched.with_context(|| {
+        format!(
+            "the tokenizer of {model} cannot be fetched; rl.tokenizer may name a folder that has it"
+        )
+    })
+}
+
+// === impl Text ===
+
+impl Text {
+    fn set_lacking(&self, why: String) {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn tokenizer(&self, call: &'static str) -> Result<&Arc<ChatTokenizer>, BackendError> {
+        self.tokenizer.get().ok_or_else(|| {
+            let lacks = self.lacks.lock().unwrap_or_else(PoisonError::into_inner);
+            BackendError::Status {
+                call,
+                url: self.address.clone(),
+                status: 503,
+                code: Some("no_tokenizer".to_owned()),
+                param: None,
+                message: format!("the policy model's tokenizer is not here yet: {lacks}"),
+            }
+        })
+    }
+}
+
+impl LocalText for Text {
+    fn ready(&self) -> Result<(), BackendError> {
+        self.tokenizer("tokenizer").map(|_| ())
+    }
+
+    fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
+        Box::pin(async move {
+            self.tokenizer("tokenize")?;
+            self.front.tokenize(request).await
+        })
+    }
+
+    fn decode(&self, ids: Vec<u32>) -> BackendFuture<'_, String> {
+        Box::pin(async move { Ok(self.tokenizer("decode")?.decode(&ids)) })
+    }
+
+    fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
+        self.front.sampled(reply_id)
+    }
+}

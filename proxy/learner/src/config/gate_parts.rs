@@ -1,0 +1,81 @@
+//! `gate.accept_without`: kinds of tests, named.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of test that an adapter passes before it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GatePart {
+    /// Whether what it says is as relevant and fluent as what the base model says.
+    Replies,
+    /// Whether it knows what the base model knows.
+    Capability,
+    /// Whether agents can work with what it writes.
+    Tools,
+    /// Whether it prefers what its owner accepted.
+    Preference,
+}
+
+/// A set of kinds of tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<GatePart>", into = "Vec<GatePart>")]
+pub struct GateParts([bool; 4]);
+
+// === impl GatePart ===
+
+impl GatePart {
+    /// What fails often comes first.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Replies,
+        Self::Capability,
+        Self::Tools,
+        Self::Preference,
+    ];
+    /// Those that ask what a model makes of a reply that it did not sample.
+    pub(crate) const SCORING: [Self; 3] = [Self::Replies, Self::Capability, Self::Preference];
+
+    /// As the configuration writes it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Replies => "replies",
+            Self::Capability => "capability",
+            Self::Tools => "tools",
+            Self::Preference => "preference",
+        }
+    }
+}
+
+impl fmt::Display for GatePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl GateParts ===
+
+impl GateParts {
+    /// Whether it has this kind.
+    pub fn has(self, part: GatePart) -> bool {
+        GatePart::ALL
+            .into_iter()
+            .zip(self.0)
+            .any(|(own, has)| own == part && has)
+    }
+}
+
+impl From<Vec<GatePart>> for GateParts {
+    fn from(parts: Vec<GatePart>) -> Self {
+        Self(GatePart::ALL.map(|own| parts.contains(&own)))
+    }
+}
+
+impl From<GateParts> for Vec<GatePart> {
+    fn from(parts: GateParts) -> Self {
+        GatePart::ALL
+            .into_iter()
+            .filter(|own| parts.has(*own))
+            .collect()
+    }
+}

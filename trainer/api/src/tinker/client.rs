@@ -1,0 +1,38 @@
+//! The client of Tinker's API: the cloud's, SkyRL's, or that of `metaclaw-trainer`.
+//!
+//! [`TinkerBackend`] is a [`crate::TrainingBackend`]. A run is a model of the server only for as long as its session lives;
+//! whoever loses it (`run_not_found`) puts it back to its checkpoint, which makes a new model. What Tinker has no call for
+//! ([`LocalText`]) is answered by the process that uses the client.
+
+mod auth;
+mod backend;
+mod bodies;
+mod checkpoints;
+mod config;
+mod futures;
+mod http;
+mod losses;
+mod manifests;
+mod models;
+mod names;
+mod random;
+mod runs;
+mod samplers;
+mod score;
+mod serving;
+mod session;
+mod text;
+mod training;
+mod usage;
+mod words;
+
+pub use self::{
+    backend::TinkerBackend,
+    config::{Dialect, HEARTBEAT, PATIENCE, TinkerConfig},
+    serving::TinkerSampler,
+    text::LocalText,
+    usage::{TinkerTokens, TinkerUsage},
+};
+
+#[cfg(test)]
+mod tests;

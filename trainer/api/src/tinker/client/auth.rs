@@ -1,0 +1,104 @@
+//! The key, or the token that some servers exchange it for.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::{sync::Mutex, time::Instant};
+
+use super::http::{Http, Request};
+use crate::{ApiKey, BackendError};
+
+/// Life of a token that does not say how long it lives.
+const USUAL_LIFE: Duration = Duration::from_secs(600);
+
+/// What requests are signed with.
+#[derive(Debug)]
+pub(super) struct Auth {
+    key: ApiKey,
+    by_token: AtomicBool,
+    token: Mutex<Option<Token>>,
+}
+
+struct Token {
+    text: String,
+    /// Half of its life is over then.
+    renew_at: Instant,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[derive(Deserialize)]
+struct Exchanged {
+    jwt: String,
+}
+
+// === impl Auth ===
+
+impl Auth {
+    pub(super) fn new(key: ApiKey) -> Self {
+        Self {
+            key,
+            by_token: AtomicBool::new(false),
+            token: Mutex::new(None),
+        }
+    }
+
+    /// The server said that it wants tokens, or that it does not.
+    pub(super) fn set_by_token(&self, by_token: bool) {
+        self.by_token.store(by_token, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_by_token(&self) -> bool {
+        self.by_token.load(Ordering::Relaxed)
+    }
+
+    /// What to show now: the key, or a token that lives on for a while.
+    ///
+    /// # Errors
+    /// The exchange's.
+    pub(super) async fn token(&self, http: &Http) -> Result<String, BackendError> {
+        if !self.is_by_token() {
+            return Ok(self.key.expose().to_owned());
+        }
+        let mut kept = self.token.lock().await;
+        if let Some(token) = kept.as_ref().filter(|it| Instant::now() < it.renew_at) {
+            return Ok(token.text.clone());
+        }
+        let request = Request::json("auth/token", "auth/token", &serde_json::Map::new())?;
+        let answer = http.exchange(&request, self.key.expose()).await?;
+        let Exchanged { jwt } = answer.json(http.whose("auth/token"))?;
+        let half = life(&jwt).unwrap_or(USUAL_LIFE) / 2;
+        *kept = Some(Token {
+            text: jwt.clone(),
+            renew_at: Instant::now() + half,
+        });
+        Ok(jwt)
+    }
+
+    /// This token was refused.
+    pub(super) async fn forget(&self, refused: &str) {
+        let mut kept = self.token.lock().await;
+        if kept.as_ref().is_some_and(|it| it.text == refused) {
+            *kept = None;
+        }
+    }
+}
+
+/// How long a token lives from now on, by what stands in it.
+fn life(jwt: &str) -> Option<Duration> {
+    let claims = jwt.split('.').nth(1)?;
+    let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Duration::from_secs(claims["exp"].as_u64()?).checked_sub(now)
+}

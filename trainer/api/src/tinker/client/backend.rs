@@ -1,0 +1,526 @@
+//! [`TrainingBackend`] over Tinker's API.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{
+    bodies,
+    checkpoints::Checkpoints,
+    config::TinkerConfig,
+    futures::Asker,
+    http::{Http, Request},
+    manifests::Manifests,
+    models::Models,
+    runs::{Run, Runs, State},
+    samplers::{Sampler, Samplers, Weights},
+    score::Look,
+    session::{Sessions, get},
+    training::Pass,
+    usage::TinkerUsage,
+};
+use crate::{
+    AdapterName, BackendError, BackendFuture, CheckpointName, Datum, LossConfig, LossFn, RunId,
+    Tensor2, TrainingBackend,
+    tinker::{
+        StopReason,
+        json::{SavedForSampler, ServerCapabilities, SupportedModel},
+    },
+    wire::{
+        AdapterInfo, Capabilities, CheckpointInfo, CheckpointSaveReply, CreateReply, CreateRequest,
+        ForwardBackwardReply, ForwardBackwardRequest, ForwardReply, ForwardRequest, Health,
+        LoadAdapterReply, OptimStepReply, OptimStepRequest, SampleReply, SampleRequest, Sampled,
+        SampledSequence, SaveWeightsReply, TokenizeReply, TokenizeRequest,
+    },
+};
+
+/// How long an answer about what a server offers is believed.
+const OFFER_LASTS: Duration = Duration::from_secs(60);
+/// The base model's name in requests for text.
+const BASE: &str = "base";
+
+/// A client of Tinker's API: of the cloud, of SkyRL, of `metaclaw-trainer`. Cheap to clone.
+#[derive(Clone)]
+pub struct TinkerBackend(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) config: TinkerConfig,
+    http: Arc<Http>,
+    sessions: Arc<Sessions>,
+    models: Arc<Models>,
+    pub(super) samplers: Samplers,
+    pub(super) checkpoints: Checkpoints,
+    runs: Runs,
+    usage: Arc<TinkerUsage>,
+    /// What the server offered, and when.
+    offer: Mutex<Option<(Instant, Vec<SupportedModel>)>>,
+    last_saved: Mutex<Option<AdapterName>>,
+}
+
+// === impl TinkerBackend ===
+
+impl TinkerBackend {
+    /// A client; nothing is sent yet.
+    pub fn new(config: TinkerConfig) -> Self {
+        let http = Arc::new(Http::new(&config));
+        let sessions = Arc::new(Sessions::new(&config, Arc::clone(&http)));
+        let asker = Asker {
+            http: Arc::clone(&http),
+            timeout: config.timeout,
+            patience: config.patience,
+        };
+        let models = Arc::new(Models {
+            asker: asker.clone(),
+            sessions: Arc::clone(&sessions),
+            base_model: config.base_model.clone(),
+        });
+        let usage = Arc::<TinkerUsage>::default();
+        let base = config.base_model.clone();
+        let samplers = Samplers::new(asker, Arc::clone(&sessions), base, Arc::clone(&usage));
+        let manifests = Manifests::new(config.folder.clone());
+        Self(Arc::new(Inner {
+            checkpoints: Checkpoints::new(Arc::clone(&models), manifests),
+            http,
+            sessions,
+            models,
+            samplers,
+            runs: Runs::new(),
+            usage,
+            offer: Mutex::default(),
+            last_saved: Mutex::default(),
+            config,
+        }))
+    }
+
+    /// What tells the base model from others: a provider's model is what its name says.
+    pub fn fingerprint(&self) -> String {
+        format!("tinker:{}", self.0.config.base_model)
+    }
+
+    /// What was asked of the server so far.
+    pub fn usage(&self) -> Arc<TinkerUsage> {
+        Arc::clone(&self.0.usage)
+    }
+
+    /// The models that the server offers.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
+        self.0.offer().await
+    }
+
+    /// Ends the session, so that the server frees what it holds of it.
+    pub async fn finish(&self) {
+        self.0.sessions.finish().await;
+    }
+}
+
+impl fmt::Debug for TinkerBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TinkerBackend")
+            .field(&self.0.config)
+            .finish()
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    pub(super) async fn offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
+        if let Some((when, known)) = &*lock(&self.offer)
+            && when.elapsed() < OFFER_LASTS
+        {
+            return Ok(known.clone());
+        }
+        let call = "get_server_capabilities";
+        let answer = self.http.send(&get(call, call)).await?;
+        let offered: ServerCapabilities = answer.json(self.http.whose(call))?;
+        let models = offered.supported_models;
+        *lock(&self.offer) = Some((Instant::now(), models.clone()));
+        Ok(models)
+    }
+
+    /// Sees that the server offers the model to be trained.
+    async fn offered(&self) -> Result<(), BackendError> {
+        let offer = self.offer().await?;
+        let wanted = self.config.base_model.as_str();
+        let named = |it: &&SupportedModel| it.model_name.as_deref() == Some(wanted);
+        let whose = self.http.whose("get_server_capabilities");
+        let code = || Some("model_not_offered".to_owned());
+        match offer.iter().find(named) {
+            Some(model) if model.trainable == Some(false) => {
+                let why = format!("the server has {wanted} and does not train it");
+                Err(whose.status(404, code(), why))
+            }
+            Some(_) => Ok(()),
+            // A server that names none does not say.
+            None if offer.is_empty() => Ok(()),
+            None => {
+                let names = offer.iter().filter_map(|it| it.model_name.as_deref());
+                let names: Vec<&str> = names.collect();
+                let why = format!(
+                    "the server does not offer {wanted}: set rl.model to one of {}",
+                    names.join(", ")
+                );
+                Err(whose.status(404, code(), why))
+            }
+        }
+    }
+
+    fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<Run>, BackendError> {
+        let run = self.runs.get(id);
+        run.ok_or_else(|| {
+            self.http
+                .whose(call)
+                .run_not_found("this process has no such run")
+        })
+    }
+
+    async fn load(&self, id: &RunId, name: &str) -> Result<u64, BackendError> {
+        let run = self.run("load_weights", id)?;
+        let mut state = run.0.lock().await;
+        let own = self.checkpoints.find(name).await?;
+        let old = state.model.take();
+        state.moved();
+        if let Some(old) = old {
+            self.models.unload(old).await;
+        }
+        let path = own.listed.path.to_string();
+        let loaded = self.models.load(&state.spec, &path).await?;
+        state.model = Some(loaded);
+        state.step = own.kept.step;
+        Ok(state.step)
+    }
+
+    async fn forward(&self, request: &ForwardRequest) -> Result<ForwardReply, BackendError> {
+        let positions = request.positions.as_deref();
+        let at = |n: usize| positions.and_then(|all| all.get(n)).map(Vec::as_slice);
+        let looks = || {
+            let each = request.datums.iter().enumerate();
+            each.map(|(n, datum)| Look {
+                datum,
+                positions: at(n),
+                top_k: request.top_k,
+            })
+            .collect::<Vec<Look<'_>>>()
+        };
+        if !request.adapter {
+            return self.samplers.look_by_base(&looks()).await;
+        }
+        let run = self.run("forward", &request.session_id)?;
+        let mut state = run.0.lock().await;
+        if request.top_k > 0 {
+            let sampler = self.sampler_of(&mut state).await?;
+            return self.samplers.look_all(&sampler, &looks()).await;
+        }
+        let datums = request.datums.iter().enumerate();
+        let datums = datums.map(|(n, datum)| weighted(datum, at(n)));
+        let datums: Result<Vec<Datum>, BackendError> = datums.collect();
+        let pass = Pass {
+            datums: &datums?,
+            loss: LossFn::CrossEntropy,
+            config: &LossConfig::new(),
+            is_forward: true,
+        };
+        let (found, _) = self.models.pass(&mut state, &pass, &self.usage).await?;
+        let found = found.iter().enumerate();
+        let logprobs = found.map(|(n, it)| rows(it, at(n)));
+        Ok(ForwardReply {
+            logprobs: logprobs.collect(),
+            ..ForwardReply::default()
+        })
+    }
+
+    /// A sampler of a run's weights as they are now.
+    async fn sampler_of(&self, state: &mut State) -> Result<Arc<Sampler>, BackendError> {
+        if let Some(sampler) = &state.sampler {
+            return Ok(Arc::clone(sampler));
+        }
+        let call = "save_weights_for_sampler";
+        let model = self.models.standing(call, state).await?;
+        let session = Arc::clone(&model.session);
+        let number = session.next_sampler();
+        let saved = self
+            .models
+            .operate(model, call, |id, seq| {
+                Request::json(call, call, &bodies::save_unnamed(id, seq, number))
+            })
+            .await?;
+        let saved: SavedForSampler = saved.json(&self.http, call)?;
+        let whose = self.http.whose(call);
+        let id = saved.sampling_session_id;
+        let id = id.ok_or_else(|| whose.unreadable("it has no sampling_session_id"))?;
+        let sampler = Arc::new(Sampler::new(session, id));
+        state.sampler = Some(Arc::clone(&sampler));
+        Ok(sampler)
+    }
+
+    async fn weights(&self, model: Option<&str>) -> Result<Weights, BackendError> {
+        let last = || lock(&self.last_saved).as_ref().map(ToString::to_string);
+        let name = model.map(str::to_owned).or_else(last);
+        match name.as_deref() {
+            None | Some(BASE) => Ok(Weights::Base),
+            Some(name) => Ok(Weights::Saved(self.checkpoints.adapter(name).await?.path)),
+        }
+    }
+
+    async fn sample(&self, request: SampleRequest) -> Result<SampleReply, BackendError> {
+        let weights = self.weights(request.model.as_deref()).await?;
+        let sample = bodies::sample(&request);
+        let drawn = self.samplers.ask(&weights, &sample).await?;
+        let mut sequences = Vec::with_capacity(drawn.sequences.len());
+        for it in drawn.sequences {
+            let logprobs = it.logprobs.unwrap_or_default();
+            let reason = match it.stop_reason {
+                StopReason::Stop => "stop",
+                StopReason::Length => "length",
+            };
+            sequences.push(SampledSequence {
+                text: self.config.text.decode(it.tokens.clone()).await?,
+                tokens: it.tokens,
+                sampling_logprobs: logprobs.clone(),
+                logprobs,
+                stop_reason: reason.to_owned(),
+            });
+        }
+        Ok(SampleReply { sequences })
+    }
+
+    async fn adapters(&self) -> Result<Vec<AdapterInfo>, BackendError> {
+        let mut adapters = Vec::new();
+        for it in self.checkpoints.list_adapters().await? {
+            let Ok(name) = it.name.parse() else { continue };
+            let weights = Weights::Saved(it.path.to_string());
+            adapters.push(AdapterInfo {
+                name,
+                loaded: self.samplers.has(&weights).await,
+                step: it.step().unwrap_or(0),
+                sha256: None,
+                bytes: it.bytes,
+            });
+        }
+        Ok(adapters)
+    }
+}
+
+/// A poisoned lock holds what was last written whole.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A datum that weighs 1 where it is asked about: a server may leave out what has no weight.
+fn weighted(datum: &Datum, positions: Option<&[usize]>) -> Result<Datum, BackendError> {
+    let mut parts = datum.parts().clone();
+    let width = parts.target_tokens.width();
+    let mut weights =
+        vec![f32::from(u8::from(positions.is_none())); parts.target_tokens.values().len()];
+    for at in positions.unwrap_or_default() {
+        if let Some(row) = weights.get_mut(at * width..(at + 1) * width) {
+            row.fill(1.0);
+        }
+    }
+    let shaped = Tensor2::shaped(weights, &parts.target_tokens.shape());
+    let unread = |why: String| BackendError::Request {
+        call: "forward",
+        why,
+    };
+    parts.weights = Some(shaped.map_err(|error| unread(error.to_string()))?);
+    (parts.logprobs, parts.advantages) = (None, None);
+    Datum::new(parts).map_err(|error| unread(error.to_string()))
+}
+
+/// The rows that were asked about.
+fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
+    let Some(positions) = positions else {
+        return found.values().to_vec();
+    };
+    let width = found.width();
+    let row = |at: &usize| found.values().get(at * width..(at + 1) * width);
+    positions
+        .iter()
+        .filter_map(row)
+        .flatten()
+        .copied()
+        .collect()
+}
+
+impl TrainingBackend for TinkerBackend {
+    fn health(&self) -> BackendFuture<'_, Health> {
+        Box::pin(async {
+            self.0.config.text.ready()?;
+            self.0.offered().await?;
+            let model = self.0.config.base_model.clone();
+            Ok(Health {
+                status: "healthy".to_owned(),
+                gpu_count: 0,
+                base_fingerprint: Some(self.fingerprint()),
+                model,
+                step: 0,
+                inference_backend: "tinker".to_owned(),
+                version: String::new(),
+                capabilities: Capabilities::builtin(),
+            })
+        })
+    }
+
+    fn create_run(&self, request: CreateRequest) -> BackendFuture<'_, CreateReply> {
+        Box::pin(async move {
+            let lora = bodies::lora(&request);
+            lora.map_err(|why| BackendError::Request {
+                call: "create_model",
+                why,
+            })?;
+            let rank = request.rank;
+            Ok(CreateReply {
+                session_id: self.0.runs.open(request),
+                status: "ready".to_owned(),
+                model: self.0.config.base_model.clone(),
+                rank,
+                trainable_params: String::new(),
+            })
+        })
+    }
+
+    fn forward(&self, request: ForwardRequest) -> BackendFuture<'_, ForwardReply> {
+        Box::pin(async move { self.0.forward(&request).await })
+    }
+
+    fn forward_backward(
+        &self,
+        request: ForwardBackwardRequest,
+    ) -> BackendFuture<'_, ForwardBackwardReply> {
+        Box::pin(async move {
+            let run = self.0.run("forward_backward", &request.session_id)?;
+            let mut state = run.0.lock().await;
+            let pass = Pass {
+                datums: &request.datums,
+                loss: request.loss_fn,
+                config: &request.loss_fn_config,
+                is_forward: false,
+            };
+            let models = &self.0.models;
+            models
+                .forward_backward(&mut state, &pass, &self.0.usage)
+                .await
+        })
+    }
+
+    fn optim_step(&self, request: OptimStepRequest) -> BackendFuture<'_, OptimStepReply> {
+        Box::pin(async move {
+            let run = self.0.run("optim_step", &request.session_id)?;
+            let mut state = run.0.lock().await;
+            self.0.models.optim_step(&mut state, &request).await
+        })
+    }
+
+    fn save_adapter(&self, run: RunId, name: AdapterName) -> BackendFuture<'_, SaveWeightsReply> {
+        Box::pin(async move {
+            let run = self.0.run("save_weights_for_sampler", &run)?;
+            let mut state = run.0.lock().await;
+            let path = self.0.checkpoints.save_adapter(&mut state, &name).await?;
+            *lock(&self.0.last_saved) = Some(name);
+            Ok(SaveWeightsReply {
+                status: "ok".to_owned(),
+                adapter_path: path,
+                step: state.step,
+                sha256: None,
+            })
+        })
+    }
+
+    fn save_checkpoint(
+        &self,
+        run: RunId,
+        name: CheckpointName,
+        manifest: Value,
+    ) -> BackendFuture<'_, CheckpointSaveReply> {
+        Box::pin(async move {
+            let run = self.0.run("save_weights", &run)?;
+            let mut state = run.0.lock().await;
+            let saved = self.0.checkpoints.save(&mut state, &name, manifest).await;
+            Ok(CheckpointSaveReply {
+                status: "ok".to_owned(),
+                path: saved?,
+            })
+        })
+    }
+
+    fn load_checkpoint(&self, run: RunId, path: String) -> BackendFuture<'_, u64> {
+        Box::pin(async move { self.0.load(&run, &path).await })
+    }
+
+    fn checkpoints(&self) -> BackendFuture<'_, Vec<CheckpointInfo>> {
+        Box::pin(async {
+            let own = self.0.checkpoints.own().await?;
+            Ok(own
+                .into_iter()
+                .filter_map(super::checkpoints::Own::info)
+                .collect())
+        })
+    }
+
+    fn prune(&self, keep: Vec<CheckpointName>) -> BackendFuture<'_, Vec<CheckpointName>> {
+        Box::pin(async move {
+            let keep: BTreeSet<String> = keep.iter().map(ToString::to_string).collect();
+            self.0.checkpoints.prune(&keep, self.0.config.keep).await
+        })
+    }
+
+    fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(run) = self.0.runs.close(&run)
+                && let Some(model) = run.0.lock().await.model.take()
+            {
+                self.0.models.unload(model).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn adapters(&self) -> BackendFuture<'_, Vec<AdapterInfo>> {
+        Box::pin(async { self.0.adapters().await })
+    }
+
+    fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
+        Box::pin(async move {
+            let weights = self.0.weights(Some(name.as_str())).await?;
+            self.0.samplers.get(&weights).await?;
+            Ok(LoadAdapterReply {
+                status: "ok".to_owned(),
+                step: 0,
+                sha256: String::new(),
+                bytes: 0,
+            })
+        })
+    }
+
+    fn unload_adapter(&self, name: AdapterName) -> BackendFuture<'_, bool> {
+        Box::pin(async move {
+            let weights = self.0.weights(Some(name.as_str())).await?;
+            Ok(self.0.samplers.drop(&weights).await)
+        })
+    }
+
+    fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {
+        Box::pin(async move { self.0.sample(request).await })
+    }
+
+    fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
+        self.0.config.text.tokenize(request)
+    }
+
+    fn deadline(&self) -> Duration {
+        self.0.config.timeout
+    }
+
+    fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
+        self.0.config.text.sampled(reply_id)
+    }
+}

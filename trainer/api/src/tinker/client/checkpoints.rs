@@ -1,0 +1,473 @@
+//! Checkpoints and adapters of ours among what a server lists: found, saved, deleted.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use reqwest::Method;
+use serde_json::Value;
+
+use super::{
+    bodies,
+    http::Request,
+    manifests::{Kept, Manifests},
+    models::Models,
+    names,
+    runs::State,
+    session::get,
+};
+use crate::{
+    AdapterName, BackendError, CheckpointName,
+    tinker::{
+        TinkerPath, WeightsKind,
+        json::{Checkpoint, CheckpointsReply, SavedForSampler, SavedWeights, TrainingRunsReply},
+    },
+    wire::CheckpointInfo,
+};
+
+/// Entries of one page of a list.
+const PAGE: u64 = 100;
+/// A list that is longer is not read to its end.
+const MOST_PAGES: u64 = 200;
+
+/// What is ours at the server.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    models: Arc<Models>,
+    manifests: Manifests,
+    /// Adapters that were saved or listed.
+    adapters: Mutex<BTreeMap<String, Adapter>>,
+    /// Whether the server takes a manifest beside a checkpoint; it is not tried again where it does not.
+    takes_manifests: std::sync::atomic::AtomicBool,
+}
+
+/// An adapter of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Adapter {
+    /// `tinker://…/sampler_weights/…`.
+    pub(super) path: String,
+    /// Optimiser steps in it, where that is known.
+    pub(super) step: Option<u64>,
+}
+
+/// A checkpoint or an adapter in the server's list, of a name that may be ours.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    pub(super) name: String,
+    mark: Option<String>,
+    pub(super) path: TinkerPath,
+    pub(super) time_ms: u64,
+    pub(super) bytes: Option<u64>,
+    metadata: BTreeMap<String, String>,
+}
+
+/// A checkpoint of ours.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    pub(super) listed: Listed,
+    pub(super) kept: Kept,
+}
+
+// === impl Listed ===
+
+impl Listed {
+    /// Optimiser steps in it, where the server has kept that.
+    pub(super) fn step(&self) -> Option<u64> {
+        self.metadata.get(bodies::STEP)?.parse().ok()
+    }
+
+    fn read(entry: Checkpoint) -> Option<Self> {
+        let path: TinkerPath = entry.tinker_path.parse().ok()?;
+        let (name, mark) = names::read(path.name.as_str())?;
+        let mark = mark.map(str::to_owned);
+        let text = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
+        let metadata = entry.user_metadata.unwrap_or_default();
+        Some(Self {
+            name,
+            mark,
+            time_ms: millis(&entry.time),
+            bytes: entry.size_bytes,
+            metadata: metadata.into_iter().filter_map(text).collect(),
+            path,
+        })
+    }
+}
+
+/// ISO 8601 as Unix milliseconds; what has no zone is in UTC.
+fn millis(time: &str) -> u64 {
+    let parsed = time.parse::<jiff::Timestamp>();
+    let parsed = parsed.or_else(|_| format!("{time}Z").parse::<jiff::Timestamp>());
+    let millis = parsed.map_or(0, jiff::Timestamp::as_millisecond);
+    u64::try_from(millis).unwrap_or(0)
+}
+
+// === impl Checkpoints ===
+
+impl Checkpoints {
+    pub(super) fn new(models: Arc<Models>, manifests: Manifests) -> Self {
+        Self {
+            models,
+            manifests,
+            adapters: Mutex::default(),
+            takes_manifests: std::sync::atomic::AtomicBool::new(true),
+        }
+    }
+
+    /// Saves the run's weights and optimiser; where they are.
+    ///
+    /// # Errors
+    /// The server's, or that of the file in which the manifest is kept.
+    pub(super) async fn save(
+        &self,
+        state: &mut State,
+        name: &CheckpointName,
+        manifest: Value,
+    ) -> Result<String, BackendError> {
+        let call = "save_weights";
+        let kept = Kept {
+            step: state.step,
+            rank: state.spec.rank,
+            manifest,
+        };
+        let kept_here = async {
+            let owner = self.manifests.owner().await?;
+            let mark = self.manifests.put(name.as_str(), kept.clone()).await?;
+            std::io::Result::Ok((owner, mark))
+        };
+        let (owner, mark) = kept_here.await.map_err(|error| BackendError::Request {
+            call,
+            why: format!("its manifest cannot be written: {error}"),
+        })?;
+        let written = names::with_mark(name.as_str(), &mark);
+        let short = BTreeMap::from([
+            (bodies::OWNER, owner),
+            (bodies::STEP, kept.step.to_string()),
+        ]);
+        let mut full = short.clone();
+        full.insert(bodies::MANIFEST, kept.manifest.to_string());
+        let takes = &self.takes_manifests;
+        if takes.load(std::sync::atomic::Ordering::Relaxed) {
+            match self.save_as(state, &written, &full).await {
+                Err(error) if refuses_form(&error) => {
+                    takes.store(false, std::sync::atomic::Ordering::Relaxed);
+                    tracing::debug!(%error, "saved again without its manifest, which is kept here");
+                }
+                saved => return saved,
+            }
+        }
+        self.save_as(state, &written, &short).await
+    }
+
+    async fn save_as(
+        &self,
+        state: &mut State,
+        name: &str,
+        metadata: &BTreeMap<&str, String>,
+    ) -> Result<String, BackendError> {
+        let call = "save_weights";
+        let model = self.models.standing(call, state).await?;
+        let saved = self
+            .models
+            .operate(model, call, |id, seq| {
+                Request::json(call, call, &bodies::save(id, seq, (name, metadata)))
+            })
+            .await?;
+        let saved: SavedWeights = saved.json(self.models.http(), call)?;
+        Ok(saved.path)
+    }
+
+    /// Saves the run's weights to be sampled from under a name; where they are.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn save_adapter(
+        &self,
+        state: &mut State,
+        name: &AdapterName,
+    ) -> Result<String, BackendError> {
+        let call = "save_weights_for_sampler";
+        let owner = self.manifests.owner().await.unwrap_or_default();
+        let metadata = BTreeMap::from([
+            (bodies::OWNER, owner),
+            (bodies::STEP, state.step.to_string()),
+        ]);
+        let written = names::escaped(name.as_str());
+        let model = self.models.standing(call, state).await?;
+        let saved = self
+            .models
+            .operate(model, call, |id, seq| {
+                let body = bodies::save_named(id, seq, (&written, &metadata));
+                Request::json(call, call, &body)
+            })
+            .await?;
+        let saved: SavedForSampler = saved.json(self.models.http(), call)?;
+        let whose = self.models.http().whose(call);
+        let path = saved
+            .path
+            .ok_or_else(|| whose.unreadable("it has no path"))?;
+        let adapter = Adapter {
+            path: path.clone(),
+            step: Some(state.step),
+        };
+        self.lock().insert(name.to_string(), adapter);
+        Ok(path)
+    }
+
+    /// Where an adapter is.
+    ///
+    /// # Errors
+    /// The server's; 404 `model_not_found` where there is none of this name.
+    pub(super) async fn adapter(&self, name: &str) -> Result<Adapter, BackendError> {
+        let known = self.lock().get(name).cloned();
+        if let Some(adapter) = known {
+            return Ok(adapter);
+        }
+        self.list_adapters().await?;
+        let known = self.lock().get(name).cloned();
+        known.ok_or_else(|| {
+            let code = Some("model_not_found".to_owned());
+            let why = format!("the server has no adapter {name}");
+            self.models
+                .http()
+                .whose("checkpoints")
+                .status(404, code, why)
+        })
+    }
+
+    /// The names of the adapters that are known, without asking for more.
+    pub(super) fn known(&self) -> Vec<AdapterName> {
+        let adapters = self.lock();
+        adapters
+            .keys()
+            .filter_map(|name| name.parse().ok())
+            .collect()
+    }
+
+    /// Every adapter that may be ours, the newest of each name.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>, BackendError> {
+        let listed = newest(self.list(WeightsKind::Sampler).await?);
+        let known = listed.iter().map(|it| {
+            let adapter = Adapter {
+                path: it.path.to_string(),
+                step: it.step(),
+            };
+            (it.name.clone(), adapter)
+        });
+        self.lock().extend(known);
+        Ok(listed)
+    }
+
+    /// Every checkpoint of ours, oldest first; of one name the newest.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn own(&self) -> Result<Vec<Own>, BackendError> {
+        let all = self.all_own().await?;
+        let names: Vec<Listed> = newest(all.iter().map(|it| it.listed.clone()).collect());
+        let paths: BTreeSet<String> = names.iter().map(|it| it.path.to_string()).collect();
+        let mut own: Vec<Own> = all
+            .into_iter()
+            .filter(|it| paths.contains(&it.listed.path.to_string()))
+            .collect();
+        own.sort_by_key(|it| it.listed.time_ms);
+        Ok(own)
+    }
+
+    async fn all_own(&self) -> Result<Vec<Own>, BackendError> {
+        let owner = self.manifests.owner().await.ok();
+        let mut own = Vec::new();
+        for listed in self.list(WeightsKind::Training).await? {
+            let told = listed.metadata.get(bodies::OWNER);
+            if told.is_some() && told != owner.as_ref() {
+                // Of another home at the same account.
+                continue;
+            }
+            if let Some(kept) = self.kept(&listed).await {
+                own.push(Own { listed, kept });
+            }
+        }
+        Ok(own)
+    }
+
+    /// What a checkpoint says about itself: as the server has kept it, else as it was kept here.
+    async fn kept(&self, listed: &Listed) -> Option<Kept> {
+        let text = |key: &str| listed.metadata.get(key);
+        let mark = listed.mark.as_deref()?;
+        if let Some(kept) = self.manifests.get(&listed.name, mark).await {
+            return Some(kept);
+        }
+        let manifest = text(bodies::MANIFEST)?;
+        Some(Kept {
+            step: listed.step()?,
+            rank: 0,
+            manifest: serde_json::from_str(manifest).ok()?,
+        })
+    }
+
+    /// The checkpoint of this name or path.
+    ///
+    /// # Errors
+    /// The server's; 404 where there is none.
+    pub(super) async fn find(&self, name: &str) -> Result<Own, BackendError> {
+        let own = self.own().await?;
+        let is_it = |it: &Own| it.listed.name == name || it.listed.path.to_string() == name;
+        own.into_iter().rfind(is_it).ok_or_else(|| {
+            let code = Some("checkpoint_not_found".to_owned());
+            let why = format!("the server has no checkpoint {name}");
+            self.models
+                .http()
+                .whose("load_weights")
+                .status(404, code, why)
+        })
+    }
+
+    /// Deletes what is ours but for `keep` and the last `n_last` of each line; the names of what went.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn prune(
+        &self,
+        keep: &BTreeSet<String>,
+        n_last: usize,
+    ) -> Result<Vec<CheckpointName>, BackendError> {
+        let own = self.own().await?;
+        let mut last: BTreeMap<String, usize> = BTreeMap::new();
+        let mut gone = Vec::new();
+        for it in own.iter().rev() {
+            let line = it.kept.manifest["agent"].as_str().unwrap_or_default();
+            let n = last.entry(line.to_owned()).or_default();
+            *n += 1;
+            if *n > n_last && !keep.contains(&it.listed.name) {
+                gone.push(it);
+            }
+        }
+        gone.reverse();
+        let adapters = if gone.is_empty() {
+            Vec::new()
+        } else {
+            self.list(WeightsKind::Sampler).await?
+        };
+        let mut deleted = Vec::new();
+        for it in gone {
+            let name = &it.listed.name;
+            for adapter in adapters.iter().filter(|adapter| adapter.name == *name) {
+                self.delete(&adapter.path).await?;
+            }
+            self.delete(&it.listed.path).await?;
+            if let Some(mark) = &it.listed.mark {
+                self.manifests.remove(name, mark).await;
+            }
+            self.lock().remove(name);
+            deleted.extend(name.parse());
+        }
+        Ok(deleted)
+    }
+
+    async fn delete(&self, path: &TinkerPath) -> Result<(), BackendError> {
+        let call = "checkpoints/delete";
+        let at = format!(
+            "training_runs/{}/checkpoints/{}",
+            path.run,
+            path.checkpoint_id()
+        );
+        let http = self.models.http();
+        let answer = http.send(&Request::bare(call, Method::DELETE, &at)).await?;
+        match answer.status {
+            200..300 | 404 => Ok(()),
+            405 | 501 => Err(http.whose(call).not_supported("deleting a checkpoint")),
+            status => Err(http.whose(call).refusal(status, &answer.body)),
+        }
+    }
+
+    /// What the server lists of a kind, of names that may be ours.
+    async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>, BackendError> {
+        let entries = match self.list_all().await? {
+            Some(entries) => entries,
+            None => self.list_by_run().await?,
+        };
+        let read = entries.into_iter().filter_map(Listed::read);
+        Ok(read.filter(|it| it.path.kind == kind).collect())
+    }
+
+    /// The list of everything; none where the server has no such list.
+    async fn list_all(&self) -> Result<Option<Vec<Checkpoint>>, BackendError> {
+        let http = self.models.http();
+        let mut all: Vec<Checkpoint> = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let at = format!("checkpoints?limit={PAGE}&offset={}", all.len());
+            let answer = http.send(&get("checkpoints", &at)).await?;
+            if matches!(answer.status, 404 | 405) {
+                return Ok(None);
+            }
+            let page: CheckpointsReply = answer.json(http.whose("checkpoints"))?;
+            let n = page.checkpoints.len();
+            all.extend(page.checkpoints);
+            let total = page.cursor.map_or(0, |it| it.total_count);
+            if n == 0 || all.len() as u64 >= total {
+                break;
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// The same run by run, as SkyRL has it.
+    async fn list_by_run(&self) -> Result<Vec<Checkpoint>, BackendError> {
+        let http = self.models.http();
+        let (mut n_runs, mut all) = (0, Vec::new());
+        for _ in 0..MOST_PAGES {
+            let at = format!("training_runs?limit={PAGE}&offset={n_runs}");
+            let answer = http.send(&get("training_runs", &at)).await?;
+            let page: TrainingRunsReply = answer.json(http.whose("training_runs"))?;
+            let n = page.training_runs.len() as u64;
+            for run in page.training_runs {
+                let at = format!("training_runs/{}/checkpoints", run.training_run_id);
+                let answer = http.send(&get("checkpoints", &at)).await?;
+                let of_run: CheckpointsReply = answer.json(http.whose("checkpoints"))?;
+                all.extend(of_run.checkpoints);
+            }
+            n_runs += n;
+            if n == 0 || n_runs >= page.cursor.total_count {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Adapter>> {
+        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of each name the one that was written last.
+fn newest(mut listed: Vec<Listed>) -> Vec<Listed> {
+    listed.sort_by_key(|it| it.time_ms);
+    let last: BTreeMap<String, Listed> =
+        listed.into_iter().map(|it| (it.name.clone(), it)).collect();
+    last.into_values().collect()
+}
+
+/// Whether a server refused how a checkpoint is described, and not that it is made.
+fn refuses_form(error: &BackendError) -> bool {
+    let is_refused = matches!(error.status(), Some(400 | 413 | 422));
+    is_refused && error.to_string().contains("metadata")
+}
+
+// === impl Own ===
+
+impl Own {
+    /// As the learner reads it; none of a name that is no checkpoint's.
+    pub(super) fn info(self) -> Option<CheckpointInfo> {
+        Some(CheckpointInfo {
+            name: self.listed.name.parse().ok()?,
+            path: self.listed.path.to_string(),
+            step: self.kept.step,
+            sha256: None,
+            manifest: self.kept.manifest,
+            created_ms: self.listed.time_ms,
+        })
+    }
+}

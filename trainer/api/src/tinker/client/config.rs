@@ -1,0 +1,65 @@
+//! What a client of Tinker's API is made of.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use super::text::LocalText;
+use crate::ApiKey;
+
+/// How training requests and results are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Protobuf, as SDK 0.38 does; JSON where the server says or shows that it takes nothing else.
+    #[default]
+    Current,
+    /// JSON, as SDKs before 0.25 do (MinT, Weaver), unless the server's flags ask for protobuf.
+    Json,
+}
+
+/// What a [`crate::tinker::TinkerBackend`] is made of.
+#[derive(Clone)]
+pub struct TinkerConfig {
+    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one place.
+    pub client: reqwest::Client,
+    /// The address that `/api/v1` follows.
+    pub url: String,
+    /// Sent as `X-API-Key`.
+    pub key: ApiKey,
+    /// The project that sessions are counted to, where the account has several.
+    pub project: Option<String>,
+    /// The model to train, as the server names it: `Qwen/Qwen3-8B`.
+    pub base_model: String,
+    /// What is spoken until the server says otherwise.
+    pub dialect: Dialect,
+    /// How long one operation may take before it counts as lost.
+    pub timeout: Duration,
+    /// How long a server that has too much to do is asked again before its answer is handed on.
+    pub patience: Duration,
+    /// Between two heartbeats of a session.
+    pub heartbeat: Duration,
+    /// Where manifests are kept for servers that keep none; without one they last as long as the process.
+    pub folder: Option<PathBuf>,
+    /// Checkpoints of each line that stay when old ones are deleted.
+    pub keep: usize,
+    /// What is answered here because Tinker has no call for it.
+    pub text: Arc<dyn LocalText>,
+}
+
+/// The heartbeat of the SDK.
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Shorter than the learner's own pauses, so that what the server says is seen in the status.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+// === impl TinkerConfig ===
+
+impl fmt::Debug for TinkerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TinkerConfig")
+            .field("url", &self.url)
+            .field("key", &self.key)
+            .field("project", &self.project)
+            .field("base_model", &self.base_model)
+            .field("dialect", &self.dialect)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

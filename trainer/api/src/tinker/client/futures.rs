@@ -1,0 +1,343 @@
+//! Promises: what takes long is asked for, and its result is fetched.
+//!
+//! A request that may have arrived is sent again only with the same number and the same bytes, and only to a server that
+//! carries out each number once. Where that does not settle it, the failure is an ambiguous one, and the caller finds out
+//! by the checkpoints.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    http::{Answer, Http, PROTOBUF, Request},
+    session::Flags,
+};
+use crate::{
+    BackendError,
+    tinker::json::{Failed, FailureCategory, Promise, RetrieveFuture, TryAgain},
+};
+
+/// Pause before a request is sent again; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The server holds a question about a result for about 30 s.
+const HOLD: Duration = Duration::from_secs(45);
+/// A server that answers at once that a result is not there is not asked again at once.
+const SHORTEST_HOLD: Duration = Duration::from_millis(200);
+
+/// How long to go on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Until the whole operation counts as lost.
+    pub(super) until: Instant,
+    /// The same, as a length.
+    pub(super) timeout: Duration,
+    /// How long a server may say that it has too much to do.
+    pub(super) patience: Duration,
+}
+
+/// How a request was taken.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It will be carried out.
+    Promised(Promise),
+    /// It will not, and its number is free.
+    Refused(BackendError),
+    /// Nobody knows.
+    InDoubt(BackendError),
+}
+
+/// What became of a promise.
+#[derive(Debug)]
+pub(super) enum Result_ {
+    Protobuf(bytes::Bytes),
+    Json(Value),
+    /// It failed at the server: category and words.
+    Failed(Failed),
+}
+
+// === impl Limits ===
+
+impl Limits {
+    pub(super) fn new(timeout: Duration, patience: Duration) -> Self {
+        Self {
+            until: Instant::now() + timeout,
+            timeout,
+            patience,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+/// Pauses that grow.
+#[derive(Debug)]
+struct Pause(Duration);
+
+impl Pause {
+    fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    /// Waits as long as the server asks, or as long as it is this one's turn.
+    async fn wait(&mut self, asked: Option<Duration>, most: Duration) {
+        sleep(asked.unwrap_or(self.0).min(most)).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether a server has too much to do, for now.
+fn is_busy(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429 | 503)
+}
+
+/// Asks for something that takes long.
+pub(super) async fn submit(http: &Http, flags: &Flags, request: &Request, limits: Limits) -> Taken {
+    let whose = http.whose(request.call);
+    let (mut in_doubt, mut pause) = (false, Pause::new());
+    let patient_until = Instant::now() + limits.patience;
+    loop {
+        let may_repeat = |in_doubt: bool| !in_doubt || flags.dedupes;
+        let failed = match http.send(request).await {
+            Ok(answer) if answer.is_success() => return promise(http, request, &answer),
+            Ok(answer) => {
+                let refusal = whose.refusal(answer.status, &answer.body);
+                // What fails inside may have been taken.
+                in_doubt |= answer.status >= 500 && answer.status != 503;
+                let is_known = !is_busy(answer.status) && answer.status < 500;
+                let waits = Instant::now() < patient_until && may_repeat(in_doubt);
+                if is_known || !waits {
+                    return settled(in_doubt && !is_known, refusal);
+                }
+                pause.wait(answer.retry_after, limits.left()).await;
+                continue;
+            }
+            Err(failed) => failed,
+        };
+        let was_sent = !matches!(
+            failed,
+            BackendError::Connect { .. } | BackendError::Request { .. }
+        );
+        in_doubt |= was_sent;
+        if !in_doubt {
+            // Nobody there: the caller waits, and shows it.
+            return Taken::Refused(failed);
+        }
+        if !flags.dedupes || limits.left().is_zero() {
+            return Taken::InDoubt(as_ambiguous(failed, http, request, limits));
+        }
+        pause.wait(None, limits.left()).await;
+    }
+}
+
+fn settled(in_doubt: bool, refusal: BackendError) -> Taken {
+    if in_doubt {
+        Taken::InDoubt(refusal)
+    } else {
+        Taken::Refused(refusal)
+    }
+}
+
+/// A failure to connect after something was sent does not say that nothing was done.
+fn as_ambiguous(
+    failed: BackendError,
+    http: &Http,
+    request: &Request,
+    limits: Limits,
+) -> BackendError {
+    match failed {
+        BackendError::Connect { .. } => BackendError::Timeout {
+            call: request.call,
+            url: http.url().to_owned(),
+            after: limits.timeout,
+        },
+        other => other,
+    }
+}
+
+fn promise(http: &Http, request: &Request, answer: &Answer) -> Taken {
+    let read = answer.json::<Promise>(http.whose(request.call));
+    match read {
+        Ok(promised) => Taken::Promised(promised),
+        Err(error) => Taken::InDoubt(error),
+    }
+}
+
+/// Waits for a result.
+///
+/// # Errors
+/// Ambiguous ones where it is not known what became of it.
+pub(super) async fn result(
+    http: &Http,
+    call: &'static str,
+    promised: &Promise,
+    limits: Limits,
+) -> Result<Result_, BackendError> {
+    let asked = RetrieveFuture {
+        request_id: promised.request_id.clone(),
+        allow_metadata_only: false,
+    };
+    let mut request = Request::json(call, "retrieve_future", &asked)?;
+    request.idempotency = None;
+    let whose = http.whose(call);
+    let mut pause = Pause::new();
+    loop {
+        let left = limits.left();
+        if left.is_zero() {
+            return Err(timeout(http, call, limits));
+        }
+        request.deadline = HOLD.min(left.max(SHORTEST_HOLD));
+        let began = Instant::now();
+        let Ok(answer) = http.send(&request).await else {
+            pause.wait(None, left).await;
+            continue;
+        };
+        match answer.status {
+            200..300 => match fetched(http, call, &answer)? {
+                Some(result) => return Ok(result),
+                None => sleep(SHORTEST_HOLD.saturating_sub(began.elapsed())).await,
+            },
+            408 => sleep(SHORTEST_HOLD.saturating_sub(began.elapsed())).await,
+            404 | 410 => {
+                let (said, _) = super::words::said(&answer.body);
+                let why = format!("it has no result of it any more ({said})");
+                return Err(whose.lost(why));
+            }
+            // As SkyRL answers for what failed.
+            400 | 422 => {
+                let (error, _) = super::words::said(&answer.body);
+                let category = FailureCategory::User;
+                return Ok(Result_::Failed(Failed { error, category }));
+            }
+            429 | 500.. => pause.wait(answer.retry_after, left).await,
+            status => return Err(whose.refusal(status, &answer.body)),
+        }
+    }
+}
+
+fn timeout(http: &Http, call: &'static str, limits: Limits) -> BackendError {
+    BackendError::Timeout {
+        call,
+        url: http.url().to_owned(),
+        after: limits.timeout,
+    }
+}
+
+/// The result of an answer that succeeded; none where it is not there yet.
+fn fetched(
+    http: &Http,
+    call: &'static str,
+    answer: &Answer,
+) -> Result<Option<Result_>, BackendError> {
+    if answer.is_protobuf {
+        return Ok(Some(Result_::Protobuf(answer.body.clone())));
+    }
+    let body: Value = answer.json(http.whose(call))?;
+    if body["type"] == "try_again" {
+        if let Ok(waits) = serde_json::from_value::<TryAgain>(body) {
+            tracing::debug!(call, ?waits, "the server lets it wait");
+        }
+        return Ok(None);
+    }
+    // A result has no error of its own.
+    if body["error"].is_string() {
+        let category = FailureCategory::Unknown;
+        let error = body["error"].as_str().unwrap_or_default().to_owned();
+        let failed = serde_json::from_value(body);
+        let failed = failed.unwrap_or(Failed { error, category });
+        return Ok(Some(Result_::Failed(failed)));
+    }
+    Ok(Some(Result_::Json(body)))
+}
+
+// === impl Result_ ===
+
+impl Result_ {
+    /// The result as JSON of this type.
+    ///
+    /// # Errors
+    /// What failed at the server: its caller's fault as 400, its own as 500.
+    pub(super) fn json<T: serde::de::DeserializeOwned>(
+        self,
+        http: &Http,
+        call: &'static str,
+    ) -> Result<T, BackendError> {
+        let whose = http.whose(call);
+        match self {
+            Self::Json(value) => {
+                serde_json::from_value(value).map_err(|error| whose.unreadable(error.to_string()))
+            }
+            Self::Protobuf(_) => {
+                Err(whose.unreadable(format!("it is {PROTOBUF}, and JSON was promised")))
+            }
+            Self::Failed(failed) => Err(broken(http, call, &failed)),
+        }
+    }
+
+    /// The result as one of two forms.
+    ///
+    /// # Errors
+    /// As [`Result_::json`].
+    pub(super) fn either<P: prost::Message + Default, J: serde::de::DeserializeOwned>(
+        self,
+        http: &Http,
+        call: &'static str,
+    ) -> Result<Either<P, J>, BackendError> {
+        match self {
+            Self::Protobuf(bytes) => {
+                let read = P::decode(bytes);
+                let read = read.map_err(|error| http.whose(call).unreadable(error.to_string()))?;
+                Ok(Either::Protobuf(read))
+            }
+            other => Ok(Either::Json(other.json(http, call)?)),
+        }
+    }
+}
+
+/// A result in one of two forms.
+#[derive(Debug)]
+pub(super) enum Either<P, J> {
+    Protobuf(P),
+    Json(J),
+}
+
+/// An operation that was carried out and failed: by its caller's fault, or the server's.
+pub(super) fn broken(http: &Http, call: &'static str, failed: &Failed) -> BackendError {
+    let status = match failed.category {
+        FailureCategory::User => 400,
+        FailureCategory::Server | FailureCategory::Unknown => 500,
+    };
+    http.whose(call).status(status, None, failed.error.clone())
+}
+
+/// A body of protobuf, compressed where the server wants it so.
+pub(super) fn protobuf(
+    flags: &Flags,
+    message: &impl prost::Message,
+) -> Result<super::http::Body, String> {
+    let bytes = message.encode_to_vec();
+    if !flags.compress {
+        return Ok(super::http::Body::Protobuf(bytes.into()));
+    }
+    let packed = zstd::encode_all(bytes.as_slice(), 1).map_err(|error| error.to_string())?;
+    Ok(super::http::Body::Compressed(packed.into()))
+}
+
+/// What asks for promises.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    pub(super) http: Arc<Http>,
+    pub(super) timeout: Duration,
+    pub(super) patience: Duration,
+}
+
+// === impl Asker ===
+
+impl Asker {
+    pub(super) fn limits(&self) -> Limits {
+        Limits::new(self.timeout, self.patience)
+    }
+}

@@ -1,0 +1,265 @@
+//! One HTTP exchange: headers, deadline, and what is known when it fails.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::{Method, Response, header};
+
+use super::{auth::Auth, config::TinkerConfig, words::Whose};
+use crate::BackendError;
+
+/// Of the API whose client this one speaks like; servers choose their dialect by it.
+pub(super) const SDK_VERSION: &str = "0.38.0";
+/// The longest pause that a server may ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// In which form an answer may come.
+const BOTH: &str = "application/x-protobuf, application/json";
+const JSON: &str = "application/json";
+pub(super) const PROTOBUF: &str = "application/x-protobuf";
+
+/// One request, which may be sent again as it is.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    pub(super) call: &'static str,
+    pub(super) method: Method,
+    /// Below `/api/v1/`, with its query.
+    pub(super) path: String,
+    /// Nothing for GET and DELETE.
+    pub(super) body: Option<Body>,
+    /// The same for every time that it is sent.
+    pub(super) idempotency: Option<String>,
+    pub(super) deadline: Duration,
+}
+
+/// A body with its form.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Json(Bytes),
+    Protobuf(Bytes),
+    /// Protobuf, compressed by zstd.
+    Compressed(Bytes),
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) is_protobuf: bool,
+    pub(super) body: Bytes,
+    /// How long the server asks to wait before the same is sent again.
+    pub(super) retry_after: Option<Duration>,
+    /// Whether the key was refused because it is too old.
+    pub(super) is_stale_token: bool,
+}
+
+/// Sends requests to one server.
+#[derive(Debug)]
+pub(super) struct Http {
+    client: reqwest::Client,
+    /// Without a `/` at its end.
+    url: String,
+    auth: Auth,
+}
+
+// === impl Request ===
+
+impl Request {
+    /// A POST of JSON.
+    ///
+    /// # Errors
+    /// [`BackendError::Request`] for what JSON cannot hold.
+    pub(super) fn json(
+        call: &'static str,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<Self, BackendError> {
+        let bytes = serde_json::to_vec(body).map_err(|error| BackendError::Request {
+            call,
+            why: error.to_string(),
+        })?;
+        Ok(Self::post(call, path, Body::Json(bytes.into())))
+    }
+
+    /// A POST.
+    pub(super) fn post(call: &'static str, path: &str, body: Body) -> Self {
+        Self {
+            call,
+            method: Method::POST,
+            path: path.to_owned(),
+            body: Some(body),
+            idempotency: Some(super::random::idempotency_key()),
+            deadline: QUICK,
+        }
+    }
+
+    /// One without a body.
+    pub(super) fn bare(call: &'static str, method: Method, path: &str) -> Self {
+        Self {
+            call,
+            method,
+            path: path.to_owned(),
+            body: None,
+            idempotency: None,
+            deadline: QUICK,
+        }
+    }
+
+    pub(super) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+}
+
+/// Deadline of one exchange that computes nothing.
+pub(super) const QUICK: Duration = Duration::from_secs(30);
+
+// === impl Http ===
+
+impl Http {
+    pub(super) fn new(config: &TinkerConfig) -> Self {
+        let url = config.url.trim_end_matches('/');
+        let url = url.strip_suffix("/api/v1").unwrap_or(url).to_owned();
+        Self {
+            client: config.client.clone(),
+            url,
+            auth: Auth::new(config.key.clone()),
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn auth(&self) -> &Auth {
+        &self.auth
+    }
+
+    /// Who is meant in errors of a call.
+    pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
+        Whose {
+            call,
+            url: &self.url,
+        }
+    }
+
+    /// Sends once; a token that has become too old is replaced, which is no failure.
+    ///
+    /// # Errors
+    /// Where no answer came. Whatever status comes is an answer.
+    pub(super) async fn send(&self, request: &Request) -> Result<Answer, BackendError> {
+        let token = self.auth.token(self).await?;
+        let answer = self.exchange(request, &token).await?;
+        if answer.is_stale_token && self.auth.is_by_token() {
+            self.auth.forget(&token).await;
+            let token = self.auth.token(self).await?;
+            return self.exchange(request, &token).await;
+        }
+        Ok(answer)
+    }
+
+    /// Sends once with this key or token.
+    pub(super) async fn exchange(
+        &self,
+        request: &Request,
+        key: &str,
+    ) -> Result<Answer, BackendError> {
+        let sent = self.builder(request, key).send().await;
+        let response = sent.map_err(|error| self.failed(request, error))?;
+        self.read(request, response).await
+    }
+
+    fn builder(&self, request: &Request, key: &str) -> reqwest::RequestBuilder {
+        let url = format!("{}/api/v1/{}", self.url, request.path);
+        let builder = self.client.request(request.method.clone(), url);
+        let mut builder = builder
+            .timeout(request.deadline)
+            .header(header::ACCEPT, BOTH)
+            .header("x-api-key", key)
+            .header("x-sdk-version", SDK_VERSION)
+            .header(
+                header::USER_AGENT,
+                concat!("metaclaw/", env!("CARGO_PKG_VERSION")),
+            );
+        if let Some(idempotency) = &request.idempotency {
+            builder = builder.header("x-idempotency-key", idempotency);
+        }
+        match &request.body {
+            None => builder,
+            Some(Body::Json(bytes)) => builder
+                .header(header::CONTENT_TYPE, JSON)
+                .body(bytes.clone()),
+            Some(Body::Protobuf(bytes)) => builder
+                .header(header::CONTENT_TYPE, PROTOBUF)
+                .body(bytes.clone()),
+            Some(Body::Compressed(bytes)) => builder
+                .header(header::CONTENT_TYPE, PROTOBUF)
+                .header(header::CONTENT_ENCODING, "zstd")
+                .body(bytes.clone()),
+        }
+    }
+
+    async fn read(&self, request: &Request, response: Response) -> Result<Answer, BackendError> {
+        let status = response.status().as_u16();
+        let text = |name: &str| {
+            let value = response.headers().get(name)?;
+            value.to_str().ok().map(str::to_ascii_lowercase)
+        };
+        let is_protobuf = text("content-type").is_some_and(|it| it.starts_with(PROTOBUF));
+        let seconds = |name: &str, unit: f64| text(name)?.parse::<f64>().ok().map(|it| it * unit);
+        let retry_after = seconds("retry-after-ms", 0.001).or_else(|| seconds("retry-after", 1.0));
+        let retry_after = retry_after.filter(|it| *it > 0.0 && it.is_finite());
+        let retry_after =
+            retry_after.map(|it| Duration::from_secs_f64(it.min(LONGEST_PAUSE.as_secs_f64())));
+        let stale = text("www-authenticate").is_some_and(|it| it.contains("invalid_token"));
+        let body = response.bytes().await;
+        let body = body.map_err(|error| self.failed(request, error))?;
+        Ok(Answer {
+            status,
+            is_protobuf,
+            body,
+            retry_after,
+            is_stale_token: status == 401 && stale,
+        })
+    }
+
+    fn failed(&self, request: &Request, source: reqwest::Error) -> BackendError {
+        let (call, url) = (request.call, self.url.clone());
+        // A connect that timed out is both; nothing was sent, and that is what matters.
+        if source.is_connect() {
+            return BackendError::Connect { call, url, source };
+        }
+        if source.is_builder() {
+            let why = source.to_string();
+            return BackendError::Request { call, why };
+        }
+        if source.is_timeout() {
+            let after = request.deadline;
+            return BackendError::Timeout { call, url, after };
+        }
+        BackendError::Broken { call, url, source }
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(super) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// The body of an answer that succeeded.
+    ///
+    /// # Errors
+    /// The refusal in words, or what the body is not.
+    pub(super) fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        whose: Whose<'_>,
+    ) -> Result<T, BackendError> {
+        if !self.is_success() {
+            return Err(whose.refusal(self.status, &self.body));
+        }
+        let read = serde_json::from_slice(&self.body);
+        read.map_err(|error| whose.unreadable(error.to_string()))
+    }
+}

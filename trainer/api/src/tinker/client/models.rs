@@ -1,0 +1,227 @@
+//! Models at the server: made, loaded, and asked in the order of their calls.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    bodies,
+    futures::{self, Asker, Limits, Result_, Taken},
+    http::{Http, Request},
+    runs::{Model, State},
+    session::{Session, Sessions, is_gone},
+};
+use crate::{
+    BackendError,
+    tinker::{ModelId, json::Promise},
+    wire::CreateRequest,
+};
+
+/// Makes models, and sends their calls.
+#[derive(Debug)]
+pub(super) struct Models {
+    pub(super) asker: Asker,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) base_model: String,
+}
+
+// === impl Models ===
+
+impl Models {
+    pub(super) fn http(&self) -> &Http {
+        &self.asker.http
+    }
+
+    /// The run's model, made if it has none.
+    ///
+    /// # Errors
+    /// The server's; `run_not_found` where the model that there was has gone or is in doubt.
+    pub(super) async fn standing<'s>(
+        &self,
+        call: &'static str,
+        state: &'s mut State,
+    ) -> Result<&'s mut Model, BackendError> {
+        let model = match state.model.take() {
+            Some(model) => {
+                let whose = self.http().whose(call);
+                if model.session.is_over() {
+                    return Err(whose.run_not_found("its session is over"));
+                }
+                if model.is_in_doubt {
+                    let why = "a call of it was not answered: it begins again at its checkpoint";
+                    return Err(whose.run_not_found(why));
+                }
+                model
+            }
+            None => self.create(&state.spec).await?,
+        };
+        Ok(state.model.insert(model))
+    }
+
+    /// A new model with fresh weights.
+    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+        let call = "create_model";
+        let limits = self.asker.limits();
+        let lora = bodies::lora(spec);
+        let lora = lora.map_err(|why| BackendError::Request { call, why })?;
+        let (session, promised) = self
+            .in_session(limits, |session| {
+                let body = bodies::create_model(session, &self.base_model, lora);
+                Request::json(call, call, &body)
+            })
+            .await?;
+        let id = self.made(call, &promised, limits).await?;
+        Ok(Model::new(session, id, 0))
+    }
+
+    /// A new model that holds what a checkpoint does, with its optimiser.
+    pub(super) async fn load(
+        &self,
+        spec: &CreateRequest,
+        path: &str,
+    ) -> Result<Model, BackendError> {
+        let session = self.sessions.get().await?;
+        if session.flags.creates_by_load() {
+            match self.create_by_load(path).await {
+                Err(error) if wants_model(&error) => session.flags.set_loads_into_models(),
+                made => return made,
+            }
+        }
+        let mut model = self.create(spec).await?;
+        let call = "load_weights";
+        let loaded = self
+            .operate(&mut model, call, |id, seq| {
+                Request::json(call, call, &bodies::load_into(id, seq, path))
+            })
+            .await?;
+        let _: Value = loaded.json(self.http(), call)?;
+        Ok(model)
+    }
+
+    async fn create_by_load(&self, path: &str) -> Result<Model, BackendError> {
+        let call = "load_weights";
+        let limits = self.asker.limits();
+        let (session, promised) = self
+            .in_session(limits, |session| {
+                Request::json(call, call, &bodies::create_by_load(session, path))
+            })
+            .await?;
+        let id = self.made(call, &promised, limits).await?;
+        // The load is its call 0.
+        Ok(Model::new(session, id, 0))
+    }
+
+    /// Asks within a session; a session that the server does not know is opened again, once.
+    async fn in_session(
+        &self,
+        limits: Limits,
+        request: impl Fn(&Session) -> Result<Request, BackendError>,
+    ) -> Result<(Arc<Session>, Promise), BackendError> {
+        let mut is_first = true;
+        loop {
+            let known = self.sessions.current().await.is_some();
+            let session = self.sessions.get().await?;
+            let request = request(&session)?;
+            match futures::submit(self.http(), &session.flags, &request, limits).await {
+                Taken::Promised(promised) => return Ok((session, promised)),
+                Taken::Refused(error)
+                    if is_first && known && error.status().is_some_and(is_gone) =>
+                {
+                    session.end();
+                    is_first = false;
+                }
+                Taken::Refused(error) | Taken::InDoubt(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The id of a model that was promised.
+    async fn made(
+        &self,
+        call: &'static str,
+        promised: &Promise,
+        limits: Limits,
+    ) -> Result<ModelId, BackendError> {
+        let result = futures::result(self.http(), call, promised, limits).await?;
+        let made: Value = result.json(self.http(), call)?;
+        let id = made["model_id"].as_str().and_then(|id| id.parse().ok());
+        let id = id.or_else(|| promised.model_id.clone());
+        id.ok_or_else(|| self.http().whose(call).unreadable("it has no model_id"))
+    }
+
+    /// Sends a model's next call and waits for its result.
+    ///
+    /// # Errors
+    /// The server's. Unless it refused, the model is in doubt from then on.
+    pub(super) async fn operate(
+        &self,
+        model: &mut Model,
+        call: &'static str,
+        request: impl FnOnce(&ModelId, i32) -> Result<Request, BackendError>,
+    ) -> Result<Result_, BackendError> {
+        let limits = self.asker.limits();
+        let promised = self.send(model, request, limits).await?;
+        let result = self.fetch(call, &promised, limits).await?;
+        model.is_in_doubt = false;
+        Ok(result)
+    }
+
+    /// Sends a model's next call. The model is in doubt until somebody has seen its result.
+    pub(super) async fn send(
+        &self,
+        model: &mut Model,
+        request: impl FnOnce(&ModelId, i32) -> Result<Request, BackendError>,
+        limits: Limits,
+    ) -> Result<Promise, BackendError> {
+        let was_in_doubt = model.is_in_doubt;
+        let request = request(&model.id, model.next_seq)?;
+        model.is_in_doubt = true;
+        let flags = Arc::clone(&model.session.flags);
+        match futures::submit(self.http(), &flags, &request, limits).await {
+            Taken::Promised(promised) => {
+                model.next_seq += 1;
+                Ok(promised)
+            }
+            Taken::Refused(error) if error.status().is_some_and(is_gone) => Err(self
+                .http()
+                .whose(request.call)
+                .run_not_found(&error.to_string())),
+            Taken::Refused(error) => {
+                // It was not taken, so that the number is free.
+                model.is_in_doubt = was_in_doubt;
+                Err(error)
+            }
+            Taken::InDoubt(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn fetch(
+        &self,
+        call: &'static str,
+        promised: &Promise,
+        limits: Limits,
+    ) -> Result<Result_, BackendError> {
+        futures::result(self.http(), call, promised, limits).await
+    }
+
+    /// Tells the server that a model is not needed any more.
+    pub(super) async fn unload(&self, model: Model) {
+        if model.session.is_over() {
+            return;
+        }
+        let call = "unload_model";
+        let Ok(request) = Request::json(call, call, &bodies::unload(&model.id)) else {
+            return;
+        };
+        // It goes with its session.
+        if let Err(error) = self.http().send(&request).await {
+            tracing::debug!(model = %model.id, %error, "not unloaded");
+        }
+    }
+}
+
+/// Whether a server refused to make a model by loading, because it loads into models that there are.
+fn wants_model(error: &BackendError) -> bool {
+    let is_refused = matches!(error.status(), Some(400 | 422));
+    is_refused && error.to_string().contains("model_id")
+}

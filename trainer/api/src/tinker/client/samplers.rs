@@ -1,0 +1,275 @@
+//! Samplers: the base model, saved adapters, and a run's weights as they are now. Sampling changes nothing, so a call whose
+//! answer is lost is made again.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    bodies,
+    futures::{self, Asker, Either, Limits, Taken},
+    http::Request,
+    session::{Session, Sessions, is_gone},
+    usage::TinkerUsage,
+};
+use crate::{
+    BackendError,
+    tinker::{
+        SampleOutput, SamplerId,
+        json::{self, CancelFuture, JsonSample, Promise, SamplingSession},
+        proto::SampleResponse,
+    },
+};
+
+/// Samplers of saved weights that are kept; what goes is made again when it is asked for.
+const MOST: usize = 64;
+/// How long a chat's server may say that it has too much to do.
+const OF_CHAT: Duration = Duration::from_secs(2);
+const ASAMPLE: &str = "asample";
+
+/// Weights that are sampled from.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    pub(super) session: Arc<Session>,
+    pub(super) id: SamplerId,
+    next_seq: AtomicU64,
+}
+
+/// What to sample from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weights {
+    Base,
+    /// `tinker://…/sampler_weights/…`.
+    Saved(String),
+}
+
+/// The samplers of this process.
+#[derive(Debug)]
+pub(super) struct Samplers {
+    asker: Asker,
+    sessions: Arc<Sessions>,
+    base_model: String,
+    usage: Arc<TinkerUsage>,
+    open: tokio::sync::Mutex<BTreeMap<Weights, Arc<Sampler>>>,
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    pub(super) fn new(session: Arc<Session>, id: SamplerId) -> Self {
+        Self {
+            session,
+            id,
+            next_seq: AtomicU64::new(0),
+        }
+    }
+}
+
+// === impl Samplers ===
+
+impl Samplers {
+    pub(super) fn new(
+        asker: Asker,
+        sessions: Arc<Sessions>,
+        base_model: String,
+        usage: Arc<TinkerUsage>,
+    ) -> Self {
+        Self {
+            asker,
+            sessions,
+            base_model,
+            usage,
+            open: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// A sampler of these weights.
+    ///
+    /// # Errors
+    /// The server's; 404 `model_not_found` for weights that it does not have.
+    pub(super) async fn get(&self, weights: &Weights) -> Result<Arc<Sampler>, BackendError> {
+        let mut open = self.open.lock().await;
+        if let Some(sampler) = open.get(weights).filter(|it| !it.session.is_over()) {
+            return Ok(Arc::clone(sampler));
+        }
+        let sampler = Arc::new(self.create(weights).await?);
+        if open.len() >= MOST {
+            open.retain(|weights, _| *weights == Weights::Base);
+        }
+        open.insert(weights.clone(), Arc::clone(&sampler));
+        Ok(sampler)
+    }
+
+    /// Whether a sampler of these weights is open.
+    pub(super) async fn has(&self, weights: &Weights) -> bool {
+        let open = self.open.lock().await;
+        open.get(weights).is_some_and(|it| !it.session.is_over())
+    }
+
+    /// Forgets a sampler; whether there was one.
+    pub(super) async fn drop(&self, weights: &Weights) -> bool {
+        self.open.lock().await.remove(weights).is_some()
+    }
+
+    /// Who is meant in errors of a call.
+    pub(super) fn whose(&self, call: &'static str) -> super::words::Whose<'_> {
+        self.asker.http.whose(call)
+    }
+
+    async fn create(&self, weights: &Weights) -> Result<Sampler, BackendError> {
+        let call = "create_sampling_session";
+        let http = &self.asker.http;
+        let path = match weights {
+            Weights::Base => None,
+            Weights::Saved(path) => Some(path.as_str()),
+        };
+        let mut is_first = true;
+        loop {
+            let known = self.sessions.current().await.is_some();
+            let session = self.sessions.get().await?;
+            let body = bodies::sampler(&session, &self.base_model, path);
+            let answer = http.send(&Request::json(call, call, &body)?).await?;
+            if is_gone(answer.status) {
+                if is_first && known {
+                    // It may be the session that is not there any more.
+                    session.end();
+                    is_first = false;
+                    continue;
+                }
+                let (said, _) = super::words::said(&answer.body);
+                let code = Some("model_not_found".to_owned());
+                let what = path.unwrap_or(&self.base_model);
+                let why = format!("{what} is not there to sample from ({said})");
+                return Err(http.whose(call).status(404, code, why));
+            }
+            let made: SamplingSession = answer.json(http.whose(call))?;
+            return Ok(Sampler::new(session, made.sampling_session_id));
+        }
+    }
+
+    /// Asks a sampler of these weights; one that has gone with its session is made again, once.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn ask(
+        &self,
+        weights: &Weights,
+        sample: &json::Sample,
+    ) -> Result<SampleOutput, BackendError> {
+        let sampler = self.get(weights).await?;
+        match self.ask_at(&sampler, sample).await {
+            Err(error) if has_gone(&error) => {
+                self.drop(weights).await;
+                let sampler = self.get(weights).await?;
+                self.ask_at(&sampler, sample).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Asks this sampler.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn ask_at(
+        &self,
+        sampler: &Sampler,
+        sample: &json::Sample,
+    ) -> Result<SampleOutput, BackendError> {
+        let (read, _) = self.ask_for(sampler, sample).await?;
+        Ok(read)
+    }
+
+    /// The same with the protobuf message, where that is what was answered: it has what few ask for.
+    pub(super) async fn ask_for(
+        &self,
+        sampler: &Sampler,
+        sample: &json::Sample,
+    ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
+        let limits = self.asker.limits();
+        let promised = self.begin(sampler, sample, limits).await?;
+        self.end(sample, &promised, limits).await
+    }
+
+    /// Asks this sampler; resolves when it has taken the question.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn begin(
+        &self,
+        sampler: &Sampler,
+        sample: &json::Sample,
+        limits: Limits,
+    ) -> Result<Promise, BackendError> {
+        let seq = sampler.next_seq.fetch_add(1, Ordering::Relaxed);
+        let body = bodies::numbered(sample, &sampler.id, seq);
+        let request = Request::json(ASAMPLE, ASAMPLE, &body)?;
+        let flags = &sampler.session.flags;
+        match futures::submit(&self.asker.http, flags, &request, limits).await {
+            Taken::Promised(promised) => Ok(promised),
+            Taken::Refused(error) | Taken::InDoubt(error) => Err(error),
+        }
+    }
+
+    /// Waits for what a sampler has taken.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn end(
+        &self,
+        sample: &json::Sample,
+        promised: &Promise,
+        limits: Limits,
+    ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
+        let http = &self.asker.http;
+        let result = futures::result(http, ASAMPLE, promised, limits).await?;
+        let read = result.either::<SampleResponse, JsonSample>(http, ASAMPLE)?;
+        let (output, message) = match read {
+            Either::Protobuf(message) => (SampleOutput::from_proto(message.clone()), Some(message)),
+            Either::Json(sample) => (Ok(SampleOutput::from_json(sample)), None),
+        };
+        let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
+        let n_drawn = output.sequences.iter().map(|it| it.tokens.len()).sum();
+        self.usage.drawn(n_tokens(sample), n_drawn);
+        Ok((output, message))
+    }
+
+    /// Tells the server that an answer is not waited for any more, where it wants to know.
+    pub(super) async fn cancel(&self, sampler: &Sampler, promised: &Promise) {
+        if !sampler.session.flags.cancels {
+            return;
+        }
+        let call = "cancel_future";
+        let body = CancelFuture {
+            request_id: promised.request_id.clone(),
+        };
+        if let Ok(request) = Request::json(call, call, &body) {
+            // It ends by itself.
+            let _ = self.asker.http.send(&request).await;
+        }
+    }
+
+    /// Of a chat: who waits for an answer is told soon that there is no room for it.
+    pub(super) fn limits_of_chat(&self) -> Limits {
+        Limits::new(self.asker.timeout, self.asker.patience.min(OF_CHAT))
+    }
+}
+
+fn n_tokens(sample: &json::Sample) -> usize {
+    let chunks = sample.prompt.chunks.iter();
+    let n = chunks.map(|chunk| match chunk {
+        json::Chunk::EncodedText { tokens } => tokens.len(),
+        json::Chunk::Image(_) | json::Chunk::ImageAssetPointer(_) | json::Chunk::Dmel(_) => 0,
+    });
+    n.sum()
+}
+
+/// Whether an answer says that the sampler is not there any more.
+pub(super) fn has_gone(error: &BackendError) -> bool {
+    matches!(error, BackendError::Lost { .. }) || error.status().is_some_and(is_gone)
+}

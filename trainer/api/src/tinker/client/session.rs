@@ -1,0 +1,290 @@
+//! A session at the server: runs and samplers live in it, and go when its heartbeats are missed.
+
+use std::{
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use reqwest::Method;
+use tokio::sync::Mutex;
+
+use super::{
+    config::{Dialect, TinkerConfig},
+    http::{Http, Request, SDK_VERSION},
+};
+use crate::{
+    BackendError,
+    tinker::{
+        SessionId,
+        json::{
+            ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,
+            FinishSession, Heartbeat, Session as Opened,
+        },
+    },
+};
+
+/// Deadline of a heartbeat.
+const BEAT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What the SDK sends at once where a server does not say how much it takes.
+const MOST_DATUMS: usize = 1_024;
+const MOST_BYTES: usize = 5_000_000;
+
+/// What a server says of how it wants to be spoken to.
+#[derive(Debug)]
+pub(super) struct Flags {
+    /// Whether a request that was sent twice with one number is carried out once. Servers of before do not say, and do
+    /// not see to it.
+    pub(super) dedupes: bool,
+    /// Whether it wants to know what nobody waits for any more.
+    pub(super) cancels: bool,
+    /// Whether training goes as protobuf.
+    protobuf: AtomicBool,
+    /// Whether a body is to be compressed.
+    pub(super) compress: bool,
+    /// Whether a model is made by loading a checkpoint, in one call.
+    create_by_load: AtomicBool,
+    /// Sequences of one request at most.
+    pub(super) most_datums: usize,
+    /// Bytes of one request at most.
+    pub(super) most_bytes: usize,
+}
+
+/// A session that is open, as far as is known.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) flags: Arc<Flags>,
+    n_models: AtomicU32,
+    n_samplers: AtomicU32,
+    is_over: AtomicBool,
+}
+
+/// The session of this process: opened when it is needed, and again when the server has dropped it.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    http: Arc<Http>,
+    dialect: Dialect,
+    project: Option<String>,
+    heartbeat: Duration,
+    open: Mutex<Option<Arc<Session>>>,
+}
+
+// === impl Flags ===
+
+impl Flags {
+    /// By what the server answers; nothing where it has no such call.
+    fn of(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
+        let is_current = dialect == Dialect::Current && answered.is_some();
+        let usual = ClientConfig::default();
+        let said = answered.unwrap_or(&usual);
+        let bytes = said.fwdbwd_max_chunk_bytes_count;
+        let bytes = bytes.and_then(|it| usize::try_from(it).ok());
+        Self {
+            dedupes: answered.is_some(),
+            cancels,
+            protobuf: AtomicBool::new(said.proto_write_fwdbwd.unwrap_or(is_current)),
+            compress: said.proto_compress_fwdbwd.unwrap_or(false),
+            create_by_load: AtomicBool::new(
+                said.create_model_via_load_weights.unwrap_or(is_current),
+            ),
+            most_datums: said
+                .fwdbwd_max_chunk_len
+                .map_or(MOST_DATUMS, |it| it.max(1) as usize),
+            most_bytes: bytes.unwrap_or(MOST_BYTES),
+        }
+    }
+
+    pub(super) fn protobuf(&self) -> bool {
+        self.protobuf.load(Ordering::Relaxed)
+    }
+
+    /// The server has shown that it reads JSON alone.
+    pub(super) fn set_json(&self) {
+        self.protobuf.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn creates_by_load(&self) -> bool {
+        self.create_by_load.load(Ordering::Relaxed)
+    }
+
+    /// The server has shown that it loads into models that there are.
+    pub(super) fn set_loads_into_models(&self) {
+        self.create_by_load.store(false, Ordering::Relaxed);
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    /// The number of the next model.
+    pub(super) fn next_model(&self) -> u32 {
+        self.n_models.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of the next sampler, of all kinds.
+    pub(super) fn next_sampler(&self) -> u32 {
+        self.n_samplers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The server does not know it any more.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    pub(super) fn new(config: &TinkerConfig, http: Arc<Http>) -> Self {
+        Self {
+            http,
+            dialect: config.dialect,
+            project: config.project.clone(),
+            heartbeat: config.heartbeat,
+            open: Mutex::new(None),
+        }
+    }
+
+    /// The session that is open, or a new one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn get(&self) -> Result<Arc<Session>, BackendError> {
+        let mut open = self.open.lock().await;
+        if let Some(session) = open.as_ref().filter(|it| !it.is_over()) {
+            return Ok(Arc::clone(session));
+        }
+        let session = Arc::new(self.begin().await?);
+        let beat = beat(
+            Arc::clone(&self.http),
+            Arc::downgrade(&session),
+            self.heartbeat,
+        );
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it ends by itself once nobody holds the session, and keeps nothing alive"
+        )]
+        tokio::spawn(beat);
+        *open = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// The session that is open, if one is; nothing is asked.
+    pub(super) async fn current(&self) -> Option<Arc<Session>> {
+        let open = self.open.lock().await;
+        open.as_ref().filter(|it| !it.is_over()).cloned()
+    }
+
+    async fn begin(&self) -> Result<Session, BackendError> {
+        let call = "client/config";
+        let asked_by = ClientConfigRequest {
+            sdk_version: SDK_VERSION.to_owned(),
+        };
+        let request = Request::json(call, call, &asked_by)?;
+        let answer = self.http.send(&request).await?;
+        let config: Option<ClientConfig> = match answer.status {
+            404 | 405 => None,
+            _ => Some(answer.json(self.http.whose(call))?),
+        };
+        let by_token = config.as_ref().and_then(|it| it.pjwt_auth_enabled);
+        self.http.auth().set_by_token(by_token.unwrap_or(false));
+        let call = "create_session";
+        let asked = CreateSession {
+            tags: vec!["metaclaw".to_owned()],
+            sdk_version: SDK_VERSION.to_owned(),
+            project_id: self.project.clone(),
+            ..CreateSession::default()
+        };
+        let answer = self.http.send(&Request::json(call, call, &asked)?).await?;
+        let reply: Opened = answer.json(self.http.whose(call))?;
+        let words = [&reply.warning_message, &reply.error_message];
+        for said in words.into_iter().flatten() {
+            tracing::warn!(
+                url = self.http.url(),
+                said,
+                "the training server has a word for its users"
+            );
+        }
+        Ok(Session {
+            id: reply.session_id,
+            flags: Arc::new(Flags::of(
+                config.as_ref(),
+                self.dialect,
+                self.cancels(&asked_by).await,
+            )),
+            n_models: AtomicU32::new(0),
+            n_samplers: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the server wants to know what nobody waits for any more; one that does not say does not.
+    async fn cancels(&self, asked_by: &ClientConfigRequest) -> bool {
+        let call = "client/dynamic_config";
+        let Ok(request) = Request::json(call, call, asked_by) else {
+            return false;
+        };
+        let Ok(answer) = self.http.send(&request).await else {
+            return false;
+        };
+        let config = answer.json::<DynamicConfig>(self.http.whose(call));
+        config.is_ok_and(|it| it.sample_cancel_enabled)
+    }
+
+    /// Tells the server that nothing more is asked, so that it frees what it holds.
+    pub(super) async fn finish(&self) {
+        let Some(session) = self.open.lock().await.take() else {
+            return;
+        };
+        session.end();
+        let path = format!("sessions/{}/finish", session.id);
+        let body = FinishSession {
+            reason: FinishReason::Success,
+            detail: None,
+        };
+        if let Ok(request) = Request::json("sessions/finish", &path, &body) {
+            // It goes by itself when its heartbeats are missed.
+            let _ = self.http.send(&request.within(BEAT_DEADLINE)).await;
+        }
+    }
+}
+
+/// Tells the server that the session's client is there, for as long as somebody holds the session.
+async fn beat(http: Arc<Http>, session: Weak<Session>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(session) = session.upgrade().filter(|it| !it.is_over()) else {
+            return;
+        };
+        let call = "session_heartbeat";
+        let asked = Heartbeat {
+            session_id: session.id.clone(),
+        };
+        let Ok(request) = Request::json(call, call, &asked) else {
+            return;
+        };
+        match http.send(&request.within(BEAT_DEADLINE)).await {
+            // A 404 may be of a server without heartbeats.
+            Ok(answer) if answer.status == 410 => session.end(),
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// Whether an answer says that session, model or sampler are not there (any more).
+pub(super) fn is_gone(status: u16) -> bool {
+    matches!(status, 404 | 410)
+}
+
+/// Of a call that is answered by GET.
+pub(super) fn get(call: &'static str, path: &str) -> Request {
+    Request::bare(call, Method::GET, path)
+}
