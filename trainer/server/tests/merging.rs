@@ -1,7 +1,7 @@
 //! How many turns of sampled conversations go on with exactly the ids of the turn before, calls of tools among them.
 //!
 //! A scripted sampler draws ids that no tokenizer would give for the same text, as a model does; a client sends back
-//! what an agent keeps of a reply: text, and calls as objects. Runs when METACLAW_TEST_MODEL names the demo model,
+//! what an agent keeps of a reply: text, and calls with their arguments as text. Runs when METACLAW_TEST_MODEL names the demo model,
 //! whose tokenizer it is; the chat template is Qwen3's, shortened, because the demo model's own shows no tools.
 
 #![expect(
@@ -31,7 +31,8 @@ use metaclaw_trainer_terms::{
     SamplerRequest, Sampling, SamplingEnd,
 };
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
 use tower::ServiceExt as _;
 
 const TEMPLATE: &str = include_str!("../../text/src/tokenizer/testdata/qwen3.jinja");
@@ -119,7 +120,11 @@ impl Draw<'_> {
         let mut text = self.one(&SAID).to_owned();
         for _ in 0..self.below(3) {
             let arguments = json!({"path": self.one(&PATHS), "lines": [self.below(90), 7], "deep": {"on": true}});
-            let arguments = python(&arguments);
+            // Models write JSON as they please.
+            let arguments = match self.below(2) {
+                0 => python(&arguments),
+                _ => arguments.to_string(),
+            };
             let call = format!("{{\"name\": \"look\", \"arguments\": {arguments}}}");
             text.extend(["\n<tool_call>\n", &call, "\n</tool_call>"]);
         }
@@ -163,18 +168,24 @@ fn python(value: &Value) -> String {
     }
 }
 
+/// A call as a model writes it.
+#[derive(Deserialize)]
+struct Call {
+    name: String,
+    arguments: Box<RawValue>,
+}
+
 /// What an agent keeps of a reply, and what follows it: the results of its calls, or the user's next word.
 fn goes_on(content: &str, turn: usize) -> Vec<Value> {
     let mut parts = content.split("\n<tool_call>\n");
     let said = parts.next().unwrap();
     let mut calls = Vec::new();
     for (at, part) in parts.enumerate() {
-        let call: Value =
+        let call: Call =
             serde_json::from_str(part.strip_suffix("\n</tool_call>").unwrap()).unwrap();
-        let arguments = call["arguments"].to_string();
         calls.push(
             json!({"id": format!("call_{turn}_{at}"), "type": "function",
-            "function": {"name": call["name"], "arguments": arguments}}),
+            "function": {"name": call.name, "arguments": call.arguments.get()}}),
         );
     }
     let mut messages = vec![json!({"role": "assistant", "content": said})];
@@ -215,7 +226,13 @@ fn tokenizer() -> Option<ChatTokenizer> {
     };
     let cache = tempfile::tempdir().unwrap();
     let folder = gguf::directory(&model, cache.path()).unwrap();
-    std::fs::write(folder.join("chat_template.jinja"), TEMPLATE).unwrap();
+    // As Qwen3's own does, which this one left out.
+    let template = TEMPLATE.replace(
+        "(call.function.arguments | tojson)",
+        "(call.function.arguments if call.function.arguments is string else call.function.arguments | tojson)",
+    );
+    assert_ne!(template, TEMPLATE);
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
     Some(ChatTokenizer::load(&folder).unwrap())
 }
 

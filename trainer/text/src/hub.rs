@@ -4,6 +4,7 @@
 //! `snapshots/COMMIT` holds that commit's files. [`Hub::fetch`] adds what is missing there of a model's text files.
 
 mod answer;
+mod ask;
 mod error;
 mod fetch;
 mod place;

@@ -17,6 +17,7 @@ use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Map, Value};
 
 pub use self::error::RenderError;
+pub(crate) use self::json::sort_keys;
 use self::marks::Given;
 use crate::content::ControlTokens;
 
@@ -46,6 +47,8 @@ pub struct ChatTemplate {
     source: String,
     special: BTreeMap<String, String>,
     default_system: Option<String>,
+    /// Whether it writes arguments of calls that are text as they are.
+    takes_text: bool,
 }
 
 impl ChatTemplate {
@@ -70,6 +73,7 @@ impl ChatTemplate {
             source: source.to_owned(),
             special,
             default_system: None,
+            takes_text: takes_text(source),
         };
         template.default_system = template.find_default_system();
         Ok(template)
@@ -84,7 +88,7 @@ impl ChatTemplate {
         request: &RenderRequest<'_>,
         controls: &ControlTokens,
     ) -> Result<(String, Option<char>), RenderError> {
-        let mut messages = messages::normalise(request.messages)?;
+        let mut messages = messages::normalise(request.messages, self.takes_text)?;
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
         }
@@ -156,6 +160,22 @@ impl ChatTemplate {
         let default = without.strip_prefix(before)?.strip_suffix(after)?;
         (!default.trim().is_empty()).then(|| default.to_owned())
     }
+}
+
+/// Whether a template asks if arguments are text, as Qwen's and Kimi's do, and then writes them as they are. One that
+/// goes over them by name needs objects all the same.
+fn takes_text(source: &str) -> bool {
+    let source: String = source.split_whitespace().collect();
+    let says = |ends: &[&str]| {
+        let mut ends = ends.iter();
+        ends.any(|end| {
+            let spelled = ["arguments", "arguments']", "arguments\"]"];
+            spelled
+                .iter()
+                .any(|name| source.contains(&format!("{name}{end}")))
+        })
+    };
+    says(&["isstring"]) && !says(&[".items", "|items"])
 }
 
 #[expect(

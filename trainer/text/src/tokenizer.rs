@@ -26,7 +26,7 @@ pub(crate) use self::text::Place;
 use self::vocabulary::{Encoder, Vocabulary};
 use crate::LoadError;
 use crate::content::ControlTokens;
-use crate::template::{ChatTemplate, RenderError, RenderRequest};
+use crate::template::{ChatTemplate, RenderError, RenderRequest, sort_keys};
 
 /// The tokenizer and the chat template of a model; shared by all threads.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub struct ChatTokenizer {
     tool_template: Option<ChatTemplate>,
     end_id: Option<u32>,
     file: PathBuf,
+    sorts_tools: bool,
 }
 
 // === impl ChatTokenizer ===
@@ -68,6 +69,7 @@ impl ChatTokenizer {
             controls: vocabulary.controls,
             bytes: Arc::new(vocabulary.bytes),
             file: vocabulary.file,
+            sorts_tools: vocabulary.sorts_tools,
         })
     }
 
@@ -103,7 +105,16 @@ impl ChatTokenizer {
                 file: self.file.clone(),
             });
         };
-        let (text, mark) = template.render(request, &self.controls)?;
+        let sorted = request.tools.filter(|_| self.sorts_tools).map(|tools| {
+            let mut tools = tools.clone();
+            sort_keys(&mut tools);
+            tools
+        });
+        let request = RenderRequest {
+            tools: sorted.as_ref().or(request.tools),
+            ..*request
+        };
+        let (text, mark) = template.render(&request, &self.controls)?;
         Ok(Rendered::new(text, mark, &self.controls))
     }
 

@@ -6,18 +6,17 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Client, Method, Response, StatusCode, Url, header};
+use reqwest::{Client, Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use super::{
     answer::{self, Meta},
+    ask::{SILENCE, Server, reason},
     error::HubError,
     place::{HubName, MAIN, cache_dir, commit},
     store::{ModelFolder, Partial},
 };
 
-/// Where models are unless `HF_ENDPOINT` says otherwise.
-const ENDPOINT: &str = "https://huggingface.co";
 /// Read besides a tokenizer; a model may lack any of them.
 const BESIDE: [&str; 4] = [
     "config.json",
@@ -27,14 +26,10 @@ const BESIDE: [&str; 4] = [
 ];
 /// The tokenizer: the first that there is.
 const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
-/// How often an answer may send us elsewhere.
-const REDIRECTS: usize = 8;
 /// Tries of one file that breaks off or cannot be reached; each goes on where the last one ended.
 const TRIES: u32 = 4;
 /// The pause after the first; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A body that is silent for so long has broken off.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// How far a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +45,7 @@ pub struct Progress<'a> {
 /// A hub of models, and the cache that is filled from it.
 #[derive(Clone)]
 pub struct Hub {
-    client: Client,
-    endpoint: String,
-    token: Option<String>,
+    server: Server,
     cache: PathBuf,
     is_offline: bool,
     pause: Duration,
@@ -63,7 +56,7 @@ pub struct Hub {
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hub")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &self.server.endpoint)
             .field("cache", &self.cache)
             .finish_non_exhaustive()
     }
@@ -76,21 +69,11 @@ impl Hub {
     pub fn from_env(client: Client, env: &impl Fn(&str) -> Option<String>) -> Option<Self> {
         let cache = cache_dir(env)?;
         let set = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-        let token_file = set("HF_TOKEN_PATH").map_or_else(
-            || cache.parent().map(|home| home.join("token")),
-            |path| Some(path.into()),
-        );
-        let kept = || std::fs::read_to_string(token_file?).ok();
-        let token = set("HF_TOKEN").or_else(kept);
-        let token = token.map(|token| token.trim().to_owned());
-        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
         let offline = set("HF_HUB_OFFLINE").is_some_and(|it| {
             ["1", "on", "yes", "true"].contains(&it.to_ascii_lowercase().as_str())
         });
         Some(Self {
-            client,
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token: token.filter(|token| !token.is_empty()),
+            server: Server::from_env(client, cache.clone(), &set),
             cache,
             is_offline: offline,
             pause: PAUSE,
@@ -150,67 +133,12 @@ impl Hub {
         let model = model.to_string();
         Err(HubError::NoTokenizer { model })
     }
-
-    /// Asks for `url` and wherever it leads; the token goes to the hub alone.
-    async fn ask(&self, method: Method, url: &str, from: u64) -> Result<Response, HubError> {
-        let unreachable = |url: &str, why: String| HubError::Unreachable {
-            url: url.to_owned(),
-            why,
-            cache: self.cache.clone(),
-        };
-        let mut at = Url::parse(url).map_err(|error| unreachable(url, error.to_string()))?;
-        let home = at.origin();
-        for _ in 0..REDIRECTS {
-            let mut request = self.client.request(method.clone(), at.clone());
-            // A length that is said is that of the file itself.
-            request = request.header(header::ACCEPT_ENCODING, "identity");
-            if from > 0 {
-                request = request.header(header::RANGE, format!("bytes={from}-"));
-            }
-            if let Some(token) = self.token.as_ref().filter(|_| at.origin() == home) {
-                request = request.bearer_auth(token);
-            }
-            let sent = timeout(SILENCE, request.send()).await;
-            let sent = sent.map_err(|_| unreachable(url, format!("no answer in {SILENCE:?}")))?;
-            let response = sent.map_err(|error| unreachable(url, reason(&error)))?;
-            match next_of(&at, &response, &method) {
-                Some(next) => at = next,
-                None => return Ok(response),
-            }
-        }
-        Err(HubError::Unreadable {
-            url: url.to_owned(),
-            why: format!("more than {REDIRECTS} redirections"),
-        })
-    }
-}
-
-/// Where an answer says that the thing is. What a file is stands in the first answer, even where its bytes are
-/// elsewhere: HEAD goes on only to another path of the same server, which is a model's new name.
-fn next_of(at: &Url, response: &Response, method: &Method) -> Option<Url> {
-    let location = answer::text(response.headers(), "location");
-    let location = location.filter(|_| response.status().is_redirection())?;
-    let is_path = location.starts_with('/') && !location.starts_with("//");
-    at.join(&location)
-        .ok()
-        .filter(|_| is_path || *method != Method::HEAD)
 }
 
 /// Whether an answer's bytes are those from `from` on.
 fn goes_on(response: &Response, from: u64) -> bool {
     let range = answer::text(response.headers(), "content-range");
     range.is_some_and(|range| range.starts_with(&format!("bytes {from}-")))
-}
-
-/// An error of reqwest with what is behind it: the outermost says only that something was sent.
-fn reason(error: &reqwest::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        words = error.to_string();
-        source = error.source();
-    }
-    words
 }
 
 /// One model's files being fetched.
@@ -241,16 +169,16 @@ impl Fetching<'_> {
     }
 
     async fn try_fetch(&mut self, file: &str) -> Result<bool, HubError> {
-        let (endpoint, model) = (&self.hub.endpoint, self.model);
+        let (endpoint, model) = (&self.hub.server.endpoint, self.model);
         let revision = self.revision.as_deref().unwrap_or(MAIN);
         let url = format!("{endpoint}/{model}/resolve/{revision}/{file}");
-        let response = self.hub.ask(Method::HEAD, &url, 0).await?;
+        let response = self.hub.server.ask(Method::HEAD, &url, 0).await?;
         if answer::is_absent(&response) {
             return Ok(false);
         }
         let status = response.status();
         if !status.is_success() && !status.is_redirection() {
-            let has_token = self.hub.token.is_some();
+            let has_token = self.hub.server.token.is_some();
             return Err(answer::refusal(self.model, &url, has_token, response).await);
         }
         let meta = answer::meta(&url, &response)?;
@@ -278,7 +206,11 @@ impl Fetching<'_> {
         if meta.size == Some(partial.n_bytes()) {
             return Ok(partial);
         }
-        let mut response = self.hub.ask(Method::GET, url, partial.n_bytes()).await?;
+        let mut response = self
+            .hub
+            .server
+            .ask(Method::GET, url, partial.n_bytes())
+            .await?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT if goes_on(&response, partial.n_bytes()) => {}
             StatusCode::PARTIAL_CONTENT => {
@@ -290,7 +222,7 @@ impl Fetching<'_> {
             // Whoever has the bytes cannot begin in their middle.
             status if status.is_success() => partial.clear()?,
             _ => {
-                let has_token = self.hub.token.is_some();
+                let has_token = self.hub.server.token.is_some();
                 return Err(answer::refusal(self.model, url, has_token, response).await);
             }
         }

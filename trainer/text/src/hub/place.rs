@@ -66,10 +66,15 @@ pub(super) fn is_part(text: &str) -> bool {
 /// The cache folder, as `huggingface_hub` finds it from the environment; `None` where no variable leads to one.
 pub fn cache_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let hub = env("HF_HUB_CACHE").map(PathBuf::from);
-    let home = || Some(PathBuf::from(env("HF_HOME")?).join("hub"));
-    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface/hub"));
-    let own = || Some(PathBuf::from(env("HOME")?).join(".cache/huggingface/hub"));
-    hub.or_else(home).or_else(xdg).or_else(own)
+    hub.or_else(|| Some(home_dir(env)?.join("hub")))
+}
+
+/// Where `huggingface_hub` keeps the cache and a token.
+pub(super) fn home_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let home = env("HF_HOME").map(PathBuf::from);
+    let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface"));
+    let own = || Some(PathBuf::from(env("HOME")?).join(".cache/huggingface"));
+    home.or_else(xdg).or_else(own)
 }
 
 /// The folder of a model's `main` revision in the cache, if it is there and holds `file`.

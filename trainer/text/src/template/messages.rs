@@ -6,12 +6,13 @@ use super::RenderError;
 
 /// Content as one string, arguments of tool calls as objects, `developer` as `system`.
 ///
-/// Templates are written against Python dictionaries of that form; the OpenAI API allows more.
-pub(super) fn normalise(messages: &[Value]) -> Result<Vec<Value>, RenderError> {
+/// Templates are written against Python dictionaries of that form; the OpenAI API allows more. A template that
+/// `takes_text` for arguments gets them as they were written: so a call that the model made reads as it did then.
+pub(super) fn normalise(messages: &[Value], takes_text: bool) -> Result<Vec<Value>, RenderError> {
     messages
         .iter()
         .enumerate()
-        .map(|(index, message)| one(index, message))
+        .map(|(index, message)| one(index, message, takes_text))
         .collect()
 }
 
@@ -35,7 +36,7 @@ pub(super) fn append_system(messages: &mut Vec<Value>, default: Option<&str>, te
     }
 }
 
-fn one(index: usize, message: &Value) -> Result<Value, RenderError> {
+fn one(index: usize, message: &Value, takes_text: bool) -> Result<Value, RenderError> {
     let wrong = |field: &str, value: &Value, allowed| RenderError::Message {
         index,
         field: field.to_owned(),
@@ -67,7 +68,7 @@ fn one(index: usize, message: &Value) -> Result<Value, RenderError> {
         )
     })?;
     fields.insert("content".into(), json!(content));
-    normalise_calls(&mut fields);
+    normalise_calls(&mut fields, takes_text);
     Ok(Value::Object(fields))
 }
 
@@ -85,21 +86,21 @@ fn text_of(part: &Value) -> Option<&str> {
 ///
 /// `transformers` wants objects, and vLLM makes objects of JSON text and of nothing. Here the rest becomes one as well:
 /// a history that cannot be rendered would end its session for good.
-fn normalise_calls(fields: &mut Map<String, Value>) {
+fn normalise_calls(fields: &mut Map<String, Value>, takes_text: bool) {
     let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
-        normalise_call(call);
+        normalise_call(call, takes_text);
     }
     let calls = fields.get("tool_calls");
     if calls.is_some_and(|calls| calls.is_null() || calls.as_array().is_some_and(Vec::is_empty)) {
         fields.remove("tool_calls");
     }
     if let Some(Value::Object(function)) = fields.get_mut("function_call") {
-        read_arguments(function);
+        read_arguments(function, takes_text);
     }
 }
 
-fn normalise_call(call: &mut Value) {
+fn normalise_call(call: &mut Value, takes_text: bool) {
     // A custom tool takes one text.
     if let Some(custom) = call.get("custom").cloned() {
         let function = json!({"name": custom["name"], "arguments": {"input": custom["input"]}});
@@ -113,13 +114,17 @@ fn normalise_call(call: &mut Value) {
         call => Some(call),
     };
     if let Some(Value::Object(function)) = function {
-        read_arguments(function);
+        read_arguments(function, takes_text);
     }
 }
 
-/// Makes an object of a call's arguments, which the API carries as JSON text.
-fn read_arguments(function: &mut Map<String, Value>) {
+/// Makes an object of a call's arguments, which the API carries as JSON text; one that is text of an object may stay.
+fn read_arguments(function: &mut Map<String, Value>, takes_text: bool) {
     let given = function.get("arguments").unwrap_or(&Value::Null);
+    let is_object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
+    if takes_text && given.as_str().is_some_and(is_object) {
+        return;
+    }
     let object = object_of(given, 0);
     function.insert("arguments".into(), Value::Object(object));
 }

@@ -216,3 +216,41 @@ fn calls_of_other_shapes_are_given_as_templates_know_them() {
         assert_eq!(calls(counted, &message), "none");
     }
 }
+
+/// A model may write `{"a":1}`, and the next prompt must read so.
+#[test]
+fn arguments_stay_as_they_were_written_where_a_template_takes_text() {
+    const TAKES: &str = "{% for m in messages %}{% for call in m.tool_calls %}{{ call.function.name }}\
+{% if call.function.arguments is string %}{{ call.function.arguments }}{% else %}{{ call.function.arguments | tojson }}{% endif %};\
+{% endfor %}{% endfor %}";
+    let call = |arguments: Value| json!({"function": {"name": "f", "arguments": arguments}});
+    let calls = [
+        json!("{\"a\":1,  \"b\": {}}"),
+        json!({"a": 1}),
+        json!("no object"),
+        json!("[1]"),
+        json!(""),
+    ];
+    let calls: Vec<Value> = calls.into_iter().map(call).collect();
+    let list = messages(&json!([{"role": "assistant", "tool_calls": calls}]));
+    let request = RenderRequest {
+        messages: &list,
+        ..RenderRequest::default()
+    };
+    assert_eq!(
+        render(TAKES, &request).unwrap(),
+        r#"f{"a":1,  "b": {}};f{"a": 1};f{"INVALID_JSON": "no object"};f{"INVALID_JSON": "[1]"};f{};"#
+    );
+}
+
+#[test]
+fn a_template_that_goes_over_arguments_by_name_gets_objects() {
+    assert!(takes_text("{% if tool_call['arguments'] is  string %}"));
+    assert!(!takes_text("{{ call.arguments | tojson }}"));
+    assert!(!takes_text(
+        "{% if arguments is string %}{% endif %}{% for k, v in arguments | items %}"
+    ));
+    assert!(!takes_text(
+        "{% if arguments is string %}{% endif %}{% for k, v in arguments.items() %}"
+    ));
+}

@@ -1,7 +1,9 @@
 //! Kimi's tokenizer: `tiktoken.model`, which has tokens by rank and neither special tokens nor a pattern.
 //!
 //! Both stand in the Python file that goes with it, as do the bounds below; special tokens have their names in
-//! `tokenizer_config.json`.
+//! `tokenizer_config.json`. That file also puts the keys of tools in order before the template sees them, which is done
+//! here as well; what it does not have from us is the form of tools in TypeScript (`tools_ts_str`) that Kimi K2.5's template
+//! prefers to JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 

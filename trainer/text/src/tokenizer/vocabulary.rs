@@ -27,6 +27,8 @@ pub(super) struct Vocabulary {
     pub(super) controls: ControlTokens,
     pub(super) bytes: TokenBytes,
     pub(super) file: PathBuf,
+    /// Whether keys of tools are put in order before the template sees them: Kimi's own code does.
+    pub(super) sorts_tools: bool,
 }
 
 // === impl Encoder ===
@@ -84,6 +86,7 @@ impl Vocabulary {
             controls,
             bytes,
             file,
+            sorts_tools: false,
         })
     }
 
@@ -100,6 +103,7 @@ impl Vocabulary {
             controls: controls.map_err(|error| damaged(error.to_string()))?,
             bytes: TokenBytes::of_pieces(ranks.pieces()),
             file,
+            sorts_tools: true,
         })
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use super::*;
-use crate::hub::store::digits;
+use crate::hub::{ask::ENDPOINT, store::digits};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const TOKENIZER: &[u8] = b"{\"model\": \"not small\"}";
@@ -185,7 +185,7 @@ impl Rig {
     /// The error's words, without what differs from run to run.
     async fn error(&self) -> String {
         let error = self.fetch("own/tiny").await.unwrap_err().to_string();
-        let error = error.replace(&self.hub.endpoint, "[hub]");
+        let error = error.replace(&self.hub.server.endpoint, "[hub]");
         error.replace(&self.folder.path().display().to_string(), "[folder]")
     }
 
@@ -426,8 +426,8 @@ fn the_token_is_that_of_huggingface_hub() {
         };
         Hub::from_env(client(), &env).unwrap()
     };
-    assert_eq!(hub(None).token.as_deref(), Some("hf_kept"));
-    assert_eq!(hub(Some("hf_own")).token.as_deref(), Some("hf_own"));
-    assert_eq!(hub(None).endpoint, ENDPOINT);
+    assert_eq!(hub(None).server.token.as_deref(), Some("hf_kept"));
+    assert_eq!(hub(Some("hf_own")).server.token.as_deref(), Some("hf_own"));
+    assert_eq!(hub(None).server.endpoint, ENDPOINT);
     assert!(!format!("{:?}", hub(None)).contains("hf_kept"));
 }

@@ -20,7 +20,8 @@ const MERGED: [&str; 8] = [
 const N: u32 = 256 + 8;
 
 /// As Kimi K2's, shortened.
-const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_' + ('user' if message['role'] == 'user' else 'assistant' if message['role'] == 'assistant' else 'system') + '|>' + message['role'] + '<|im_middle|>' + message['content'] + '<|im_end|>' }}{% endfor %}\
+const TEMPLATE: &str = "{% if tools %}{{ '<|im_system|>tool_declare<|im_middle|>' + (tools | tojson(separators=(',', ':'))) + '<|im_end|>' }}{% endif %}\
+{% for message in messages %}{{ '<|im_' + ('user' if message['role'] == 'user' else 'assistant' if message['role'] == 'assistant' else 'system') + '|>' + message['role'] + '<|im_middle|>' + message['content'] + '<|im_end|>' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_assistant|>assistant<|im_middle|>' }}{% endif %}";
 
 fn file() -> String {
@@ -117,6 +118,16 @@ fn what_a_message_spells_is_no_control_token() {
         .collect();
     assert_eq!(controls, [3, 6, 2, 4, 6].map(|at| N + at));
     assert_eq!(tokenizer.decode_special(&ids), rendered.text());
+}
+
+#[test]
+fn tools_are_written_as_kimis_own_code_writes_them() {
+    let tokenizer = tokenizer();
+    let tools = json!([{"type": "function", "function": {"name": "look", "description": "a"}}]);
+    let user = json!({"role": "user", "content": "hello"});
+    let rendered = tokenizer.render(&[user], Some(&tools), false).unwrap();
+    let written = r#"<|im_middle|>[{"function":{"description":"a","name":"look"},"type":"function"}]<|im_end|>"#;
+    assert!(rendered.text().contains(written), "{}", rendered.text());
 }
 
 #[test]
