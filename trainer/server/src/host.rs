@@ -10,6 +10,7 @@ mod checkpoints;
 mod convert;
 mod failure;
 mod job;
+mod last_scored;
 mod last_step;
 mod retention;
 mod runs;
@@ -28,7 +29,7 @@ use metaclaw_engine::{
     served::ServedTokenIndex,
 };
 
-use self::{cell::EngineCell, last_step::LastStep, scores::LastScored, store::Store};
+use self::{cell::EngineCell, last_scored::LastScored, last_step::LastStep, store::Store};
 pub(crate) use self::{
     scores::Scores,
     text::{Conversation, Event, Generation, Prompt},

@@ -13,7 +13,13 @@ use metaclaw_trainer_api::tinker::PROTOBUF;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{bodies::Largest, error::ApiError, fields::cut, json, state::App};
+use crate::{
+    bodies::{Hold, Largest},
+    error::ApiError,
+    fields::cut,
+    json,
+    state::App,
+};
 
 /// Bodies of calls that wait for something else.
 const SMALL: usize = 64 << 10;
