@@ -141,8 +141,7 @@ impl Room {
                 Ok(())
             }
             None => Err(format!(
-                "its {n} values do not fit: the tensors of one request may have {} in all",
-                MAX_ELEMENTS
+                "its {n} values do not fit: the tensors of one request may have {MAX_ELEMENTS} in all"
             )),
         }
     }
