@@ -17,13 +17,14 @@ mod sample;
 mod tensor;
 
 pub use self::{
-    datum::{MAX_ELEMENTS, from_json, from_proto, to_json, to_proto},
+    datum::{from_json, from_proto, to_json, to_proto},
+    json::{StopReason, TopK},
     names::{
         IdError, ModelId, PathError, RequestId, SamplerId, SessionId, TinkerPath, WeightsKind,
     },
     output::TrainOutput,
-    sample::{SampleOutput, Sequence, StopReason, TopK},
-    tensor::WireError,
+    sample::{SampleOutput, Sequence},
+    tensor::{MAX_ELEMENTS, WireError},
 };
 
 /// Media type of protobuf bodies.

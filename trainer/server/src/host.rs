@@ -10,6 +10,7 @@ mod checkpoints;
 mod convert;
 mod failure;
 mod job;
+mod last_scored;
 mod last_step;
 mod retention;
 mod runs;
@@ -26,7 +27,7 @@ use anyhow::{Context as _, Result};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
 use metaclaw_trainer_chat::Model;
 
-use self::{cell::EngineCell, last_step::LastStep, scores::LastScored, store::Store};
+use self::{cell::EngineCell, last_scored::LastScored, last_step::LastStep, store::Store};
 pub(crate) use self::{scores::Scores, text::Generation};
 use crate::error::ApiError;
 

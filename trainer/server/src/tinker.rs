@@ -33,11 +33,9 @@ pub(crate) fn router(app: &App) -> Router<App> {
         .route("/create_session", post(sessions::create_session))
         .route("/session_heartbeat", post(sessions::heartbeat))
         .route("/sessions/{id}/finish", post(sessions::finish))
-        .route("/retrieve_future", post(sessions::retrieve))
         .route("/cancel_future", post(sessions::cancel))
         .route("/create_model", post(calls::create_model))
         .route("/load_weights", post(calls::load_weights))
-        .route("/get_info", post(calls::get_info))
         .route("/unload_model", post(calls::unload_model))
         .route("/forward_backward", post(calls::forward_backward))
         .route("/forward", post(calls::forward))
@@ -48,6 +46,13 @@ pub(crate) fn router(app: &App) -> Router<App> {
         .route("/asample", post(sampling::asample))
         .route("/weights_info", post(listing::weights_info))
         .route_layer(middleware::from_fn_with_state(app.clone(), body::read_body));
+    let waits = Router::new()
+        .route("/retrieve_future", post(sessions::retrieve))
+        .route("/get_info", post(calls::get_info))
+        .route_layer(middleware::from_fn_with_state(
+            app.clone(),
+            body::read_small,
+        ));
     let gets = Router::new()
         .route("/healthz", get(sessions::healthz))
         .route("/get_server_capabilities", get(sessions::capabilities))
@@ -60,5 +65,5 @@ pub(crate) fn router(app: &App) -> Router<App> {
             delete(listing::delete),
         )
         .route("/checkpoints", get(listing::checkpoints));
-    Router::new().nest("/api/v1", posts.merge(gets))
+    Router::new().nest("/api/v1", posts.merge(waits).merge(gets))
 }

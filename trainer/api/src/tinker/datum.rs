@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::{
     json::{Chunk as JsonChunk, JsonDatum, ModelInput, TensorData},
     proto::{self, Piece},
-    tensor::{self, Room, WireError},
+    tensor::{self, MAX_ELEMENTS, Room, WireError},
 };
 use crate::{Datum, DatumParts, Tensor2};
 
@@ -15,10 +15,6 @@ const TARGETS: &str = "target_tokens";
 const WEIGHTS: &str = "weights";
 const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
-
-/// Numbers that the tensors of one request may hold, all datums together: 64 sequences of 8,192 tokens with 20 targets
-/// and weights each.
-pub const MAX_ELEMENTS: usize = 32 << 20;
 
 /// A tensor of either dialect.
 trait Input: Sized {

@@ -16,7 +16,7 @@ pub use self::{
     },
     sample::{
         CreateSamplingSession, JsonSample, JsonSequence, Sample, SampleStop, Sampler,
-        SamplingParams, SamplingSession,
+        SamplingParams, SamplingSession, StopReason, TopK,
     },
     session::{
         ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,

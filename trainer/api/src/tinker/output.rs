@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{
     json::{JsonTrainOutput, TensorData},
     proto::{ArrayRecord, BatchedTensor, DType, ForwardBackwardOutput},
-    tensor::{self, Room, WireError},
+    tensor::{self, MAX_ELEMENTS, Room, WireError},
 };
 use crate::Tensor2;
 
@@ -84,7 +84,7 @@ impl TrainOutput {
     /// # Errors
     /// [`WireError`] where a datum has no log-probabilities that can be read.
     pub fn from_json(output: JsonTrainOutput) -> Result<Self, WireError> {
-        let mut room = Room(super::MAX_ELEMENTS);
+        let mut room = Room(MAX_ELEMENTS);
         let read = output.loss_fn_outputs.into_iter().enumerate();
         let read = read.map(|(at, mut datum)| {
             let tensor = datum.remove(LOGPROBS);

@@ -1,16 +1,13 @@
 //! What asample answers, in either dialect.
 
 use super::{
-    json::{JsonSample, JsonSequence},
+    json::{JsonSample, JsonSequence, StopReason, TopK},
     proto::{SampleResponse, SampledSequence, Stop, TopkLogprobs},
     tensor::{self, WireError},
 };
 
 /// Stands for a log-probability that there is none of: the SDK knows this number, and NaN only where there is no k.
 const NONE: f32 = -99_999.0;
-
-/// The likeliest ids of one position, and their log-probabilities.
-pub type TopK = Vec<(u32, f32)>;
 
 /// The result of asample.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,17 +33,6 @@ pub struct Sequence {
     pub logprobs: Option<Vec<f32>>,
     /// The likeliest ids at each token.
     pub topk_logprobs: Option<Vec<Option<TopK>>>,
-}
-
-/// Why a continuation ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StopReason {
-    /// At a token or a text that ends it.
-    #[default]
-    Stop,
-    /// At `max_tokens`.
-    Length,
 }
 
 // === impl SampleOutput ===

@@ -3,15 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use metaclaw_engine::{
-    adapter::{self, LoadedAdapter},
+    adapter,
     engine::{EngineError, EngineState},
-    folder::Stamp,
     run::ParamsVersion,
     train::{TrainJob, Wanted},
 };
 use metaclaw_trainer_api::{AdapterName, Datum, LossConfig, LossFn};
 
-use super::{Host, convert, failure::RunError, job::PassJob};
+use super::{Host, convert, failure::RunError, job::PassJob, last_scored::Scored};
 use crate::error::ApiError;
 
 /// Of the tokens that were asked for, one entry each.
@@ -20,33 +19,6 @@ pub(crate) struct Scores {
     pub(crate) logprobs: Vec<f32>,
     /// The likeliest ids, the likeliest first.
     pub(crate) top: Vec<Vec<(u32, f32)>>,
-}
-
-/// The adapter that was last read to score with.
-#[derive(Debug, Default)]
-pub(super) struct LastScored(Mutex<Option<Scored>>);
-
-/// An adapter as it was on disk. No two threads may use one tensor at a time.
-#[derive(Debug)]
-struct Scored {
-    name: AdapterName,
-    stamp: Stamp,
-    adapter: Arc<Mutex<LoadedAdapter>>,
-}
-
-// === impl LastScored ===
-
-impl LastScored {
-    fn get(&self, name: &AdapterName, stamp: &Stamp) -> Option<Arc<Mutex<LoadedAdapter>>> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = last.as_ref()?;
-        let is_it = last.name == *name && last.stamp == *stamp;
-        is_it.then(|| Arc::clone(&last.adapter))
-    }
-
-    fn set(&self, scored: Scored) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(scored);
-    }
 }
 
 // === impl Host ===

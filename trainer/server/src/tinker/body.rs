@@ -1,53 +1,68 @@
 //! Bodies of Tinker's routes: JSON or protobuf, as they are or compressed by zstd.
 
-use std::io::Read as _;
+use std::{io::Read as _, sync::Arc};
 
 use axum::{
-    body::{Body, Bytes},
+    body::Bytes,
     extract::{FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use metaclaw_trainer_api::tinker::PROTOBUF;
-use metaclaw_trainer_chat::bodies::Largest;
+use metaclaw_trainer_chat::bodies::{Hold, Largest};
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{error::ApiError, fields::cut, json, state::App};
 
-/// Reads the body of one of Tinker's calls. Its place among bodies is free once the route has read it: most of these
-/// calls answer long before they are done.
+/// Bodies of calls that wait for something else.
+const SMALL: usize = 64 << 10;
+
+/// What a body takes of the server until it is done with.
+type Taken = (Hold, Option<OwnedSemaphorePermit>);
+
+/// Reads the body of a call that puts something into a queue; its place among bodies is free once it has answered.
 pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    let largest = Largest::of(app.limits.body);
-    let whole = match app.tinker_bodies.read(body, largest).await {
-        Ok((bytes, _until_it_is_plain)) => plain(&head.headers, bytes, app.limits.body).await,
-        Err(error) => Err(error),
-    };
-    match whole {
-        Ok(bytes) => next.run(Request::from_parts(head, Body::from(bytes))).await,
+    match whole(&app, request, app.tinker.limits.body).await {
+        Ok((request, _until_it_is_answered)) => next.run(request).await,
         Err(error) => error.into_response(),
     }
 }
 
-/// The body as it was before it was compressed.
-async fn plain(headers: &HeaderMap, bytes: Bytes, most: usize) -> Result<Bytes, ApiError> {
-    let coding = headers.get(header::CONTENT_ENCODING);
+/// Reads the body of a call that waits; its place is free once it is read.
+pub(crate) async fn read_small(State(app): State<App>, request: Request, next: Next) -> Response {
+    match whole(&app, request, SMALL).await {
+        Ok((request, taken)) => {
+            drop(taken);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The request with its body read, and as it was before it was compressed.
+async fn whole(app: &App, request: Request, most: usize) -> Result<(Request, Taken), ApiError> {
+    let (head, body) = request.into_parts();
+    let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
+    let coding = head.headers.get(header::CONTENT_ENCODING);
     let coding = coding.map_or("identity", |it| it.to_str().unwrap_or("?"));
-    match coding {
-        "identity" => Ok(bytes),
+    let (bytes, unpacked) = match coding {
+        "identity" => (bytes, None),
         "zstd" => {
+            // What it becomes is not known before: few at a time.
+            let turn = Arc::clone(&app.tinker.unpacking).acquire_owned().await;
+            let turn = turn.map_err(|_| ApiError::unavailable("the server ends"))?;
             let done = tokio::task::spawn_blocking(move || unzstd(&bytes, most)).await;
-            done.map_err(|error| ApiError::internal(format!("decompressing failed: {error}")))?
+            let lost = |error| ApiError::internal(format!("decompressing failed: {error}"));
+            (done.map_err(lost)??, Some(turn))
         }
         other => {
-            let text = format!(
-                "content-encoding is {:?}: zstd or none is needed",
-                cut(other)
-            );
-            Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
+            let text = format!("content-encoding is {:?}: zstd or none", cut(other));
+            return Err(ApiError::status(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
         }
-    }
+    };
+    Ok((Request::from_parts(head, bytes.into()), (hold, unpacked)))
 }
 
 fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes, ApiError> {

@@ -120,7 +120,11 @@ pub(crate) async fn sampler(
 /// `POST asample`.
 pub(crate) async fn asample(
     State(app): State<App>,
-    Json { body, hash, .. }: Json<Sample>,
+    Json {
+        body,
+        hash,
+        n_bytes,
+    }: Json<Sample>,
 ) -> Result<Reply<Promise>, ApiError> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
@@ -134,6 +138,7 @@ pub(crate) async fn asample(
         model_id: None,
         sample_sequence_ids: Some(ids.clone()),
     };
+    let room = app.tinker.room(n_bytes, false)?;
     if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
         let id = request_id.clone();
         let own = app.clone();
@@ -142,6 +147,7 @@ pub(crate) async fn asample(
                 Ok(output) => Outcome::Sample(output, ids),
                 Err(error) => Outcome::failed(&error),
             };
+            drop(room);
             own.tinker.futures.finish(&id, outcome);
         });
         app.tinker

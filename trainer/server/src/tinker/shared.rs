@@ -17,6 +17,9 @@ use crate::error::ApiError;
 /// Unit of the room for waiting calls.
 const UNIT: usize = 1 << 10;
 
+/// Bodies that are decompressed at once.
+const UNPACKING: usize = 2;
+
 /// Continuations that are drawn at once for Tinker's clients; others wait.
 pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 
@@ -30,6 +33,8 @@ pub(crate) struct TinkerLimits {
     pub(crate) session_idle: Duration,
     /// Bytes of the bodies of calls that wait for their turn.
     pub(crate) queued: usize,
+    /// Bytes of a body; the SDK makes several of what has more than 5 MB.
+    pub(crate) body: usize,
     /// Bytes of bodies that are being read.
     pub(crate) bodies: usize,
     /// Bodies that are being read.
@@ -46,6 +51,8 @@ pub(crate) struct Tinker {
     pub(crate) registry: Registry,
     pub(crate) futures: Futures,
     pub(crate) samples: Arc<Semaphore>,
+    /// Bodies that are being decompressed.
+    pub(crate) unpacking: Arc<Semaphore>,
     /// Models at work, samples, and who looks after sessions.
     pub(crate) tasks: TaskTracker,
     pub(crate) limits: TinkerLimits,
@@ -60,7 +67,8 @@ impl Default for TinkerLimits {
             hold: Duration::from_secs(30),
             session_idle: Duration::from_secs(300),
             queued: 512 << 20,
-            bodies: 512 << 20,
+            body: 32 << 20,
+            bodies: 256 << 20,
             n_bodies: 1024,
             n_samples: u32::from(SAMPLES_AT_ONCE),
             keep: Keep {
@@ -80,6 +88,7 @@ impl Tinker {
             registry: Registry::default(),
             futures: Futures::new(limits.keep),
             samples: Arc::new(Semaphore::new(limits.n_samples as usize)),
+            unpacking: Arc::new(Semaphore::new(UNPACKING)),
             tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(limits.queued.div_ceil(UNIT))),
             watched: OnceLock::new(),

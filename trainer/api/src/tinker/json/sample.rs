@@ -3,7 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ModelInput, TensorData};
-use crate::tinker::{SamplerId, SessionId, StopReason, TopK};
+use crate::tinker::{SamplerId, SessionId};
+
+/// The likeliest ids of one position, and their log-probabilities.
+pub type TopK = Vec<(u32, f32)>;
+
+/// Why a continuation ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StopReason {
+    /// At a token or a text that ends it.
+    #[default]
+    Stop,
+    /// At `max_tokens`.
+    Length,
+}
 
 /// `POST create_sampling_session`; answered at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
