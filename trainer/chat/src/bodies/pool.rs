@@ -78,6 +78,9 @@ impl Pool {
     }
 
     /// The whole body, and its place.
+    ///
+    /// # Errors
+    /// 413 for a body over `largest`, 503 where there is no place, and what breaks off.
     pub async fn read(&self, body: Body, largest: Largest) -> Result<(Bytes, Hold), ApiError> {
         let announced = body.size_hint().upper();
         let announced = announced.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
