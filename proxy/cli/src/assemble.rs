@@ -206,11 +206,10 @@ impl Running {
         run_training(&app, (training.cloud, training.supervisor), &background);
         housekeeping(plan, &app, &background)?;
         publish(&app, token, &plan.home, &background).await?;
-        let serving = gateway.serve(listener, app.ending.clone());
-        let gateway = tasks.spawn(critical(&app, serving));
+        let serving = critical(&app, gateway.serve(listener, app.ending.clone()));
         Ok(Self {
             app,
-            gateway,
+            gateway: tasks.spawn(serving),
             background,
             keyed: config.proxy.requires_key(),
             warnings,
