@@ -18,8 +18,8 @@ use tracing::{info, warn};
 
 use self::{
     adapters::Adapters,
+    cloud::CloudSide,
     learning::Learning,
-    meter::Prices,
     remote::Remote,
     served::Served,
     trainer::{TrainingSide, Unloader},
@@ -35,6 +35,7 @@ use crate::{
     logging::warn_dropped,
     privacy, report,
     signals::Signals,
+    supervise::Supervisor,
 };
 
 mod adapters;
@@ -158,20 +159,8 @@ impl Running {
             (&tasks, &background),
         )
         .await?;
-        if training.cloud.is_some() {
-            let learner = plan.loaded.room()?;
-            let prices = Prices::of(&config.rl);
-            let told = meter::estimate(&log, &learner, prices.as_ref(), now_ms()).await;
-            warnings.extend(told.ok().flatten());
-        }
-        let meter = training.cloud.as_ref().map(|it| {
-            let prices = Prices::of(&config.rl);
-            Arc::new(Meter::open(
-                Arc::clone(&it.usage),
-                plan.home.cloud_spend(),
-                prices,
-            ))
-        });
+        let meter = meter::of(plan, training.cloud.as_ref());
+        warnings.extend(meter::told(plan, meter.as_ref(), &log).await);
         let late_app = LateApp::default();
         let token = plan::random_token();
         let ready = services::ready(training.state.clone(), &serving);
@@ -214,22 +203,13 @@ impl Running {
         });
         // Set once, here.
         late_app.set(Arc::downgrade(&app)).ok();
-        if let Some(meter) = meter {
-            tasks.spawn(meter.run(background.clone()));
-        }
-        if let Some(cloud) = training.cloud {
-            tasks.spawn(cloud.run(background.clone()));
-        }
-        if let Some(supervisor) = training.supervisor {
-            tasks.spawn(critical(&app, supervisor.run(background.clone())));
-        }
+        run_training(&app, (training.cloud, training.supervisor), &background);
         housekeeping(plan, &app, &background)?;
         publish(&app, token, &plan.home, &background).await?;
-        let gateway = gateway.serve(listener, app.ending.clone());
-        let gateway = tasks.spawn(critical(&app, gateway));
+        let serving = critical(&app, gateway.serve(listener, app.ending.clone()));
         Ok(Self {
             app,
-            gateway,
+            gateway: tasks.spawn(serving),
             background,
             keyed: config.proxy.requires_key(),
             warnings,
@@ -288,6 +268,24 @@ impl Running {
         home.retract()?;
         info!("ended");
         Ok(())
+    }
+}
+
+/// Runs the training server where it is ours, and what answers chats in front of one that is not; counts what it takes.
+fn run_training(
+    app: &Arc<App>,
+    (cloud, supervisor): (Option<CloudSide>, Option<Supervisor>),
+    ending: &CancellationToken,
+) {
+    if let Some(meter) = &app.meter {
+        app.tasks.spawn(Arc::clone(meter).run(ending.clone()));
+    }
+    if let Some(cloud) = cloud {
+        app.tasks.spawn(cloud.run(ending.clone()));
+    }
+    if let Some(supervisor) = supervisor {
+        app.tasks
+            .spawn(critical(app, supervisor.run(ending.clone())));
     }
 }
 

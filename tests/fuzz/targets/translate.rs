@@ -112,6 +112,10 @@ fn stream(direction: Direction, asked: &ReplyContext, lengths: &[u8], body: &[u8
         String::from_utf8_lossy(&in_pieces),
         "another splitting, another reply"
     );
+    // At a stop text that the upstream does not take, the translation itself ends the reply.
+    if !asked.stop_sequences.is_empty() {
+        return;
+    }
     // A failed response is an end of Responses. Some upstreams say why the model stopped and leave out the end mark.
     let said = direction.client().read_sse(&whole);
     let has_ended = said.ended && said.error.is_none();

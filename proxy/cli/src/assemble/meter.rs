@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::{cloud::CloudSide, plan::Plan};
 use crate::{config::Backend, home::write_private};
 
 /// How often the counts are written down; a kill forgets that much.
@@ -102,7 +103,7 @@ impl Meter {
 
     /// What was used so far.
     pub(crate) fn spend(&self, now_ms: u64) -> CloudSpend {
-        told(self.count(now_ms), self.prices.as_ref())
+        in_words(self.count(now_ms), self.prices.as_ref())
     }
 
     fn count(&self, now_ms: u64) -> Counted {
@@ -146,7 +147,7 @@ fn read(file: &Path) -> Option<Counted> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-fn told(counted: Counted, prices: Option<&Prices>) -> CloudSpend {
+fn in_words(counted: Counted, prices: Option<&Prices>) -> CloudSpend {
     CloudSpend {
         today: counted.today,
         total: counted.total,
@@ -161,7 +162,23 @@ pub(crate) fn kept(file: &Path, backend: &Backend, now_ms: u64) -> Option<CloudS
     if counted.day != day_of(now_ms) {
         counted.today = TinkerTokens::default();
     }
-    Some(told(counted, Prices::of(backend).as_ref()))
+    Some(in_words(counted, Prices::of(backend).as_ref()))
+}
+
+/// What counts the tokens of a training server that takes money; none where there is none.
+pub(super) fn of(plan: &Plan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
+    let usage = Arc::clone(&cloud?.usage);
+    let prices = Prices::of(&plan.loaded.config.rl);
+    let meter = Meter::open(usage, plan.home.cloud_spend(), prices);
+    Some(Arc::new(meter))
+}
+
+/// What is said of a day's price before anything is asked of such a server.
+pub(super) async fn told(plan: &Plan, meter: Option<&Arc<Meter>>, log: &TurnLog) -> Option<String> {
+    let prices = meter?.prices.as_ref();
+    let learner = plan.loaded.room().ok()?;
+    let told = estimate(log, &learner, prices, now_ms()).await;
+    told.ok().flatten()
 }
 
 /// About what a day will take, by what the chats of the last days were, in words; none where there were none.
@@ -171,7 +188,7 @@ pub(crate) fn kept(file: &Path, backend: &Backend, now_ms: u64) -> Option<CloudS
 ///
 /// # Errors
 /// The log's.
-pub(crate) async fn estimate(
+async fn estimate(
     log: &TurnLog,
     learner: &LearnerConfig,
     prices: Option<&Prices>,
@@ -181,7 +198,9 @@ pub(crate) async fn estimate(
     let first = today.saturating_sub(DAYS);
     let mut counts = DailyCounts::default();
     let counted = log.statistics(first).await?;
-    counted.iter().for_each(|it| counts += it.counts);
+    for it in counted {
+        counts += it.counts;
+    }
     let (read, sampled) = (counts.tokens_in, counts.tokens_out);
     if read + sampled == 0 {
         return Ok(None);
