@@ -1,6 +1,7 @@
 //! The JSON bodies. What the SDK leaves out is absent; what a newer SDK adds is not read.
 
 mod checkpoints;
+mod datum;
 mod futures;
 mod sample;
 mod session;
@@ -10,6 +11,10 @@ pub use self::{
     checkpoints::{
         Checkpoint, CheckpointsReply, Cursor, TrainingRun, TrainingRunsReply, WeightsInfo,
         WeightsInfoRequest,
+    },
+    datum::{
+        Chunk, ForwardBackward, ForwardBackwardInput, JsonDatum, JsonTrainOutput, ModelInput,
+        TensorData,
     },
     futures::{
         CancelFuture, Failed, FailureCategory, Promise, QueueState, RetrieveFuture, TryAgain,
@@ -24,9 +29,8 @@ pub use self::{
         SupportedModel,
     },
     train::{
-        AdamParams, Chunk, CreateModel, ForwardBackward, ForwardBackwardInput, GetInfo, JsonDatum,
-        JsonTrainOutput, LoadWeights, LoraConfig, Model, ModelData, ModelInfo, ModelInput,
+        AdamParams, CreateModel, GetInfo, LoadWeights, LoraConfig, Model, ModelData, ModelInfo,
         OptimStep, OptimStepped, OptimizerConfig, SaveForSampler, SaveWeights, SavedForSampler,
-        SavedWeights, TensorData, UnloadModel,
+        SavedWeights, UnloadModel,
     },
 };

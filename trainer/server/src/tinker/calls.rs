@@ -8,20 +8,16 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use metaclaw_trainer_api::{
-    LossConfig,
-    tinker::{
-        ModelId, PROTOBUF, RequestId, SessionId,
-        json::{
-            CreateModel, ForwardBackward, GetInfo, LoadWeights, LoraConfig, ModelData, ModelInfo,
-            OptimStep, OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
-        },
-        proto::{ForwardBackwardRequest, Setting},
+use metaclaw_trainer_api::tinker::{
+    ModelId, PROTOBUF, RequestId, SessionId,
+    json::{
+        CreateModel, ForwardBackward, GetInfo, LoadWeights, LoraConfig, ModelData, ModelInfo,
+        OptimStep, OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
     },
 };
-use prost::Message as _;
 
 use super::{
+    asked::{self, Asked, Train},
     body::{self, Json},
     futures::{Found, Opened, Outcome},
     lane::NoPlace,
@@ -31,28 +27,6 @@ use super::{
 use crate::{error::ApiError, fields::cut, state::App};
 
 type Answer = Result<Reply<Promise>, ApiError>;
-
-/// What is asked of a model.
-struct Asked {
-    work: Work,
-    /// Tells the same call from another one of its number.
-    hash: blake3::Hash,
-    n_bytes: usize,
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// Of a body that is small.
-    fn small(work: Work, hash: blake3::Hash) -> Self {
-        let n_bytes = 0;
-        Self {
-            work,
-            hash,
-            n_bytes,
-        }
-    }
-}
 
 /// What the engine does not train yet.
 const NO_UNEMBED: &str =
@@ -153,7 +127,7 @@ pub(crate) async fn forward_backward(
 ) -> Answer {
     match body::media(&headers).as_str() {
         PROTOBUF => {
-            let done = tokio::task::spawn_blocking(move || from_proto(&bytes)).await;
+            let done = tokio::task::spawn_blocking(move || asked::from_proto(&bytes)).await;
             let done = done.map_err(|error| ApiError::internal(format!("reading: {error}")))?;
             let Train { id, seq, asked } = done?;
             call(&app, &id, Some(seq), asked)
@@ -193,63 +167,6 @@ async fn from_json(app: &App, bytes: Bytes, forward_only: bool) -> Answer {
         n_bytes,
     };
     call(app, &body.model_id, body.seq_id, asked)
-}
-
-/// A forward_backward that was read.
-struct Train {
-    id: ModelId,
-    seq: u32,
-    asked: Asked,
-}
-
-fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
-    let request = ForwardBackwardRequest::decode(bytes).map_err(|error| {
-        let text = format!("the body is no ForwardBackwardRequest: {error}");
-        ApiError::bad(text)
-    })?;
-    // The order of a map's entries is the writer's, and may be another when it writes again: ours is always the same.
-    let hash = blake3::hash(&request.encode_to_vec());
-    let id = request
-        .model_id
-        .parse()
-        .map_err(|error| ApiError::field("model_id", format!("{error}")))?;
-    let seq = u32::try_from(request.seq_id)
-        .ok()
-        .filter(|seq| *seq > 0)
-        .ok_or_else(|| {
-            let text = format!("seq_id is {}: 1 or more", request.seq_id);
-            ApiError::field("seq_id", text)
-        })?;
-    let config = loss_config(&request);
-    let work = Work::Train {
-        data: Data::Proto(request.data),
-        loss_fn: request.loss_fn,
-        config,
-        forward_only: request.forward_only,
-    };
-    let asked = Asked {
-        work,
-        hash,
-        n_bytes: bytes.len(),
-    };
-    Ok(Train { id, seq, asked })
-}
-
-/// The second map has all settings where there is one.
-fn loss_config(request: &ForwardBackwardRequest) -> Result<LossConfig, String> {
-    if request.loss_fn_config_v2.is_empty() {
-        return Ok(request.loss_fn_config.clone());
-    }
-    let settings = request.loss_fn_config_v2.iter();
-    let read = settings.map(|(name, value)| match &value.value {
-        Some(Setting::Number(number)) => Ok((name.clone(), *number)),
-        Some(Setting::Text(text)) => {
-            let (name, text) = (cut(name), cut(text));
-            Err(format!("loss_fn_config.{name} is {text:?}: a number"))
-        }
-        None => Err(format!("loss_fn_config.{} has no value", cut(name))),
-    });
-    read.collect()
 }
 
 /// `POST optim_step`.

@@ -1,5 +1,7 @@
 //! Samplers and what they draw.
 
+mod draw;
+
 use std::sync::Arc;
 
 use axum::{
@@ -7,19 +9,16 @@ use axum::{
     extract::{Path, State},
 };
 use futures_util::future::try_join_all;
-use metaclaw_engine::{generate::GenerateRequest, sampler::SamplingParams};
 use metaclaw_trainer_api::{
     AdapterName,
     tinker::{
         RequestId, SampleOutput, SamplerId, Sequence, StopReason, TinkerPath, TopK, WeightsKind,
-        json::{
-            CreateSamplingSession, Promise, Sample, SampleStop, Sampler, SamplingParams as Params,
-            SamplingSession,
-        },
+        json::{CreateSamplingSession, Promise, Sample, Sampler, SamplingSession},
     },
 };
 use metaclaw_trainer_terms::{FinishReason, SampleEvent};
 
+use self::draw::{Draw, Scoring, draw};
 use super::{
     body::Json,
     futures::{Opened, Outcome},
@@ -31,24 +30,6 @@ use crate::{
     host::{Generation, Scores},
     state::App,
 };
-
-/// Tokens of the prompt that are scored, if any: none, all, or the last ones.
-#[derive(Debug, Clone, Copy)]
-struct Scoring {
-    /// Of those after the first, from which on.
-    from: usize,
-    top_k: u32,
-    logprobs: bool,
-}
-
-/// What is to be drawn.
-#[derive(Debug)]
-struct Draw {
-    request: GenerateRequest,
-    n: u32,
-    top_k: bool,
-    scoring: Option<Scoring>,
-}
 
 /// `POST create_sampling_session`.
 pub(crate) async fn create(
@@ -165,110 +146,6 @@ fn request_id(body: &Sample) -> Result<RequestId, ApiError> {
     };
     id.parse()
         .map_err(|error| ApiError::field("sampling_session_id", format!("{error}")))
-}
-
-fn draw(app: &App, body: Sample, adapter: Option<AdapterName>) -> Result<Draw, ApiError> {
-    refuse_unbuilt(&body)?;
-    let max = app.tinker.limits.n_samples;
-    if !(1..=max).contains(&body.num_samples) {
-        let text = format!("num_samples is {}: from 1 to {max}", body.num_samples);
-        return Err(ApiError::field("num_samples", text));
-    }
-    let (top_k, scoring) = (body.topk_sample_logprobs, scoring(&body)?);
-    let tokens = body.prompt.into_tokens();
-    let tokens = tokens.map_err(|why| ApiError::unsupported("prompt", format!("prompt: {why}")))?;
-    let room = app.host.model()?.room_after(tokens.len())?;
-    let mut request = drawn_by(body.sampling_params)?;
-    request.sampling.top_logprobs = top_k as usize;
-    request.max_tokens = request.max_tokens.min(room);
-    request.prompt_ids = tokens;
-    request.adapter = adapter;
-    app.host.check_draw(request.clone())?;
-    Ok(Draw {
-        request,
-        n: body.num_samples,
-        top_k: top_k > 0,
-        scoring,
-    })
-}
-
-fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
-    let unbuilt = [
-        (
-            "target_prompt_logprobs",
-            body.target_prompt_logprobs.is_some(),
-        ),
-        ("prompt_alt_tokens_k", body.prompt_alt_tokens_k > 0),
-        (
-            "record_stability_info",
-            body.record_stability_info == Some(true),
-        ),
-    ];
-    match unbuilt.into_iter().find(|(_, is_asked)| *is_asked) {
-        Some((field, _)) => {
-            let text = format!("{field} is not built here: leave it out");
-            Err(ApiError::unsupported(field, text))
-        }
-        None => Ok(()),
-    }
-}
-
-fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
-    let (logprobs, top_k) = (
-        body.prompt_logprobs == Some(true),
-        body.topk_prompt_logprobs,
-    );
-    if !logprobs && top_k == 0 {
-        return Ok(None);
-    }
-    let n = body.prompt.n_tokens().saturating_sub(1);
-    let from = match body.prompt_logprobs_last_n {
-        None => 0,
-        Some(last) if last >= 1 && last as usize <= n => n - last as usize,
-        Some(last) => {
-            let text = format!("prompt_logprobs_last_n is {last}: from 1 to {n}");
-            return Err(ApiError::field("prompt_logprobs_last_n", text));
-        }
-    };
-    Ok(Some(Scoring {
-        from,
-        top_k,
-        logprobs,
-    }))
-}
-
-/// Without `stop` the model's own tokens end a continuation; what is named takes their place, and an empty list is
-/// nothing at all.
-fn drawn_by(params: Params) -> Result<GenerateRequest, ApiError> {
-    let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
-    let ignore_eos = params.stop.is_some();
-    match params.stop {
-        None => {}
-        Some(SampleStop::Text(text)) => stop.push(text),
-        Some(SampleStop::Texts(texts)) => stop = texts,
-        Some(SampleStop::Tokens(ids)) => stop_token_ids = ids,
-    }
-    stop.retain(|text| !text.is_empty());
-    let top_k = if params.top_k == -1 { 0 } else { params.top_k };
-    let top_k = usize::try_from(top_k).map_err(|_| {
-        let text = format!("top_k is {top_k}: 1 or more, or -1 for all");
-        ApiError::field("top_k", text)
-    })?;
-    let max_tokens = params.max_tokens.map_or(usize::MAX, |n| n as usize);
-    Ok(GenerateRequest {
-        max_tokens,
-        sampling: SamplingParams {
-            temperature: params.temperature,
-            top_p: params.top_p,
-            top_k,
-            ..SamplingParams::default()
-        },
-        seed: params.seed.map(i64::cast_unsigned),
-        stop,
-        stop_token_ids,
-        ignore_eos,
-        ..GenerateRequest::default()
-    })
 }
 
 async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {

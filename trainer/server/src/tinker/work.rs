@@ -1,23 +1,22 @@
 //! The work of one model, call by call.
 
-use std::{path::Path, sync::Arc};
+mod saving;
+
+use std::sync::Arc;
 
 use metaclaw_trainer_api::{
-    AdapterName, CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2,
+    CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2,
     tinker::{
-        self, SamplerId, TinkerPath, TrainOutput, WeightsKind,
-        json::{AdamParams, Model as Created, OptimStepped, SavedForSampler, SavedWeights},
+        self, TinkerPath, TrainOutput, WeightsKind,
+        json::{AdamParams, Model as Created, OptimStepped, SavedWeights},
     },
-    wire::{
-        AdamSettings, CheckpointSaveRequest, CreateRequest, ForwardBackwardRequest, ForwardRequest,
-        OptimStepRequest,
-    },
+    wire::{AdamSettings, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
 };
 use serde::Serialize;
 
 use super::{
     futures::Outcome,
-    registry::{About, Call, Data, Load, Model, Weights, Work},
+    registry::{About, Call, Data, Load, Model, Work},
     stored::{self, Manifest, Origin},
 };
 use crate::{error::ApiError, host::Host, state::App};
@@ -280,86 +279,6 @@ impl Worker {
             metrics: Some(metrics.into()),
         })
     }
-
-    /// The path of a name; without one the model's steps name it.
-    async fn path(&self, name: Option<String>, kind: WeightsKind) -> Result<TinkerPath, ApiError> {
-        let run = self.run()?;
-        let name = match name {
-            Some(name) => name,
-            None => format!("{:06}", self.app.host.step_of(run).await?),
-        };
-        let name = name
-            .parse()
-            .map_err(|error| ApiError::field("path", format!("{error}")))?;
-        let run = self.model.id.clone();
-        Ok(TinkerPath { run, kind, name })
-    }
-
-    async fn save(
-        &self,
-        path: TinkerPath,
-        overwrite: bool,
-        user_metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    ) -> Result<Outcome, ApiError> {
-        let (run, about) = (self.run()?, self.about()?);
-        let name = stored::flat(&path)?;
-        if !overwrite && exists(&self.app.host.checkpoint_folder(), name.as_str()) {
-            return Err(taken(&path));
-        }
-        let manifest = Manifest {
-            tinker: Origin {
-                base_model: self.app.host.base().to_owned(),
-                rank: about.rank,
-                train_attn: about.train_attn,
-                train_mlp: about.train_mlp,
-                train_unembed: about.train_unembed,
-                user_metadata,
-                model_metadata: self.model.user_metadata.clone(),
-            },
-        };
-        let request = CheckpointSaveRequest {
-            session_id: run,
-            name,
-            manifest: value(&manifest)?,
-        };
-        self.app.host.save_checkpoint(request).await?;
-        json(&SavedWeights {
-            path: path.to_string(),
-            kind: Some("save_weights".to_owned()),
-            model_id: None,
-        })
-    }
-
-    async fn save_named(&self, path: TinkerPath) -> Result<Outcome, ApiError> {
-        let name = AdapterName::from(&stored::flat(&path)?);
-        if exists(&self.app.host.adapter_folder(), name.as_str()) {
-            return Err(taken(&path));
-        }
-        self.app.host.save_adapter(self.run()?, name).await?;
-        json(&SavedForSampler {
-            path: Some(path.to_string()),
-            sampling_session_id: None,
-        })
-    }
-
-    async fn save_ephemeral(&self, n: u32) -> Result<Outcome, ApiError> {
-        let session = &self.model.session;
-        let sampler = SamplerId::of(session, n)
-            .map_err(|error| ApiError::field("sampling_session_seq_id", error.to_string()))?;
-        let adapter = stored::ephemeral(&sampler)?;
-        let host = &self.app.host;
-        host.save_adapter(self.run()?, adapter.clone()).await?;
-        let weights = Weights {
-            adapter: Some(adapter),
-            path: None,
-        };
-        let registry = &self.app.tinker.registry;
-        registry.add_sampler(session, sampler.clone(), weights)?;
-        json(&SavedForSampler {
-            path: None,
-            sampling_session_id: Some(sampler),
-        })
-    }
 }
 
 /// What a checkpoint of Tinker's says of itself.
@@ -385,19 +304,6 @@ async fn read(data: Data) -> Result<Vec<Datum>, ApiError> {
     let done = tokio::task::spawn_blocking(read).await;
     let done = done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?;
     done.map_err(|error| ApiError::field(error.field.clone(), error.to_string()))
-}
-
-fn exists(folder: &Path, name: &str) -> bool {
-    folder.join(name).exists()
-}
-
-fn taken(path: &TinkerPath) -> ApiError {
-    ApiError::field(
-        "path",
-        format!(
-            "{path} is there already: choose another name, or say overwrite where it is allowed"
-        ),
-    )
 }
 
 fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {

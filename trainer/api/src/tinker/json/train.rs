@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::{
     DEFAULT_LEARNING_RATE, DEFAULT_RANK,
@@ -307,91 +307,4 @@ pub struct SavedForSampler {
 pub struct UnloadModel {
     /// The model.
     pub model_id: ModelId,
-}
-
-/// `POST forward_backward` and `forward` of SDK 0.24 and older.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ForwardBackward {
-    /// What; `forward_input` of forward.
-    #[serde(alias = "forward_input")]
-    pub forward_backward_input: ForwardBackwardInput,
-    /// The model.
-    pub model_id: ModelId,
-    /// Its call, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seq_id: Option<u32>,
-}
-
-/// Sequences and their loss.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ForwardBackwardInput {
-    /// The sequences.
-    pub data: Vec<JsonDatum>,
-    /// The loss.
-    pub loss_fn: String,
-    /// Its settings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub loss_fn_config: Option<BTreeMap<String, f64>>,
-}
-
-/// A training sequence.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JsonDatum {
-    /// What the model reads.
-    pub model_input: ModelInput,
-    /// What the loss reads, by name.
-    pub loss_fn_inputs: BTreeMap<String, TensorData>,
-}
-
-/// A prompt, in pieces.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ModelInput {
-    /// One after the other.
-    pub chunks: Vec<Chunk>,
-}
-
-/// A piece of a prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Chunk {
-    /// Token ids.
-    EncodedText {
-        /// The ids.
-        tokens: Vec<u32>,
-    },
-    /// A picture.
-    Image(Map<String, Value>),
-    /// A picture by its address.
-    ImageAssetPointer(Map<String, Value>),
-    /// Sound.
-    Dmel(Map<String, Value>),
-}
-
-/// A tensor as lists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TensorData {
-    /// Row-major; of a sparse one those that are listed.
-    pub data: Vec<Number>,
-    /// `float32` or `int64`.
-    pub dtype: String,
-    /// `[N]` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shape: Option<Vec<usize>>,
-    /// Of a sparse one, as in the protobuf form.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sparse_crow_indices: Option<Vec<i64>>,
-    /// Of a sparse one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sparse_col_indices: Option<Vec<i64>>,
-}
-
-/// The result of forward and forward_backward for SDK 0.24 and older.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JsonTrainOutput {
-    /// Free text.
-    pub loss_fn_output_type: String,
-    /// One per datum, by name.
-    pub loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
-    /// As the protobuf form's.
-    pub metrics: BTreeMap<String, f64>,
 }

@@ -1,0 +1,96 @@
+//! What is asked of a model, read from a body.
+
+use metaclaw_trainer_api::{
+    LossConfig,
+    tinker::{
+        ModelId,
+        proto::{ForwardBackwardRequest, Setting},
+    },
+};
+use prost::Message as _;
+
+use super::registry::{Data, Work};
+use crate::{error::ApiError, fields::cut};
+
+/// What is asked of a model.
+pub(super) struct Asked {
+    pub(super) work: Work,
+    /// Tells the same call from another one of its number.
+    pub(super) hash: blake3::Hash,
+    pub(super) n_bytes: usize,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// Of a body that is small.
+    pub(super) fn small(work: Work, hash: blake3::Hash) -> Self {
+        let n_bytes = 0;
+        Self {
+            work,
+            hash,
+            n_bytes,
+        }
+    }
+}
+
+/// A forward_backward that was read.
+pub(super) struct Train {
+    pub(super) id: ModelId,
+    pub(super) seq: u32,
+    pub(super) asked: Asked,
+}
+
+/// Reads a protobuf body.
+///
+/// # Errors
+/// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
+pub(super) fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
+    let request = ForwardBackwardRequest::decode(bytes).map_err(|error| {
+        let text = format!("the body is no ForwardBackwardRequest: {error}");
+        ApiError::bad(text)
+    })?;
+    // The order of a map's entries is the writer's, and may be another when it writes again: ours is always the same.
+    let hash = blake3::hash(&request.encode_to_vec());
+    let id = request
+        .model_id
+        .parse()
+        .map_err(|error| ApiError::field("model_id", format!("{error}")))?;
+    let seq = u32::try_from(request.seq_id)
+        .ok()
+        .filter(|seq| *seq > 0)
+        .ok_or_else(|| {
+            let text = format!("seq_id is {}: 1 or more", request.seq_id);
+            ApiError::field("seq_id", text)
+        })?;
+    let config = loss_config(&request);
+    let work = Work::Train {
+        data: Data::Proto(request.data),
+        loss_fn: request.loss_fn,
+        config,
+        forward_only: request.forward_only,
+    };
+    let asked = Asked {
+        work,
+        hash,
+        n_bytes: bytes.len(),
+    };
+    Ok(Train { id, seq, asked })
+}
+
+/// The second map has all settings where there is one.
+fn loss_config(request: &ForwardBackwardRequest) -> Result<LossConfig, String> {
+    if request.loss_fn_config_v2.is_empty() {
+        return Ok(request.loss_fn_config.clone());
+    }
+    let settings = request.loss_fn_config_v2.iter();
+    let read = settings.map(|(name, value)| match &value.value {
+        Some(Setting::Number(number)) => Ok((name.clone(), *number)),
+        Some(Setting::Text(text)) => {
+            let (name, text) = (cut(name), cut(text));
+            Err(format!("loss_fn_config.{name} is {text:?}: a number"))
+        }
+        None => Err(format!("loss_fn_config.{} has no value", cut(name))),
+    });
+    read.collect()
+}
