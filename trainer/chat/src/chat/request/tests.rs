@@ -62,7 +62,6 @@ fn every_way_to_draw_reaches_the_engine() {
             stop: vec!["x".to_owned()],
             stop_token_ids: vec![5],
             ignore_eos: true,
-            prompt_logprobs: None,
         }
     );
     assert!(request.form.logprobs);
