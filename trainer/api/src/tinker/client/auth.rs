@@ -11,7 +11,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
-use super::http::{Http, Request};
 use crate::{ApiKey, BackendError};
 
 /// Life of a token that does not say how long it lives.
@@ -37,8 +36,9 @@ impl std::fmt::Debug for Token {
     }
 }
 
+/// What a key is exchanged for.
 #[derive(Deserialize)]
-struct Exchanged {
+pub(super) struct Exchanged {
     jwt: String,
 }
 
@@ -62,11 +62,14 @@ impl Auth {
         self.by_token.load(Ordering::Relaxed)
     }
 
-    /// What to show now: the key, or a token that lives on for a while.
+    /// What to show now; `exchange` asks the server for a token by the key: the key, or a token that lives on for a while.
     ///
     /// # Errors
     /// The exchange's.
-    pub(super) async fn token(&self, http: &Http) -> Result<String, BackendError> {
+    pub(super) async fn token(
+        &self,
+        exchange: impl AsyncFnOnce(&str) -> Result<Exchanged, BackendError>,
+    ) -> Result<String, BackendError> {
         if !self.is_by_token() {
             return Ok(self.key.expose().to_owned());
         }
@@ -74,9 +77,7 @@ impl Auth {
         if let Some(token) = kept.as_ref().filter(|it| Instant::now() < it.renew_at) {
             return Ok(token.text.clone());
         }
-        let request = Request::json("auth/token", "auth/token", &serde_json::Map::new())?;
-        let answer = http.exchange(&request, self.key.expose()).await?;
-        let Exchanged { jwt } = answer.json(http.whose("auth/token"))?;
+        let Exchanged { jwt } = exchange(self.key.expose()).await?;
         let half = life(&jwt).unwrap_or(USUAL_LIFE) / 2;
         *kept = Some(Token {
             text: jwt.clone(),

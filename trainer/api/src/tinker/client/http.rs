@@ -148,14 +148,23 @@ impl Http {
     /// # Errors
     /// Where no answer came. Whatever status comes is an answer.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, BackendError> {
-        let token = self.auth.token(self).await?;
+        let token = self.token().await?;
         let answer = self.exchange(request, &token).await?;
         if answer.is_stale_token && self.auth.is_by_token() {
             self.auth.forget(&token).await;
-            let token = self.auth.token(self).await?;
+            let token = self.token().await?;
             return self.exchange(request, &token).await;
         }
         Ok(answer)
+    }
+
+    async fn token(&self) -> Result<String, BackendError> {
+        let call = "auth/token";
+        let by_key = async |key: &str| {
+            let request = Request::json(call, call, &serde_json::Map::new())?;
+            self.exchange(&request, key).await?.json(self.whose(call))
+        };
+        self.auth.token(by_key).await
     }
 
     /// Sends once with this key or token.
