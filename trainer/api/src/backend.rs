@@ -82,6 +82,11 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     /// Messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 
+    /// Whether a server that can be reached is sure to answer [`Self::forward`]. Of one with Tinker's API only a try tells.
+    fn surely_scores(&self) -> bool {
+        true
+    }
+
     /// How long a call that trains may take before it counts as lost.
     fn deadline(&self) -> Duration;
 

@@ -112,12 +112,15 @@ impl Gate {
         self.config.enabled
     }
 
-    /// What of the tests cannot be made at this server and may not be left out, in words; none where all is well. The
-    /// server is asked once, and nothing is trained for it.
+    /// What of the tests cannot be made at this server and may not be left out, in words; none where all is well. A
+    /// server that may not be able to is asked once, and nothing is trained for it.
     ///
     /// # Errors
     /// The server's.
     pub(crate) async fn lacks(&mut self) -> Result<Option<String>, BackendError> {
+        if self.policy.surely_scores() {
+            return Ok(None);
+        }
         if self.scores.is_none() {
             let pair = Pair {
                 prompt: &[0],

@@ -22,6 +22,11 @@ pub(crate) struct Policy {
 // === impl Policy ===
 
 impl Policy {
+    /// Whether the server is sure to say how likely a given reply is.
+    pub(crate) fn surely_scores(&self) -> bool {
+        self.backend.surely_scores()
+    }
+
     pub(crate) fn new(backend: Arc<dyn TrainingBackend>) -> Self {
         Self {
             backend,

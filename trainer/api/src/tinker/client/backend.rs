@@ -516,6 +516,10 @@ impl TrainingBackend for TinkerBackend {
         self.0.config.text.tokenize(request)
     }
 
+    fn surely_scores(&self) -> bool {
+        false
+    }
+
     fn deadline(&self) -> Duration {
         self.0.config.timeout
     }
