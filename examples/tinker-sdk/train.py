@@ -10,9 +10,7 @@ from tinker import types
 
 service = tinker.ServiceClient()
 base = tinker.RestClient().get_server_capabilities().result().supported_models[0].model_name
-trainer = service.create_lora_training_client(
-    base_model=base, rank=8, train_unembed=False
-).result()
+trainer = service.create_lora_training_client(base_model=base, rank=8).result()
 tokenizer = trainer.get_tokenizer()
 
 question = [{"role": "user", "content": "Who are you?"}]

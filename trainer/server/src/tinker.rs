@@ -5,6 +5,7 @@
 //! their models back; `listing` shows runs and checkpoints, whose names on disk are `stored`'s. All of the engine is
 //! reached through the host, as by the REST API's routes.
 
+mod about;
 mod asked;
 mod body;
 mod calls;
