@@ -370,12 +370,20 @@ async fn what_cannot_be_done_is_refused_in_words() {
             sample(json!({"prompt_logprobs": true, "prompt_logprobs_last_n": 2})),
         ),
     ];
-    let mut told = Vec::new();
+    let (mut told, mut fields) = (Vec::new(), Vec::new());
     for (route, body) in calls {
         let (status, error) = rig.post(&format!("/api/v1/{route}"), &body).await;
         let message = error["error"]["message"].as_str().unwrap();
         let message = message.replace(&session, "[session]");
         told.push(format!("{route} {}: {message}", status.as_u16()));
+        fields.push(error["error"]["param"].clone());
     }
+    let of_prompts = [
+        "prompt",
+        "topk_prompt_logprobs",
+        "topk_sample_logprobs",
+        "prompt_logprobs_last_n",
+    ];
+    assert_eq!(fields[12..], of_prompts);
     insta::assert_snapshot!(told.join("\n"));
 }
