@@ -2,7 +2,8 @@
 
     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-KEY python train.py
 
-KEY is the server's METACLAW_API_KEY; a server without one takes any. Needs `pip install tinker jinja2`: transformers reads chat templates with jinja2.
+KEY is the server's METACLAW_API_KEY; a server without one takes any. Needs `pip install tinker jinja2`; chat
+templates are read with jinja2.
 """
 
 import tinker
