@@ -2,7 +2,8 @@
 
     TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-KEY python train.py
 
-KEY is the server's METACLAW_API_KEY; a server without one takes any. Needs `pip install tinker`.
+KEY is the server's METACLAW_API_KEY; a server without one takes any. Needs `pip install tinker jinja2`; chat
+templates are read with jinja2.
 """
 
 import tinker
@@ -10,9 +11,7 @@ from tinker import types
 
 service = tinker.ServiceClient()
 base = tinker.RestClient().get_server_capabilities().result().supported_models[0].model_name
-trainer = service.create_lora_training_client(
-    base_model=base, rank=8, train_unembed=False
-).result()
+trainer = service.create_lora_training_client(base_model=base, rank=8).result()
 tokenizer = trainer.get_tokenizer()
 
 question = [{"role": "user", "content": "Who are you?"}]

@@ -13,6 +13,8 @@ from tinker import types
 
 URL, KEY, BASE = sys.argv[1:4]
 SEED, RANK = 11, 8
+# What the SDK trains where nothing else is asked for.
+TARGETS = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj lm_head".split()
 TEXTS = [
     [504, 2780, 3575, 314, 260, 1296, 282, 8582, 30, 198, 504, 3575],
     [1, 4093, 198, 1780, 3575, 42, 2, 198, 260],
@@ -79,7 +81,8 @@ def sdk_datum(tokens, given):
 
 
 def by_rest(loss, fn, config, given):
-    run = post("/v1/lora/create", {"base_model": BASE, "rank": RANK, "seed": SEED})["session_id"]
+    create = {"base_model": BASE, "rank": RANK, "seed": SEED, "targets": TARGETS}
+    run = post("/v1/lora/create", create)["session_id"]
     seen = []
     for _ in range(2):
         body = {
@@ -101,9 +104,7 @@ def by_rest(loss, fn, config, given):
 
 
 def by_sdk(service, loss, fn, config, given):
-    trainer = service.create_lora_training_client(
-        base_model=BASE, rank=RANK, seed=SEED, train_unembed=False
-    ).result()
+    trainer = service.create_lora_training_client(base_model=BASE, rank=RANK, seed=SEED).result()
     data = [sdk_datum(*pair) for pair in zip(TEXTS, given)]
     seen = []
     for _ in range(2):

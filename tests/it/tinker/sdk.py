@@ -30,9 +30,7 @@ def client():
 
 
 def model(service, rank, seed):
-    return service.create_lora_training_client(
-        base_model=BASE, rank=rank, seed=seed, train_unembed=False
-    ).result()
+    return service.create_lora_training_client(base_model=BASE, rank=rank, seed=seed).result()
 
 
 def pipelined(trainer, batch, n):

@@ -10,9 +10,7 @@ from tinker import types
 
 URL, KEY, BASE = sys.argv[1:4]
 service = tinker.ServiceClient(base_url=URL, api_key=KEY)
-trainer = service.create_lora_training_client(
-    base_model=BASE, rank=8, train_unembed=False
-).result()
+trainer = service.create_lora_training_client(base_model=BASE, rank=8).result()
 tokens = [504, 2780, 3575, 314, 260, 1296, 282, 8582, 30, 198] * 40
 datum = types.Datum(
     model_input=types.ModelInput.from_ints(tokens[:-1]),

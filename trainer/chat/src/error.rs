@@ -72,6 +72,13 @@ impl ApiError {
         Self::field("messages", text).with_code("context_length_exceeded")
     }
 
+    /// The same error, which names another field.
+    #[must_use]
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
     /// 400: a value that this server or its model cannot do, and another may.
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_value")

@@ -35,23 +35,6 @@ pub struct LoadedAdapter {
     pub sha256: String,
 }
 
-// === impl LoadedAdapter ===
-
-impl LoadedAdapter {
-    /// Handles of its own on the same numbers, for another thread.
-    ///
-    /// # Shapes
-    /// As they are, f32.
-    ///
-    /// # Errors
-    /// What libtorch refuses.
-    pub fn handles(&self) -> Result<Lora, AdapterError> {
-        let device = self.lora.params().next().map(tch::Tensor::device);
-        let device = device.unwrap_or(tch::Device::Cpu);
-        Ok(self.lora.to_kind(tch::Kind::Float, device)?)
-    }
-}
-
 /// What a folder says of its adapter without a number of it being read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterInfo {

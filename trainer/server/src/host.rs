@@ -10,11 +10,9 @@ mod checkpoints;
 mod convert;
 mod failure;
 mod job;
-mod last_scored;
 mod last_step;
 mod retention;
 mod runs;
-mod scores;
 mod store;
 mod text;
 
@@ -27,8 +25,8 @@ use anyhow::{Context as _, Result};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
 use metaclaw_trainer_chat::Model;
 
-use self::{cell::EngineCell, last_scored::LastScored, last_step::LastStep, store::Store};
-pub(crate) use self::{scores::Scores, text::Generation};
+pub(crate) use self::text::Generation;
+use self::{cell::EngineCell, last_step::LastStep, store::Store};
 use crate::error::ApiError;
 
 /// What a host is made of.
@@ -63,7 +61,6 @@ pub(crate) struct Host {
     hub: Option<PathBuf>,
     store: Store,
     last_step: LastStep,
-    last_scored: LastScored,
 }
 
 // === impl HostConfig ===
@@ -100,7 +97,6 @@ impl Host {
             hub: config.hub,
             store: Store::new(config.checkpoint_dir, config.n_kept),
             last_step: LastStep::default(),
-            last_scored: LastScored::default(),
         };
         host.delete_ephemeral()?;
         Ok(host)

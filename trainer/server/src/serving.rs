@@ -1,6 +1,6 @@
 //! The engine as the sampler behind the chat routes.
 
-use std::sync::Arc;
+use std::{convert::identity, sync::Arc};
 
 use futures_util::{Stream, stream};
 use metaclaw_trainer_api::AdapterName;
@@ -51,7 +51,7 @@ impl Sampler for Serving {
     }
 
     fn check(&self, request: &SamplerRequest) -> Result<(), SamplerError> {
-        self.host.check_draw(request.clone().into())
+        self.host.check_draw(request.clone().into(), identity)
     }
 
     fn adapters(&self) -> SamplerFuture<'_, Vec<AdapterName>> {

@@ -6,7 +6,7 @@ use metaclaw_engine::{
     train::{TrainJob, TrainOut, Wanted},
 };
 use metaclaw_trainer_api::{
-    RunId,
+    Datum, LossConfig, LossFn, RunId,
     wire::{
         CreateReply, CreateRequest, ForwardBackwardReply, ForwardBackwardRequest, ForwardReply,
         ForwardRequest, LossFnOutput, OptimStepReply, OptimStepRequest,
@@ -130,6 +130,27 @@ impl Host {
             num_datums: n_datums as u64,
             loss_fn_outputs: outputs.collect(),
         })
+    }
+
+    /// A loss of log-probabilities that were computed without gradients; the same sum as forward_backward's.
+    ///
+    /// # Errors
+    /// 400 for a setting that the loss does not have, or a datum that lacks what it reads.
+    pub(crate) fn loss_of(
+        loss_fn: LossFn,
+        config: &LossConfig,
+        datums: &[Datum],
+        logprobs: &[Vec<f32>],
+    ) -> Result<f64, ApiError> {
+        let loss = convert::loss(loss_fn, config)?;
+        let sums = datums.iter().zip(logprobs).enumerate();
+        let sums = sums.map(|(at, (datum, logprobs))| {
+            convert::loss_sum(&loss, datum, logprobs).map_err(|field| {
+                let text = format!("datums[{at}] has no {field}, which {loss_fn} reads");
+                ApiError::field(format!("datums[{at}]"), text)
+            })
+        });
+        sums.sum()
     }
 
     /// Applies the gradients that wait.

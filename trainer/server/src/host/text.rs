@@ -1,7 +1,10 @@
 //! Replies as they come.
 
 use futures_util::future::try_join_all;
-use metaclaw_engine::generate::{GenerateEvent, GenerateRequest, GenerationStream};
+use metaclaw_engine::{
+    generate::{GenerateError, GenerateEvent, GenerateRequest, GenerationStream, PromptToken},
+    sampler::ParamError,
+};
 use metaclaw_trainer_terms::{
     SampleEvent, SampledToken, SamplerError, SamplerFailure, SamplingEnd,
 };
@@ -22,16 +25,26 @@ impl Host {
     /// Checks how a reply is to be drawn, before anything is made of its prompt.
     ///
     /// # Errors
-    /// Names the parameter that is out of its range.
-    pub(crate) fn check_draw(&self, mut draw: GenerateRequest) -> Result<(), SamplerError> {
+    /// Names the parameter that is out of its range, as `name` calls it.
+    pub(crate) fn check_draw(
+        &self,
+        mut draw: GenerateRequest,
+        name: fn(&'static str) -> &'static str,
+    ) -> Result<(), SamplerError> {
         let info = self.engine.for_samples()?.info();
         draw.prompt_ids = vec![0];
         let checked = draw.check(info.vocab, info.context);
-        checked.map_err(|error| failure::generate(&error))
+        checked.map_err(|error| match error {
+            GenerateError::Param(param) => {
+                let field = name(param.field);
+                ParamError { field, ..param }.into()
+            }
+            other => failure::generate(&other),
+        })
     }
 
     /// Begins `n` replies to one prompt; with a seed, each has the one after the last one's. The others begin when the
-    /// first has its first token, and find the prompt's keys and values there.
+    /// first has its first token, and find the prompt's keys and values there. The first alone tells the prompt.
     ///
     /// # Errors
     /// What the engine refuses.
@@ -42,6 +55,7 @@ impl Host {
     ) -> Result<Vec<Generation>, SamplerError> {
         let seeded = |at: u32| GenerateRequest {
             seed: draw.seed.map(|seed| seed.wrapping_add(u64::from(at))),
+            prompt_logprobs: draw.prompt_logprobs.filter(|_| at == 0),
             ..draw.clone()
         };
         let mut first = self.begin(seeded(0)).await?;
@@ -66,6 +80,12 @@ impl Generation {
     /// Optimiser steps behind the adapter that draws it; `None` of the base.
     pub(crate) fn version(&self) -> Option<u64> {
         self.stream.adapter_step()
+    }
+
+    /// The prompt's tokens from the second on, if they were asked for; `None` also where the reply ended before, and
+    /// [`Generation::next`] says why.
+    pub(crate) async fn prompt(&mut self) -> Option<Vec<PromptToken>> {
+        self.stream.prompt().await
     }
 
     /// The next event, as one of reply `choice`; nothing may be asked for after the end.

@@ -1,5 +1,7 @@
 //! Tinker's dialect over the real engine: order, repetition, bounds, and what is refused.
 
+mod weights;
+
 use std::time::Duration;
 
 use metaclaw_trainer_api::{
@@ -53,9 +55,13 @@ impl Rig {
 
     /// A model of its own session.
     async fn model(&self, rank: u32) -> String {
+        self.model_of(json!({"rank": rank, "seed": 5})).await
+    }
+
+    async fn model_of(&self, lora_config: Value) -> String {
         let session = self.session().await;
         let body = json!({"session_id": session, "model_seq_id": 0, "base_model": "tiny",
-            "lora_config": {"rank": rank, "seed": 5, "train_unembed": false}});
+            "lora_config": lora_config});
         let promise = self.ok("/api/v1/create_model", &body).await;
         let made = self.result(&promise).await;
         made["model_id"].as_str().unwrap().to_owned()
@@ -312,7 +318,8 @@ async fn what_cannot_be_done_is_refused_in_words() {
             .extend(more.as_object().unwrap().clone());
         body
     };
-    let lora = json!({"lora_config": {"train_attn": false, "train_mlp": false}});
+    let lora = json!({"lora_config":
+        {"train_attn": false, "train_mlp": false, "train_unembed": false}});
     let sample = |more: Value| {
         let mut body = json!({"base_model": "tiny", "sampling_params": {"max_tokens": 2},
             "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1, 2]}]}});
@@ -321,6 +328,9 @@ async fn what_cannot_be_done_is_refused_in_words() {
             .extend(more.as_object().unwrap().clone());
         body
     };
+    let long = vec![1; 512];
+    let long = json!({"prompt": {"chunks": [{"type": "encoded_text", "tokens": long}]},
+        "prompt_logprobs": true});
     let image = json!({"prompt": {"chunks": [{"type": "image", "data": "", "format": "png"}]}});
     let calls = [
         ("create_model", create(lora)),
@@ -352,13 +362,28 @@ async fn what_cannot_be_done_is_refused_in_words() {
         ("asample", sample(image)),
         ("asample", sample(json!({"prompt_alt_tokens_k": 2}))),
         ("asample", sample(json!({"num_samples": 100}))),
+        ("asample", sample(long)),
+        ("asample", sample(json!({"topk_prompt_logprobs": 129}))),
+        ("asample", sample(json!({"topk_sample_logprobs": 21}))),
+        (
+            "asample",
+            sample(json!({"prompt_logprobs": true, "prompt_logprobs_last_n": 2})),
+        ),
     ];
-    let mut told = Vec::new();
+    let (mut told, mut fields) = (Vec::new(), Vec::new());
     for (route, body) in calls {
         let (status, error) = rig.post(&format!("/api/v1/{route}"), &body).await;
         let message = error["error"]["message"].as_str().unwrap();
         let message = message.replace(&session, "[session]");
         told.push(format!("{route} {}: {message}", status.as_u16()));
+        fields.push(error["error"]["param"].clone());
     }
+    let of_prompts = [
+        "prompt",
+        "topk_prompt_logprobs",
+        "topk_sample_logprobs",
+        "prompt_logprobs_last_n",
+    ];
+    assert_eq!(fields[12..], of_prompts);
     insta::assert_snapshot!(told.join("\n"));
 }

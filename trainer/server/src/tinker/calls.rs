@@ -17,20 +17,17 @@ use metaclaw_trainer_api::tinker::{
 };
 
 use super::{
+    about::About,
     asked::{self, Asked, Train},
     body::{self, Json},
     futures::{Found, Opened, Outcome},
     lane::NoPlace,
-    registry::{About, Call, Data, Load, Model, Work},
+    registry::{Call, Data, Load, Model, Work},
     work,
 };
 use crate::{error::ApiError, fields::cut, state::App};
 
 type Answer = Result<Reply<Promise>, ApiError>;
-
-/// What the engine does not train yet.
-const NO_UNEMBED: &str =
-    "train_unembed is not built: the other modules are trained, the unembedding stays as it is";
 
 /// `POST create_model`.
 pub(crate) async fn create_model(
@@ -46,23 +43,17 @@ pub(crate) async fn create_model(
         seed: seed.map(i64::cast_unsigned),
     };
     let model = Model::new(id, body.session_id, body.user_metadata);
-    // It is new: nobody has set it.
-    let _ = model.about.set(about);
+    model.about.set(about);
     begin(&app, model, work, hash)
 }
 
 fn about(lora: &LoraConfig) -> Result<About, ApiError> {
-    if !lora.train_attn && !lora.train_mlp {
-        let text = "lora_config trains neither train_attn nor train_mlp: at least one of them";
+    let about = About::from(lora);
+    if about.targets().is_empty() {
+        let text = "lora_config trains nothing: at least one of train_attn, train_mlp and train_unembed is true";
         return Err(ApiError::field("lora_config", text));
     }
-    Ok(About {
-        rank: lora.rank,
-        train_attn: lora.train_attn,
-        train_mlp: lora.train_mlp,
-        train_unembed: false,
-        warning: lora.train_unembed.then(|| NO_UNEMBED.to_owned()),
-    })
+    Ok(about)
 }
 
 fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
@@ -307,7 +298,7 @@ pub(crate) async fn get_info(
         lora_rank: Some(about.rank),
         model_name: Some(base),
         optimizer_config: Some(OptimizerConfig::default()),
-        warning: about.warning.clone(),
+        warning: None,
     }))
 }
 

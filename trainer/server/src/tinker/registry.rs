@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -20,7 +20,7 @@ use metaclaw_trainer_api::{
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{lane::Lane, stored};
+use super::{about::Known, lane::Lane, stored};
 use crate::error::ApiError;
 
 /// Sessions at once.
@@ -84,17 +84,6 @@ pub(crate) enum Data {
     Json(Vec<JsonDatum>),
 }
 
-/// What a model is.
-#[derive(Debug, Clone)]
-pub(crate) struct About {
-    pub(crate) rank: u32,
-    pub(crate) train_attn: bool,
-    pub(crate) train_mlp: bool,
-    pub(crate) train_unembed: bool,
-    /// What was asked for and is not done.
-    pub(crate) warning: Option<String>,
-}
-
 /// A model of a session.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -102,7 +91,7 @@ pub(crate) struct Model {
     pub(crate) session: SessionId,
     pub(crate) lane: Lane<Call>,
     /// Known from the beginning, or once its weights were loaded.
-    pub(crate) about: OnceLock<About>,
+    pub(crate) about: Known,
     pub(crate) user_metadata: Option<Map<String, Value>>,
     used_ms: AtomicU64,
 }
@@ -159,7 +148,7 @@ impl Model {
             id,
             session,
             lane: Lane::new(),
-            about: OnceLock::new(),
+            about: Known::default(),
             user_metadata,
             used_ms: AtomicU64::new(now_ms()),
         }

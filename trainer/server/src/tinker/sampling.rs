@@ -9,6 +9,7 @@ use axum::{
     extract::{Path, State},
 };
 use futures_util::future::try_join_all;
+use metaclaw_engine::generate::PromptToken;
 use metaclaw_trainer_api::{
     AdapterName,
     tinker::{
@@ -25,11 +26,7 @@ use super::{
     registry::Weights,
     stored,
 };
-use crate::{
-    error::ApiError,
-    host::{Generation, Scores},
-    state::App,
-};
+use crate::{error::ApiError, host::Generation, state::App};
 
 /// `POST create_sampling_session`.
 pub(crate) async fn create(
@@ -153,11 +150,12 @@ async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {
     let _place = places
         .await
         .map_err(|_| ApiError::unavailable("the server ends"))?;
-    let (tokens, adapter) = (
-        draw.request.prompt_ids.clone(),
-        draw.request.adapter.clone(),
-    );
-    let generations = app.host.generate(draw.request, draw.n).await?;
+    let n_prompt = draw.request.prompt_ids.len();
+    let mut generations = app.host.generate(draw.request, draw.n).await?;
+    let prompt = match generations.first_mut() {
+        Some(first) => first.prompt().await,
+        None => None,
+    };
     let drawn = generations.into_iter().map(|it| whole(it, draw.top_k));
     let drawn = try_join_all(drawn).await?;
     let n_cached = drawn.first().map_or(0, |(_, n_cached)| *n_cached);
@@ -167,28 +165,30 @@ async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {
         ..SampleOutput::default()
     };
     if let Some(scoring) = draw.scoring {
-        let n = tokens.len();
-        let scores = app
-            .host
-            .score(adapter, tokens, scoring.from, scoring.top_k)
-            .await?;
-        put_scores(&mut output, scoring, scores, n);
+        // One that failed before has said so.
+        let prompt = prompt.ok_or_else(|| ApiError::internal("the prompt has no scores"))?;
+        put_scores(&mut output, scoring, prompt, n_prompt);
     }
     Ok(output)
 }
 
 /// One entry a token of the prompt: the first has none, nor have those before `from`.
-fn put_scores(output: &mut SampleOutput, scoring: Scoring, scores: Scores, n: usize) {
-    let before = (scoring.from + 1).min(n);
+fn put_scores(
+    output: &mut SampleOutput,
+    scoring: Scoring,
+    prompt: Vec<PromptToken>,
+    n_prompt: usize,
+) {
+    let n_unknown = (scoring.from + 1).min(n_prompt);
+    let known = prompt.into_iter().skip(scoring.from);
+    let (logprobs, top): (Vec<_>, Vec<_>) = known.map(|it| (it.logprob, it.top)).unzip();
     if scoring.logprobs {
-        let unknown = std::iter::repeat_n(None, before);
-        let known = scores.logprobs.into_iter().map(Some);
-        output.prompt_logprobs = Some(unknown.chain(known).collect());
+        let unknown = std::iter::repeat_n(None, n_unknown);
+        output.prompt_logprobs = Some(unknown.chain(logprobs.into_iter().map(Some)).collect());
     }
-    if scoring.top_k > 0 {
-        let unknown = std::iter::repeat_n(None, before);
-        let known = scores.top.into_iter().map(Some);
-        output.topk_prompt_logprobs = Some(unknown.chain(known).collect());
+    if scoring.top_k {
+        let unknown = std::iter::repeat_n(None, n_unknown);
+        output.topk_prompt_logprobs = Some(unknown.chain(top.into_iter().map(Some)).collect());
     }
 }
 

@@ -10,19 +10,17 @@ use metaclaw_trainer_api::{
         self, TinkerPath, TrainOutput, WeightsKind,
         json::{AdamParams, Model as Created, OptimStepped, SavedWeights},
     },
-    wire::{AdamSettings, CreateRequest, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
+    wire::{AdamSettings, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
 };
 use serde::Serialize;
 
 use super::{
+    about::About,
     futures::Outcome,
-    registry::{About, Call, Data, Load, Model, Work},
+    registry::{Call, Data, Load, Model, Work},
     stored::{self, Manifest, Origin},
 };
 use crate::{error::ApiError, host::Host, state::App};
-
-const ATTN: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
-const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Executes a model's calls one after the other, until its session ends.
 pub(crate) async fn run(app: App, model: Arc<Model>) {
@@ -129,58 +127,46 @@ impl Worker {
         })
     }
 
-    fn about(&self) -> Result<&About, ApiError> {
+    fn about(&self) -> Result<About, ApiError> {
         let about = self.model.about.get();
         about.ok_or_else(|| ApiError::internal("the model's rank is not known"))
     }
 
     async fn create(&mut self, seed: Option<u64>) -> Result<Outcome, ApiError> {
-        let about = self.about()?;
-        let attn = ATTN.iter().filter(|_| about.train_attn);
-        let mlp = MLP.iter().filter(|_| about.train_mlp);
-        let targets: Vec<String> = attn.chain(mlp).map(|&name| name.to_owned()).collect();
-        let request = CreateRequest {
-            rank: about.rank,
-            seed,
-            targets: Some(targets),
-            ..CreateRequest::default()
-        };
-        let warning = about.warning.clone();
+        let request = self.about()?.run(seed);
         let created = self.app.host.create_run(request).await?;
         self.run = Some(created.session_id);
         json(&Created {
             model_id: self.model.id.clone(),
-            warning,
+            warning: None,
         })
     }
 
     async fn create_from(&mut self, load: Load) -> Result<Outcome, ApiError> {
         let (_, origin) = self.find(&load.path).await?;
-        // Rank and targets become the checkpoint's.
-        let request = CreateRequest {
+        // Loading replaces its parameters: few are enough.
+        let small = About {
             rank: 1,
-            targets: Some(vec![ATTN[0].to_owned()]),
-            ..CreateRequest::default()
+            ..About::from(&origin)
         };
-        let created = self.app.host.create_run(request).await?;
+        let created = self.app.host.create_run(small.run(None)).await?;
         self.run = Some(created.session_id);
-        let about = About {
-            rank: origin.rank,
-            train_attn: origin.train_attn,
-            train_mlp: origin.train_mlp,
-            train_unembed: origin.train_unembed,
-            warning: None,
-        };
-        // Set once: a model has one first call.
-        let _ = self.model.about.set(about);
-        self.load(load).await
+        let loaded = self.load(load).await;
+        if loaded.is_err()
+            && let Some(run) = self.run.take()
+        {
+            self.app.host.close_run(run).await?;
+        }
+        loaded
     }
 
     async fn load(&mut self, load: Load) -> Result<Outcome, ApiError> {
         let run = self.run()?;
-        let (name, _) = self.find(&load.path).await?;
+        let (name, origin) = self.find(&load.path).await?;
         let host = &self.app.host;
         host.load_checkpoint(run, name, load.optimizer).await?;
+        // Rank and targets are the checkpoint's now.
+        self.model.about.set(About::from(&origin));
         json(&SavedWeights {
             path: load.path,
             kind: Some("load_weights".to_owned()),

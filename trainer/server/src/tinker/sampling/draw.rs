@@ -1,6 +1,9 @@
 //! What asample asks for, as the engine takes it.
 
-use metaclaw_engine::{generate::GenerateRequest, sampler::SamplingParams};
+use metaclaw_engine::{
+    generate::{GenerateRequest, PromptLogprobs},
+    sampler::SamplingParams,
+};
 use metaclaw_trainer_api::{
     AdapterName,
     tinker::json::{Sample, SampleStop, SamplingParams as Params},
@@ -13,7 +16,8 @@ use crate::{error::ApiError, state::App};
 pub(super) struct Scoring {
     /// Of those after the first, from which on.
     pub(super) from: usize,
-    pub(super) top_k: u32,
+    /// Whether the likeliest ids are told.
+    pub(super) top_k: bool,
     pub(super) logprobs: bool,
 }
 
@@ -41,22 +45,37 @@ pub(super) fn draw(
         let text = format!("num_samples is {}: from 1 to {max}", body.num_samples);
         return Err(ApiError::field("num_samples", text));
     }
-    let (top_k, scoring) = (body.topk_sample_logprobs, scoring(&body)?);
+    let (top_k, prompt_top) = (
+        body.topk_sample_logprobs,
+        body.topk_prompt_logprobs as usize,
+    );
+    let scoring = scoring(&body)?;
     let tokens = body.prompt.into_tokens();
     let tokens = tokens.map_err(|why| ApiError::unsupported("prompt", format!("prompt: {why}")))?;
-    let room = app.host.model()?.room_after(tokens.len())?;
+    let room = app.host.model()?.room_after(tokens.len());
+    let room = room.map_err(|error| error.with_param("prompt"))?;
     let mut request = drawn_by(body.sampling_params)?;
     request.sampling.top_logprobs = top_k as usize;
     request.max_tokens = request.max_tokens.min(room);
     request.prompt_ids = tokens;
     request.adapter = adapter;
-    app.host.check_draw(request.clone())?;
+    request.prompt_logprobs = scoring.map(|_| PromptLogprobs { top: prompt_top });
+    app.host.check_draw(request.clone(), tinkers_name)?;
     Ok(Draw {
         request,
         n: body.num_samples,
         top_k: top_k > 0,
         scoring,
     })
+}
+
+/// How Tinker calls a parameter of the engine's.
+fn tinkers_name(field: &'static str) -> &'static str {
+    match field {
+        "top_logprobs" => "topk_sample_logprobs",
+        "prompt_logprobs" => "topk_prompt_logprobs",
+        other => other,
+    }
 }
 
 fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
@@ -83,9 +102,9 @@ fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
 fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
     let (logprobs, top_k) = (
         body.prompt_logprobs == Some(true),
-        body.topk_prompt_logprobs,
+        body.topk_prompt_logprobs > 0,
     );
-    if !logprobs && top_k == 0 {
+    if !logprobs && !top_k {
         return Ok(None);
     }
     let n = body.prompt.n_tokens().saturating_sub(1);
