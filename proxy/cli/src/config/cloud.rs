@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use metaclaw_chat::Secret;
 
-use super::{Backend, BackendKind, Layer, Origin, PolicyError};
+use super::{Backend, BackendKind, Layer, Origin};
 
 /// A service that speaks Tinker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,29 @@ pub(crate) struct Cloud {
     pub model: String,
     /// A folder, a file, or a name at the Hugging Face hub.
     pub tokenizer: PathBuf,
+}
+
+/// What a service of Tinker's API lacks in the settings.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CloudError {
+    /// A service without a key.
+    #[error(
+        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md)"
+    )]
+    NoKey {
+        /// The service.
+        name: &'static str,
+        /// What its variables begin with.
+        variable: &'static str,
+    },
+    /// A service without a model.
+    #[error(
+        "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
+    )]
+    NoModel {
+        /// The service.
+        name: &'static str,
+    },
 }
 
 // === impl Service ===
@@ -91,14 +114,14 @@ impl Cloud {
     /// From the settings.
     ///
     /// # Errors
-    /// [`PolicyError`] where key or model is missing.
-    pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, PolicyError> {
+    /// [`CloudError`] where key or model is missing.
+    pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
         let name = service.name();
         let key = backend.tinker_api_key.clone();
         let variable = service.prefix();
-        let key = key.ok_or(PolicyError::NoCloudKey { name, variable })?;
+        let key = key.ok_or(CloudError::NoKey { name, variable })?;
         let model = backend.model.as_ref();
-        let model = model.ok_or(PolicyError::NoCloudModel { name })?;
+        let model = model.ok_or(CloudError::NoModel { name })?;
         let url = backend.tinker_base_url.as_deref();
         let url = url.unwrap_or_else(|| service.address());
         Ok(Self {

@@ -4,7 +4,11 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_chat::Secret;
 
-use super::{Backend, BackendKind, Cloud, Config, InertUse, Mode, cloud::Service, hub};
+use super::{
+    Backend, BackendKind, Cloud, Config, InertUse, Mode,
+    cloud::{CloudError, Service},
+    hub,
+};
 use crate::address::is_here;
 
 /// The demo model below the cache folder; `cargo xtask start` puts it there.
@@ -53,24 +57,9 @@ pub(crate) enum PolicyError {
         "mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"
     )]
     NoModel,
-    /// A service without a key.
-    #[error(
-        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md)"
-    )]
-    NoCloudKey {
-        /// The service.
-        name: &'static str,
-        /// What its variables begin with.
-        variable: &'static str,
-    },
-    /// A service without a model.
-    #[error(
-        "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
-    )]
-    NoCloudModel {
-        /// The service.
-        name: &'static str,
-    },
+    /// A service of Tinker's API that cannot be used as it is set.
+    #[error(transparent)]
+    Cloud(#[from] CloudError),
     /// Backend `remote` without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,
