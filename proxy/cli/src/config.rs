@@ -40,7 +40,7 @@ pub(crate) use self::{
     error::{ConfigError, InertUse, Problem, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     overrides::{key_and_value, overridden},
-    policy::{Policy, PolicyError, without_effect},
+    policy::{Policy, without_effect},
     sections::{
         Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Opd, Routing,
         Trainer, Upstream,
