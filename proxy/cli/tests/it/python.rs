@@ -8,16 +8,24 @@ const FREE_PORT: [(&str, &str); 1] = [("METACLAW__PROXY__PORT", "0")];
 
 /// A home with this file, and the proxy that runs in it.
 async fn started(file: &str, upstream: &Upstream) -> Result<(TestHome, Running)> {
-    let path = format!("{}/tests/it/python/{file}", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).context(path)?;
-    let home = TestHome::new(&text.replace("URL", &upstream.url))?;
-    let stderr = std::fs::File::create(home.path().join("stderr.log"))?;
-    let proxy = home.start_with(stderr.into(), &FREE_PORT).await?;
+    let home = home(file, upstream)?;
+    let proxy = run(&home, &FREE_PORT).await?;
     Ok((home, proxy))
 }
 
+fn home(file: &str, upstream: &Upstream) -> Result<TestHome> {
+    let path = format!("{}/tests/it/python/{file}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).context(path)?;
+    TestHome::new(&text.replace("URL", &upstream.url))
+}
+
+async fn run(home: &TestHome, variables: &[(&str, &str)]) -> Result<Running> {
+    let stderr = std::fs::File::create(home.path().join("stderr.log"))?;
+    home.start_with(stderr.into(), variables).await
+}
+
 /// What the banner must say of each: not all of it, as reasons change when something is built.
-const SAID: [(&str, &[&str]); 6] = [
+const SAID: [(&str, &[&str]); 4] = [
     (
         "main_auto",
         &[
@@ -27,7 +35,6 @@ const SAID: [(&str, &[&str]); 6] = [
             "rl.enabled",
         ],
     ),
-    ("main_rl", &["serves    scripted at", HUB, JUDGE, TINKER]),
     ("main_skills_only", &["serves    scripted at", HUB]),
     (
         "main_set",
@@ -48,19 +55,9 @@ const SAID: [(&str, &[&str]); 6] = [
             "openrouter.app_name",
         ],
     ),
-    (
-        "v033_mint_rl",
-        &[
-            "serves    scripted at",
-            HUB,
-            "rl.backend, rl.base_url: no cloud trains yet",
-            "rl.prm_provider: Bedrock",
-        ],
-    ),
 ];
 const HUB: &str = "rl.model: models are not fetched by name, so no weights are trained";
 const JUDGE: &str = "judge.url: it has no key";
-const TINKER: &str = "rl.tinker_api_key: no cloud trains yet";
 
 #[tokio::test]
 async fn each_that_has_an_address_serves_by_it_and_says_what_it_lacks() {
@@ -76,6 +73,49 @@ async fn each_that_has_an_address_serves_by_it_and_says_what_it_lacks() {
         assert!(reply.contains("answer to 1"), "{name}: {reply}");
         let status = home.json(&["status", "--json"]).await.unwrap();
         assert_eq!(status["running"], true, "{name}");
+        proxy.kill().await.unwrap();
+    }
+}
+
+/// Before a service trains, its owner says whether conversations may go there; who does not want it keeps the model that
+/// answered so far.
+#[tokio::test]
+async fn where_a_service_trains_its_owner_is_asked_first() {
+    let upstream = Upstream::new().await.unwrap();
+    for (name, host, words) in [
+        (
+            "main_rl",
+            "tinker.thinkingmachines.dev",
+            [JUDGE, "scripted"],
+        ),
+        (
+            "v033_mint_rl",
+            "mint.example",
+            ["rl.prm_provider: Bedrock", "scripted"],
+        ),
+    ] {
+        let home = home(&format!("{name}.yaml"), &upstream).unwrap();
+        let refused = run(&home, &FREE_PORT).await.unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("Training happens at {host}")),
+            "{refused}"
+        );
+        assert!(refused.contains("privacy.cloud_training_ok"), "{refused}");
+        let without = [
+            FREE_PORT[0],
+            ("METACLAW__PRIVACY__CLOUD_TRAINING_OK", "false"),
+        ];
+        let proxy = run(&home, &without).await.unwrap();
+        for said in words {
+            assert!(proxy.banner.contains(said), "{said:?}: {}", proxy.banner);
+        }
+        assert!(
+            !proxy.banner.contains(&format!("-> {host}")),
+            "{}",
+            proxy.banner
+        );
+        let reply = proxy.post("key", &["Hello"]).await.unwrap();
+        assert!(reply.contains("answer to 1"), "{name}: {reply}");
         proxy.kill().await.unwrap();
     }
 }
