@@ -142,7 +142,7 @@ fn trainer(trainer: &Value) -> Option<String> {
         "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
         "answers" => format!("{} answers, and has {}", url(), said(&trainer["model"])),
         "without_model" => format!("{} has no model: {}", url(), said(&trainer["why"])),
-        "away" => format!("{} does not answer: {}", url(), said(&trainer["why"])),
+        "away" => format!("{} cannot be used: {}", url(), said(&trainer["why"])),
         other => other.to_owned(),
     };
     Some(format!("trainer: {how}"))

@@ -188,3 +188,22 @@ fn what_is_off_and_not_built_is_not_worth_a_word() {
     let told: Vec<&str> = layer.inert.iter().map(|it| it.key.as_str()).collect();
     assert_eq!(told, ["wechat.enabled"]);
 }
+
+#[test]
+fn a_model_of_one_word_is_a_name_unless_it_lies_beside_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("here"), "").unwrap();
+    let model = |text: &str| {
+        let layer = Layer::text(dir.path().join("config.yaml"), text).unwrap();
+        layer.values()["rl.model"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(model("rl: {model: Qwen3-8B}\n"), "Qwen3-8B");
+    assert_eq!(
+        model("rl: {model: here}\n"),
+        dir.path().join("here").to_string_lossy()
+    );
+    assert_eq!(
+        model("rl: {model: small.gguf}\n"),
+        dir.path().join("small.gguf").to_string_lossy()
+    );
+}
