@@ -110,6 +110,10 @@ impl Remote {
         // One that fell silent is asked from now on, and not only after the gateway has looked again.
         if serving.policy().is_none() || serving.is_silent() {
             match Endpoint::new(&self.url, self.key.clone(), BASE) {
+                // What answers in front of a provider passes its refusals on.
+                Ok(endpoint) if self.shown.is_some() => {
+                    serving.set_policy(Some(endpoint.by_account()));
+                }
                 Ok(endpoint) => serving.set_policy(Some(endpoint)),
                 Err(error) => error!(%error, "the training server's address cannot be used"),
             }

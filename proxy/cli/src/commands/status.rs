@@ -329,7 +329,7 @@ mod tests {
         ");
         assert!(
             shown(json!({"is": "away", "url": url, "why": "refused"}))
-                .contains("trainer: http://gpu:8000 does not answer: refused\n")
+                .contains("trainer: http://gpu:8000 cannot be used: refused\n")
         );
         assert!(
             shown(json!({"is": "without_model", "url": url, "why": "w"}))
