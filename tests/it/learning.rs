@@ -15,6 +15,7 @@ use crate::chat::laptop_home;
 mod methods;
 mod remote;
 mod swap;
+mod tinker;
 
 /// How long a step may take to be made and tested, on a machine that has much else to do.
 const STEP_WITHIN: Duration = Duration::from_secs(900);

@@ -75,6 +75,11 @@ impl Trainer {
         }
     }
 
+    /// `kill -9`, and the wait until the process is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.expect("it runs");
+    }
+
     /// Ends it and everything that it started, and waits until its files are let go.
     pub async fn stop(mut self) {
         // As when who started it is gone.

@@ -29,6 +29,8 @@ pub struct Endpoint {
     pub(crate) key: Option<Secret>,
     pub(crate) base: String,
     pub(crate) appends_system: bool,
+    /// It answers by an account elsewhere.
+    pub(crate) is_by_account: bool,
     /// It has stopped answering.
     silent: watch::Sender<bool>,
 }
@@ -94,6 +96,7 @@ impl Endpoint {
             key,
             base: base.to_owned(),
             appends_system: false,
+            is_by_account: false,
             silent: watch::Sender::new(false),
         })
     }
@@ -123,6 +126,14 @@ impl Endpoint {
     #[must_use]
     pub fn with_system_append(mut self) -> Self {
         self.appends_system = true;
+        self
+    }
+
+    /// It answers by an account at a provider: where that refuses, for its key, its credit or its limits, another upstream
+    /// is asked.
+    #[must_use]
+    pub fn by_account(mut self) -> Self {
+        self.is_by_account = true;
         self
     }
 }

@@ -50,6 +50,17 @@ const POLICY_FAILS_OVER: [Failure; 4] = [
     Failure::Unsupported,
 ];
 
+/// The same beside them where it answers by an account at a provider.
+const ACCOUNT_FAILS_OVER: [Failure; 7] = [
+    Failure::RateLimit,
+    Failure::Overloaded,
+    Failure::Billing,
+    Failure::Auth,
+    Failure::AuthPermanent,
+    Failure::ModelNotFound,
+    Failure::Server,
+];
+
 /// Where the policy model's server turns text into ids. No caller can ask for it: their routes are below `/v1`.
 pub(crate) const TOKENIZE: &str = "/tokenize";
 
@@ -147,12 +158,17 @@ impl Upstream {
         fail_over: &[Failure],
         idle: Option<Duration>,
     ) -> Self {
+        let account: &[Failure] = if endpoint.is_by_account {
+            &ACCOUNT_FAILS_OVER
+        } else {
+            &[]
+        };
         Self {
             name: POLICY.to_owned(),
             capabilities: Capabilities::policy(endpoint.appends_system),
             keys: KeyRing::new(&[]),
             idle,
-            fail_over: [&POLICY_FAILS_OVER, fail_over].concat(),
+            fail_over: [&POLICY_FAILS_OVER, account, fail_over].concat(),
             address: endpoint.address.clone(),
             provider: Provider::default(),
             model: Some(endpoint.base.clone()),

@@ -134,21 +134,18 @@ impl Training {
         // The next step starts from what serves.
         step::watch(&mut self.context, agent).await?;
         let next = self.next_batch(agent).next(Why::Due).await?;
-        // A full batch may stand behind this one.
-        let wake = || self.context.shared.wake.notify_one();
         match next {
-            Next::Nothing => Ok(Vec::new()),
-            Next::Teach(ids) => Ok(ids),
-            Next::Again => {
-                wake();
-                Ok(Vec::new())
-            }
+            Next::Nothing => return Ok(Vec::new()),
+            Next::Teach(ids) => return Ok(ids),
+            Next::Again => {}
+            // Where it fails nobody is woken: a server that refuses at once would be asked again at once.
             Next::Step(base, batch) => {
-                wake();
                 self.steps(agent, &base, batch).await?;
-                Ok(Vec::new())
             }
         }
+        // A full batch may stand behind this one.
+        self.context.shared.wake.notify_one();
+        Ok(Vec::new())
     }
 
     /// Whose turns are put to the teacher: agents take turns.

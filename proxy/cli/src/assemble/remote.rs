@@ -8,7 +8,7 @@ use metaclaw_gateway::Endpoint;
 use metaclaw_trainer_api::{BackendError, wire::CreateRequest};
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -21,7 +21,7 @@ use crate::control::TrainerStatus;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same of a provider's: each look lists what it keeps.
+/// The same of a provider's that answers: each look lists what it keeps.
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
 /// Sees that the server has the model of the settings, and that the adapters that serve are there.
@@ -43,19 +43,23 @@ pub(super) struct Remote {
 impl Remote {
     /// Looks at it until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
-        let mut ticks = interval(if self.shown.is_some() {
-            LOOK_AT_CLOUD
-        } else {
-            LOOK_EVERY
-        });
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let follow = async {
             loop {
-                ticks.tick().await;
                 self.look().await;
+                sleep(self.pause()).await;
             }
         };
         ending.run_until_cancelled(follow).await;
+    }
+
+    /// Until it is looked at again: soon where somebody waits for it to answer.
+    fn pause(&self) -> Duration {
+        let answers = matches!(*self.status.borrow(), TrainerStatus::Answers { .. });
+        if answers && self.shown.is_some() {
+            LOOK_AT_CLOUD
+        } else {
+            LOOK_EVERY
+        }
     }
 
     fn shown(&self) -> String {
@@ -73,7 +77,7 @@ impl Remote {
             let is_new = *was != status;
             match &status {
                 TrainerStatus::Away { url, why } if is_new => {
-                    warn!(url, why, "the training server does not answer");
+                    warn!(url, why, "the training server cannot be used");
                 }
                 TrainerStatus::WithoutModel { url, why } if is_new => {
                     warn!(url, why, "the training server has no model");
@@ -106,6 +110,10 @@ impl Remote {
         // One that fell silent is asked from now on, and not only after the gateway has looked again.
         if serving.policy().is_none() || serving.is_silent() {
             match Endpoint::new(&self.url, self.key.clone(), BASE) {
+                // What answers in front of a provider passes its refusals on.
+                Ok(endpoint) if self.shown.is_some() => {
+                    serving.set_policy(Some(endpoint.by_account()));
+                }
                 Ok(endpoint) => serving.set_policy(Some(endpoint)),
                 Err(error) => error!(%error, "the training server's address cannot be used"),
             }

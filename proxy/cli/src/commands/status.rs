@@ -142,7 +142,7 @@ fn trainer(trainer: &Value) -> Option<String> {
         "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
         "answers" => format!("{} answers, and has {}", url(), said(&trainer["model"])),
         "without_model" => format!("{} has no model: {}", url(), said(&trainer["why"])),
-        "away" => format!("{} does not answer: {}", url(), said(&trainer["why"])),
+        "away" => format!("{} cannot be used: {}", url(), said(&trainer["why"])),
         other => other.to_owned(),
     };
     Some(format!("trainer: {how}"))
@@ -329,7 +329,7 @@ mod tests {
         ");
         assert!(
             shown(json!({"is": "away", "url": url, "why": "refused"}))
-                .contains("trainer: http://gpu:8000 does not answer: refused\n")
+                .contains("trainer: http://gpu:8000 cannot be used: refused\n")
         );
         assert!(
             shown(json!({"is": "without_model", "url": url, "why": "w"}))

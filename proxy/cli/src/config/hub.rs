@@ -21,6 +21,11 @@ pub(super) fn is_name(path: &Path) -> bool {
     parts.is_some_and(|(owner, name)| plain(owner) && plain(name)) && !is_file
 }
 
+/// Whether this may be a model's name at a server: one plain part, and no file of ours.
+pub(super) fn is_word(text: &str) -> bool {
+    !text.contains('/') && is_name(&Path::new("owner").join(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +44,10 @@ mod tests {
             "../a",
         ] {
             assert!(!is_name(Path::new(path)), "{path}");
+        }
+        assert!(is_word("SmolLM2-135M-Instruct.Q4_1"));
+        for path in ["small.gguf", "Qwen/Qwen3-4B", "~", ".", ""] {
+            assert!(!is_word(path), "{path}");
         }
     }
 }

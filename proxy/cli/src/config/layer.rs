@@ -31,6 +31,8 @@ use super::{
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 /// What every variable of ours that stands for a key begins with.
 pub(crate) const ENV_PREFIX: &str = "METACLAW__";
+/// What is a file, or a name at a server.
+const MODEL: &str = "rl.model";
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +216,13 @@ impl Layer {
         }
         match key.state_of(read.as_str().unwrap_or_default()) {
             State::Done if key.kind == Kind::Path => {
-                let resolved = self.resolve(read.as_str().unwrap_or_default());
+                let given = read.as_str().unwrap_or_default();
+                // Servers with Tinker's API have models of one word.
+                let resolved = if path == MODEL && hub::is_word(given) {
+                    self.resolve_word(given)
+                } else {
+                    self.resolve(given)
+                };
                 self.insert(path, resolved.into());
             }
             State::Done if key.kind == Kind::Calendars => {
@@ -258,6 +266,16 @@ impl Layer {
             ) => given.to_owned(),
         };
         path.to_string_lossy().into_owned()
+    }
+
+    /// A file or folder of this name beside the file that names it, else the word as it is.
+    fn resolve_word(&self, given: &str) -> String {
+        let beside = self.resolve(given);
+        if Path::new(&beside).exists() {
+            beside
+        } else {
+            given.to_owned()
+        }
     }
 
     fn inert(&mut self, key: &str, reason: &'static str) {

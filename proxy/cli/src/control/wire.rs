@@ -86,7 +86,7 @@ pub(crate) enum TrainerStatus {
         url: String,
         why: String,
     },
-    /// It does not answer.
+    /// It does not answer, or refuses.
     Away {
         url: String,
         why: String,

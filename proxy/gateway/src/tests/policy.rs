@@ -356,6 +356,37 @@ async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
     assert!(harness.upstream.is_unasked());
 }
 
+/// A refusal by a server that is asked by an account.
+fn refused(status: u16) -> String {
+    let body = r#"{"error":{"message":"no","type":"server_error"}}"#;
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} No\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+#[tokio::test]
+async fn what_an_account_is_refused_goes_to_the_fall_back_and_what_our_trainer_refuses_does_not() {
+    for status in [429, 502, 503] {
+        let (mut harness, mut policy) = with_policy(SetUp::default()).await;
+        let mut client = harness.client().await;
+        client.send(&post_chat(CHAT)).await;
+        policy.next().await.send(refused(status).as_bytes()).await;
+        assert_eq!(client.read().await.status(), status);
+        assert!(harness.upstream.is_unasked(), "{status}");
+
+        let url = format!("http://{}", policy.address);
+        let endpoint = Endpoint::new(&url, None, "base").unwrap();
+        harness.serving.set_policy(Some(endpoint.by_account()));
+        let mut client = harness.client().await;
+        client.send(&post_chat(CHAT)).await;
+        policy.next().await.send(refused(status).as_bytes()).await;
+        let mut exchange = harness.upstream.next().await;
+        exchange.send(json_reply(&completion("x")).as_bytes()).await;
+        assert_eq!(client.read().await.text(), completion("x"), "{status}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
     let (harness, mut policy) = policy_alone().await;

@@ -19,6 +19,9 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
             "teaching" | "stepping" | "testing" => {
                 format!("{phase}, for {}", said(&learner["phase"]["agent"]))
             }
+            "waiting_for_trainer" => {
+                format!("waits for the training server: {}", said(&learner["phase"]["why"]))
+            }
             "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
             "finished" => {
                 format!("has made the {} steps of rl.max_steps", learner["phase"]["n_steps"])

@@ -59,14 +59,12 @@ fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
 #[test]
 fn what_is_not_built_is_refused_or_named() {
     let layer = layer(
-        "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\
-         skills: {retrieval_mode: template}\n",
+        "llm: {provider: bedrock}\nmemory: {enabled: true}\nskills: {retrieval_mode: template}\n",
     );
     let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(inert.join("\n"), @r"
     llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     memory.enabled: there is no memory store: wishes and skills remember
-    rl.backend: no cloud trains yet: weights are trained on this machine, or at rl.remote_url
     skills.retrieval_mode: sample requests and keywords have taken the place of templates
     ");
     let of_python = self::layer("skills: {retrieval_mode: embedding}\n");
@@ -187,4 +185,23 @@ fn what_is_off_and_not_built_is_not_worth_a_word() {
     let layer = layer("memory: {enabled: false}\nwechat: {enabled: true}\n");
     let told: Vec<&str> = layer.inert.iter().map(|it| it.key.as_str()).collect();
     assert_eq!(told, ["wechat.enabled"]);
+}
+
+#[test]
+fn a_model_of_one_word_is_a_name_unless_it_lies_beside_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("here"), "").unwrap();
+    let model = |text: &str| {
+        let layer = Layer::text(dir.path().join("config.yaml"), text).unwrap();
+        layer.values()["rl.model"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(model("rl: {model: Qwen3-8B}\n"), "Qwen3-8B");
+    assert_eq!(
+        model("rl: {model: here}\n"),
+        dir.path().join("here").to_string_lossy()
+    );
+    assert_eq!(
+        model("rl: {model: small.gguf}\n"),
+        dir.path().join("small.gguf").to_string_lossy()
+    );
 }

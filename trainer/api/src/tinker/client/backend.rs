@@ -139,6 +139,11 @@ impl Inner {
         {
             return Ok(known.clone());
         }
+        self.ask_offer().await
+    }
+
+    /// The same, from the server itself.
+    async fn ask_offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
         let call = "get_server_capabilities";
         let answer = self.http.send(&get(call, call)).await?;
         let offered: ServerCapabilities = answer.json(self.http.whose(call))?;
@@ -147,9 +152,9 @@ impl Inner {
         Ok(models)
     }
 
-    /// Sees that the server offers the model to be trained.
+    /// Sees that the server answers now, and offers the model to be trained.
     async fn offered(&self) -> Result<(), BackendError> {
-        let offer = self.offer().await?;
+        let offer = self.ask_offer().await?;
         let wanted = self.config.base_model.as_str();
         let named = |it: &&SupportedModel| it.model_name.as_deref() == Some(wanted);
         let whose = self.http.whose("get_server_capabilities");
@@ -354,8 +359,9 @@ fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
 impl TrainingBackend for TinkerBackend {
     fn health(&self) -> BackendFuture<'_, Health> {
         Box::pin(async {
-            self.0.config.text.ready()?;
+            // What the server says comes first: where it refuses, nothing else is worth telling.
             self.0.offered().await?;
+            self.0.config.text.ready()?;
             let model = self.0.config.base_model.clone();
             Ok(Health {
                 status: "healthy".to_owned(),

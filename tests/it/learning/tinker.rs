@@ -1,0 +1,262 @@
+//! Weights that are trained by Tinker's API: at our own training server, as somebody starts it elsewhere.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use metaclaw_tests::{
+    external,
+    home::{Home, Proxy, until},
+    laptop::Script,
+    trainer::{Start, Trainer},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
+
+mod refused;
+
+const KEY: &str = "of-this-server";
+/// `rl.reuse` by default.
+const MAX_USES: u64 = 4;
+/// How long until it is seen how the server is.
+const SEEN_WITHIN: Duration = Duration::from_secs(120);
+
+/// A training server with a key and a folder of its own, and how it is started again at the same address.
+async fn server() -> (Trainer, Start, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut start = Start {
+        model: Some(external::model()),
+        checkpoints: Some(folder.path().to_owned()),
+        key: Some(KEY.to_owned()),
+        ..Start::default()
+    };
+    let trainer = Trainer::start(&start).await;
+    start.port = trainer.port;
+    (trainer, start, folder)
+}
+
+/// The folder of the demo model's tokenizer: the server has converted the model when it is ready.
+fn tokenizer() -> PathBuf {
+    let cache = PathBuf::from(std::env::var_os("METACLAW_CACHE").expect("METACLAW_CACHE"));
+    let converted = fs::read_dir(cache.join("gguf")).unwrap().flatten();
+    let mut folders = converted
+        .map(|entry| entry.path())
+        .filter(|path| path.join("tokenizer.json").is_file());
+    folders.next().expect("the demo model's tokenizer")
+}
+
+fn user(text: &str) -> [Value; 1] {
+    [json!({"role": "user", "content": text})]
+}
+
+/// A home that learns there.
+fn home_of(url: &str) -> Home {
+    let model = external::model();
+    let name = model.file_stem().unwrap().to_string_lossy();
+    home_without_wishes()
+        .with_env("METACLAW__RL__BACKEND", "tinker")
+        .with_env("METACLAW__RL__MODEL", name)
+        .with_env(
+            "METACLAW__RL__TOKENIZER",
+            tokenizer().to_string_lossy().into_owned(),
+        )
+        .with_env("TINKER_BASE_URL", url)
+        .with_env("TINKER_API_KEY", format!("tml-{KEY}"))
+        .with_env("METACLAW__RL__METHOD", "binary_rl")
+        .with_env("METACLAW__RL__BATCH_SIZE", "2")
+}
+
+/// Waits until the status says so.
+async fn says(home: &Home, what: &str, is_said: impl Fn(&Value) -> bool) {
+    let mut status = Value::Null;
+    let is_so = async || {
+        status = home.ask(&["status", "--json"]).await.unwrap();
+        is_said(&status)
+    };
+    let waited = until(SEEN_WITHIN, is_so).await;
+    waited.unwrap_or_else(|error| panic!("{what}: {error}: {status}: {}", home.log()));
+}
+
+async fn answers_again(home: &Home) {
+    let is_said = |status: &Value| status["trainer"]["is"] == "answers";
+    says(home, "the server answers", is_said).await;
+}
+
+/// What lies below a folder of the server, but for what is being written.
+fn saved(folder: &Path, kind: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder.join(kind)).into_iter().flatten();
+    let names = entries
+        .flatten()
+        .map(|it| it.file_name().to_string_lossy().into_owned());
+    names.filter(|name| !name.starts_with('.')).collect()
+}
+
+/// What each checkpoint at the server says of the step that made it.
+fn manifests(folder: &Path) -> Vec<Value> {
+    let read = |name: String| {
+        let file = folder.join("checkpoints").join(name).join("manifest.json");
+        let manifest: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let ours = &manifest["tinker"]["user_metadata"]["metaclaw_manifest"];
+        serde_json::from_str(ours.as_str().expect("a manifest of ours")).unwrap()
+    };
+    saved(folder, "checkpoints").into_iter().map(read).collect()
+}
+
+/// Each step has one checkpoint at the server, and no use of a turn stands in two.
+fn assert_no_use_trained_twice(folder: &Path, n_steps: u64) {
+    let manifests = manifests(folder);
+    let mut steps: Vec<u64> = manifests
+        .iter()
+        .map(|it| it["n"].as_u64().unwrap())
+        .collect();
+    steps.sort_unstable();
+    let expected: Vec<u64> = (1..=n_steps).collect();
+    assert_eq!(steps, expected, "one checkpoint a step: {manifests:?}");
+    let mut seen = BTreeSet::new();
+    for manifest in &manifests {
+        let turns = manifest["turns"].as_array().unwrap();
+        let uses = manifest["uses"].as_array().unwrap();
+        assert_eq!(turns.len(), uses.len(), "{manifest}");
+        for (turn, used) in turns.iter().zip(uses) {
+            let nth = used.as_u64().unwrap();
+            assert!((1..=MAX_USES).contains(&nth), "use {nth} of {turn}");
+            let is_new = seen.insert((turn.as_str().unwrap().to_owned(), nth));
+            assert!(
+                is_new,
+                "use {nth} of {turn} was trained twice: {manifests:?}"
+            );
+        }
+    }
+}
+
+/// The log says of every turn that stands in a checkpoint that it was trained, and of no other.
+async fn assert_log_and_server_agree(home: &Home, folder: &Path) {
+    let manifests = manifests(folder);
+    let of_server: BTreeSet<&str> = manifests
+        .iter()
+        .flat_map(|it| it["turns"].as_array().unwrap())
+        .map(|id| id.as_str().unwrap())
+        .collect();
+    let output = home.command(&["turns", "export"]).output().await.unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let turns: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let trained = turns.iter().filter(|it| it["state"]["is"] == "trained");
+    let of_log: BTreeSet<&str> = trained.map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(of_log, of_server);
+    let taken: Vec<&Value> = turns
+        .iter()
+        .filter(|it| it["state"]["is"] == "taken")
+        .collect();
+    assert!(taken.is_empty(), "of no step that is open: {taken:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
+async fn a_step_at_a_server_with_tinkers_api_serves_or_is_declined_with_its_reason() {
+    let (trainer, _, folder) = server().await;
+    let home = home_of(&trainer.url)
+        .with_env("METACLAW__RL__MAX_STEPS", "1")
+        .with_env("METACLAW__RL__LEARNING_RATE", "0.00005");
+    let proxy = home.start().await.unwrap();
+    answers_again(&home).await;
+    talk(&proxy.client(), 1, 3).await;
+    let step = known(&home, "last_step").await;
+    assert_eq!(step["n"], 1, "{step}");
+    assert_no_use_trained_twice(folder.path(), 1);
+    assert_log_and_server_agree(&home, folder.path()).await;
+    let adapter = step["adapter"].as_str().expect("an adapter").to_owned();
+    if step["serves"] == json!(true) {
+        assert_eq!(answers(&proxy).await, Some(adapter), "{step}");
+    } else {
+        let declined = agent(&home).await["declined"].take();
+        assert_eq!(declined["adapter"], json!(adapter));
+        let why = declined["why"].as_str().unwrap_or_default();
+        assert!(!why.is_empty(), "{declined}");
+        assert_eq!(answers(&proxy).await, None, "{declined}");
+    }
+    let status = home.ask(&["status", "--json"]).await.unwrap();
+    let n_tokens = status["cloud"]["today"]["trained"].as_u64();
+    assert!(n_tokens.is_some_and(|n| n > 0), "{}", status["cloud"]);
+    proxy.stop().await.unwrap();
+    trainer.stop().await;
+}
+
+/// When the server is killed.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// Gradients are computed, or soon are.
+    Stepping,
+    /// The checkpoint is written: whether the proxy has heard of it is left to the clock.
+    Checkpoint,
+    /// The adapter is.
+    Adapter,
+}
+
+impl Moment {
+    /// Waits for it, in a step after those that have left `before`.
+    async fn reached(self, home: &Home, folder: &Path, before: usize) {
+        let is_now = async || match self {
+            Self::Stepping => {
+                let status = home.ask(&["status", "--json"]).await.unwrap();
+                status["learner"]["phase"]["is"] == "stepping"
+            }
+            Self::Checkpoint => saved(folder, "checkpoints").len() > before,
+            Self::Adapter => saved(folder, "adapters").len() > before,
+        };
+        let waited = until(STEP_WITHIN, is_now).await;
+        waited.unwrap_or_else(|error| panic!("{self:?}: {error}: {}", home.log()));
+    }
+}
+
+/// Two short conversations, whose first replies are a batch.
+async fn talk_briefly(proxy: &Proxy, seed: u64) {
+    let script = Script {
+        seed,
+        conversations: 2,
+        max_tokens: 24,
+        retry_for: SEEN_WITHIN,
+    };
+    script.run(&proxy.client(), Instant::now(), |_, _| ()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
+async fn a_server_with_tinkers_api_that_is_killed_in_its_steps_trains_no_turn_twice() {
+    let (mut trainer, start, folder) = server().await;
+    let folder = folder.path();
+    let home = home_of(&trainer.url)
+        // Of steps, not of how good they were.
+        .with_env("METACLAW__GATE__ENABLED", "false");
+    let proxy = home.start().await.unwrap();
+    answers_again(&home).await;
+    let moments = [Moment::Stepping, Moment::Checkpoint, Moment::Adapter];
+    for (before, moment) in moments.into_iter().enumerate() {
+        let n = before as u64 + 1;
+        talk_briefly(&proxy, n).await;
+        moment.reached(&home, folder, before).await;
+        trainer.kill().await;
+        eprintln!("step {n} killed at {moment:?}");
+        trainer = Trainer::start(&start).await;
+        let is_made = |status: &Value| {
+            let last = &status["learner"]["agents"][0]["last_step"];
+            last["n"] == n && status["funnel"]["taken"] == 0
+        };
+        says(&home, "the step was made all the same", is_made).await;
+        assert_no_use_trained_twice(folder, n);
+        assert_log_and_server_agree(&home, folder).await;
+        answers_again(&home).await;
+    }
+    let step = known(&home, "last_step").await;
+    let adapter = step["adapter"].as_str().expect("an adapter").to_owned();
+    assert_eq!(answers(&proxy).await, Some(adapter), "{step}");
+    proxy.stop().await.unwrap();
+    trainer.stop().await;
+}
