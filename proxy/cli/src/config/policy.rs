@@ -71,6 +71,24 @@ pub(crate) enum PolicyError {
         /// The service.
         name: &'static str,
     },
+    /// A tokenizer that is nowhere.
+    #[error(
+        "rl.tokenizer: {} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B",
+        path.display()
+    )]
+    Tokenizer {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// No `rl.tokenizer`, and a model under whose name none can be had.
+    #[error(
+        "rl.tokenizer is missing: rl.model {} is neither a name at the Hugging Face hub nor a folder that has a tokenizer; give a folder that has tokenizer.json or tiktoken.model, or a name at the hub, as in Qwen/Qwen3-8B",
+        model.display()
+    )]
+    NoTokenizer {
+        /// `rl.model`.
+        model: PathBuf,
+    },
     /// Backend `remote` without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,
@@ -125,6 +143,12 @@ impl Policy {
     /// Whether texts may be sent to who trains: on this machine always, elsewhere if that was allowed.
     pub(crate) fn may_train(&self, config: &Config) -> bool {
         self.elsewhere().is_none() || config.privacy.cloud_training_ok == Some(true)
+    }
+
+    /// What serves: a service that may be sent nothing serves nothing.
+    pub(crate) fn that_serves(&self, config: &Config) -> &Self {
+        let is_withheld = matches!(self, Self::Cloud(_)) && !self.may_train(config);
+        if is_withheld { &Self::None } else { self }
     }
 
     /// Whether requests go to a policy model.

@@ -117,6 +117,13 @@ impl TrainingBackend for World {
             if !self.inner().scores {
                 return Err(refusal("forward", 404, Some("unknown_route")));
             }
+            if self.inner().lacks_scores {
+                return Err(BackendError::NotSupported {
+                    call: "forward",
+                    url: "world".to_owned(),
+                    what: "it scores no given ids".to_owned(),
+                });
+            }
             let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))
                 .await
