@@ -59,14 +59,13 @@ fn a_list_that_leaves_nobody_to_ask_is_refused_where_it_stands() {
 #[test]
 fn what_is_not_built_is_refused_or_named() {
     let layer = layer(
-        "rl: {backend: tinker}\nllm: {provider: bedrock}\nmemory: {enabled: true}\n\
+        "llm: {provider: bedrock}\nmemory: {enabled: true}\n\
          skills: {retrieval_mode: template}\n",
     );
     let inert: Vec<String> = layer.inert.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(inert.join("\n"), @r"
     llm.provider: Bedrock is not built: give an OpenAI-compatible address in llm.api_base
     memory.enabled: there is no memory store: wishes and skills remember
-    rl.backend: no cloud trains yet: weights are trained on this machine, or at rl.remote_url
     skills.retrieval_mode: sample requests and keywords have taken the place of templates
     ");
     let of_python = self::layer("skills: {retrieval_mode: embedding}\n");

@@ -47,12 +47,11 @@ async fn models(headers: HeaderMap) -> Response {
 }
 
 /// A home whose settings name upstream and service, and that has answered everything before the questions about training.
-fn home(upstream: &Upstream, rl: &str) -> TestHome {
+fn home(upstream: &Upstream, rl: &str) -> Result<TestHome> {
     TestHome::new(&format!(
         "mode: rl\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: {KEY}}}\n{rl}",
         upstream.url
     ))
-    .unwrap()
 }
 
 /// The questions before those about training.
@@ -74,16 +73,18 @@ async fn asked(
     arguments: &[&str],
     service: &str,
     answers: &[(&'static str, &'static str)],
-) -> String {
+) -> Result<String> {
     let answers: Vec<_> = BEFORE.iter().chain(answers).copied().collect();
-    let seen = at_terminal(home, arguments, answers.leak()).await.unwrap();
-    let (_, seen) = seen.split_once("Weights are trained").expect(&seen);
+    let seen = at_terminal(home, arguments, answers.leak()).await?;
+    let training = seen.split_once("Weights are trained");
+    let (_, seen) =
+        training.with_context(|| format!("nothing was asked about training: {seen}"))?;
     assert!(!seen.contains(SERVICE_KEY), "{seen}");
-    seen.replace(service.trim_start_matches("http://"), "SERVICE")
+    Ok(seen.replace(service.trim_start_matches("http://"), "SERVICE"))
 }
 
-fn file(home: &TestHome) -> String {
-    std::fs::read_to_string(home.path().join("config.yaml")).unwrap()
+fn file(home: &TestHome) -> Result<String> {
+    Ok(std::fs::read_to_string(home.path().join("config.yaml"))?)
 }
 
 #[tokio::test]
@@ -98,7 +99,8 @@ async fn the_models_of_a_service_are_listed_to_choose_from() {
             "rl: {{backend: tinker, tinker_base_url: '{}'}}\n",
             service.url
         ),
-    );
+    )
+    .unwrap();
     let seen = asked(
         &home,
         &["setup"],
@@ -119,9 +121,10 @@ async fn the_models_of_a_service_are_listed_to_choose_from() {
             ("tokens sampled", "2"),
         ],
     )
-    .await;
+    .await
+    .unwrap();
     insta::assert_snapshot!("models of a service", seen);
-    let written = file(&home);
+    let written = file(&home).unwrap();
     for line in [
         "model: Qwen/Qwen3-4B",
         "price_train: 1.5",
@@ -139,6 +142,7 @@ async fn a_key_of_the_environment_asks_and_is_not_written_down() {
         Service::new().await.unwrap(),
     );
     let home = home(&upstream, "")
+        .unwrap()
         .with_variable("TINKER_API_KEY", std::path::Path::new(SERVICE_KEY))
         .with_variable("TINKER_BASE_URL", std::path::Path::new(&service.url));
     let seen = asked(
@@ -156,9 +160,10 @@ async fn a_key_of_the_environment_asks_and_is_not_written_down() {
             ("tokens sampled", ""),
         ],
     )
-    .await;
+    .await
+    .unwrap();
     assert!(seen.contains("rl.model: Qwen/Qwen3-8B"), "{seen}");
-    let written = file(&home);
+    let written = file(&home).unwrap();
     assert!(written.contains("backend: tinker"), "{written}");
     assert!(
         !written.contains(SERVICE_KEY) && !written.contains(&service.url),
@@ -178,7 +183,8 @@ async fn where_a_service_cannot_be_reached_the_model_is_typed() {
         &format!(
             "rl: {{backend: mint, tinker_api_key: {SERVICE_KEY}, tinker_base_url: '{gone}'}}\n"
         ),
-    );
+    )
+    .unwrap();
     let seen = asked(
         &home,
         &["setup"],
@@ -195,16 +201,23 @@ async fn where_a_service_cannot_be_reached_the_model_is_typed() {
             ("tokens sampled", ""),
         ],
     )
-    .await;
+    .await
+    .unwrap();
     insta::assert_snapshot!("a service that is away", seen);
-    assert!(file(&home).contains("Qwen/Qwen3-32B"), "{}", file(&home));
+    assert!(
+        file(&home).unwrap().contains("Qwen/Qwen3-32B"),
+        "{}",
+        file(&home).unwrap()
+    );
 }
 
 #[tokio::test]
 async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_said() {
     let upstream = Upstream::new().await.unwrap();
-    let home = home(&upstream, "rl: {backend: local}\n");
-    let text = file(&home).replace("mode: rl", "mode: skills_only");
+    let home = home(&upstream, "rl: {backend: local}\n").unwrap();
+    let text = file(&home)
+        .unwrap()
+        .replace("mode: rl", "mode: skills_only");
     let settings = home.path().join("config.yaml");
     std::fs::write(&settings, &text).unwrap();
     let proxy = home.start().await.unwrap();

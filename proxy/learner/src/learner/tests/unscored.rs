@@ -3,8 +3,12 @@
 use super::*;
 use crate::testing::Habit;
 
+/// With a method that needs no scores; the teacher of redo needs them as well.
 fn without(parts: &[&str]) -> LearnerConfig {
-    config(&serde_json::json!({"gate": {"accept_without": parts}}))
+    config(&serde_json::json!({
+        "rl": {"method": "binary_rl"},
+        "gate": {"accept_without": parts},
+    }))
 }
 
 #[tokio::test]
@@ -14,8 +18,8 @@ async fn a_test_that_cannot_be_made_and_is_accepted_stands_in_the_record_of_its_
     let accepted = without(&["replies", "capability", "preference"]);
     let rig = Rig::start(dir.path(), &world, accepted).await;
     rig.two_talks(&world, 1).await;
-    assert!(rig.trained(2).await);
-    assert_eq!(rig.served().await.len(), 1);
+    let serves = async || !rig.served().await.is_empty();
+    rig.until("an adapter serves", serves).await;
     let tests = rig.last_step().await.gate.unwrap().tests;
     let named = |name: &str| tests.iter().find(|it| it.name == name).unwrap();
     for part in ["replies", "capability"] {
@@ -46,7 +50,7 @@ async fn what_fails_a_test_that_can_be_made_does_not_serve() {
     let accepted = without(&["replies", "capability", "preference"]);
     let rig = Rig::start(dir.path(), &world, accepted).await;
     rig.two_talks(&world, 1).await;
-    let declined = rig.declined_in_a_row(3).await;
+    let declined = rig.declined_in_a_row(1).await;
     assert!(declined.why.contains("tools "), "{declined:?}");
     assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     rig.stop().await;
@@ -74,7 +78,7 @@ async fn a_test_that_cannot_be_made_and_is_not_accepted_keeps_every_adapter_from
         let asked = rig.learner.train_now(None).await.unwrap_err();
         assert!(asked.to_string().contains(&told), "{asked}");
         assert!(world.asked().is_none(), "nothing was trained");
-        assert_eq!(rig.n(StateKind::Judged).await, 2, "its turns wait");
+        assert!(rig.n(StateKind::Judged).await > 0, "its turns wait");
         assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
         rig.stop().await;
     }
