@@ -68,7 +68,7 @@ mod upstreams;
 pub(crate) use self::{
     adapters::LostAdapters,
     lessons::library,
-    meter::{CloudSpend, Meter, kept},
+    meter::{CloudSpend, Meter, kept, of_a_day},
     offline::Offline,
     plan::Plan,
     purse::{Purse, Spend},

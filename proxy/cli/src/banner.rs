@@ -74,6 +74,7 @@ pub(crate) enum First<'a> {
 
 impl<'a> First<'a> {
     pub(crate) fn of(config: &'a Config, policy: &Policy) -> Self {
+        let policy = policy.that_serves(config);
         let url = config.llm.api_base.as_deref();
         let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
         match (policy, url) {
@@ -133,35 +134,47 @@ impl About {
 }
 
 fn serves(config: &Config, policy: &Policy) -> String {
-    let llm = config.llm.api_base.as_deref();
-    let model = config.llm.model_id.as_deref();
-    let model = model.unwrap_or("the model that is asked for");
-    match (policy, llm) {
-        (Policy::Local { model }, _) => {
+    match policy {
+        Policy::Local { model } => {
             let name = model.file_name().unwrap_or(model.as_os_str());
             format!("{} on the local trainer", name.to_string_lossy())
         }
-        (Policy::Remote { url, .. }, _) => format!("the training server at {}", host(url)),
-        (Policy::Cloud(cloud), _) => {
+        Policy::Remote { url, .. } => format!("the training server at {}", host(url)),
+        Policy::Cloud(cloud) if policy.may_train(config) => {
+            let service = cloud.service.name();
+            format!("{} at {} ({service})", cloud.model, host(&cloud.url))
+        }
+        Policy::Cloud(cloud) => {
+            let upstreams = upstreams(config);
+            let answers = upstreams.unwrap_or_else(|| {
+                "nothing yet: set llm.api_base, or allow the service (metaclaw config privacy.cloud_training_ok true)"
+                    .to_owned()
+            });
             format!(
-                "{} at {} ({})",
+                "{answers}; {} at {} is sent nothing and does not answer (privacy.cloud_training_ok is not true)",
                 cloud.model,
-                host(&cloud.url),
-                cloud.service.name()
+                host(&cloud.url)
             )
         }
-        (Policy::None, Some(url)) => format!("{model} at {}", host(url)),
-        (Policy::None, None) if config.upstreams.values().any(|it| it.url.is_some()) => {
-            let named = config.upstreams.iter().filter_map(|(name, it)| {
-                let url = it.url.as_deref()?;
-                Some(format!("{name} at {}", host(url)))
-            });
-            named.collect::<Vec<_>>().join(", ")
-        }
-        (Policy::None, None) => {
+        Policy::None => upstreams(config).unwrap_or_else(|| {
             "nothing yet: set llm.api_base, or trainer.model for a model of your own".to_owned()
-        }
+        }),
     }
+}
+
+/// Who answers where there is no policy model; none where nobody does.
+fn upstreams(config: &Config) -> Option<String> {
+    if let Some(url) = config.llm.api_base.as_deref() {
+        let model = config.llm.model_id.as_deref();
+        let model = model.unwrap_or("the model that is asked for");
+        return Some(format!("{model} at {}", host(url)));
+    }
+    let named = config.upstreams.iter().filter_map(|(name, it)| {
+        let url = it.url.as_deref()?;
+        Some(format!("{name} at {}", host(url)))
+    });
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| named.join(", "))
 }
 
 fn learns(config: &Config, policy: &Policy, training: &LearnerConfig) -> String {

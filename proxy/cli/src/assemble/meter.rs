@@ -17,7 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{cloud::CloudSide, plan::Plan};
-use crate::{config::Backend, home::write_private};
+use crate::{
+    config::{Backend, Loaded},
+    home::write_private,
+};
 
 /// How often the counts are written down; a kill forgets that much.
 const EVERY: Duration = Duration::from_secs(30);
@@ -175,9 +178,15 @@ pub(super) fn of(plan: &Plan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
 
 /// What is said of a day's price before anything is asked of such a server.
 pub(super) async fn told(plan: &Plan, meter: Option<&Arc<Meter>>, log: &TurnLog) -> Option<String> {
-    let prices = meter?.prices.as_ref();
-    let learner = plan.loaded.room().ok()?;
-    let told = estimate(log, &learner, prices, now_ms()).await;
+    meter?;
+    of_a_day(&plan.loaded, log).await
+}
+
+/// About what a day will take at the training server of these settings; none where the log has no last days.
+pub(crate) async fn of_a_day(loaded: &Loaded, log: &TurnLog) -> Option<String> {
+    let prices = Prices::of(&loaded.config.rl);
+    let learner = loaded.room().ok()?;
+    let told = estimate(log, &learner, prices.as_ref(), now_ms()).await;
     told.ok().flatten()
 }
 

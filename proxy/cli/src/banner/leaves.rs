@@ -58,6 +58,9 @@ pub(super) fn leaves(
         JudgedWith::Function { url } => format!("{} (your reward function)", elsewhere(url)),
         JudgedWith::Base => match policy {
             Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
+            Policy::Cloud(_) if !policy.may_train(config) => {
+                "nowhere (privacy.cloud_training_ok is not true)".to_owned()
+            }
             Policy::Cloud(cloud) => format!("{} (the base model)", elsewhere(&cloud.url)),
             Policy::None | Policy::Local { .. } => "nowhere (the base model)".to_owned(),
         },

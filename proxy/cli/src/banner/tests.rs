@@ -340,3 +340,61 @@ fn where_no_wish_is_heard_none_is_promised() {
         "{learns}"
     );
 }
+
+/// A service that trains Qwen3-8B; `more` are further settings.
+fn with_service(consent: &str, more: &str) -> String {
+    let config = config(&format!(
+        "mode: rl\nrl: {{backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: tml-0123456789, tinker_base_url: 'https://tinker.example'}}\n{consent}{more}"
+    ));
+    let policy = Policy::from_config(&config, std::path::Path::new("/no/cache")).unwrap();
+    text(&config, &policy, &JudgedWith::Base, &[])
+}
+
+const ALLOWED: &str = "privacy: {cloud_training_ok: true}\n";
+const REFUSED: &str = "privacy: {cloud_training_ok: false}\n";
+const UPSTREAM: &str = "llm: {api_base: 'https://api.example/v1', model_id: big-1, api_key: k}\n";
+
+#[test]
+fn a_service_that_may_be_sent_texts_serves_and_is_named_wherever_they_go() {
+    insta::assert_snapshot!(with_service(ALLOWED, UPSTREAM), @r#"
+    MetaClaw 0.1.0 listens
+      base URL  http://127.0.0.1:30000/v1
+      settings  config.yaml (mode rl)
+      serves    Qwen/Qwen3-8B at tinker.example (Tinker)
+      learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
+      leaves    chat -> tinker.example, and api.example where the policy model cannot answer, judge -> tinker.example (the base model), training -> tinker.example (conversations as token ids, wishes, and the adapters made of them)
+      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
+    "#);
+}
+
+#[test]
+fn a_service_that_may_be_sent_nothing_serves_nothing_and_others_answer() {
+    insta::assert_snapshot!(with_service(REFUSED, UPSTREAM), @r#"
+    MetaClaw 0.1.0 listens
+      base URL  http://127.0.0.1:30000/v1
+      settings  config.yaml (mode rl)
+      serves    big-1 at api.example; Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
+      learns    no weights (privacy.cloud_training_ok is not true); wishes from what you say, and skills that you write or accept, from the next session on
+      leaves    chat -> api.example, judge -> nowhere (privacy.cloud_training_ok is not true), training -> nowhere (privacy.cloud_training_ok is not true)
+      try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
+    "#);
+    for consent in [REFUSED, ""] {
+        let shown = with_service(consent, UPSTREAM);
+        assert_eq!(shown, with_service(REFUSED, UPSTREAM), "unasked is refused");
+        let leaves = shown.lines().find(|line| line.starts_with("  leaves "));
+        assert!(!leaves.unwrap().contains("tinker.example"), "{shown}");
+    }
+}
+
+#[test]
+fn where_nobody_answers_without_the_service_the_banner_says_what_to_do() {
+    insta::assert_snapshot!(with_service(REFUSED, ""), @"
+    MetaClaw 0.1.0 listens
+      base URL  http://127.0.0.1:30000/v1
+      settings  config.yaml (mode rl)
+      serves    nothing yet: set llm.api_base, or allow the service (metaclaw config privacy.cloud_training_ok true); Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
+      learns    no weights (privacy.cloud_training_ok is not true); wishes from what you say, and skills that you write or accept, from the next session on
+      leaves    chat -> nowhere, judge -> nowhere (privacy.cloud_training_ok is not true), training -> nowhere (privacy.cloud_training_ok is not true)
+      try       metaclaw setup  (asks for your provider; then start again)
+    ");
+}

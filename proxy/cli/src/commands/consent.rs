@@ -1,4 +1,4 @@
-//! Texts that leave the machine to train on: asked for once per home, in words.
+//! Texts that leave the machine to train on: asked for once per home, in words, with what a day may cost.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -16,25 +16,22 @@ const KEY: &str = "privacy.cloud_training_ok";
 
 /// Whether it is settled if texts may be sent away to train on; asks a person, and writes the answer into `file`.
 ///
+/// `day` says what a day at the service may take, where that can be told.
+///
 /// # Errors
 /// Nobody can be asked, or the answer cannot be written.
-pub(super) fn settle(config: &Config, policy: &Policy, file: &Path) -> anyhow::Result<()> {
-    let Some(url) = policy.elsewhere() else {
-        return Ok(());
-    };
+pub(super) fn settle(
+    config: &Config,
+    policy: &Policy,
+    file: &Path,
+    day: impl FnOnce() -> Option<String>,
+) -> anyhow::Result<()> {
     if config.privacy.cloud_training_ok.is_some() {
         return Ok(());
     }
-    let key = match policy {
-        Policy::Cloud(_) => "rl.backend",
-        Policy::None | Policy::Local { .. } | Policy::Remote { .. } => "rl.remote_url",
+    let Some(question) = question(policy, day) else {
+        return Ok(());
     };
-    let question = format!(
-        "Training happens at {} ({key}), not on this machine: what you and your agents say, tool results \
-         included, would be sent there to train on, for as long as it is configured. Secrets of known shapes are masked, \
-         and such turns are not trained on.",
-        host(url)
-    );
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         bail!(
             "{question} Nobody can be asked here: `metaclaw config {KEY} true` allows it, `false` serves without training"
@@ -43,6 +40,26 @@ pub(super) fn settle(config: &Config, policy: &Policy, file: &Path) -> anyhow::R
     let answer = ask(&question, &mut io::stdin().lock(), &mut io::stderr().lock())?;
     edit::set_in_file(file, KEY, if answer { "true" } else { "false" })?;
     Ok(())
+}
+
+/// To whom texts would be sent, and which; none where they stay on this machine.
+fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<String> {
+    let host = host(policy.elsewhere()?);
+    let masked = "Secrets of known shapes are masked, and such turns are not trained on.";
+    let Policy::Cloud(cloud) = policy else {
+        return Some(format!(
+            "Training happens at {host} (rl.remote_url), not on this machine: what you and your agents say, tool results \
+             included, would be sent there to train on, for as long as it is configured. {masked}"
+        ));
+    };
+    let name = cloud.service.name();
+    let day = day().map_or_else(String::new, |told| format!(" For your budget: {told}."));
+    Some(format!(
+        "{} is trained by {name} at {host} (rl.backend), not on this machine. What you and your agents say, tool results \
+         included, would be sent there as token ids: chats, so that the model answers them, and turns and wishes, to train on. \
+         The adapters made of them stay there. {masked}{day}",
+        cloud.model
+    ))
 }
 
 /// Asks until the answer is one.
@@ -66,6 +83,7 @@ fn ask(question: &str, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Layer, Loaded};
 
     fn answered(with: &str) -> (Result<bool, String>, String) {
         let mut shown = Vec::new();
@@ -76,6 +94,30 @@ mod tests {
         );
         let answer = answer.map_err(|error| error.to_string());
         (answer, String::from_utf8(shown).unwrap())
+    }
+
+    fn policy(backend: &str) -> Policy {
+        let text = format!("mode: rl\nrl: {{{backend}}}\n");
+        let layer = Layer::text("config.yaml".into(), &text).unwrap();
+        let loaded = Loaded::new(vec![layer]).unwrap();
+        Policy::from_config(&loaded.config, Path::new("/no/cache")).unwrap()
+    }
+
+    #[test]
+    fn the_question_names_the_service_and_the_price_of_a_day() {
+        let service = "backend: mint, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://mint.example'";
+        let priced = question(&policy(service), || {
+            Some("a day takes about 3.00 USD".to_owned())
+        });
+        insta::assert_snapshot!(priced.unwrap(), @"Qwen/Qwen3-8B is trained by MinT at mint.example (rl.backend), not on this machine. What you and your agents say, tool results included, would be sent there as token ids: chats, so that the model answers them, and turns and wishes, to train on. The adapters made of them stay there. Secrets of known shapes are masked, and such turns are not trained on. For your budget: a day takes about 3.00 USD.");
+        let unpriced = question(&policy(service), || None).unwrap();
+        assert!(!unpriced.contains("budget"), "{unpriced}");
+        let here = "backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:1'";
+        let asked = question(&policy(here), || panic!("nobody is asked"));
+        assert_eq!(asked, None);
+        let remote = policy("remote_url: 'https://train.example'");
+        let asked = question(&remote, || panic!("its price is not known")).unwrap();
+        assert!(asked.starts_with("Training happens at train.example (rl.remote_url)"));
     }
 
     #[test]

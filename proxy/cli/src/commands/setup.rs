@@ -27,10 +27,12 @@ use crate::{
 };
 
 mod answers;
+mod cloud;
 mod detected;
 mod interview;
 mod learning;
 mod models;
+mod offer;
 
 /// The longest key on standard input.
 const MAX_KEY: u64 = 64 << 10;

@@ -8,10 +8,10 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{consent, context::Context};
+use super::{consent, context::Context, source::TurnSource};
 use crate::{
     agent::AgentLink,
-    assemble::{self, Plan},
+    assemble::{self, Plan, of_a_day},
     config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
     home::Home,
@@ -157,7 +157,9 @@ impl StartArgs {
         };
         context.home.create()?;
         let file = self.config.clone().unwrap_or_else(|| context.home.config());
-        consent::settle(&loaded.config, &policy, &file)
+        consent::settle(&loaded.config, &policy, &file, || {
+            day_at_service(context, &loaded)
+        })
     }
 
     fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
@@ -200,6 +202,27 @@ impl StartArgs {
         }
         arguments
     }
+}
+
+/// What a day at the training server may take, by the turns of the last days; none where there are none, or where the log
+/// cannot be read now: then the start says why.
+fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
+    if !context.home.turns().exists() {
+        return None;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    runtime.block_on(async {
+        let source = TurnSource::open_unmoved(context, "start").await.ok()?;
+        let told = match &source {
+            TurnSource::Files { log, .. } => of_a_day(loaded, log).await,
+            TurnSource::Running(_) => None,
+        };
+        source.close().await.ok()?;
+        told
+    })
 }
 
 /// Says that it listens: to a person, or to the process that waits for it.

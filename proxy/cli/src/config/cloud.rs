@@ -1,10 +1,14 @@
 //! Training servers that speak Tinker's API: which one is meant, where it is, and by which key.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use metaclaw_chat::Secret;
+use metaclaw_trainer_text::hub::HubName;
 
 use super::{Backend, BackendKind, Layer, Origin};
+
+/// A folder with one of these has a tokenizer.
+const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
 
 /// A service that speaks Tinker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub(crate) struct Cloud {
     pub project: Option<String>,
     /// As the server names it.
     pub model: String,
-    /// A folder, a file, or a name at the Hugging Face hub.
+    /// A folder, or a name at the Hugging Face hub.
     pub tokenizer: PathBuf,
 }
 
@@ -50,12 +54,39 @@ pub(crate) enum CloudError {
         /// The service.
         name: &'static str,
     },
+    /// A tokenizer that is nowhere.
+    #[error(
+        "rl.tokenizer: {} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B",
+        path.display()
+    )]
+    Tokenizer {
+        /// What was given.
+        path: PathBuf,
+    },
+    /// No `rl.tokenizer`, and a model under whose name none can be had.
+    #[error(
+        "rl.tokenizer is missing: rl.model {} is neither a name at the Hugging Face hub nor a folder that has a tokenizer; give a folder that has tokenizer.json or tiktoken.model, or a name at the hub, as in Qwen/Qwen3-8B",
+        model.display()
+    )]
+    NoTokenizer {
+        /// `rl.model`.
+        model: PathBuf,
+    },
 }
 
 // === impl Service ===
 
 impl Service {
-    const ALL: [Self; 3] = [Self::Tinker, Self::Mint, Self::Weaver];
+    pub(crate) const ALL: [Self; 3] = [Self::Tinker, Self::Mint, Self::Weaver];
+
+    /// As `rl.backend` names it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Tinker => "tinker",
+            Self::Mint => "mint",
+            Self::Weaver => "weaver",
+        }
+    }
 
     /// As people call it.
     pub(crate) fn name(self) -> &'static str {
@@ -67,7 +98,7 @@ impl Service {
     }
 
     /// What its variables of the environment begin with.
-    fn prefix(self) -> &'static str {
+    pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::Tinker => "TINKER",
             Self::Mint => "MINT",
@@ -76,7 +107,7 @@ impl Service {
     }
 
     /// Where it is, unless it is said otherwise.
-    fn address(self) -> &'static str {
+    pub(crate) fn address(self) -> &'static str {
         match self {
             Self::Tinker => "https://tinker.thinkingmachines.dev/services/tinker-prod",
             Self::Mint => "https://mint.macaron.xin",
@@ -86,7 +117,7 @@ impl Service {
 
     /// The one that is meant; none where weights are trained otherwise. Variables of the environment alone choose none:
     /// they may be there for another program.
-    pub(super) fn of(backend: &Backend) -> Option<Self> {
+    pub(crate) fn of(backend: &Backend) -> Option<Self> {
         let key = backend.tinker_api_key.as_ref().map(Secret::expose);
         let url = backend.tinker_base_url.as_deref();
         match backend.kind {
@@ -106,6 +137,29 @@ impl Service {
             }
         }
     }
+
+    /// The key that the environment has for it.
+    pub(crate) fn key_in(self, variables: &[(String, String)]) -> Option<String> {
+        self.variable("API_KEY", variables)
+    }
+
+    /// The address that the environment has for it.
+    pub(crate) fn address_in(self, variables: &[(String, String)]) -> Option<String> {
+        self.variable("BASE_URL", variables)
+    }
+
+    /// Its own variable, else that of another service: a key of another service is of no use, but the original read them
+    /// all.
+    fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
+        let value = |of: Self| {
+            let name = format!("{}_{suffix}", of.prefix());
+            let set = variables.iter().find(|(given, _)| *given == name);
+            set.map(|(_, value)| value.clone())
+                .filter(|it| !it.is_empty())
+        };
+        let others = Self::ALL.into_iter().filter(|it| *it != self);
+        value(self).or_else(|| others.into_iter().find_map(value))
+    }
 }
 
 // === impl Cloud ===
@@ -114,7 +168,7 @@ impl Cloud {
     /// From the settings.
     ///
     /// # Errors
-    /// [`CloudError`] where key or model is missing.
+    /// [`CloudError`] where key or model is missing, or no tokenizer can be found for the model.
     pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
         let name = service.name();
         let key = backend.tinker_api_key.clone();
@@ -130,8 +184,23 @@ impl Cloud {
             key,
             project: backend.tinker_project.clone(),
             model: model.to_string_lossy().into_owned(),
-            tokenizer: backend.tokenizer.clone().unwrap_or_else(|| model.clone()),
+            tokenizer: tokenizer(backend.tokenizer.as_deref(), model)?,
         })
+    }
+}
+
+/// Where the tokenizer is: where `rl.tokenizer` says, else under the model's name at the hub.
+fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> {
+    let path = given.unwrap_or(model);
+    let has_files = FILES.iter().any(|file| path.join(file).is_file());
+    let is_at_hub = !path.exists() && path.to_string_lossy().parse::<HubName>().is_ok();
+    let path = path.to_owned();
+    if has_files || is_at_hub {
+        Ok(path)
+    } else if given.is_some() {
+        Err(CloudError::Tokenizer { path })
+    } else {
+        Err(CloudError::NoTokenizer { model: path })
     }
 }
 
@@ -145,23 +214,17 @@ pub(super) fn variables(kind: BackendKind, variables: &[(String, String)]) -> La
         BackendKind::Weaver => Service::Weaver,
         BackendKind::Auto | BackendKind::Local | BackendKind::Remote => return layer,
     };
-    let others = Service::ALL.into_iter().filter(|it| *it != service);
-    let keys = [
-        ("rl.tinker_api_key", "API_KEY"),
-        ("rl.tinker_base_url", "BASE_URL"),
+    let own = [
+        ("rl.tinker_api_key", service.key_in(variables)),
+        ("rl.tinker_base_url", service.address_in(variables)),
     ];
-    for (path, suffix) in keys {
-        let value = |of: Service| {
-            let name = format!("{}_{suffix}", of.prefix());
-            let set = variables.iter().find(|(given, _)| *given == name);
-            set.map(|(_, value)| value.clone())
-                .filter(|it| !it.is_empty())
-        };
-        // The key of another service is of no use, but the original read them all.
-        let own = value(service).or_else(|| others.clone().find_map(value));
-        if let Some(value) = own {
+    for (path, value) in own {
+        if let Some(value) = value {
             layer.set(path, &value.into());
         }
     }
     layer
 }
+
+#[cfg(test)]
+mod tests;

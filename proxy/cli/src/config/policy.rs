@@ -116,6 +116,12 @@ impl Policy {
         self.elsewhere().is_none() || config.privacy.cloud_training_ok == Some(true)
     }
 
+    /// What serves: a service that may be sent nothing serves nothing.
+    pub(crate) fn that_serves(&self, config: &Config) -> &Self {
+        let is_withheld = matches!(self, Self::Cloud(_)) && !self.may_train(config);
+        if is_withheld { &Self::None } else { self }
+    }
+
     /// Whether requests go to a policy model.
     pub(crate) fn is_some(&self) -> bool {
         *self != Self::None

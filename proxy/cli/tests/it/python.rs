@@ -95,7 +95,7 @@ async fn where_a_service_trains_its_owner_is_asked_first() {
         ),
     ] {
         let home = home(&format!("{name}.yaml"), &upstream).unwrap();
-        let refused = run(&home, &FREE_PORT).await.unwrap_err().to_string();
+        let refused = run(&home, &FREE_PORT).await.err().unwrap().to_string();
         assert!(
             refused.contains(&format!("Training happens at {host}")),
             "{refused}"

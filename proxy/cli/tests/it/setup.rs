@@ -14,6 +14,8 @@ use crate::{
     harness::{TestHome, Upstream},
 };
 
+mod cloud;
+
 const KEY: &str = "sk-0123456789abcd";
 
 /// A person at a terminal, who waits for each question.

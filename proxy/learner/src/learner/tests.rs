@@ -44,6 +44,7 @@ mod session_teacher;
 mod steps;
 mod teacher_away;
 mod teaching;
+mod unscored;
 mod untold;
 mod wedges;
 

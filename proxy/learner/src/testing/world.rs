@@ -131,6 +131,11 @@ impl World {
         self.inner().scores = scores;
     }
 
+    /// Knows the call that scores replies, and says from now on that it has no answer to it.
+    pub(crate) fn lack_scores(&self) {
+        self.inner().lacks_scores = true;
+    }
+
     /// What single replies were drawn to, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()

@@ -36,6 +36,13 @@ const KEYS: &[&str] = &[
     "judge.url",
     "judge.model",
     "rl.lora_rank",
+    "rl.backend",
+    "rl.tinker_base_url",
+    "rl.model",
+    "rl.tokenizer",
+    "rl.price_train",
+    "rl.price_read",
+    "rl.price_sample",
     "scheduler.idle_minutes",
     "scheduler.sleep_start",
     "scheduler.sleep_end",
@@ -62,9 +69,14 @@ impl Answers {
             Some(((*key).to_owned(), value))
         };
         let mut before: Vec<(String, String)> = KEYS.iter().filter(set).filter_map(value).collect();
-        let key = loaded.config.llm.api_key.as_ref();
-        if let (Some(key), Some(Origin::File(_))) = (key, loaded.origin("llm.api_key")) {
-            before.push(("llm.api_key".to_owned(), key.expose().to_owned()));
+        let secrets = [
+            ("llm.api_key", &loaded.config.llm.api_key),
+            ("rl.tinker_api_key", &loaded.config.rl.tinker_api_key),
+        ];
+        for (name, key) in secrets {
+            if let (Some(key), Some(Origin::File(_))) = (key, loaded.origin(name)) {
+                before.push((name.to_owned(), key.expose().to_owned()));
+            }
         }
         let given = flags.into_iter();
         Self {

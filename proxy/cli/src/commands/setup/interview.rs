@@ -19,6 +19,9 @@ use crate::{
 /// More models than this are not listed.
 const MAX_LISTED: usize = 12;
 
+/// What is said of a text that is no key.
+pub(super) const NO_KEY: &str = "  this is no key: it holds spaces, or letters beyond ASCII";
+
 /// A person, asked.
 pub(super) struct Interview<'a> {
     pub prompt: Prompt,
@@ -47,7 +50,7 @@ impl Interview<'_> {
         self.lessons()?;
         self.port()?;
         if self.answers.get("mode") != Some("skills_only") {
-            self.training()?;
+            self.training(tries).await?;
         }
         let may_wire = self.wiring()?;
         Ok((self.answers, may_wire))
@@ -146,10 +149,8 @@ impl Interview<'_> {
                 ("-", _) => None,
                 (typed, _) => Some(typed.to_owned()),
             };
-            let is_legal = |key: &String| key.bytes().all(|b| b.is_ascii_graphic());
-            if !key.as_ref().is_none_or(is_legal) {
-                self.prompt
-                    .say("  this is no key: it holds spaces, or letters beyond ASCII")?;
+            if !key.as_deref().is_none_or(is_key) {
+                self.prompt.say(NO_KEY)?;
                 continue;
             }
             let is_as_before = key.as_deref() == kept.as_ref().map(Secret::expose);
@@ -242,12 +243,17 @@ impl Interview<'_> {
     }
 
     /// Whether an answer that failed is kept all the same.
-    fn keeps(&mut self) -> anyhow::Result<bool> {
+    pub(super) fn keeps(&mut self) -> anyhow::Result<bool> {
         Ok(self.prompt.yes("  Keep it all the same", false)?)
     }
 }
 
-fn choice(name: &str, about: &str) -> Choice {
+/// Whether a text may be a key.
+pub(super) fn is_key(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+pub(super) fn choice(name: &str, about: &str) -> Choice {
     Choice {
         name: name.to_owned(),
         about: about.to_owned(),

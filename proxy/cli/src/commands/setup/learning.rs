@@ -29,11 +29,11 @@ impl Interview<'_> {
     }
 
     /// The model whose weights are trained, its judge, and when.
-    pub(super) fn training(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn training(&mut self, tries: bool) -> anyhow::Result<()> {
         self.prompt.say(
             "Weights are trained on this machine, at rl.remote_url, or by a service with Tinker's API (docs/tinker.md).",
         )?;
-        if self.cloud()? {
+        if self.cloud(tries).await? {
             return self.schedule();
         }
         let what = "Model to train: a folder in Hugging Face form, a GGUF file, demo (Enter: none)";
@@ -49,52 +49,6 @@ impl Interview<'_> {
         }
         self.optional("rl.lora_rank", "Rank of the adapters", "32")?;
         self.schedule()
-    }
-
-    /// Key, address and model of a service that trains; whether one is to.
-    fn cloud(&mut self) -> anyhow::Result<bool> {
-        let given = self.answers.before("rl.backend").unwrap_or("auto");
-        let is_before = ["tinker", "mint", "weaver"].contains(&given);
-        let question = "Train by a service (Tinker, MinT, Weaver, or a server with its API)? It takes money and is sent your conversations";
-        if !self.prompt.yes(question, is_before)? {
-            return Ok(false);
-        }
-        self.answers.set(
-            "rl.backend",
-            Some(if is_before {
-                given.to_owned()
-            } else {
-                "tinker".to_owned()
-            }),
-        );
-        let key = self.prompt.secret(
-            "Key of the service (not shown; Enter for that of the environment, or as it is)",
-        )?;
-        if !key.is_empty() {
-            self.answers.set("rl.tinker_api_key", Some(key));
-        }
-        self.optional(
-            "rl.tinker_base_url",
-            "Its address (Enter: the service's own)",
-            "",
-        )?;
-        let model = "Model to train, as the service names it (`metaclaw start` lists those it offers where it has not this one)";
-        self.optional("rl.model", model, "Qwen/Qwen3-8B")?;
-        if self.answers.get("rl.model").is_none() {
-            self.answers
-                .set("rl.model", Some("Qwen/Qwen3-8B".to_owned()));
-        }
-        self.prompt.say(
-            "What a million tokens cost stands in the service's price list; with these three, status and report show prices.",
-        )?;
-        self.optional(
-            "rl.price_train",
-            "Price of a million tokens trained (Enter: not shown)",
-            "",
-        )?;
-        self.optional("rl.price_read", "Price of a million tokens read", "")?;
-        self.optional("rl.price_sample", "Price of a million tokens sampled", "")?;
-        Ok(true)
     }
 
     fn judge_key(&mut self) -> anyhow::Result<()> {
@@ -120,7 +74,12 @@ impl Interview<'_> {
     }
 
     /// A value that may be left at what is usual, and is not written then.
-    fn optional(&mut self, key: &str, question: &str, usual: &str) -> anyhow::Result<()> {
+    pub(super) fn optional(
+        &mut self,
+        key: &str,
+        question: &str,
+        usual: &str,
+    ) -> anyhow::Result<()> {
         if self.answers.is_given(key) || !self.unless_unbuilt(key)? {
             return Ok(());
         }

@@ -316,7 +316,7 @@ pub(super) const RL: &[Key] = &[
         "rl.tokenizer",
         Path,
         "",
-        "where the tokenizer of that model is: a folder, a GGUF file, or a name at the Hugging Face hub; without one rl.model",
+        "where the tokenizer of that model is: a folder that has tokenizer.json or tiktoken.model, or a name at the Hugging Face hub; without one rl.model",
     ),
     key(
         "rl.price_train",

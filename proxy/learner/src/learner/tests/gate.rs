@@ -48,7 +48,7 @@ impl Rig {
     }
 
     /// The report of the last step, once there is one.
-    async fn last_step(&self) -> StepReport {
+    pub(super) async fn last_step(&self) -> StepReport {
         loop {
             let agents = self.learner.status().await.unwrap().agents;
             if let Some(step) = agents.into_iter().find_map(|agent| agent.last_step) {
@@ -58,12 +58,12 @@ impl Rig {
         }
     }
 
-    async fn served(&self) -> Vec<String> {
+    pub(super) async fn served(&self) -> Vec<String> {
         let serving = self.log.serving().await.unwrap();
         serving.into_iter().map(|(_, adapter)| adapter).collect()
     }
 
-    fn swaps(&self) -> Vec<String> {
+    pub(super) fn swaps(&self) -> Vec<String> {
         self.swaps.lock().unwrap().clone()
     }
 }

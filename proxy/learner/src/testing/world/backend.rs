@@ -63,6 +63,10 @@ impl TrainingBackend for World {
         Duration::from_secs(600)
     }
 
+    fn surely_scores(&self) -> bool {
+        !self.inner().lacks_scores
+    }
+
     fn health(&self) -> BackendFuture<'_, Health> {
         Box::pin(async {
             let json = r#"{"status":"healthy"}"#;
@@ -116,6 +120,13 @@ impl TrainingBackend for World {
             self.inner().text_fails("forward", &said)?;
             if !self.inner().scores {
                 return Err(refusal("forward", 404, Some("unknown_route")));
+            }
+            if self.inner().lacks_scores {
+                return Err(BackendError::NotSupported {
+                    call: "forward",
+                    url: "world".to_owned(),
+                    what: "it scores no given ids".to_owned(),
+                });
             }
             let failure = self.inner().scoring_fails();
             self.or_fails("forward", failure, move |inner| inner.forward(&request))

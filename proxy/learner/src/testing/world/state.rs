@@ -84,6 +84,8 @@ pub(super) struct Inner {
     pub(super) max_rank: u32,
     /// Whether it scores replies.
     pub(super) scores: bool,
+    /// Whether it says of each such call that it has no answer to it.
+    pub(super) lacks_scores: bool,
     /// Whether an adapter that is there by its name is left as it is.
     pub(super) keeps_adapters: bool,
     pub(super) poison: BTreeMap<u32, Poison>,
@@ -148,6 +150,7 @@ impl Inner {
             base: ("base".to_owned(), "0badcafe".to_owned()),
             max_rank: u32::MAX,
             scores: true,
+            lacks_scores: false,
             keeps_adapters: false,
             poison: BTreeMap::new(),
             damaged: BTreeMap::new(),

@@ -1,0 +1,194 @@
+//! Which service is meant, by which key, and where its model's tokenizer is.
+
+use std::path::Path;
+
+use super::{super::*, *};
+
+fn pairs<const N: usize>(variables: [(&str, &str); N]) -> Vec<(String, String)> {
+    variables
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+/// The settings in a file of this text below `folder`, with these variables of the environment.
+fn loaded<const N: usize>(folder: &Path, text: &str, variables: [(&str, &str); N]) -> Loaded {
+    let file = folder.join("config.yaml");
+    std::fs::write(&file, text).unwrap();
+    load(Sources {
+        file,
+        file_asked: true,
+        variables: pairs(variables),
+        flags: Vec::new(),
+        profiles: folder.join("auth-profiles.json"),
+    })
+    .unwrap()
+}
+
+/// The policy that a start would have.
+fn policy<const N: usize>(
+    text: &str,
+    variables: [(&str, &str); N],
+) -> Result<Policy, policy::PolicyError> {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = loaded(folder.path(), text, variables);
+    Policy::from_config(&loaded.config, folder.path())
+}
+
+/// The service that a start would have: whose it is, its address and its key.
+fn chosen<const N: usize>(rl: &str, variables: [(&str, &str); N]) -> (Service, String, String) {
+    let text = format!("mode: rl\nrl: {{model: Qwen/Qwen3-8B, {rl}}}\n");
+    match policy(&text, variables).unwrap() {
+        Policy::Cloud(cloud) => (cloud.service, cloud.url, cloud.key.expose().to_owned()),
+        other => panic!("{rl}: {other:?}"),
+    }
+}
+
+#[test]
+fn each_service_has_its_own_address_and_its_own_variables() {
+    let variables = [
+        ("TINKER_API_KEY", "tml-1"),
+        ("MINT_API_KEY", "sk-mint-1"),
+        ("WEAVER_API_KEY", "sk-w-1"),
+        ("MINT_BASE_URL", "https://mint.example/"),
+    ];
+    for (word, service, url, key) in [
+        (
+            "tinker",
+            Service::Tinker,
+            // The only address in the environment is of another service, as the original reads it.
+            "https://mint.example",
+            "tml-1",
+        ),
+        ("mint", Service::Mint, "https://mint.example", "sk-mint-1"),
+        ("weaver", Service::Weaver, "https://mint.example", "sk-w-1"),
+    ] {
+        let found = chosen(&format!("backend: {word}"), variables);
+        assert_eq!(found, (service, url.to_owned(), key.to_owned()));
+    }
+    for service in Service::ALL {
+        let found = chosen(
+            &format!("backend: {}, tinker_api_key: k", service.word()),
+            [],
+        );
+        assert_eq!(
+            found,
+            (service, service.address().to_owned(), "k".to_owned())
+        );
+    }
+}
+
+#[test]
+fn auto_tells_services_apart_by_key_and_address() {
+    for (rl, service) in [
+        ("tinker_api_key: tml-1", Service::Tinker),
+        ("tinker_api_key: sk-mint-1", Service::Mint),
+        (
+            "tinker_api_key: k, tinker_base_url: 'https://mint.example'",
+            Service::Mint,
+        ),
+        (
+            "tinker_api_key: k, tinker_base_url: 'https://weaver.example'",
+            Service::Weaver,
+        ),
+        (
+            "tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:8000'",
+            Service::Tinker,
+        ),
+        // The names of the original.
+        ("api_key: sk-mint-1", Service::Mint),
+    ] {
+        assert_eq!(chosen(rl, []).0, service, "{rl}");
+    }
+}
+
+#[test]
+fn what_the_settings_say_stands_above_the_environment() {
+    let variables = [
+        ("TINKER_API_KEY", "of-environment"),
+        ("TINKER_BASE_URL", "https://environment.example"),
+    ];
+    let own = "backend: tinker, tinker_api_key: own, tinker_base_url: 'https://own.example'";
+    let (_, url, key) = chosen(own, variables);
+    assert_eq!((url.as_str(), key.as_str()), ("https://own.example", "own"));
+    let (_, url, key) = chosen("backend: tinker", variables);
+    assert_eq!(
+        (url.as_str(), key.as_str()),
+        ("https://environment.example", "of-environment")
+    );
+}
+
+#[test]
+fn variables_alone_choose_no_service() {
+    let llm = "llm: {api_base: 'https://a.example/v1'}\n";
+    for text in [
+        llm.to_owned(),
+        format!("{llm}rl: {{model: Qwen/Qwen3-8B}}\n"),
+    ] {
+        let found = policy(&text, [("TINKER_API_KEY", "tml-1")]);
+        assert_eq!(found, Ok(Policy::None), "{text}");
+    }
+}
+
+#[test]
+fn without_key_or_model_the_refusal_says_what_to_set() {
+    let refused = |text: &str| policy(text, []).unwrap_err().to_string();
+    let told = refused("mode: rl\nrl: {backend: mint, model: Qwen/Qwen3-8B}\n");
+    assert_eq!(
+        told,
+        "MinT needs a key: set rl.tinker_api_key, or the variable MINT_API_KEY (docs/tinker.md)"
+    );
+    let told = refused("mode: rl\nrl: {backend: tinker, tinker_api_key: k}\n");
+    assert!(
+        told.starts_with("Tinker needs the name of a model that it offers: set rl.model"),
+        "{told}"
+    );
+}
+
+/// The tokenizer of a service's model, by its settings, in a folder that has one at `whole` and none at `empty`.
+fn tokenizer_of(rl: &str) -> Result<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["whole", "empty"] {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    for file in ["whole/tiktoken.model", "model.gguf"] {
+        std::fs::write(folder.path().join(file), "x").unwrap();
+    }
+    let text = format!("mode: rl\nrl: {{backend: tinker, tinker_api_key: k, {rl}}}\n");
+    let loaded = loaded(folder.path(), &text, []);
+    let neutral = |text: String| text.replace(&*folder.path().to_string_lossy(), "FOLDER");
+    match Policy::from_config(&loaded.config, folder.path()) {
+        Ok(Policy::Cloud(cloud)) => Ok(neutral(cloud.tokenizer.display().to_string())),
+        Ok(other) => panic!("{rl}: {other:?}"),
+        Err(error) => Err(neutral(error.to_string())),
+    }
+}
+
+#[test]
+fn a_tokenizer_is_a_folder_or_a_name_at_the_hub() {
+    for (rl, found) in [
+        ("model: Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("model: own, tokenizer: Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("model: own, tokenizer: whole", "FOLDER/whole"),
+    ] {
+        assert_eq!(tokenizer_of(rl).as_deref(), Ok(found), "{rl}");
+    }
+}
+
+#[test]
+fn what_is_no_tokenizer_is_refused_with_what_is_allowed() {
+    let refused = |rl: &str| tokenizer_of(rl).unwrap_err();
+    for given in ["model.gguf", "empty", "nowhere"] {
+        let told = refused(&format!("model: Qwen/Qwen3-8B, tokenizer: {given}"));
+        assert_eq!(
+            told,
+            format!(
+                "rl.tokenizer: FOLDER/{given} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B"
+            )
+        );
+    }
+    let told = refused("model: own");
+    assert!(
+        told.starts_with("rl.tokenizer is missing: rl.model ") && told.contains("own is neither"),
+        "{told}"
+    );
+}
