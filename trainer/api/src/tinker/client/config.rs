@@ -15,7 +15,7 @@ pub enum Dialect {
     Json,
 }
 
-/// What a [`crate::tinker::TinkerBackend`] is made of.
+/// What a [`TinkerBackend`](super::TinkerBackend) is made of.
 #[derive(Clone)]
 pub struct TinkerConfig {
     /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one place.
