@@ -11,7 +11,7 @@ use metaclaw_gateway::fuzzing::{self, Who};
 use serde_json::Value;
 
 /// Headers that say who asks, ours first.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 23] = [
     "x-turn-type",
     "x-session-done",
     "x-memory-scope",
