@@ -138,7 +138,7 @@ impl Training {
             Next::Nothing => return Ok(Vec::new()),
             Next::Teach(ids) => return Ok(ids),
             Next::Again => {}
-            // Where it fails nobody is woken: a server that refuses at once would be asked again at once.
+            // A step that fails wakes nobody: a server that refuses at once would be asked again at once.
             Next::Step(base, batch) => {
                 self.steps(agent, &base, batch).await?;
             }

@@ -159,7 +159,7 @@ fn in_words(counted: Counted, prices: Option<&Prices>) -> CloudSpend {
     }
 }
 
-/// What stands in a file, of a proxy that may not run; none where nothing was used.
+/// Reads the spend from its file, for a proxy that may not run. None if nothing was used.
 pub(crate) fn kept(file: &Path, backend: &Backend, now_ms: u64) -> Option<CloudSpend> {
     let mut counted = read(file)?;
     if counted.day != day_of(now_ms) {
@@ -176,7 +176,7 @@ pub(super) fn of(plan: &Plan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
     Some(Arc::new(meter))
 }
 
-/// What is said of a day's price before anything is asked of such a server.
+/// The estimate of what a day costs, which the start prints before the server is asked for anything.
 pub(super) async fn told(plan: &Plan, meter: Option<&Arc<Meter>>, log: &TurnLog) -> Option<String> {
     meter?;
     of_a_day(&plan.loaded, log).await

@@ -113,7 +113,7 @@ impl TrainingContext {
             Ok(None) => Ok(()),
             Ok(Some(why)) => Err(self.no_trainer(&NotTested(why))),
             Err(error) => {
-                // Whoever asks it next says so, in words of what was asked.
+                // The step asks the server next, and reports its failure.
                 tracing::debug!(%error, "it is not known whether the server scores replies");
                 Ok(())
             }

@@ -19,7 +19,7 @@ use crate::{
 /// More models than this are not listed.
 const MAX_LISTED: usize = 12;
 
-/// What is said of a text that is no key.
+/// The answer to a text that is no key.
 pub(super) const NO_KEY: &str = "  this is no key: it holds spaces, or letters beyond ASCII";
 
 /// A person, asked.
