@@ -134,7 +134,7 @@ fn assert_no_use_trained_twice(folder: &Path, n_steps: u64) {
     }
 }
 
-/// The log says of every turn that stands in a checkpoint that it was trained, and of no other.
+/// Checks that the log calls exactly those turns trained that are in a checkpoint.
 async fn assert_log_and_server_agree(home: &Home, folder: &Path) {
     let manifests = manifests(folder);
     let of_server: BTreeSet<&str> = manifests

@@ -13,7 +13,7 @@ const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
 /// A service that speaks Tinker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// Tinker, and whoever serves its API as it is: SkyRL, `metaclaw-trainer`.
+    /// Tinker, and other servers with the same API, such as SkyRL and `metaclaw-trainer`.
     Tinker,
     Mint,
     Weaver,

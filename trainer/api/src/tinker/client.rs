@@ -1,7 +1,7 @@
 //! The client of Tinker's API: the cloud's, SkyRL's, or that of `metaclaw-trainer`.
 //!
 //! [`TinkerBackend`] is a [`crate::TrainingBackend`]. A run is a model of the server only for as long as its session lives;
-//! whoever loses it (`run_not_found`) puts it back to its checkpoint, which makes a new model. What Tinker has no call for
+//! a caller that gets `run_not_found` loads its checkpoint again, which makes a new model. What Tinker has no call for
 //! ([`LocalText`]) is answered by the process that uses the client.
 
 mod auth;

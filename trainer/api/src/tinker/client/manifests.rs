@@ -1,7 +1,7 @@
 //! What checkpoints say about themselves, kept here because not every server keeps it.
 //!
-//! A manifest is written before its checkpoint is asked for, under the checkpoint's name and the manifest's mark, which
-//! stands in the name at the server: a checkpoint that is listed finds it again.
+//! A manifest is written before its checkpoint is asked for. Its file has the name of the checkpoint and the mark of the
+//! manifest. The name at the server has the mark as well, so that a listed checkpoint leads to its manifest.
 
 use std::{
     collections::BTreeMap,

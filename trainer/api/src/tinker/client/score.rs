@@ -19,7 +19,7 @@ use crate::{
 /// Prompts that are looked at at once.
 const AT_ONCE: usize = 8;
 
-/// What is asked of one datum.
+/// The positions and top-k that the caller asked for in one datum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) datum: &'a Datum,

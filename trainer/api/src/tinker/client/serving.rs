@@ -79,7 +79,7 @@ struct Waiting {
 // === impl TinkerBackend ===
 
 impl TinkerBackend {
-    /// The same server as whoever answers chats asks it.
+    /// The sampler of the same server, for chats.
     pub fn sampler(&self) -> TinkerSampler {
         TinkerSampler(self.clone())
     }
@@ -123,7 +123,7 @@ impl TinkerBackend {
         let params = SamplingParams {
             max_tokens: self.most_tokens(request).await?,
             seed: seed.and_then(|it| i64::try_from(it).ok()),
-            // Texts are looked for by whoever reads the ids; beside ids there is no room for them.
+            // The front looks for stop texts. Tinker takes either ids or texts as stops, and the ids are needed.
             stop: Some(SampleStop::Tokens(request.stop_token_ids.clone())),
             temperature: sampling.temperature,
             top_k: if top_k == 0 { -1 } else { top_k },
