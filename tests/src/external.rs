@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use sha2::{Digest as _, Sha256};
+
 /// The folder that holds the built `metaclaw` and `metaclaw-trainer`.
 ///
 /// # Panics
@@ -16,6 +18,29 @@ pub fn bin_dir() -> PathBuf {
 /// The demo model's GGUF file.
 pub fn model() -> PathBuf {
     needed("METACLAW_TEST_MODEL")
+}
+
+/// The folder into which the training server has converted that file; it has the model's tokenizer.
+///
+/// # Panics
+/// Where no training server was ready with the model before.
+pub fn converted() -> PathBuf {
+    let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
+    let default = || std::env::home_dir().map(|home| home.join(".cache/metaclaw"));
+    let cache = cache.or_else(default).expect("METACLAW_CACHE or HOME");
+    let file = std::fs::read(model()).expect("a model that can be read");
+    let sha: String = Sha256::digest(file)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let converted = std::fs::read_dir(cache.join("gguf")).into_iter().flatten();
+    let mut folders = converted.flatten().map(|entry| entry.path());
+    let is_it = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(&sha) && folder.join("tokenizer.json").is_file()
+    };
+    let found = folders.find(is_it);
+    found.unwrap_or_else(|| panic!("no {sha} in {}", cache.join("gguf").display()))
 }
 
 /// A Python that has the `openai` and `anthropic` packages.

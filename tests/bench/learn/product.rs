@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use metaclaw_tests::{
     client::Client,
+    external,
     home::{Home, Proxy},
 };
 use serde_json::{Map, Value, json};
@@ -52,11 +53,14 @@ impl Product {
         row: &Row,
         judge: &Value,
     ) -> Result<Result<Self, NotRun>> {
-        let mut config = json!({
-            "mode": "rl",
-            "rl": {"backend": "remote", "remote_url": trainer.url},
-            "judge": judge,
-        });
+        let mut config = json!({"mode": "rl", "judge": judge});
+        let is_by_tinker = row.config["rl"]["backend"] == "tinker";
+        let at = if is_by_tinker {
+            by_tinker(trainer)
+        } else {
+            json!({"rl": {"backend": "remote", "remote_url": trainer.url}})
+        };
+        merge(&mut config, &at);
         merge(&mut config, &row.config);
         // JSON is YAML.
         let folder = out.join(HOMES).join(name);
@@ -133,6 +137,19 @@ impl Product {
         }
         stopped
     }
+}
+
+/// The training server as one that is reached by Tinker's API, with a key that it does not ask for.
+fn by_tinker(trainer: &Trainer) -> Value {
+    json!({
+        "rl": {
+            "tinker_base_url": trainer.url,
+            "tinker_api_key": "tml-of-the-bench",
+            "model": external::model().file_stem().unwrap_or_default().to_string_lossy(),
+            "tokenizer": external::converted(),
+        },
+        "privacy": {"cloud_training_ok": true},
+    })
 }
 
 /// Puts `more` over `config`, key by key.

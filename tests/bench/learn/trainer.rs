@@ -1,6 +1,7 @@
 //! The training server of all runs, and what is asked of it beside the chat.
 
 use std::{
+    collections::HashMap,
     fs::File,
     path::Path,
     process::Stdio,
@@ -42,6 +43,18 @@ pub struct Trainer {
     base_run: Mutex<Option<String>>,
     /// One adapter is loaded to be scored at a time: runs are few.
     scoring: Mutex<()>,
+    /// What the server calls an adapter that the learner calls by another name.
+    names: Mutex<HashMap<String, String>>,
+}
+
+/// A checkpoint at the server.
+struct Saved {
+    /// As the server calls it.
+    name: String,
+    /// As the learner does.
+    adapter: String,
+    /// What the learner says of it.
+    manifest: Value,
 }
 
 /// A reply with its ids, the one that ends it among them.
@@ -102,6 +115,7 @@ impl Trainer {
             url,
             base_run: Mutex::default(),
             scoring: Mutex::default(),
+            names: Mutex::default(),
         })
     }
 
@@ -118,6 +132,7 @@ impl Trainer {
 
     /// The reply of `model` (an adapter, or `base`) to a question.
     pub async fn ask(&self, model: &str, question: &str, seed: u64) -> Result<Reply> {
+        let model = self.name_of(model).await?;
         let body = json!({
             "model": model, "messages": [{"role": "user", "content": question}],
             "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "seed": seed,
@@ -163,14 +178,33 @@ impl Trainer {
         Ok(means)
     }
 
-    /// The checkpoints of an agent, by name.
+    /// The checkpoints of an agent, by the names of its adapters.
     pub async fn made_by(&self, agent: &str) -> Result<Vec<String>> {
+        let own = self.saved().await?.into_iter();
+        let own = own.filter(|it| it.manifest["agent"] == agent);
+        Ok(own.map(|it| it.adapter).collect())
+    }
+
+    async fn saved(&self) -> Result<Vec<Saved>> {
         let all = self.client.get_json("/v1/checkpoints").await?;
         let all = all["checkpoints"].as_array().into_iter().flatten();
-        let own = all.filter(|it| it["manifest"]["agent"] == agent);
-        Ok(own
-            .filter_map(|it| Some(it["name"].as_str()?.to_owned()))
-            .collect())
+        Ok(all.filter_map(Saved::read).collect())
+    }
+
+    /// The server's name of an adapter: where the learner speaks Tinker's API it begins with the run it is of.
+    async fn name_of(&self, adapter: &str) -> Result<String> {
+        if let Some(known) = self.names.lock().await.get(adapter) {
+            return Ok(known.clone());
+        }
+        let all = self.client.get_json("/v1/adapters").await?;
+        let all = all["adapters"].as_array().into_iter().flatten();
+        let mut names = all.filter_map(|it| it["name"].as_str());
+        let is_it = |name: &&str| of_tinker(name) == Some(adapter);
+        // The base model is no adapter, and one of the REST API has one name.
+        let name = names.find(is_it).unwrap_or(adapter).to_owned();
+        let mut known = self.names.lock().await;
+        known.insert(adapter.to_owned(), name.clone());
+        Ok(name)
     }
 
     async fn tokenize(&self, body: &Value) -> Result<Vec<u32>> {
@@ -180,16 +214,15 @@ impl Trainer {
 
     /// A run that holds what a checkpoint does.
     async fn open(&self, adapter: &str) -> Result<String> {
-        let all = self.client.get_json("/v1/checkpoints").await?;
-        let mut all = all["checkpoints"].as_array().into_iter().flatten();
-        let found = all.find(|it| it["name"] == adapter);
+        let mut all = self.saved().await?.into_iter();
+        let found = all.find(|it| it.adapter == adapter);
         let found = found.with_context(|| format!("{adapter} has no checkpoint"))?;
-        let shape = &found["manifest"]["shape"];
+        let shape = &found.manifest["shape"];
         let create = json!({"rank": shape["rank"], "lora_alpha": shape["alpha"], "targets": shape["targets"]});
         let run = self.create(&create).await?;
         self.post(
             "/v1/checkpoint/load",
-            &json!({"session_id": run, "path": adapter}),
+            &json!({"session_id": run, "path": found.name}),
         )
         .await?;
         Ok(run)
@@ -258,6 +291,35 @@ impl Trainer {
             tokio::time::sleep(LOOK_EVERY * 5).await;
         }
     }
+}
+
+// === impl Saved ===
+
+impl Saved {
+    fn read(listed: &Value) -> Option<Self> {
+        let name = listed["name"].as_str()?;
+        let manifest = &listed["manifest"];
+        let by_tinker = &manifest["tinker"]["user_metadata"]["metaclaw_manifest"];
+        let (adapter, manifest) = match by_tinker.as_str() {
+            // The mark of the manifest is behind the name.
+            Some(text) => (
+                of_tinker(name)?.rsplit_once("_m")?.0,
+                serde_json::from_str(text).ok()?,
+            ),
+            None => (name, manifest.clone()),
+        };
+        Some(Self {
+            name: name.to_owned(),
+            adapter: adapter.to_owned(),
+            manifest,
+        })
+    }
+}
+
+/// The learner's part of what a path of Tinker's is called on the server's disk: `sHEX.train.N.NAME`.
+fn of_tinker(name: &str) -> Option<&str> {
+    let (_, behind) = name.split_once(".train.")?;
+    Some(behind.split_once('.')?.1)
 }
 
 fn cut(reply: &[u32]) -> &[u32] {

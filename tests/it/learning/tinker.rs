@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -40,16 +40,6 @@ async fn server() -> (Trainer, Start, TempDir) {
     (trainer, start, folder)
 }
 
-/// The folder of the demo model's tokenizer: the server has converted the model when it is ready.
-fn tokenizer() -> PathBuf {
-    let cache = PathBuf::from(std::env::var_os("METACLAW_CACHE").expect("METACLAW_CACHE"));
-    let converted = fs::read_dir(cache.join("gguf")).unwrap().flatten();
-    let mut folders = converted
-        .map(|entry| entry.path())
-        .filter(|path| path.join("tokenizer.json").is_file());
-    folders.next().expect("the demo model's tokenizer")
-}
-
 fn user(text: &str) -> [Value; 1] {
     [json!({"role": "user", "content": text})]
 }
@@ -63,7 +53,7 @@ fn home_of(url: &str) -> Home {
         .with_env("METACLAW__RL__MODEL", name)
         .with_env(
             "METACLAW__RL__TOKENIZER",
-            tokenizer().to_string_lossy().into_owned(),
+            external::converted().to_string_lossy().into_owned(),
         )
         .with_env("TINKER_BASE_URL", url)
         .with_env("TINKER_API_KEY", format!("tml-{KEY}"))
