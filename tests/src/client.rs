@@ -124,13 +124,17 @@ impl Client {
         serde_json::from_str(&text).with_context(|| format!("GET {path} gave no JSON: {text}"))
     }
 
+    /// A GET, to be sent.
+    pub fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.get(format!("{}{path}", self.base_url))
+    }
+
     /// A GET that must succeed.
     ///
     /// # Errors
     /// When it does not.
     pub async fn get_text(&self, path: &str) -> Result<String> {
-        let url = format!("{}{path}", self.base_url);
-        let response = self.http.get(url).send().await?;
+        let response = self.get(path).send().await?;
         let status = response.status();
         let text = response.text().await?;
         if !status.is_success() {

@@ -3,7 +3,7 @@
 //! A test that needs some of it is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails where it is asked
 //! to run without.
 
-use std::path::PathBuf;
+use std::{fmt::Write as _, path::PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
@@ -29,10 +29,11 @@ pub fn converted() -> PathBuf {
     let default = || std::env::home_dir().map(|home| home.join(".cache/metaclaw"));
     let cache = cache.or_else(default).expect("METACLAW_CACHE or HOME");
     let file = std::fs::read(model()).expect("a model that can be read");
-    let sha: String = Sha256::digest(file)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let mut sha = String::new();
+    for byte in Sha256::digest(file) {
+        // Writing to a String cannot fail.
+        let _ = write!(sha, "{byte:02x}");
+    }
     let converted = std::fs::read_dir(cache.join("gguf")).into_iter().flatten();
     let mut folders = converted.flatten().map(|entry| entry.path());
     let is_it = |folder: &PathBuf| {

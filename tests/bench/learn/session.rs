@@ -151,7 +151,7 @@ impl<'a> Talk<'a> {
         let reply = Reply {
             text: content.to_owned(),
             ended: choice["finish_reason"] == "stop",
-            ids: self.trainer.sampled(id).await?,
+            ids: self.trainer.ids_of(id, content).await?,
         };
         Ok((reply, adapter))
     }

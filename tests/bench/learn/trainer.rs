@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use metaclaw_tests::client::Client;
+use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
@@ -153,6 +154,17 @@ impl Trainer {
     /// The ids of a reply that was given within the last 15 minutes.
     pub async fn sampled(&self, id: &str) -> Result<Vec<u32>> {
         let sampled = self.client.get_json(&format!("/v1/sampled/{id}")).await?;
+        Ok(serde_json::from_value(sampled["ids"].clone())?)
+    }
+
+    /// The ids of a reply that came through the product. Where it samples by Tinker's API the record is in the product's
+    /// process; then they are those of the text, which are nearly always the same.
+    pub async fn ids_of(&self, id: &str, text: &str) -> Result<Vec<u32>> {
+        let response = self.client.get(&format!("/v1/sampled/{id}")).send().await?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return self.ids(text).await;
+        }
+        let sampled: Value = serde_json::from_str(&response.error_for_status()?.text().await?)?;
         Ok(serde_json::from_value(sampled["ids"].clone())?)
     }
 

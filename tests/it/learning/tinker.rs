@@ -18,11 +18,16 @@ use tempfile::TempDir;
 
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 
+mod killed;
 mod refused;
 
 const KEY: &str = "of-this-server";
 /// `rl.reuse` by default.
 const MAX_USES: u64 = 4;
+/// `rl.batch_size` of these tests.
+const BATCH_SIZE: u64 = 2;
+/// Of [`talk_briefly`].
+const CONVERSATIONS: usize = 2;
 /// How long until it is seen how the server is.
 const SEEN_WITHIN: Duration = Duration::from_secs(120);
 
@@ -58,7 +63,7 @@ fn home_of(url: &str) -> Home {
         .with_env("TINKER_BASE_URL", url)
         .with_env("TINKER_API_KEY", format!("tml-{KEY}"))
         .with_env("METACLAW__RL__METHOD", "binary_rl")
-        .with_env("METACLAW__RL__BATCH_SIZE", "2")
+        .with_env("METACLAW__RL__BATCH_SIZE", BATCH_SIZE.to_string())
 }
 
 /// Waits until the status says so.
@@ -157,7 +162,7 @@ async fn a_step_at_a_server_with_tinkers_api_serves_or_is_declined_with_its_reas
         .with_env("METACLAW__RL__LEARNING_RATE", "0.00005");
     let proxy = home.start().await.unwrap();
     answers_again(&home).await;
-    talk(&proxy.client(), 1, 3).await;
+    talk(&proxy.client(), 1, 5).await;
     let step = known(&home, "last_step").await;
     assert_eq!(step["n"], 1, "{step}");
     assert_no_use_trained_twice(folder.path(), 1);
@@ -179,74 +184,13 @@ async fn a_step_at_a_server_with_tinkers_api_serves_or_is_declined_with_its_reas
     trainer.stop().await;
 }
 
-/// When the server is killed.
-#[derive(Debug, Clone, Copy)]
-enum Moment {
-    /// Gradients are computed, or soon are.
-    Stepping,
-    /// The checkpoint is written: whether the proxy has heard of it is left to the clock.
-    Checkpoint,
-    /// The adapter is.
-    Adapter,
-}
-
-impl Moment {
-    /// Waits for it, in a step after those that have left `before`.
-    async fn reached(self, home: &Home, folder: &Path, before: usize) {
-        let is_now = async || match self {
-            Self::Stepping => {
-                let status = home.ask(&["status", "--json"]).await.unwrap();
-                status["learner"]["phase"]["is"] == "stepping"
-            }
-            Self::Checkpoint => saved(folder, "checkpoints").len() > before,
-            Self::Adapter => saved(folder, "adapters").len() > before,
-        };
-        let waited = until(STEP_WITHIN, is_now).await;
-        waited.unwrap_or_else(|error| panic!("{self:?}: {error}: {}", home.log()));
-    }
-}
-
 /// Two short conversations, whose first replies are a batch.
 async fn talk_briefly(proxy: &Proxy, seed: u64) {
     let script = Script {
         seed,
-        conversations: 2,
+        conversations: CONVERSATIONS,
         max_tokens: 24,
         retry_for: SEEN_WITHIN,
     };
     script.run(&proxy.client(), Instant::now(), |_, _| ()).await;
-}
-
-#[tokio::test]
-#[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
-async fn a_server_with_tinkers_api_that_is_killed_in_its_steps_trains_no_turn_twice() {
-    let (mut trainer, start, folder) = server().await;
-    let folder = folder.path();
-    let home = home_of(&trainer.url)
-        // Of steps, not of how good they were.
-        .with_env("METACLAW__GATE__ENABLED", "false");
-    let proxy = home.start().await.unwrap();
-    answers_again(&home).await;
-    let moments = [Moment::Stepping, Moment::Checkpoint, Moment::Adapter];
-    for (before, moment) in moments.into_iter().enumerate() {
-        let n = before as u64 + 1;
-        talk_briefly(&proxy, n).await;
-        moment.reached(&home, folder, before).await;
-        trainer.kill().await;
-        eprintln!("step {n} killed at {moment:?}");
-        trainer = Trainer::start(&start).await;
-        let is_made = |status: &Value| {
-            let last = &status["learner"]["agents"][0]["last_step"];
-            last["n"] == n && status["funnel"]["taken"] == 0
-        };
-        says(&home, "the step was made all the same", is_made).await;
-        assert_no_use_trained_twice(folder, n);
-        assert_log_and_server_agree(&home, folder).await;
-        answers_again(&home).await;
-    }
-    let step = known(&home, "last_step").await;
-    let adapter = step["adapter"].as_str().expect("an adapter").to_owned();
-    assert_eq!(answers(&proxy).await, Some(adapter), "{step}");
-    proxy.stop().await.unwrap();
-    trainer.stop().await;
 }
