@@ -3,7 +3,7 @@
 //! A test that needs some of it is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails where it is asked
 //! to run without.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{fmt::Write as _, path::PathBuf, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
@@ -105,24 +105,25 @@ pub fn litellm() -> Option<PathBuf> {
 /// The seed that a test with random choices is to use, to see again what it printed.
 ///
 /// # Panics
-/// When it is set to something else than a number.
+/// When it is set to something else than a number; so do the others.
 pub fn seed() -> Option<u64> {
-    let seed = std::env::var_os("METACLAW_TEST_SEED")?;
-    let number = seed.to_str().and_then(|seed| seed.parse().ok());
-    Some(number.unwrap_or_else(|| panic!("METACLAW_TEST_SEED is a number, not {}", seed.display())))
+    number("METACLAW_TEST_SEED")
 }
 
 /// How many of the prepared conversations a test is to have, where there are more than it takes time for.
-///
-/// # Panics
-/// When it is set to something else than a number.
 pub fn talks() -> Option<usize> {
-    let talks = std::env::var_os("METACLAW_TEST_TALKS")?;
-    let number = talks.to_str().and_then(|talks| talks.parse().ok());
-    Some(
-        number
-            .unwrap_or_else(|| panic!("METACLAW_TEST_TALKS is a number, not {}", talks.display())),
-    )
+    number("METACLAW_TEST_TALKS")
+}
+
+/// How often a test is to kill what it kills at random.
+pub fn kills() -> Option<usize> {
+    number("METACLAW_TEST_KILLS")
+}
+
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    let said = std::env::var_os(name)?;
+    let number = said.to_str().and_then(|said| said.parse().ok());
+    Some(number.unwrap_or_else(|| panic!("{name} is a number, not {}", said.display())))
 }
 
 fn place(name: &str) -> Option<PathBuf> {

@@ -23,6 +23,7 @@ mod setup;
 mod soak;
 mod start;
 mod test;
+mod tools;
 mod wheel;
 
 use std::process::ExitCode;
@@ -53,7 +54,9 @@ usage: cargo xtask <command> [arguments]
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   circles         list the files of a crate that import each other in a circle
-  fmt, lint, doc  parts of `test`: format the code, clippy and circles of files, documentation
+  fmt             format the code
+  lint            circles of files, unused dependencies, licences, and clippy with every feature
+  doc             the documentation, warnings refused
 
 Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
 

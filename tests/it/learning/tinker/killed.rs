@@ -84,14 +84,6 @@ async fn a_server_with_tinkers_api_that_is_killed_in_its_steps_trains_no_turn_tw
     trainer.stop().await;
 }
 
-/// How many random kills there are to be.
-fn kills() -> usize {
-    let said = std::env::var("METACLAW_TEST_KILLS").ok();
-    said.map_or(KILLS, |said| {
-        said.parse().expect("METACLAW_TEST_KILLS is a number")
-    })
-}
-
 /// Talks, and kills the server so long after the first word.
 async fn talk_while_it_is_killed(
     proxy: &Proxy,
@@ -134,7 +126,8 @@ async fn a_server_with_tinkers_api_that_is_killed_at_random_loses_no_turn() {
     let by_the_clock = || u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let mut state = external::seed().unwrap_or_else(by_the_clock);
     println!("METACLAW_TEST_SEED={state}");
-    for kill in 1..=kills() {
+    let n_kills = external::kills().unwrap_or(KILLS);
+    for kill in 1..=n_kills {
         let after = Duration::from_millis(questions::split_mix(&mut state) % WITHIN_MS);
         let seed = u64::try_from(kill).unwrap();
         trainer = talk_while_it_is_killed(&proxy, seed, (trainer, &start, after)).await;
@@ -145,7 +138,7 @@ async fn a_server_with_tinkers_api_that_is_killed_at_random_loses_no_turn() {
         );
     }
     quiet(&home).await;
-    let n_said = CONVERSATIONS * kills();
+    let n_said = CONVERSATIONS * n_kills;
     let n_kept = home.turns().await.len();
     assert!(n_kept >= n_said, "{n_kept} turns of {n_said} conversations");
     let n_steps = u64::try_from(manifests(folder).len()).unwrap();

@@ -1,0 +1,68 @@
+//! Cargo subcommands that `cargo xtask lint` needs: those of the user where they are installed, else our own.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::command;
+use crate::places::Places;
+
+/// A program from crates.io.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tool {
+    /// Its crate, and its program.
+    name: &'static str,
+    /// What is installed where there is none. One that is there is taken, whatever its version.
+    version: &'static str,
+}
+
+/// Licences, banned crates and sources, by deny.toml.
+pub(crate) const DENY: Tool = Tool {
+    name: "cargo-deny",
+    version: "0.20.2",
+};
+
+/// Dependencies that no code uses.
+pub(crate) const MACHETE: Tool = Tool {
+    name: "cargo-machete",
+    version: "0.9.2",
+};
+
+// === impl Tool ===
+
+impl Tool {
+    /// The program with `args`, in the checkout. It is compiled into the cache folder where it is nowhere yet, which
+    /// takes minutes.
+    ///
+    /// # Errors
+    /// When it cannot be installed: cargo's complaint.
+    pub(crate) fn command(self, places: &Places, args: &[&str]) -> Result<Command> {
+        let mut command = Command::new(self.program(places)?);
+        command.current_dir(&places.root).args(args);
+        Ok(command)
+    }
+
+    fn program(self, places: &Places) -> Result<PathBuf> {
+        let by_path = PathBuf::from(self.name);
+        if is_there(&by_path) {
+            return Ok(by_path);
+        }
+        let folder = places.cache.join("tools");
+        let own = folder.join("bin").join(self.name);
+        if !is_there(&own) {
+            let mut install = Command::new("cargo");
+            install
+                .args(["install", "--locked", self.name, "--version", self.version])
+                .arg("--root")
+                .arg(&folder);
+            command::run(&mut install)?;
+        }
+        Ok(own)
+    }
+}
+
+fn is_there(program: &PathBuf) -> bool {
+    let version = Command::new(program).arg("--version").output();
+    version.is_ok_and(|output| output.status.success())
+}
