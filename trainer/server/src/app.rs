@@ -65,14 +65,13 @@ pub(crate) fn router(app: &App) -> Router {
 }
 
 async fn health(State(app): State<App>) -> Json<Health> {
-    let step = app.host.last_step();
-    let model = step.map_or("", |_| app.host.base());
     Json(Health {
         status: "healthy".to_owned(),
         gpu_count: 0,
-        model: model.to_owned(),
+        // The fork's server has no model before a run, and says none; ours may have been started with one.
+        model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
-        step: step.unwrap_or(0),
+        step: app.host.last_step().unwrap_or(0),
         inference_backend: "builtin".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: Capabilities::builtin(),

@@ -12,7 +12,7 @@ pub struct Health {
     /// GPUs in use; 0 on a CPU.
     #[serde(default)]
     pub gpu_count: u32,
-    /// The model; empty before a run exists, as the fork has it.
+    /// The model; empty before one is loaded, which the fork does with its first run.
     #[serde(default)]
     pub model: String,
     /// Which base model is loaded, by content: another file of the same name has another one, and the same model under

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Starts the training server with the settings of a file.
+#
+#     start_training_server.sh [FILE] [more flags of metaclaw-trainer]
+#
+# FILE is training_server.env beside this script, if none is named.
+set -eu
+
+here=$(dirname "$0")
+file=$here/training_server.env
+case ${1-} in
+"" | -*) ;;
+*)
+    file=$1
+    shift
+    ;;
+esac
+if [ ! -r "$file" ]; then
+    echo "$0: cannot read $file: copy $here/training_server.env and fill it in" >&2
+    exit 2
+fi
+
+set -a
+# A name without a slash would be looked for in PATH.
+case $file in
+*/*) . "$file" ;;
+*) . "./$file" ;;
+esac
+set +a
+
+if [ -z "${METACLAW_API_KEY-}" ]; then
+    echo "$0: METACLAW_API_KEY in $file is empty: whoever reaches the port could use and train the model" >&2
+    exit 2
+fi
+exec "${METACLAW_TRAINER:-metaclaw-trainer}" --model "$MODEL" --host "${HOST:-127.0.0.1}" "$@"
