@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 
 mod refused;
+mod shapes;
 
 const KEY: &str = "of-this-server";
 /// `rl.reuse` by default.
