@@ -50,7 +50,7 @@ fn script(asked: &Asked<'_>) -> Play {
 }
 
 /// A program of this folder, with the address that it is to talk to as its first argument.
-fn program(python: &Path, name: &str, base_url: &str, args: &[&str]) -> Command {
+pub(crate) fn program(python: &Path, name: &str, base_url: &str, args: &[&str]) -> Command {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/packages");
     let mut command = Command::new(python);
     command.arg(folder.join(name)).arg(base_url).args(args);
@@ -59,7 +59,7 @@ fn program(python: &Path, name: &str, base_url: &str, args: &[&str]) -> Command 
 }
 
 /// Runs a program to its end and reads what it prints.
-async fn run(mut program: Command) -> Value {
+pub(crate) async fn run(mut program: Command) -> Value {
     let output = program.output().await.expect("python runs");
     let logs = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{logs}");

@@ -15,6 +15,7 @@ pub mod laptop;
 pub mod openclaw;
 pub mod prompts;
 pub mod questions;
+pub mod tinker;
 pub mod trainer;
 pub mod upstream;
 pub mod watched;

@@ -341,6 +341,7 @@ fn follow(
         key,
         model: trainer::base_model(plan),
         status,
+        refuses: false,
     };
     tasks.spawn(remote.run(ending.clone()));
     Some(watched)

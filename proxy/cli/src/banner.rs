@@ -101,7 +101,7 @@ impl About {
         Self {
             mode: config.mode.as_str().to_owned(),
             serves: serves(config, policy),
-            learns: learns(config, policy, training),
+            learns: learns(config, (policy, judge), training),
             leaves: leaves(config, policy, judge, true),
         }
     }
@@ -177,7 +177,14 @@ fn upstreams(config: &Config) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-fn learns(config: &Config, policy: &Policy, training: &LearnerConfig) -> String {
+/// What keeps weights from learning where no judge is set.
+const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: set judge.kind to base (the model judges its own replies), or llm.* with a key, whose model judges then (docs/judging.md)";
+
+fn learns(
+    config: &Config,
+    (policy, judge): (&Policy, &JudgedWith),
+    training: &LearnerConfig,
+) -> String {
     let method = &training.rl.method;
     if !policy.may_train(config) {
         return format!("no weights (privacy.cloud_training_ok is not true); {BY_HAND}");
@@ -187,6 +194,11 @@ fn learns(config: &Config, policy: &Policy, training: &LearnerConfig) -> String 
     } else {
         "; NOTHING TESTS THEM before they serve (gate.enabled is false)"
     };
+    let judged = match judge {
+        JudgedWith::Rules(0) => NOT_JUDGED,
+        _ => "",
+    };
+    let tested = format!("{tested}{judged}");
     match (config.mode, policy.is_some()) {
         (Mode::Rl, true) => {
             format!("weights by {method}, whenever a batch is ready{tested}; {BY_HAND}")

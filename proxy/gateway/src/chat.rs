@@ -220,6 +220,7 @@ impl Turn {
             has_calls,
             agent: &self.who.agent,
             session: &self.who.session,
+            is_new: self.who.is_new,
             last_call,
             found: OnceCell::new(),
         })

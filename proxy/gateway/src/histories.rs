@@ -121,6 +121,21 @@ impl Histories {
         }
     }
 
+    /// A session begins, under a name that no session had before: the log has nothing of it, whatever its first request
+    /// repeats.
+    pub(crate) fn begin(&self, agent: &AgentId, session: &SessionId) {
+        let mut known = lock(&self.known);
+        let key = (agent.clone(), session.clone());
+        let history = known.take(&key).unwrap_or_default();
+        known.put(
+            key,
+            History {
+                is_whole: true,
+                ..history
+            },
+        );
+    }
+
     /// What the log has of a session, and what was heard meanwhile.
     async fn read(&self, key: &(AgentId, SessionId)) -> History {
         let logged = self.past.replies(&key.0, &key.1).await;
@@ -401,6 +416,17 @@ mod tests {
         let (log, histories) = histories(&[]);
         histories.add(key(), || true, replied("a"));
         assert_eq!(ids(&histories).await, ["a"]);
+        assert_eq!(log.1.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn of_a_session_that_begins_with_calls_of_another_the_log_is_not_asked() {
+        let (log, histories) = histories(&["a"]);
+        let (agent, session) = key();
+        histories.begin(&agent, &session);
+        assert_eq!(ids(&histories).await, Vec::<String>::new());
+        histories.add(key(), || false, replied("b"));
+        assert_eq!(ids(&histories).await, ["b"]);
         assert_eq!(log.1.load(Ordering::Relaxed), 0);
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Identity {
     pub kind: TurnKind,
     /// Who names the session.
     pub naming: Naming,
+    /// The session's name was made for this request: no turn in the log has it.
+    pub is_new: bool,
     /// The client says that the session ends with this turn.
     pub is_last: bool,
 }
@@ -137,14 +139,14 @@ impl Identifier {
         let is_marked = mark.is_some() || delegated.is_some();
         let named = delegated.or(named);
         let named = named.or_else(|| user.session.map(Named::of_runtime));
-        let (session, naming) = match (named, replied) {
-            (Some(named), _) => (named.session, named.naming),
-            (None, Some(replied)) => (replied.session, Naming::Unnamed),
+        let (session, naming, is_new) = match (named, replied) {
+            (Some(named), _) => (named.session, named.naming, false),
+            (None, Some(replied)) => (replied.session, Naming::Unnamed, false),
             (None, None) => {
                 let key = cache_key(claims.headers, chat);
                 let chains = chat.chains(start);
-                let session = self.lineage.session(&agent, key.as_deref(), &chains);
-                (session, Naming::Unnamed)
+                let found = self.lineage.session(&agent, key.as_deref(), &chains);
+                (found.session, Naming::Unnamed, found.is_new)
             }
         };
         let shape = Shape::of(chat);
@@ -167,6 +169,7 @@ impl Identifier {
         let who = Identity {
             kind,
             naming,
+            is_new,
             is_last: claims.is_last()?,
             agent,
             session,

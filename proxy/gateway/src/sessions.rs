@@ -340,6 +340,7 @@ mod tests {
             session: session.parse().unwrap(),
             kind: TurnKind::Main,
             naming: Naming::Reused,
+            is_new: false,
             is_last: false,
         }
     }

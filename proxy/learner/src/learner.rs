@@ -271,6 +271,7 @@ impl Learner {
         Ok(LearnerStatus {
             mode: config.mode,
             method: config.rl.method.to_string(),
+            batch_size: config.rl.batch_size,
             judging: notes.judging,
             phase: notes.phase,
             window: self.shared.window().await?,

@@ -21,6 +21,8 @@ pub struct LearnerStatus {
     pub mode: Mode,
     /// `rl.method`.
     pub method: String,
+    /// `rl.batch_size`: replies that a step takes.
+    pub batch_size: usize,
     /// How judging goes.
     pub judging: JudgingStatus,
     /// What the training task does.

@@ -25,6 +25,7 @@ mod planning;
 mod promotion;
 mod rate;
 mod recovery;
+mod rest;
 mod run;
 mod runner;
 mod transaction;

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use metaclaw_chat::Message;
 use metaclaw_dialects::{
-    Api,
+    Api, Reply,
     mend::{CallIds, Demands, PastReply, mend},
     translate::{self, Direction, ReplyContext},
 };
@@ -22,22 +22,23 @@ fuzz_target!(|data: &[u8]| {
     };
     let lengths = input.take(4);
     let body = input.rest();
-    // Anthropic takes no stop text of blanks, and OpenAI four in all: the others are watched for here.
-    let asked = json!({
+    let mut asked = json!({
         "stream": true,
         "stream_options": { "include_usage": choice & 8 != 0 },
-        "stop": ["END", "\n\n"],
-        "stop_sequences": ["END", "1", "2", "3", "4"],
         "tools": [
             { "name": "a.b" },
             { "type": "custom", "name": "c" },
             { "type": "namespace", "name": "n", "tools": [{ "type": "function", "name": "f" }] },
         ],
     });
+    let without_stops = ReplyContext::for_request(direction, &asked, 1);
+    // Anthropic takes no stop text of blanks, and OpenAI four in all: the others are watched for here.
+    asked["stop"] = json!(["END", "\n\n"]);
+    asked["stop_sequences"] = json!(["END", "1", "2", "3", "4"]);
     let asked = ReplyContext::for_request(direction, &asked, 1);
     match choice >> 1 & 3 {
         0 => request(direction, body),
-        1 => stream(direction, &asked, lengths, body),
+        1 => stream(direction, (&asked, &without_stops), lengths, body),
         2 => {
             if let Ok(out) = translate::reply(direction, &asked, body) {
                 assert_json(&out.body);
@@ -103,7 +104,13 @@ fn mended(body: &Value) {
     }
 }
 
-fn stream(direction: Direction, asked: &ReplyContext, lengths: &[u8], body: &[u8]) {
+/// `without_stops` is of the same request without its stop texts.
+fn stream(
+    direction: Direction,
+    (asked, without_stops): (&ReplyContext, &ReplyContext),
+    lengths: &[u8],
+    body: &[u8],
+) {
     let whole = rewritten(translate::stream(direction, asked).as_mut(), &[body]);
     let split = pieces(body, lengths);
     let in_pieces = rewritten(translate::stream(direction, asked).as_mut(), &split);
@@ -112,18 +119,29 @@ fn stream(direction: Direction, asked: &ReplyContext, lengths: &[u8], body: &[u8
         String::from_utf8_lossy(&in_pieces),
         "another splitting, another reply"
     );
-    // At a stop text that the upstream does not take, the translation itself ends the reply.
-    if !asked.stop_sequences.is_empty() {
+    let said = direction.client().read_sse(&whole);
+    // At a stop text that the upstream does not take, the translation itself ends the reply: what it says is shorter then.
+    let uncut = rewritten(
+        translate::stream(direction, without_stops).as_mut(),
+        &[body],
+    );
+    let uncut = direction.client().read_sse(&uncut);
+    if text(&said) != text(&uncut) {
         return;
     }
     // A failed response is an end of Responses. Some upstreams say why the model stopped and leave out the end mark.
-    let said = direction.client().read_sse(&whole);
     let has_ended = said.ended && said.error.is_none();
     assert!(
         !has_ended || direction.upstream().read_sse(body).is_whole(),
         "a torn reply looks whole: {}",
         String::from_utf8_lossy(&whole)
     );
+}
+
+/// All that a reply says in text.
+fn text(reply: &Reply) -> String {
+    let message = reply.message.as_ref();
+    message.map_or_else(String::new, |message| message.text().into_owned())
 }
 
 fn assert_json(out: &[u8]) {

@@ -20,6 +20,7 @@ use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 
 mod killed;
 mod refused;
+mod shapes;
 
 const KEY: &str = "of-this-server";
 /// `rl.reuse` by default.

@@ -1,9 +1,11 @@
 """The `anthropic` package in every way that a user asks for a reply; prints what it saw as one JSON object.
 
-Arguments: the address, and the scenes to play; all of them without any.
+Arguments: the address, and the scenes to play; all of them without any. METACLAW_TEST_ASKED is as for
+openai_turns.py.
 """
 
 import json
+import os
 import sys
 
 import anthropic
@@ -17,6 +19,12 @@ SYSTEM = [
     {"type": "text", "text": "Be brief."},
     {"type": "text", "text": "A long rule.", "cache_control": {"type": "ephemeral"}},
 ]
+ASKED = json.loads(os.environ.get("METACLAW_TEST_ASKED", "{}"))
+FIELDS = {}
+if ASKED:
+    # The package has no argument for the temperature.
+    temperature = {"temperature": ASKED["fields"]["temperature"]}
+    FIELDS = {"max_tokens": ASKED["fields"]["max_tokens"], "extra_body": temperature}
 TOOL = {
     "name": "exec",
     "description": "Runs it.",
@@ -37,16 +45,28 @@ def user(content):
     return [{"role": "user", "content": content}]
 
 
+def asked(model, usual):
+    """A copy of what is to be asked of this model."""
+    return list(ASKED[model]) if model in ASKED else user(usual)
+
+
 def whole():
     reply = client.messages.create(
-        model="text", max_tokens=64, system="Be brief.", messages=user(QUESTION)
+        model="text",
+        system="Be brief.",
+        messages=user(QUESTION),
+        **{"max_tokens": 64, **FIELDS},
     )
     return plain(reply)
 
 
 def streamed(model):
     stream = client.messages.create(
-        model=model, max_tokens=64, system=SYSTEM, messages=user(QUESTION), stream=True
+        model=model,
+        system=SYSTEM,
+        messages=user(QUESTION),
+        stream=True,
+        **{"max_tokens": 64, **FIELDS},
     )
     return [plain(event) for event in stream]
 
@@ -56,9 +76,9 @@ def thought():
     thinking = {"type": "enabled", "budget_tokens": 1024}
     with client.messages.stream(
         model="thought",
-        max_tokens=2048,
         thinking=thinking,
-        messages=user(QUESTION),
+        messages=asked("thought", QUESTION),
+        **{**FIELDS, "max_tokens": 2048},
         extra_headers={"anthropic-beta": "interleaved-thinking-2025-05-14"},
     ) as stream:
         text = "".join(stream.text_stream)
@@ -67,18 +87,20 @@ def thought():
 
 def tool():
     """Two requests: the call, streamed and put together by the package, and its result."""
-    messages = user("Run the tool.")
+    messages = asked("tool", "Run the tool.")
     with client.messages.stream(
-        model="tool", max_tokens=64, tools=[TOOL], messages=messages
+        model="tool", tools=[TOOL], messages=messages, **{"max_tokens": 64, **FIELDS}
     ) as stream:
         events = [event.type for event in stream]
-        asked = stream.get_final_message()
-    call = asked.content[0]
+        called = stream.get_final_message()
+    call = called.content[0]
     messages.append({"role": "assistant", "content": [plain(call)]})
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "ran " + call.input["command"]}
     messages.append({"role": "user", "content": [result, {"type": "text", "text": "And?"}]})
-    reply = client.messages.create(model="tool", max_tokens=64, tools=[TOOL], messages=messages)
-    return {"events": events, "asked": plain(asked), "reply": plain(reply)}
+    reply = client.messages.create(
+        model="tool", tools=[TOOL], messages=messages, **{"max_tokens": 64, **FIELDS}
+    )
+    return {"events": events, "asked": plain(called), "reply": plain(reply)}
 
 
 def vision():

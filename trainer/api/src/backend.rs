@@ -94,6 +94,9 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }
 
+/// The code of an error of this process: the model's tokenizer is not here yet.
+pub const NO_TOKENIZER: &str = "no_tokenizer";
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
@@ -260,6 +263,17 @@ impl BackendError {
             | Self::Lost { .. }
             | Self::NotSupported { .. }
             | Self::Request { .. } => None,
+        }
+    }
+
+    /// The failure in the words of whoever answered, where these say all: of our own process, which has no address that
+    /// its owner knows.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Status { code, message, .. } if code.as_deref() == Some(NO_TOKENIZER) => {
+                message.clone()
+            }
+            other => other.to_string(),
         }
     }
 

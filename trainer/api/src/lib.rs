@@ -11,7 +11,7 @@ pub mod tinker;
 pub mod wire;
 
 pub use self::{
-    backend::{BackendError, BackendFuture, TrainingBackend},
+    backend::{BackendError, BackendFuture, NO_TOKENIZER, TrainingBackend},
     error::{ErrorBody, ErrorDetail},
     remote::{ApiKey, Endpoint, RemoteBackend, RemoteConfig},
 };

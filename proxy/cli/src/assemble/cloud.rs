@@ -14,7 +14,8 @@ use std::{
 use anyhow::Context as _;
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_trainer_api::{
-    ApiKey, BackendError, BackendFuture, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
+    ApiKey, BackendError, BackendFuture, Endpoint, NO_TOKENIZER, RemoteBackend, RemoteConfig,
+    TrainingBackend,
     tinker::client::{
         Dialect, HEARTBEAT, LocalText, PATIENCE, TinkerBackend, TinkerConfig, TinkerUsage,
     },
@@ -234,7 +235,7 @@ impl Text {
                 call,
                 url: self.address.clone(),
                 status: 503,
-                code: Some("no_tokenizer".to_owned()),
+                code: Some(NO_TOKENIZER.to_owned()),
                 param: None,
                 message: format!("the policy model's tokenizer is not here yet: {lacks}"),
             }

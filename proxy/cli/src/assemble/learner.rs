@@ -18,7 +18,7 @@ use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    base_model::BaseModel,
+    base_model::{BaseModel, called},
     compare::policy_client,
     function::Function,
     plan::Plan,
@@ -96,6 +96,7 @@ pub(super) fn judge(
                 address,
                 params,
                 timeout: config.judge.timeout,
+                called: called(&plan.policy),
             };
             return Ok((by_model(Arc::new(base), true), JudgedWith::Base, None));
         }

@@ -9,7 +9,7 @@ use metaclaw_skills::WishesConfig;
 use metaclaw_turns::TurnsConfig;
 
 use super::{
-    base_model::BaseModel,
+    base_model::{BaseModel, called},
     compare::policy_client,
     learner::address,
     plan::Plan,
@@ -73,6 +73,7 @@ pub(super) fn listener(
         address,
         params,
         timeout,
+        called: called(&plan.policy),
     };
     Ok(Some((Listener::policy(Arc::new(model)), told)))
 }

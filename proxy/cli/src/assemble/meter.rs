@@ -193,7 +193,8 @@ pub(crate) async fn of_a_day(loaded: &Loaded, log: &TurnLog) -> Option<String> {
 /// About what a day will take, by what the chats of the last days were, in words; none where there were none.
 ///
 /// Every turn is taken for one that is learned from: its prompt is read for the chat and by the teacher for each draw, each
-/// draw is scored after three prompts, and what is taught is trained on in each epoch.
+/// draw is scored after three prompts, and what is taught is trained on in each epoch. What the gate asks for each adapter
+/// hangs on the number of steps, and is left out.
 ///
 /// # Errors
 /// The log's.
@@ -230,7 +231,7 @@ async fn estimate(
         |prices| format!("about {}", prices.cost(tokens)),
     );
     Ok(Some(format!(
-        "by the chats of the last {DAYS} days, a day at the training server takes at most about {} tokens read, {} sampled and {} trained: {cost}",
+        "by the chats of the last {DAYS} days, an average day at the training server takes about {} tokens read, {} sampled and {} trained ({cost}), and the tests of each new adapter come on top",
         tokens.read, tokens.sampled, tokens.trained
     )))
 }

@@ -21,7 +21,7 @@ use crate::control::TrainerStatus;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same of a provider's that answers: each look lists what it keeps.
+/// The same of a provider's that answers or refuses: looking costs it something.
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
 /// Sees that the server has the model of the settings, and that the adapters that serve are there.
@@ -36,6 +36,8 @@ pub(super) struct Remote {
     /// `rl.model`.
     pub(super) model: Option<String>,
     pub(super) status: watch::Sender<TrainerStatus>,
+    /// It refuses: the key, the account, or the model.
+    pub(super) refuses: bool,
 }
 
 // === impl Remote ===
@@ -55,7 +57,7 @@ impl Remote {
     /// Until it is looked at again: soon where somebody waits for it to answer.
     fn pause(&self) -> Duration {
         let answers = matches!(*self.status.borrow(), TrainerStatus::Answers { .. });
-        if answers && self.shown.is_some() {
+        if (answers || self.refuses) && self.shown.is_some() {
             LOOK_AT_CLOUD
         } else {
             LOOK_EVERY
@@ -67,9 +69,13 @@ impl Remote {
     }
 
     async fn look(&mut self) {
+        self.refuses = false;
         let status = match timeout(HEALTH_DEADLINE, self.adapters.backend.health()).await {
             Err(_) => self.away(format!("no answer within {} s", HEALTH_DEADLINE.as_secs())),
-            Ok(Err(error)) => self.away(error.to_string()),
+            Ok(Err(error)) => {
+                self.refuses = error.status().is_some_and(|it| (400..500).contains(&it));
+                self.away(error.words())
+            }
             Ok(Ok(health)) if health.model.is_empty() => self.give_model().await,
             Ok(Ok(health)) => self.answers(health.model).await,
         };

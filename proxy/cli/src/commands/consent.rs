@@ -66,7 +66,10 @@ fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<Str
 fn ask(question: &str, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<bool> {
     writeln!(to, "{question}")?;
     loop {
-        write!(to, "May it? It is asked once ({KEY}). [yes/no] ")?;
+        write!(
+            to,
+            "May MetaClaw send this there? You are asked once ({KEY}). [yes/no] "
+        )?;
         to.flush()?;
         let mut line = String::new();
         if from.read_line(&mut line)? == 0 {

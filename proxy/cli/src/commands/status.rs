@@ -284,6 +284,27 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_refuses_is_told_with_the_time_of_the_next_try() {
+        let shown = |is: &str| {
+            let phase = json!({"is": is, "why": "the key is refused", "until_ms": 121_000});
+            text(
+                &json!({"learner": {"phase": phase, "judging": {"waiting": 2}}}),
+                1_000,
+            )
+        };
+        let line = |is: &str| {
+            let shown = shown(is);
+            let mut lines = shown.lines();
+            lines
+                .find(|line| line.starts_with("learner:"))
+                .unwrap()
+                .to_owned()
+        };
+        insta::assert_snapshot!(line("refused"), @"learner: the training server refuses: the key is refused; it is asked again in 2 min; turns that wait for a verdict: 2");
+        insta::assert_snapshot!(line("resting"), @"learner: rests: the key is refused; the next try is in 2 min; turns that wait for a verdict: 2");
+    }
+
+    #[test]
     fn what_upstreams_answered_and_what_the_file_says_now_is_told() {
         let status = json!({
             "config_changed": "/h/config.yaml",
@@ -350,6 +371,7 @@ mod tests {
             "learner": {
                 "phase": {"is": "collecting"}, "judging": {"waiting": 1, "failing": null},
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
+                "batch_size": 4,
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2,
                     "n_unanswered": 3, "not_taught": {"no draw of the teacher does what is wished": 4},
                     "last_step": {"n": 7, "n_redo": 8, "n_again": 4},
@@ -368,7 +390,7 @@ mod tests {
         log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
         learner: collecting; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on, 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
+        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
                  4 not taught: no draw of the teacher does what is wished
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)

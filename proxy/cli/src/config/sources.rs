@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use super::{Layer, Loaded};
+use super::{Layer, Loaded, Origin};
 
 /// What is in force at once, whatever the file says: `metaclaw keys` tells the running process.
 const AT_ONCE: &str = "proxy.keys.";
@@ -21,7 +21,9 @@ impl Loaded {
         } else {
             format!("the defaults ({name} is not there)")
         };
-        for layer in self.layers.iter().skip(1) {
+        let is_told =
+            |layer: &&Layer| !matches!(layer.origin(), Origin::File(_) | Origin::Provider);
+        for layer in self.layers.iter().filter(is_told) {
             let keys: Vec<&str> = layer.values().keys().map(String::as_str).collect();
             if !keys.is_empty() {
                 said = format!("{said}, and from {}: {}", layer.origin(), keys.join(", "));
@@ -128,6 +130,12 @@ mod tests {
         assert_eq!(
             shown(&loaded),
             "FILE, and from the environment: llm.api_key, mode"
+        );
+        std::fs::write(&file, "llm: {provider: openai}\n").unwrap();
+        assert_eq!(
+            shown(&load(Vec::new())),
+            "FILE, and from the environment: llm.api_key, mode",
+            "what a provider stands for is no source"
         );
         let told = loaded.with_origin("routing.order: \"claude\" is no upstream");
         assert_eq!(

@@ -45,6 +45,14 @@ struct KnownChain {
     opening: Option<Instant>,
 }
 
+/// The session that a conversation belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FoundSession {
+    pub(super) session: SessionId,
+    /// None was known, and this one was made.
+    pub(super) is_new: bool,
+}
+
 // === impl Lineage ===
 
 impl Lineage {
@@ -68,17 +76,21 @@ impl Lineage {
     /// with different cache keys that begin alike are different ones; each may go on with one that has none, as the
     /// log's are. A request that repeats an answered conversation goes on with it whatever its key: nanobot draws a
     /// new key each time it starts.
-    pub(crate) fn session(
+    pub(super) fn session(
         &self,
         agent: &AgentId,
         cache_key: Option<&str>,
         chains: &[ChainHash],
-    ) -> SessionId {
+    ) -> FoundSession {
         let key = cache_key.map_or(NO_KEY, hash);
         let start = ChainHash::start(agent);
         let Some(&whole) = chains.last().filter(|chain| **chain != start) else {
             // Not a word of the owner's: every such request looks the same.
-            return self.make(start);
+            let session = self.make(start);
+            return FoundSession {
+                session,
+                is_new: true,
+            };
         };
         let mut known = lock(&self.known);
         let mut longest_first = chains.iter().rev().filter(|chain| **chain != start);
@@ -93,6 +105,7 @@ impl Lineage {
             let keyed = keyed.or_else(|| go_on(*chain, NO_KEY));
             keyed.or_else(|| (key != NO_KEY).then(|| go_on(*chain, ANY_KEY)).flatten())
         });
+        let is_new = session.is_none();
         let session = session.unwrap_or_else(|| self.make(whole));
         let answered = KnownChain {
             session: session.clone(),
@@ -108,7 +121,7 @@ impl Lineage {
         }
         known.put((once_answered, key), answered);
         known.put((whole, key), asked);
-        session
+        FoundSession { session, is_new }
     }
 
     /// A name that no other session has: time, a counter, and a piece of the hash.

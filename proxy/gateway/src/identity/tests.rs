@@ -25,7 +25,23 @@ fn said(texts: &[&str]) -> Vec<Message> {
 }
 
 fn session(lineage: &Lineage, agent: &AgentId, messages: &[Message]) -> SessionId {
-    lineage.session(agent, None, &ChainHash::chain(agent, messages))
+    let chains = ChainHash::chain(agent, messages);
+    lineage.session(agent, None, &chains).session
+}
+
+#[tokio::test]
+async fn a_session_is_new_at_its_first_request_only() {
+    let agent = AgentId::default_agent();
+    let lineage = Lineage::new(IDLE, Vec::new());
+    let is_new = |texts: &[&str]| {
+        let chains = ChainHash::chain(&agent, &said(texts));
+        lineage.session(&agent, None, &chains).is_new
+    };
+    assert!(is_new(&["hi", "hello", "more"]));
+    assert!(!is_new(&["hi", "hello", "more"]), "a retry");
+    assert!(!is_new(&["hi", "hello", "more", "well", "on"]));
+    assert!(is_new(&[]));
+    assert!(is_new(&[]), "without a word each is another");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +102,7 @@ async fn a_cache_key_tells_conversations_apart_and_makes_no_two_one() {
     let agent = AgentId::default_agent();
     let ask = |lineage: &Lineage, key: &str, texts: &[&str]| {
         let chains = ChainHash::chain(&agent, &said(texts));
-        lineage.session(&agent, Some(key), &chains)
+        lineage.session(&agent, Some(key), &chains).session
     };
     let lineage = Lineage::new(IDLE, Vec::new());
     let [first, other, same] = ["a", "b", "a"].map(|key| ask(&lineage, key, &["hi"]));

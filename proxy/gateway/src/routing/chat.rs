@@ -48,6 +48,8 @@ pub(crate) struct Repeated<'a> {
     pub histories: &'a Histories,
     pub agent: &'a AgentId,
     pub session: &'a SessionId,
+    /// The session begins with this request.
+    pub is_new: bool,
     /// The caller's.
     pub model: Option<String>,
     /// Calls are in it: what is put back belongs to them.
@@ -119,6 +121,10 @@ impl Repeated<'_> {
         }
         let look = async || {
             if !self.has_calls {
+                return History::default();
+            }
+            if self.is_new {
+                self.histories.begin(self.agent, self.session);
                 return History::default();
             }
             let found = self.histories.of(self.agent, self.session, self.last_call);

@@ -3,7 +3,10 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -70,6 +73,8 @@ pub(super) struct Log {
     turns: Mutex<Vec<Turn>>,
     gate: Semaphore,
     pub broken: Mutex<Option<String>>,
+    /// How often a session's replies were read.
+    pub n_replies_read: AtomicUsize,
     arrived: tokio::sync::Notify,
 }
 
@@ -216,6 +221,7 @@ impl Log {
             turns: Mutex::default(),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             broken: Mutex::default(),
+            n_replies_read: AtomicUsize::new(0),
             arrived: tokio::sync::Notify::new(),
         }
     }
@@ -309,6 +315,7 @@ impl PastReplies for Log {
     }
 
     fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a> {
+        self.n_replies_read.fetch_add(1, Ordering::Relaxed);
         let is_it = |turn: &Turn| turn.agent == *agent && turn.session == *session;
         let turns = self.turns().into_iter().filter(is_it);
         let replies = turns.filter_map(|turn| {

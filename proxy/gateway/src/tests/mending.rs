@@ -2,6 +2,8 @@
 
 mod providers;
 
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
@@ -74,7 +76,10 @@ impl Two {
     }
 
     async fn ask(&mut self, api: Api, request: &Value) -> Seen {
-        let head = "x-session-id: s1\r\n";
+        self.ask_with("x-session-id: s1\r\n", api, request).await
+    }
+
+    async fn ask_with(&mut self, head: &str, api: Api, request: &Value) -> Seen {
         let mut client = self.harness.client().await;
         client
             .send(&post(api.path(), head, &request.to_string()))
@@ -413,4 +418,23 @@ async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
         seen = client.read() => assert_eq!(seen.status(), 400),
         exchange = two.harness.upstream.next() => panic!("asked again: {}", exchange.body()),
     }
+}
+
+/// The log's flushes would keep the request waiting, and it cannot have anything of the session.
+#[tokio::test]
+async fn the_log_is_not_read_for_a_session_that_begins_with_another_ones_calls() {
+    let n_read = |two: &Two| two.harness.log.n_replies_read.load(Ordering::Relaxed);
+    let mut two = Two::start([(Api::Chat, gemini), (Api::Chat, away)], true).await;
+    let mut request = question(Api::Chat, false, false);
+    let call =
+        json!({"id": "c1", "function": {"name": "weather", "arguments": "{}"}, "type": "function"});
+    let messages = request["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+    messages.push(json!({"role": "tool", "tool_call_id": "c1", "content": "rain"}));
+    for _ in 0..2 {
+        two.ask_with("", Api::Chat, &request).await;
+    }
+    assert_eq!(n_read(&two), 0, "no name, no turns");
+    two.ask(Api::Chat, &request).await;
+    assert_eq!(n_read(&two), 1, "what has a name may have turns");
 }

@@ -143,7 +143,7 @@ impl Gate {
         Ok((!lacking.is_empty()).then(|| {
             let lacking = lacking.join(", ");
             format!(
-                "the gate's tests {lacking} cannot be made ({why}), and nothing that is not tested serves: name them in gate.accept_without to have adapters serve by the tests that remain"
+                "the gate's tests {lacking} cannot be made ({why}), and nothing that is not tested serves: name them in gate.accept_without to have adapters serve by the tests that remain (metaclaw config gate.accept_without \"[{lacking}]\")"
             )
         }))
     }

@@ -40,6 +40,7 @@ mod records;
 mod replaying;
 mod reuse;
 mod rig;
+mod server_away;
 mod session_teacher;
 mod steps;
 mod teacher_away;

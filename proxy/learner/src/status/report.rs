@@ -33,6 +33,13 @@ pub enum Phase {
         /// Why.
         why: String,
     },
+    /// The training server refuses to be used: its key, its account, or the model. It is asked again later.
+    Refused {
+        /// What it said.
+        why: String,
+        /// When it is asked again, in Unix milliseconds.
+        until_ms: u64,
+    },
     /// The teacher answers a turn, which is learned from afterwards.
     Teaching {
         /// Whose.

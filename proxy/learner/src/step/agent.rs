@@ -3,29 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::CheckpointName;
-use tokio::time::Instant;
 
-use super::{run::RunHandle, watched::Watched};
+use super::{rest::Rest, run::RunHandle, watched::Watched};
 use crate::{
     lineage::{ResumePoint, Shape},
     samples::Seen,
     teacher::Memory,
 };
-
-/// The first rest after a refusal; each further one in a row doubles it.
-const FIRST_REST: Duration = Duration::from_secs(60);
-/// The longest rest.
-const LONGEST_REST: Duration = Duration::from_secs(3_600);
-const RESTS: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(FIRST_REST)
-    .with_max_delay(LONGEST_REST)
-    .without_max_times();
 
 /// One agent's side of training. All of it can be had again from the log and the checkpoints.
 #[derive(Debug, Default)]
@@ -49,33 +37,12 @@ pub(crate) struct AgentState {
     rest: Option<Rest>,
 }
 
-/// No step is tried before `until`.
-#[derive(Debug)]
-pub(crate) struct Rest {
-    until: Instant,
-    /// How long those would be that follow.
-    further: ExponentialBackoff,
-    /// What the training server said.
-    pub(crate) why: String,
-    /// `until`, in Unix milliseconds.
-    pub(crate) until_ms: u64,
-}
-
 // === impl AgentState ===
 
 impl AgentState {
     /// The training server refused a step: try again, but not at once.
     pub(crate) fn refused(&mut self, why: String, now_ms: u64) {
-        let rest = self.rest.take();
-        let mut further = rest.map_or_else(|| RESTS.build(), |rest| rest.further);
-        let length = further.next().unwrap_or(LONGEST_REST);
-        let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-        self.rest = Some(Rest {
-            until: Instant::now() + length,
-            further,
-            why,
-            until_ms: now_ms.saturating_add(length_ms),
-        });
+        self.rest = Some(Rest::after(self.rest.take(), why, now_ms));
         // What was known may be what was wrong.
         self.resume = None;
         self.run = RunHandle::default();
@@ -101,28 +68,6 @@ impl AgentState {
 
     /// Why no step is tried for now.
     pub(crate) fn resting(&self) -> Option<&Rest> {
-        self.rest
-            .as_ref()
-            .filter(|rest| Instant::now() < rest.until)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn each_refusal_in_a_row_doubles_the_rest() {
-        let mut state = AgentState::default();
-        assert!(state.resting().is_none());
-        let mut rest = || {
-            state.refused("no".to_owned(), 0);
-            Duration::from_millis(state.resting().unwrap().until_ms)
-        };
-        assert_eq!(rest(), FIRST_REST);
-        assert_eq!(rest(), 2 * FIRST_REST);
-        assert_eq!((0..10).map(|_| rest()).last(), Some(LONGEST_REST));
-        tokio::time::advance(LONGEST_REST).await;
-        assert!(state.resting().is_none());
+        self.rest.as_ref().filter(|rest| !rest.is_over())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::{BackendError, CheckpointName, TrainingBackend};
 use metaclaw_turns::{LogError, StepOutcome};
 use tokio::time::Instant;
 
-use super::{agent::AgentState, runner::StepRunner};
+use super::{agent::AgentState, rest::Rest, runner::StepRunner};
 use crate::{
+    config::Teacher,
     error::{NoScores, NoTokenIds, NotTested, TrainError},
     gate::Gate,
     lineage::Replayed,
@@ -19,6 +20,9 @@ use crate::{
 
 /// How long a server is left alone that fails at whatever the teacher is asked: steps of what is there go on meanwhile.
 const TEACHER_REST: Duration = Duration::from_secs(60);
+
+/// What an owner can do whose training server cannot do what the teacher needs.
+const WITHOUT_TEACHER: &str = ". Set rl.method to binary_rl, which learns from verdicts and needs no teacher (metaclaw config rl.method binary_rl), and restart";
 
 /// The training task's own state.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct TrainingContext {
     pub(crate) waits: bool,
     /// Until when the teacher is asked nothing, and what the server said.
     no_teacher: Option<(Instant, String)>,
+    /// The pause after the training server refused to be used at all: its key, its account, or the model.
+    rest: Option<Rest>,
 }
 
 impl TrainingContext {
@@ -55,6 +61,7 @@ impl TrainingContext {
             agents: BTreeMap::new(),
             waits: false,
             no_teacher: None,
+            rest: None,
         }
     }
 
@@ -81,10 +88,31 @@ impl TrainingContext {
         self.shared.status.phase(phase);
     }
 
-    /// The trainer as it is now, with what it can do.
+    /// Has the training server asked again at once though it refused: its owner asks for a step.
+    pub(crate) fn ask_at_once(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.end();
+        }
+    }
+
+    /// The trainer as it is now, with what it can do. One that refused is not asked in the pause that follows.
     pub(crate) async fn runner(&mut self) -> Result<StepRunner, TrainError> {
-        let health = self.backend.health().await;
-        let health = health.map_err(|error| self.no_trainer(&error))?;
+        if let Some(rest) = self.rest.as_ref().filter(|rest| !rest.is_over()) {
+            let (why, until_ms) = (rest.why.clone(), rest.until_ms);
+            return Err(self.refuses(why, until_ms));
+        }
+        let health = match self.backend.health().await {
+            Ok(health) => health,
+            // Asking again soon would be of no use, and is a provider's to bear.
+            Err(error) if error.status().is_some_and(|it| (400..500).contains(&it)) => {
+                let rest = Rest::after(self.rest.take(), error.to_string(), now_ms());
+                let (why, until_ms) = (rest.why.clone(), rest.until_ms);
+                self.rest = Some(rest);
+                return Err(self.refuses(why, until_ms));
+            }
+            Err(error) => return Err(self.waits_because(error.words())),
+        };
+        self.rest = None;
         if !health.capabilities.sampled {
             return Err(self.no_trainer(&NoTokenIds));
         }
@@ -111,7 +139,13 @@ impl TrainingContext {
         }
         match self.gate.lacks().await {
             Ok(None) => Ok(()),
-            Ok(Some(why)) => Err(self.no_trainer(&NotTested(why))),
+            Ok(Some(why)) => {
+                let rl = &self.shared.config.rl;
+                let is_asked = rl.method.redo && rl.teacher != Teacher::Session;
+                let has_teacher = is_asked || rl.method.distils();
+                let what_to_do = if has_teacher { WITHOUT_TEACHER } else { "" };
+                Err(self.no_trainer(&NotTested(format!("{why}{what_to_do}"))))
+            }
             Err(error) => {
                 // The step asks the server next, and reports its failure.
                 tracing::debug!(%error, "it is not known whether the server scores replies");
@@ -120,9 +154,21 @@ impl TrainingContext {
         }
     }
 
+    /// The training server refuses to be used.
+    fn refuses(&mut self, why: String, until_ms: u64) -> TrainError {
+        self.waits_for(Phase::Refused {
+            why: why.clone(),
+            until_ms,
+        });
+        TrainError::NoTrainer { why }
+    }
+
     /// The training server cannot be used for now.
     pub(crate) fn no_trainer(&mut self, error: &dyn std::error::Error) -> TrainError {
-        let why = error.to_string();
+        self.waits_because(error.to_string())
+    }
+
+    fn waits_because(&mut self, why: String) -> TrainError {
         self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
         TrainError::NoTrainer { why }
     }
@@ -132,13 +178,18 @@ impl TrainingContext {
         if error.is_unreachable() {
             return self.no_trainer(error);
         }
-        let why = format!("the teacher cannot be asked: {error}");
+        let what_to_do = if error.is_not_supported() {
+            WITHOUT_TEACHER
+        } else {
+            ""
+        };
+        let why = format!("the teacher cannot be asked: {error}{what_to_do}");
         tracing::warn!(why, "turns wait for the teacher's reply");
         if !error.is_busy() {
             self.no_teacher = Some((Instant::now() + TEACHER_REST, why.clone()));
         }
         self.waits_for(Phase::WaitingForTrainer { why });
-        let why = error.to_string();
+        let why = format!("{error}{what_to_do}");
         TrainError::NoTeacher { why }
     }
 

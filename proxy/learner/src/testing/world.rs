@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::state::{Inner, refusal};
+use self::state::{Inner, Presence, refusal};
 pub(crate) use self::{
     answers::Answers,
     model::{END, Habit, ids as ids_of},
@@ -144,6 +144,42 @@ impl World {
     /// How many times replies were scored, since there is an adapter to test.
     pub(crate) fn n_forward(&self) -> usize {
         self.inner().n_forward
+    }
+
+    /// Nobody answers from now on, or somebody does.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.inner().presence = if is_away {
+            Presence::Away
+        } else {
+            Presence::There
+        };
+    }
+
+    /// The `n`th call of a step from now on fails so, and nobody answers from then on.
+    pub(crate) fn leave_at(&self, n: usize, last: Failure) {
+        let mut inner = self.inner();
+        inner.presence = Presence::LeavesAt(inner.n_calls + n, last);
+    }
+
+    /// Whether nobody answers.
+    pub(crate) fn is_away(&self) -> bool {
+        self.inner().presence == Presence::Away
+    }
+
+    /// The question whether it is well fails so from now on, or not.
+    pub(crate) fn fail_health(&self, failure: Option<Failure>) {
+        self.inner().health_failure = failure;
+    }
+
+    /// How often it was asked whether it is well.
+    pub(crate) fn n_health(&self) -> usize {
+        self.inner().n_health
+    }
+
+    /// How often it was asked for anything of a step, or whether it is well.
+    pub(crate) fn n_asked(&self) -> usize {
+        let inner = self.inner();
+        inner.n_health + inner.n_calls
     }
 
     /// Calls about text fail so from now on, or not.

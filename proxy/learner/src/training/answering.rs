@@ -25,6 +25,7 @@ enum Piece {
 impl Training {
     /// Does what was asked, but for a step, which is made in pieces.
     pub(super) async fn answer(&mut self, request: TrainingRequest) {
+        self.context.ask_at_once();
         // Nobody listening is no error.
         match request {
             TrainingRequest::Step(agent, answer) => match self.wanted(agent).await {

@@ -16,6 +16,12 @@ use crate::{
 const ADDRESS: &str = "rl.tinker_base_url";
 const KEY: &str = "rl.tinker_api_key";
 const MODEL: &str = "rl.model";
+const METHOD: &str = "rl.method";
+const ACCEPTED: &str = "gate.accept_without";
+/// Methods whose teacher has replies scored.
+const TAUGHT: [&str; 3] = ["redo", "opd", "hybrid"];
+/// The tests of the gate that have replies scored.
+const SCORING: &str = "[replies, capability, preference]";
 /// The model that is preset where the service names none.
 const USUAL: &str = "Qwen/Qwen3-8B";
 
@@ -25,13 +31,16 @@ impl Interview<'_> {
     /// Everything about a service that trains; whether one is to. `tries` says whether the service is asked for its models.
     pub(super) async fn cloud(&mut self, tries: bool) -> anyhow::Result<bool> {
         let before = Service::of(&self.loaded.config.rl);
-        let question = "Train by a service (Tinker, MinT, Weaver, or a server with its API)? It takes money and is sent your conversations";
+        let question = "Train by a service (Tinker, MinT, Weaver, or a server with its API)? It costs money, and your conversations are sent to it";
         if !self.prompt.yes(question, before.is_some())? {
             return Ok(false);
         }
         let service = self.which_service(before)?;
-        let offer = self.service(service, tries).await?;
+        let (offer, answering) = self.service(service, tries).await?;
         self.service_model(&offer)?;
+        if let Some(asked) = answering {
+            self.method(&asked).await?;
+        }
         self.prices()?;
         Ok(true)
     }
@@ -50,9 +59,13 @@ impl Interview<'_> {
         Ok(service.unwrap_or(Service::Tinker))
     }
 
-    /// Address and key, until the service says which models it has, or they are kept as they are. The models; none where
-    /// they are not known.
-    async fn service(&mut self, service: Service, tries: bool) -> anyhow::Result<Vec<Offered>> {
+    /// Address and key, until the service says which models it has, or they are kept as they are. The models, none where
+    /// they are not known; and whom to ask further, where it has answered.
+    async fn service(
+        &mut self,
+        service: Service,
+        tries: bool,
+    ) -> anyhow::Result<(Vec<Offered>, Option<Asked>)> {
         loop {
             let url = self.service_address(service)?;
             let Some(key) = self.service_key(service, &url)? else {
@@ -61,20 +74,47 @@ impl Interview<'_> {
                     service.name(),
                     service.prefix()
                 ))?;
-                return Ok(Vec::new());
+                return Ok((Vec::new(), None));
             };
             if !tries {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), None));
             }
             let asked = Asked { service, url, key };
             match asked.models().await {
-                Ok(offer) => return Ok(offer),
+                Ok(offer) => return Ok((offer, Some(asked))),
                 Err(error) => self.prompt.say(&format!("  {error:#}"))?,
             }
             if self.keeps()? {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), None));
             }
         }
+    }
+
+    /// The method, where the service cannot do what the usual one needs.
+    async fn method(&mut self, asked: &Asked) -> anyhow::Result<()> {
+        let Some(model) = self.answers.get(MODEL).map(str::to_owned) else {
+            return Ok(());
+        };
+        if asked.scores(&model).await != Some(false) {
+            return Ok(());
+        }
+        let service = asked.service.name();
+        self.prompt.say(&format!(
+            "  {service} does not say how likely a model finds a given reply. Method redo, the usual one, and three tests of an adapter need that (docs/tinker.md)."
+        ))?;
+        let question = "Learn by method binary_rl, and let an adapter serve that passes the test that remains (tools)";
+        if !self.prompt.yes(question, true)? {
+            return Ok(self.prompt.say(
+                "  then nothing is trained, until rl.method and gate.accept_without say otherwise",
+            )?);
+        }
+        let has_teacher = |method: &str| TAUGHT.iter().any(|it| method.contains(it));
+        if self.answers.before(METHOD).is_none_or(has_teacher) {
+            self.answers.set(METHOD, Some("binary_rl".to_owned()));
+        }
+        let accepted = edit::allowed(ACCEPTED, SCORING)?;
+        self.answers.set(ACCEPTED, Some(accepted));
+        Ok(())
     }
 
     /// Where the service is. Its own address is not written down.

@@ -16,6 +16,8 @@ use crate::{
     prompt::{Choice, Prompt},
 };
 
+/// The answer that no provider is to be asked.
+const NOBODY: &str = "none";
 /// More models than this are not listed.
 const MAX_LISTED: usize = 12;
 
@@ -45,12 +47,21 @@ impl Interview<'_> {
             self.prompt.say(&detected::told(agent))?;
         }
         self.mode()?;
-        self.provider()?;
-        self.server(tries).await?;
+        let may_be_nobody = self.answers.get("mode") != Some("skills_only");
+        let mut has_provider = self.provider(may_be_nobody)?;
+        if has_provider {
+            self.server(tries).await?;
+        }
         self.lessons()?;
         self.port()?;
         if self.answers.get("mode") != Some("skills_only") {
-            self.training(tries).await?;
+            let trains = self.training(tries).await?;
+            while !trains && !has_provider {
+                self.prompt
+                    .say("Without a model to train, somebody else has to answer your chats.")?;
+                has_provider = self.provider(false)?;
+                self.server(tries).await?;
+            }
         }
         let may_wire = self.wiring()?;
         Ok((self.answers, may_wire))
@@ -62,13 +73,10 @@ impl Interview<'_> {
         }
         let choices = [
             ("skills_only", "wishes and skills are learned, no weights"),
-            (
-                "auto",
-                "weights as well, when you ask for a step (metaclaw train-step)",
-            ),
+            ("auto", "weights as well, while you are away"),
             (
                 "rl",
-                "weights as well, whenever a batch is ready: an experiment",
+                "weights as well, whenever a batch is ready: also while you chat",
             ),
         ];
         let choices = choices.map(|(name, about)| choice(name, about));
@@ -79,16 +87,24 @@ impl Interview<'_> {
         Ok(())
     }
 
-    fn provider(&mut self) -> anyhow::Result<()> {
-        if self.answers.is_given("llm.provider") || self.answers.is_given("llm.api_base") {
+    /// Who answers, and whether anybody does beside the model that is trained.
+    fn provider(&mut self, may_be_nobody: bool) -> anyhow::Result<bool> {
+        let is_given = |key| self.answers.get(key).is_some() && self.answers.is_given(key);
+        if is_given("llm.provider") || is_given("llm.api_base") {
             self.answers.complete();
-            return Ok(());
+            return Ok(true);
         }
         let mut choices: Vec<Choice> = providers::PROVIDERS
             .iter()
             .map(|it| choice(it.name, it.title))
             .collect();
         choices.push(choice("custom", "another, by its address"));
+        if may_be_nobody {
+            choices.push(choice(
+                NOBODY,
+                "no provider: the model to train, asked for below, answers every chat",
+            ));
+        }
         let base = self.answers.get("llm.api_base").map(str::to_owned);
         let of_base = match &base {
             Some(base) => providers::at(base).map_or("custom", |it| it.name),
@@ -98,6 +114,12 @@ impl Interview<'_> {
         let preset = named.filter(|name| choices.iter().any(|it| it.name == *name));
         let preset = preset.unwrap_or(of_base).to_owned();
         let chosen = self.prompt.choose("Who has the model", &choices, &preset)?;
+        if chosen == NOBODY {
+            for key in ["llm.provider", "llm.api_base", "llm.model_id"] {
+                self.answers.set(key, None);
+            }
+            return Ok(false);
+        }
         if let Some(known) = providers::named(&chosen)
             && (chosen != preset || base.is_none())
         {
@@ -106,7 +128,7 @@ impl Interview<'_> {
                 .set("llm.api_base", Some(known.api_base.to_owned()));
         }
         self.answers.set("llm.provider", Some(chosen));
-        Ok(())
+        Ok(true)
     }
 
     /// Address, key and model, until they work together or are kept as they are.

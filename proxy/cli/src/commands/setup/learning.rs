@@ -6,6 +6,8 @@
 use super::interview::Interview;
 use crate::config::{edit, unbuilt};
 
+const JUDGE: &str = "judge.kind";
+
 // === impl Interview ===
 
 impl Interview<'_> {
@@ -28,27 +30,52 @@ impl Interview<'_> {
         )
     }
 
-    /// The model whose weights are trained, its judge, and when.
-    pub(super) async fn training(&mut self, tries: bool) -> anyhow::Result<()> {
+    /// The model whose weights are trained, its judge, and when; whether there is one.
+    pub(super) async fn training(&mut self, tries: bool) -> anyhow::Result<bool> {
         self.prompt.say(
             "Weights are trained on this machine, at rl.remote_url, or by a service with Tinker's API (docs/tinker.md).",
         )?;
         if self.cloud(tries).await? {
-            return self.schedule();
+            self.judged_by_itself()?;
+            self.schedule()?;
+            return Ok(true);
         }
         let what = "Model to train: a folder in Hugging Face form, a GGUF file, demo (Enter: none)";
         self.optional("trainer.model", what, "")?;
         if self.answers.get("trainer.model").is_none() {
-            return Ok(());
+            return Ok(false);
         }
-        let what = "Address of the judge (Enter: the model above judges)";
+        let judges = if self.has_model_with_key() {
+            "the provider's model judges"
+        } else {
+            "the model judges its own replies"
+        };
+        let what = &format!("Address of the judge (Enter: {judges})");
         self.optional("judge.url", what, "")?;
         if self.answers.get("judge.url").is_some() {
             self.optional("judge.model", "Model of the judge", "")?;
             self.judge_key()?;
         }
+        self.judged_by_itself()?;
         self.optional("rl.lora_rank", "Rank of the adapters", "32")?;
-        self.schedule()
+        self.schedule()?;
+        Ok(true)
+    }
+
+    /// Whether a provider's model is asked with a key of ours.
+    fn has_model_with_key(&self) -> bool {
+        self.answers.get("llm.api_base").is_some() && self.answers.key(self.loaded).is_some()
+    }
+
+    /// Has the model judge its own replies where nobody else does: weights learn from nothing else than judged turns.
+    fn judged_by_itself(&mut self) -> anyhow::Result<()> {
+        let is_set = |key| self.answers.get(key).is_some();
+        if is_set(JUDGE) || is_set("judge.url") || self.has_model_with_key() {
+            return Ok(());
+        }
+        self.answers.set(JUDGE, Some("base".to_owned()));
+        let said = "The model judges its own replies (judge.kind base), because no provider with a key is there to do it.";
+        Ok(self.prompt.say(said)?)
     }
 
     fn judge_key(&mut self) -> anyhow::Result<()> {

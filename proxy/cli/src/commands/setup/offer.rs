@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use metaclaw_llm::http_client;
 use metaclaw_trainer_api::{
-    ApiKey, BackendError, BackendFuture,
+    ApiKey, BackendError, BackendFuture, Datum, TrainingBackend as _,
     tinker::{
         client::{Dialect, HEARTBEAT, LocalText, PATIENCE, TinkerBackend, TinkerConfig},
         json::SupportedModel,
     },
-    wire::{Sampled, TokenizeReply, TokenizeRequest},
+    wire::{ForwardRequest, Sampled, TokenizeReply, TokenizeRequest},
 };
+use tracing::debug;
 
 use crate::{address::host, config::Service, roots};
 
@@ -72,7 +73,7 @@ impl Asked {
     /// In words that name the service's host: it cannot be reached, refuses the key, or its answer cannot be read.
     pub(super) async fn models(&self) -> anyhow::Result<Vec<Offered>> {
         let host = host(&self.url);
-        let client = self.client()?;
+        let client = self.client("")?;
         let asked = tokio::time::timeout(DEADLINE, client.offer()).await;
         let asked = asked.with_context(|| format!("{host}: no answer in {} s", DEADLINE.as_secs()));
         let offer = asked?.with_context(|| format!("{host} does not say which models it has"))?;
@@ -80,13 +81,36 @@ impl Asked {
         Ok(trained.filter_map(offered).take(MAX_LISTED).collect())
     }
 
-    fn client(&self) -> anyhow::Result<TinkerBackend> {
+    /// Whether the service says how likely its model finds a given reply; none where that cannot be found out now. It is
+    /// sent a token, and no text.
+    pub(super) async fn scores(&self, model: &str) -> Option<bool> {
+        let client = self.client(model).ok()?;
+        let token = || vec![0];
+        let request = ForwardRequest {
+            session_id: "00000000".parse().ok()?,
+            datums: vec![Datum::cross_entropy(token(), token(), vec![1.0]).ok()?],
+            adapter: false,
+            positions: None,
+            top_k: 0,
+        };
+        let asked = tokio::time::timeout(DEADLINE, client.forward(request)).await;
+        client.finish().await;
+        match asked.ok()? {
+            Ok(_) => Some(true),
+            Err(error) => {
+                debug!(%error, "asked whether it scores replies");
+                error.is_not_supported().then_some(false)
+            }
+        }
+    }
+
+    fn client(&self, model: &str) -> anyhow::Result<TinkerBackend> {
         Ok(TinkerBackend::new(TinkerConfig {
             client: http_client(&roots::load())?,
             url: self.url.trim_end_matches('/').to_owned(),
             key: ApiKey::new(&*self.key),
             project: None,
-            base_model: String::new(),
+            base_model: model.to_owned(),
             dialect: match self.service {
                 Service::Tinker => Dialect::Current,
                 Service::Mint | Service::Weaver => Dialect::Json,

@@ -5,6 +5,8 @@ use metaclaw_schedule::Window;
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::out;
+
 /// What the learner does, and how each agent's weights are.
 pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     let mut lines = Vec::new();
@@ -22,7 +24,16 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
             "waiting_for_trainer" => {
                 format!("waits for the training server: {}", said(&learner["phase"]["why"]))
             }
-            "resting" => format!("rests: {}", said(&learner["phase"]["why"])),
+            "refused" => format!(
+                "the training server refuses: {}; it is asked again in {}",
+                said(&learner["phase"]["why"]),
+                until(&learner["phase"], now_ms)
+            ),
+            "resting" => format!(
+                "rests: {}; the next try is in {}",
+                said(&learner["phase"]["why"]),
+                until(&learner["phase"], now_ms)
+            ),
             "finished" => {
                 format!("has made the {} steps of rl.max_steps", learner["phase"]["n_steps"])
             }
@@ -43,10 +54,7 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
     let agents = learner["agents"].as_array().filter(|_| learns);
     for agent in agents.into_iter().flatten() {
         let adapter = agent["adapter"].as_str().unwrap_or("the base model");
-        let ready = format!(
-            "{} taught and {} judged replies ready to train on",
-            agent["n_redo"], agent["n_binary_rl"]
-        );
+        let ready = ready(agent, &learner["batch_size"]);
         let waiting = match agent["n_unanswered"].as_u64().unwrap_or(0) {
             0 => String::new(),
             n => format!(", {n} that wait for the teacher's reply"),
@@ -77,6 +85,24 @@ pub(super) fn learner(learner: &Value, now_ms: u64) -> Vec<String> {
         }
     }
     lines
+}
+
+/// How many replies a step could be made of, and how many it takes.
+fn ready(agent: &Value, batch_size: &Value) -> String {
+    let of_batch = match batch_size.as_u64() {
+        Some(n) => format!(" (a batch: {n})"),
+        None => String::new(),
+    };
+    format!(
+        "{} taught and {} judged replies ready to train on{of_batch}",
+        agent["n_redo"], agent["n_binary_rl"]
+    )
+}
+
+/// How long until something is tried again.
+fn until(phase: &Value, now_ms: u64) -> String {
+    let until_ms = phase["until_ms"].as_u64().unwrap_or(now_ms);
+    out::span(until_ms.saturating_sub(now_ms))
 }
 
 /// How many of a step's samples earlier steps had as well.

@@ -4,7 +4,7 @@ use axum::{
     Json, Router,
     http::{HeaderMap, StatusCode},
     response::{IntoResponse as _, Response},
-    routing::get,
+    routing::{MethodRouter, get, post},
 };
 use serde_json::json;
 use tokio::{net::TcpListener, task::JoinSet};
@@ -21,13 +21,48 @@ struct Service {
 
 impl Service {
     async fn new() -> Result<Self> {
+        Self::with(Router::new()).await
+    }
+
+    /// One whose samplers say nothing of how likely a prompt's tokens are.
+    async fn without_scores() -> Result<Self> {
+        let api = Router::new()
+            .route("/client/config", answering(json!({})))
+            .route(
+                "/create_session",
+                answering(json!({"session_id": "sess-1"})),
+            )
+            .route(
+                "/create_sampling_session",
+                answering(json!({"sampling_session_id": "sampler-1"})),
+            )
+            .route("/asample", answering(json!({"request_id": "req-1"})))
+            .route(
+                "/retrieve_future",
+                answering(json!({"type": "sample", "sequences": [
+                    {"tokens": [5], "logprobs": [-0.5], "stop_reason": "length"},
+                ]})),
+            );
+        Self::with(api).await
+    }
+
+    /// One that knows these calls as well.
+    async fn with(api: Router) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let routes = Router::new().route("/api/v1/get_server_capabilities", get(models));
+        let api = api.route("/get_server_capabilities", get(models));
+        let routes = Router::new().nest("/api/v1", api);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, routes).await });
         Ok(Self { url, _tasks: tasks })
     }
+}
+
+fn answering(body: serde_json::Value) -> MethodRouter {
+    post(move || {
+        let body = body.clone();
+        async move { Json(body) }
+    })
 }
 
 async fn models(headers: HeaderMap) -> Response {
@@ -172,6 +207,104 @@ async fn a_key_of_the_environment_asks_and_is_not_written_down() {
 }
 
 #[tokio::test]
+async fn where_a_service_cannot_score_replies_a_method_that_works_is_proposed() {
+    let upstream = Upstream::new().await.unwrap();
+    let service = Service::without_scores().await.unwrap();
+    let settings = format!(
+        "rl: {{backend: mint, tinker_api_key: {SERVICE_KEY}, tinker_base_url: '{}'}}\n",
+        service.url
+    );
+    for (answer, is_written) in [("", true), ("no", false)] {
+        let home = home(&upstream, &settings).unwrap();
+        let seen = asked(
+            &home,
+            &["setup"],
+            &service.url,
+            &[
+                ("Train by a service", ""),
+                ("Which service [mint]", ""),
+                ("Its address", ""),
+                ("Enter takes …wxyz", ""),
+                ("by its number or name [Qwen/Qwen3-8B]", ""),
+                ("Learn by method binary_rl", answer),
+                ("tokens trained", ""),
+                ("tokens read", ""),
+                ("tokens sampled", ""),
+            ],
+        )
+        .await
+        .unwrap();
+        let said = "MinT does not say how likely a model finds a given reply";
+        assert!(seen.contains(said), "{seen}");
+        let written = file(&home).unwrap();
+        for line in ["method: binary_rl", "accept_without:"] {
+            assert_eq!(written.contains(line), is_written, "{line}: {written}");
+        }
+        let shown = home.ask(&["config", "gate.accept_without"]).await.unwrap();
+        assert_eq!(shown.contains("preference"), is_written, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
+    let service = Service::new().await.unwrap();
+    let home = TestHome::bare().unwrap();
+    let seen = at_terminal(
+        &home,
+        &["setup"],
+        &[
+            ("What is to learn", "auto"),
+            ("Who has the model", "none"),
+            ("skills that fit", ""),
+            ("Folder", ""),
+            ("Write new skills", ""),
+            ("Port to listen on", "0"),
+            ("Train by a service", "no"),
+            ("Model to train", ""),
+            // Somebody has to answer.
+            ("Who has the model", "ollama"),
+            ("Its address", "http://127.0.0.1:1/v1"),
+            ("Key", ""),
+            ("Keep it", "yes"),
+            ("Model", "m"),
+        ],
+    )
+    .await
+    .unwrap();
+    assert!(seen.contains("somebody else has to answer"), "{seen}");
+
+    let home = TestHome::bare().unwrap();
+    let address: &'static str = service.url.clone().leak();
+    let seen = at_terminal(
+        &home,
+        &["setup"],
+        [
+            ("What is to learn", "rl"),
+            ("Who has the model", "none"),
+            ("skills that fit", ""),
+            ("Folder", ""),
+            ("Write new skills", ""),
+            ("Port to listen on", "0"),
+            ("Train by a service", "yes"),
+            ("Which service [tinker]", ""),
+            ("Its address", address),
+            ("Key of the service", SERVICE_KEY),
+            ("by its number or name [Qwen/Qwen3-8B]", ""),
+            ("tokens trained", ""),
+            ("tokens read", ""),
+            ("tokens sampled", ""),
+        ]
+        .to_vec()
+        .leak(),
+    )
+    .await
+    .unwrap();
+    let written = file(&home).unwrap();
+    assert!(!written.contains("llm:"), "{seen}\n{written}");
+    assert!(written.contains("backend: tinker"), "{seen}\n{written}");
+}
+
+#[tokio::test]
 async fn where_a_service_cannot_be_reached_the_model_is_typed() {
     let upstream = Upstream::new().await.unwrap();
     // Nobody listens there any more.
@@ -231,8 +364,8 @@ async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_
     let refused = home.refusal(&["start"]).await.unwrap();
     for said in [
         "Qwen/Qwen3-8B is trained by Tinker at tinker.example (rl.backend)",
-        "For your budget: by the chats of the last 7 days, a day at the training server takes at most about",
-        " USD. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
+        "For your budget: by the chats of the last 7 days, an average day at the training server takes about",
+        " USD), and the tests of each new adapter come on top. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
     ] {
         assert!(refused.contains(said), "{said}: {refused}");
     }

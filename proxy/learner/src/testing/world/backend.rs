@@ -71,7 +71,8 @@ impl TrainingBackend for World {
         Box::pin(async {
             let json = r#"{"status":"healthy"}"#;
             let health: Health = serde_json::from_str(json).unwrap();
-            let inner = self.inner();
+            let mut inner = self.inner();
+            inner.health_fails()?;
             Ok(Health {
                 base_fingerprint: Some(inner.base.1.clone()),
                 capabilities: Capabilities {
@@ -265,6 +266,7 @@ impl TrainingBackend for World {
     fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
         Box::pin(async move {
             let mut inner = self.inner();
+            inner.text_fails("load", "")?;
             let weights = inner.adapters.get(&name);
             let weights = weights.ok_or_else(|| refusal("load", 404, Some("model_not_found")))?;
             let sha256 = content(weights);

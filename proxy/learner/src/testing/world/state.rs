@@ -71,6 +71,15 @@ pub(super) struct Saved {
     pub(super) base: String,
 }
 
+/// Whether anybody answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    There,
+    /// Until the call of this number, which fails so.
+    LeavesAt(usize, Failure),
+    Away,
+}
+
 /// What is done when so many calls have been made.
 type Late = (usize, Box<dyn FnOnce(&mut Inner) + Send>);
 
@@ -93,6 +102,10 @@ pub(super) struct Inner {
     /// Calls that may fail, counted; and which of them do.
     pub(super) n_calls: usize,
     pub(super) failures: BTreeMap<usize, Failure>,
+    pub(super) presence: Presence,
+    /// How the question fails whether it is well, if it does; and how often that was asked.
+    pub(super) health_failure: Option<Failure>,
+    pub(super) n_health: usize,
     late: Vec<Late>,
     pub(super) next_run: u32,
     /// What each run and each optim_step was asked for.
@@ -156,6 +169,9 @@ impl Inner {
             damaged: BTreeMap::new(),
             n_calls: 0,
             failures: BTreeMap::new(),
+            presence: Presence::There,
+            health_failure: None,
+            n_health: 0,
             late: Vec::new(),
             next_run: 0,
             created: Vec::new(),
@@ -186,6 +202,14 @@ impl Inner {
     pub(super) fn next_call(&mut self) -> Option<Failure> {
         let at = self.n_calls;
         self.n_calls += 1;
+        match self.presence {
+            Presence::Away => return Some(Failure::Unreachable),
+            Presence::LeavesAt(when, last) if when <= at => {
+                self.presence = Presence::Away;
+                return Some(last);
+            }
+            Presence::There | Presence::LeavesAt(..) => {}
+        }
         let (due, late) = std::mem::take(&mut self.late)
             .into_iter()
             .partition(|(when, _)| *when <= at);
@@ -211,6 +235,9 @@ impl Inner {
 
     /// How a call about a text fails now, if it does.
     pub(super) fn text_fails(&self, call: &'static str, text: &str) -> Result<(), BackendError> {
+        if self.presence == Presence::Away {
+            return Err(BackendError::NoEndpoint { call });
+        }
         let failure = self.text_failure.as_ref();
         match failure.filter(|(part, _)| text.contains(part)) {
             None => Ok(()),
@@ -227,6 +254,21 @@ impl Inner {
             return None;
         }
         self.unscored.pop_front().flatten()
+    }
+
+    /// How the question fails now whether it is well, if it does.
+    pub(super) fn health_fails(&mut self) -> Result<(), BackendError> {
+        let call = "health";
+        self.n_health += 1;
+        if self.presence == Presence::Away {
+            return Err(BackendError::NoEndpoint { call });
+        }
+        match self.health_failure {
+            None => Ok(()),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::Answers(status, code)) => Err(refusal(call, status, code)),
+            Some(_) => Err(lost(call)),
+        }
     }
 
     /// Does something `n` calls later.

@@ -1,5 +1,6 @@
 //! The client against a server in memory: what is sent, and what each failure comes to.
 
+mod network;
 mod server;
 
 use std::{sync::Arc, sync::Once, time::Duration};
@@ -500,6 +501,29 @@ async fn a_chat_is_sampled_in_one_piece() {
         .unwrap();
     assert_eq!(asked["sampling_params"]["stop"], json!([9]));
     assert_eq!(asked["sampling_params"]["max_tokens"], 3);
+}
+
+#[tokio::test]
+async fn a_chat_whose_sample_was_cancelled_or_has_expired_ends_in_words() {
+    let (server, backend) = world(CLOUD).await;
+    let cancelled = r#"{"error":"the request was cancelled by its client","category":"user"}"#;
+    for (status, body, words) in [
+        (
+            410,
+            r#"{"detail":"expired"}"#,
+            "it has no result of it any more (expired)",
+        ),
+        (200, cancelled, "the request was cancelled by its client"),
+    ] {
+        server.fail("retrieve_future", &[Fault::Answers(status, body)]);
+        let sampling = Sampler::sample(&backend.sampler(), chat(1)).await.unwrap();
+        let events: Vec<_> = sampling.events.collect().await;
+        let [Err(error)] = events.as_slice() else {
+            panic!("{events:?}");
+        };
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(server.n_asked("asample"), 2, "nothing is drawn twice");
 }
 
 #[tokio::test]

@@ -71,6 +71,10 @@ pub(super) struct Inner {
     /// By model and number: what was answered.
     seen: BTreeMap<(String, i64), (Vec<u8>, String)>,
     faults: BTreeMap<String, VecDeque<Fault>>,
+    /// The network is gone: connections end before anything is read.
+    is_away: bool,
+    /// Connections that ended so.
+    pub(super) n_dropped: usize,
     /// What was asked, by path, with bodies that are JSON.
     pub(super) asked: Vec<(String, Value)>,
     pub(super) heads: Vec<String>,
@@ -158,7 +162,19 @@ impl Server {
             .count()
     }
 
+    /// The network goes, or is there again.
+    pub(super) fn set_away(&self, is_away: bool) {
+        self.inner().is_away = is_away;
+    }
+
     async fn one(&self, mut socket: TcpStream) {
+        {
+            let mut inner = self.inner();
+            if inner.is_away {
+                inner.n_dropped += 1;
+                return;
+            }
+        }
         let Some((path, head, body)) = read(&mut socket).await else {
             return;
         };
