@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
+use crate::device::Devices;
 use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::loss::Loss;
 use crate::model::Model;
@@ -173,7 +174,7 @@ fn seed_of(seed: u64, index: usize) -> u64 {
 #[test]
 fn small_llama_under_every_loss_is_that_of_pytorch() {
     let mut golden = Golden::read("small");
-    let model = Model::load(&golden.folder, Kind::Float).unwrap();
+    let model = Model::load(&golden.folder, Kind::Float, &Devices::cpu()).unwrap();
     // Written by PEFT itself.
     let base = BaseId {
         name: "small".into(),
@@ -215,7 +216,7 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
     for (family, config) in &text.configs {
         let dir = tempfile::tempdir().unwrap();
         write_model(dir.path(), config, text.seed).unwrap();
-        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
         let lora = random_adapter(&model, 2);
         let mut golden = Golden {
             folder: folder.clone(),
@@ -252,7 +253,7 @@ fn smollm2_is_that_of_pytorch() {
     let cache = cache.as_deref().unwrap_or_else(|| own.path());
     let folder = weights::gguf::directory(Path::new(&gguf), cache).unwrap();
     let mut golden = Golden::read("smollm2");
-    let model = Model::load(&folder, Kind::Float).unwrap();
+    let model = Model::load(&folder, Kind::Float, &Devices::cpu()).unwrap();
     let lora = random_adapter(&model, 2);
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);

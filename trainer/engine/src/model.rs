@@ -2,17 +2,19 @@
 
 use std::path::Path;
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
+use crate::device::Devices;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
 use crate::linear::Segment;
 use crate::lora::Lora;
 use crate::model_config::ModelConfig;
+use crate::placement::Placement;
 use crate::rope::Rope;
 use crate::weights::{self, LoadError, Weights};
 
-/// A base model on one device.
+/// A base model on one device or several.
 #[derive(Debug)]
 pub struct Model {
     /// Shapes and constants.
@@ -23,33 +25,33 @@ pub struct Model {
     pub rope: Rope,
     /// Dtype of weights and activations.
     pub kind: Kind,
-    /// Where all tensors are.
-    pub device: Device,
+    /// Where each layer is.
+    pub placement: Placement,
 }
 
 impl Model {
-    /// Loads a Hugging Face directory on the CPU.
+    /// Loads a Hugging Face directory; several devices share the layers.
     ///
     /// # Errors
     /// As [`ModelConfig::read`] and [`weights::load`].
-    pub fn load(dir: &Path, kind: Kind) -> Result<Self, LoadError> {
+    pub fn load(dir: &Path, kind: Kind, devices: &Devices) -> Result<Self, LoadError> {
         let config = ModelConfig::read(dir)?;
-        let weights = weights::load(dir, &config, kind)?;
-        let device = Device::Cpu;
-        let rope = Rope::new(&config, config.context, kind, device)?;
+        let placement = Placement::new(devices, config.n_layers);
+        let weights = weights::load(dir, &config, kind, &placement)?;
+        let rope = Rope::new(&config, config.context, kind, placement.first())?;
         Ok(Self {
             config,
             weights,
             rope,
             kind,
-            device,
+            placement,
         })
     }
 
     /// The embeddings of ids, which begin the residual stream.
     ///
     /// # Shapes
-    /// `ids`: `[b, t]`, i64. Returns `[b, t, d]`, f32.
+    /// `ids`: `[b, t]`, i64, on the first device. Returns `[b, t, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab`.
@@ -60,18 +62,22 @@ impl Model {
     /// Runs whole rows through all layers; differentiable with respect to `lora`.
     ///
     /// # Shapes
-    /// `ids`: `[b, t]`, i64, positions from 0. Returns the hidden states before the last norm, `[b, t, d]`, f32.
+    /// `ids`: `[b, t]`, i64, on the first device, positions from 0. Returns the hidden states before the last norm,
+    /// `[b, t, d]`, f32, on the last device.
     ///
     /// # Errors
     /// When an id is not below `vocab` or a row is beyond the context.
     pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
         let (_, t) = ids.size2()?;
         let rope = self.rope.range(0, usize::try_from(t).unwrap_or(0))?;
+        let ropes = self.placement.each(|device| rope.to_device(device))?;
         let mut x = self.embed(ids)?;
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
             let attention = Attention::Causal { mask: None };
-            x = layer_forward(&self.config, w, lora, &x, &rope, attention)?;
+            let rope = ropes.of(&self.placement, i)?;
+            x = self.placement.moved(&x, i)?;
+            x = layer_forward(&self.config, w, lora, &x, rope, attention)?;
         }
         Ok(x)
     }

@@ -184,6 +184,7 @@ impl TrainJob {
         loop {
             let slice = Instant::now();
             let more = self.slice(model)?;
+            model.placement.wait();
             let took = slice.elapsed();
             let slices = &mut self.out.slices;
             slices.count += 1;

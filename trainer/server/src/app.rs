@@ -67,9 +67,13 @@ pub(crate) fn router(app: &App) -> Router {
 async fn health(State(app): State<App>) -> Json<Health> {
     let step = app.host.last_step();
     let model = step.map_or("", |_| app.host.base());
+    let devices = app.host.devices();
+    let gpus = devices.iter().filter(|it| it.name.starts_with("cuda"));
+    let gpu_count = u32::try_from(gpus.count()).unwrap_or(u32::MAX);
     Json(Health {
         status: "healthy".to_owned(),
-        gpu_count: 0,
+        gpu_count,
+        devices,
         model: model.to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
         step: step.unwrap_or(0),

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use metaclaw_engine::engine;
+use metaclaw_engine::{device, engine};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -91,6 +91,9 @@ fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("cannot listen on {}", resolved.address))?;
     listener.set_nonblocking(true)?;
     let lock = FolderLock::take(&resolved.checkpoint_dir)?;
+    if let Some(words) = device::unused_gpus() {
+        tracing::warn!("a GPU is not used: {words}");
+    }
     let host = Host::start(HostConfig {
         model: args.model.clone(),
         hub: resolved.hub.clone(),
@@ -103,6 +106,8 @@ fn run(args: &Args) -> Result<()> {
             Dtype::F32 => Some(engine::Dtype::F32),
         },
         n_threads: resolved.n_threads,
+        training: resolved.training.clone(),
+        inference: resolved.inference.clone(),
         memory: args.memory,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue.saturating_add(SAMPLES_AT_ONCE),

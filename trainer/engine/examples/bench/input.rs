@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_trainer_terms::{Datum, DatumError};
 use serde::Deserialize;
@@ -17,6 +18,9 @@ pub(crate) struct Input {
     pub(crate) threads: usize,
     /// `bf16` or `f32`.
     pub(crate) dtype: String,
+    /// As the trainer's flags have them, for training and serving alike; the CPU where it is not given.
+    #[serde(default)]
+    pub(crate) devices: Option<String>,
     /// What is measured.
     #[serde(flatten)]
     pub(crate) work: Work,
@@ -28,6 +32,8 @@ pub(crate) struct Input {
 pub(crate) enum Work {
     /// How fast this machine reads memory.
     Bandwidth,
+    /// How fast the first device multiplies two matrices of `side` by `side`.
+    Peak { side: i64 },
     /// One step: forward, backward, optimiser.
     Train(Train),
     /// One step towards a teacher's likeliest tokens.
@@ -123,6 +129,15 @@ impl Input {
         }
     }
 
+    /// # Errors
+    /// A list of no devices, or of devices that are not there.
+    pub(crate) fn devices(&self) -> Result<Devices, Failure> {
+        let devices = self.devices.as_deref().unwrap_or("cpu");
+        let devices: Devices = devices.parse()?;
+        devices.check()?;
+        Ok(devices)
+    }
+
     /// An engine whose adapters lie in `folder`.
     ///
     /// # Errors
@@ -131,6 +146,8 @@ impl Input {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
         config.dtype = Some(self.dtype()?);
         config.threads = self.threads;
+        config.training = self.devices()?;
+        config.inference = config.training.clone();
         config.max_streams = max_streams;
         Ok(Engine::start(config)?)
     }

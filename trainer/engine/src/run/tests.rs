@@ -9,6 +9,7 @@ use tch::Kind;
 use super::*;
 use crate::adapter::{self, BaseId, BaseSpec};
 use crate::checkpoint;
+use crate::device::Devices;
 use crate::loss::Loss;
 use crate::runs::{RunLimit, Runs};
 use crate::tensors;
@@ -18,7 +19,7 @@ use crate::train::{SliceSizes, TrainJob};
 fn model() -> Model {
     let dir = tempfile::tempdir().unwrap();
     write_tiny_model(dir.path(), 7).unwrap();
-    Model::load(dir.path(), Kind::Float).unwrap()
+    Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap()
 }
 
 fn config() -> RunConfig {
