@@ -10,7 +10,7 @@ mod memory;
 use std::fmt;
 use std::str::FromStr;
 
-use tch::{Device, TchError};
+use tch::Device;
 
 pub use self::card::{Cuda, cuda, unused_gpus};
 pub use self::memory::{Memory, memory};
@@ -166,7 +166,7 @@ pub fn wait(device: Device) {
 ///
 /// The bindings pass an exception's text and not its type: `c10::OutOfMemoryError` says "CUDA out of memory", the CPU's
 /// allocator "can't allocate memory" or "not enough memory".
-pub fn is_out_of_memory(error: &TchError) -> bool {
+pub fn is_out_of_memory(error: &impl fmt::Display) -> bool {
     let text = error.to_string();
     let words = [
         "out of memory",
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn want_of_memory_is_told_from_other_refusals() {
-        let said = |text: &str| is_out_of_memory(&TchError::Torch(text.into()));
+        let said = |text: &str| is_out_of_memory(&text);
         assert!(said("CUDA out of memory. Tried to allocate 20.00 GiB."));
         assert!(said(
             "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."

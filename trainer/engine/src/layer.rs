@@ -121,7 +121,7 @@ pub fn mlp_half<'a>(
     x: &Tensor,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
-    let kind = w.gate_up.weight.f_kind()?;
+    let kind = w.gate_up.weight.kind()?;
     let normed = rms_norm(x, &w.post_norm, config.norm_eps, kind)?;
     let width = config.intermediate;
     let both = w.gate_up.forward(&normed, adapters)?;
@@ -163,7 +163,7 @@ pub fn qkv<'a>(
 ) -> Result<[Tensor; 3], TchError> {
     let (b, t, _) = x.size3()?;
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
-    let kind = w.qkv.weight.f_kind()?;
+    let kind = w.qkv.weight.kind()?;
     let normed = rms_norm(x, &w.input_norm, config.norm_eps, kind)?;
     let all = w.qkv.forward(&normed, adapters.into())?;
     let [qk, v] = split(&all, [(h + kv) * e, kv * e], -1)?;

@@ -27,6 +27,7 @@ pub mod layer;
 pub mod linear;
 pub mod lora;
 pub mod loss;
+pub mod matrix;
 pub mod model;
 pub mod model_config;
 pub mod optim;

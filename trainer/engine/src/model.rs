@@ -9,6 +9,7 @@ use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
 use crate::linear::Segment;
 use crate::lora::Lora;
+use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
 use crate::placement::Placement;
 use crate::rope::Rope;
@@ -25,6 +26,8 @@ pub struct Model {
     pub rope: Rope,
     /// Dtype of weights and activations.
     pub kind: Kind,
+    /// How its matrices are rounded, if they are.
+    pub quantization: Option<Quantization>,
     /// Where each layer is.
     pub placement: Placement,
 }
@@ -35,15 +38,29 @@ impl Model {
     /// # Errors
     /// As [`ModelConfig::read`] and [`weights::load`].
     pub fn load(dir: &Path, kind: Kind, devices: &Devices) -> Result<Self, LoadError> {
+        Self::load_as(dir, kind, devices, None)
+    }
+
+    /// As [`Model::load`], with matrices as they are or rounded; norms and biases are never rounded.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_as(
+        dir: &Path,
+        kind: Kind,
+        devices: &Devices,
+        quantization: Option<Quantization>,
+    ) -> Result<Self, LoadError> {
         let config = ModelConfig::read(dir)?;
         let placement = Placement::new(devices, config.n_layers);
-        let weights = weights::load(dir, &config, kind, &placement)?;
+        let weights = weights::load(dir, &config, (kind, quantization), &placement)?;
         let rope = Rope::new(&config, config.context, kind, placement.first())?;
         Ok(Self {
             config,
             weights,
             rope,
             kind,
+            quantization,
             placement,
         })
     }
@@ -56,7 +73,10 @@ impl Model {
     /// # Errors
     /// When an id is not below `vocab`.
     pub fn embed(&self, ids: &Tensor) -> Result<Tensor, TchError> {
-        Tensor::f_embedding(&self.weights.embed, ids, -1, false, false)?.f_to_kind(Kind::Float)
+        let mut shape = ids.size();
+        shape.push(self.config.hidden);
+        let rows = self.weights.embed.rows(&ids.f_reshape([-1])?)?;
+        rows.f_view(shape.as_slice())
     }
 
     /// Runs whole rows through all layers; differentiable with respect to `lora`.

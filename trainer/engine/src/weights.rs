@@ -24,6 +24,7 @@ use crate::layer::LayerWeights;
 use crate::linear::Linear;
 use crate::lora::Part;
 use crate::lora::{BaseDims, Projection};
+use crate::matrix::{Matrix, Quantization};
 use crate::model_config::ModelConfig;
 use crate::placement::Placement;
 
@@ -31,13 +32,13 @@ use crate::placement::Placement;
 #[derive(Debug)]
 pub struct Weights {
     /// `[vocab, d]`.
-    pub embed: Tensor,
+    pub embed: Matrix,
     /// One per layer.
     pub layers: Vec<LayerWeights>,
     /// The last RMSNorm, `[d]`.
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
-    pub lm_head: Tensor,
+    pub lm_head: Matrix,
 }
 
 /// Loads all weights of a directory as `kind`, each where its layer is.
@@ -50,31 +51,29 @@ pub struct Weights {
 pub fn load(
     dir: &Path,
     config: &ModelConfig,
-    kind: Kind,
+    (kind, quantization): (Kind, Option<Quantization>),
     placement: &Placement,
 ) -> Result<Weights, LoadError> {
     let files = SafeFiles::open(dir)?;
     files.check(&expected(config), config.tied)?;
     let (first, last) = (placement.first(), placement.last());
-    let embed = files.tensor(EMBED, kind, first)?;
+    let matrix = |name, device| matrix(files.tensor(name, kind, device)?, quantization);
+    let embed = matrix(EMBED, first)?;
     let layers = (0..config.n_layers)
         .map(|i| {
-            let device = placement.of(i);
-            layer(
-                config,
-                i,
-                &Source {
-                    files: &files,
-                    kind,
-                    device,
-                },
-            )
+            let source = Source {
+                files: &files,
+                kind,
+                quantization,
+                device: placement.of(i),
+            };
+            layer(config, i, &source)
         })
         .collect::<Result<_, LoadError>>()?;
     let lm_head = if config.tied {
-        embed.f_to_device(last)?
+        embed.to_device(last)?
     } else {
-        files.tensor(LM_HEAD, kind, last)?
+        matrix(LM_HEAD, last)?
     };
     Ok(Weights {
         embed,
@@ -89,7 +88,16 @@ pub fn load(
 struct Source<'a> {
     files: &'a SafeFiles,
     kind: Kind,
+    quantization: Option<Quantization>,
     device: Device,
+}
+
+/// As it is, or rounded.
+fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix, LoadError> {
+    Ok(match quantization {
+        Some(Quantization::Int8) => Matrix::int8(&plain)?,
+        None => plain.into(),
+    })
 }
 
 fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWeights, LoadError> {
@@ -122,11 +130,7 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
 /// One map of the projections that read the same input.
 fn linear(
     config: &ModelConfig,
-    &Source {
-        files,
-        kind,
-        device,
-    }: &Source<'_>,
+    source: &Source<'_>,
     (layer, parts, bias): (usize, &[(Projection, &str)], bool),
 ) -> Result<Linear, LoadError> {
     let stacked = |what: &str| {
@@ -134,7 +138,7 @@ fn linear(
         let names: Vec<String> = names
             .map(|(_, module)| format!("model.layers.{layer}.{module}.{what}"))
             .collect();
-        files.stacked(&names, kind, device)
+        source.files.stacked(&names, source.kind, source.device)
     };
     let dims = BaseDims::of(config);
     let part = |&(projection, _): &(Projection, &str)| Part {
@@ -142,7 +146,10 @@ fn linear(
         width: dims.widths(projection).1,
     };
     Ok(Linear {
-        weight: for_few_rows(stacked("weight")?)?,
+        weight: match source.quantization {
+            None => for_few_rows(stacked("weight")?)?.into(),
+            some => matrix(stacked("weight")?, some)?,
+        },
         bias: bias.then(|| stacked("bias")).transpose()?,
         parts: parts.iter().map(part).collect(),
     })

@@ -24,6 +24,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use metaclaw_engine::device::{self, Devices};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
+use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_api::wire::DeviceInfo;
 use metaclaw_trainer_chat::Model;
 
@@ -44,6 +45,8 @@ pub(crate) struct HostConfig {
     pub(crate) checkpoint_dir: PathBuf,
     /// What to compute in; `None` is what this processor does fastest.
     pub(crate) dtype: Option<Dtype>,
+    /// How the base's matrices are rounded, if they are.
+    pub(crate) quantization: Option<Quantization>,
     /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
     /// Where training is computed.
@@ -77,6 +80,7 @@ impl HostConfig {
         let (cache, checkpoints) = (self.cache_dir.clone(), self.checkpoint_dir.clone());
         EngineConfig {
             dtype: self.dtype,
+            quantization: self.quantization,
             threads: usize::from(self.n_threads),
             training: self.training.clone(),
             inference: self.inference.clone(),

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use metaclaw_engine::{device, engine};
+use metaclaw_engine::{device, engine, matrix};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     app,
-    args::{Args, Dtype, Resolved},
+    args::{Args, Dtype, Quantization, Resolved},
     connections,
     host::{Host, HostConfig},
     lock::FolderLock,
@@ -104,6 +104,10 @@ fn run(args: &Args) -> Result<()> {
             Dtype::Bf16 => Some(engine::Dtype::Bf16),
             Dtype::F16 => Some(engine::Dtype::F16),
             Dtype::F32 => Some(engine::Dtype::F32),
+        },
+        quantization: match args.quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some(matrix::Quantization::Int8),
         },
         n_threads: resolved.n_threads,
         training: resolved.training.clone(),

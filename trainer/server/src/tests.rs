@@ -55,6 +55,7 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
         dtype: Some(metaclaw_engine::engine::Dtype::F32),
+        quantization: None,
         n_threads: 1,
         training: Devices::cpu(),
         inference: Devices::cpu(),

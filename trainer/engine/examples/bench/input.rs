@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
+use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_terms::{Datum, DatumError};
 use serde::Deserialize;
 
@@ -18,6 +19,9 @@ pub(crate) struct Input {
     pub(crate) threads: usize,
     /// `bf16` or `f32`.
     pub(crate) dtype: String,
+    /// Whether the base's matrices are rounded to 8 bits.
+    #[serde(default)]
+    pub(crate) int8: bool,
     /// As the trainer's flags have them, for training and serving alike; the CPU where it is not given.
     #[serde(default)]
     pub(crate) devices: Option<String>,
@@ -138,6 +142,11 @@ impl Input {
         Ok(devices)
     }
 
+    /// How the base's matrices are rounded, if they are.
+    pub(crate) fn quantization(&self) -> Option<Quantization> {
+        self.int8.then_some(Quantization::Int8)
+    }
+
     /// An engine whose adapters lie in `folder`.
     ///
     /// # Errors
@@ -145,6 +154,7 @@ impl Input {
     pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
         config.dtype = Some(self.dtype()?);
+        config.quantization = self.quantization();
         config.threads = self.threads;
         config.training = self.devices()?;
         config.inference = config.training.clone();

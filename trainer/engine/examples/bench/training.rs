@@ -68,7 +68,8 @@ pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
     let _before = tch::get_num_threads();
     tch::set_num_threads(i32::try_from(input.threads)?);
     let (kind, devices) = (input.dtype()?.kind(), input.devices()?);
-    Ok(Model::load(&input.model, kind, &devices)?)
+    let quantization = input.quantization();
+    Ok(Model::load_as(&input.model, kind, &devices, quantization)?)
 }
 
 /// Samples with the mean loss over all that counts.

@@ -8,6 +8,7 @@
     reason = "loading a library runs its constructors, and its functions have types that only we know"
 )]
 
+use std::error::Error as _;
 use std::ffi::c_int;
 use std::fmt;
 use std::fs;
@@ -58,9 +59,11 @@ fn load() -> Result<(), String> {
     // SAFETY: the constructors of libtorch's own library register kernels and touch nothing of ours; it is of the release
     // that this program is linked against, since it is looked for beside it, and it is never unloaded.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_GLOBAL) };
-    library
-        .map(std::mem::forget)
-        .map_err(|error| error.to_string())
+    library.map(std::mem::forget).map_err(|error| {
+        // What the loader says is the error's cause; the error itself only says what failed.
+        let cause = error.source().map(ToString::to_string);
+        cause.unwrap_or_else(|| error.to_string())
+    })
 }
 
 /// Whether the loader did not find the library itself, rather than one that it needs.
@@ -158,6 +161,15 @@ mod tests {
         let driver = root.path().join("proc/driver/nvidia/gpus/0000:01:00.0");
         fs::create_dir_all(driver).unwrap();
         assert_eq!(seen_below(root.path()), 2);
+    }
+
+    #[test]
+    fn the_loader_says_what_is_missing() {
+        // Here, or with a libtorch that has CUDA.
+        if let Err(detail) = load() {
+            assert!(detail.contains(".so"), "{detail}");
+            assert_eq!(is_absent(&detail), *cuda() == Cuda::Absent);
+        }
     }
 
     #[test]

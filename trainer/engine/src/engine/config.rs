@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tch::{Kind, TchError};
 
 use crate::device::Devices;
+use crate::matrix::Quantization;
 use crate::precision;
 use crate::runs::RunLimit;
 
@@ -32,6 +33,8 @@ pub struct EngineConfig {
     pub checkpoint_dir: PathBuf,
     /// What to compute in; `None` is what this processor does fastest.
     pub dtype: Option<Dtype>,
+    /// How the base's matrices are rounded; `None` leaves them as they are. Training goes through the rounded ones.
+    pub quantization: Option<Quantization>,
     /// Where training is computed; several share the layers in order.
     pub training: Devices,
     /// Where replies are computed. Other devices than those of training have a copy of the base of their own.
@@ -94,6 +97,7 @@ impl EngineConfig {
             cache_dir,
             checkpoint_dir,
             dtype: None,
+            quantization: None,
             training: Devices::cpu(),
             inference: Devices::cpu(),
             threads: 0,

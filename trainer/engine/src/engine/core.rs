@@ -55,7 +55,7 @@ impl Core {
             None => Dtype::fastest(&config.training)?,
         };
         let load = |devices| -> Result<Model, LoadError> {
-            let mut model = Model::load(&dir, dtype.kind(), devices)?;
+            let mut model = Model::load_as(&dir, dtype.kind(), devices, config.quantization)?;
             model.config.also_ends_with(tokenizer.end_id());
             Ok(model)
         };

@@ -54,6 +54,13 @@ impl RoundBudget {
         rows.clamp(MIN_ROWS.min(self.most), self.most)
     }
 
+    /// Rounds have half as many rows from now on, since there was no memory for these; false where they cannot have fewer.
+    pub(super) fn shrink(&mut self) -> bool {
+        let before = self.most;
+        self.most = (before / 2).max(PAGE);
+        self.most < before
+    }
+
     /// Learns from a round; small ones say little about the cost of a row.
     pub(super) fn took(&mut self, n_rows: usize, time: Duration) {
         if n_rows < MIN_ROWS {
@@ -141,6 +148,17 @@ mod tests {
         assert_eq!(rows[16], 16);
         assert_eq!(plan(&[1, 1], &measured(1.0)), [1, 1]);
         assert_eq!(plan(&[], &measured(1.0)), [0; 0]);
+    }
+
+    #[test]
+    fn a_round_without_memory_is_halved_down_to_a_page() {
+        let mut budget = measured(0.001);
+        assert_eq!(budget.rows(false), MAX_ROWS);
+        assert!(budget.shrink());
+        assert_eq!(budget.rows(false), MAX_ROWS / 2);
+        while budget.shrink() {}
+        assert_eq!(budget.rows(false), PAGE);
+        assert_eq!(plan(&[100, 1], &budget), [PAGE, 1]);
     }
 
     #[test]

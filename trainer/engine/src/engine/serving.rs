@@ -12,6 +12,7 @@ use super::scheduler::{self, RoundBudget};
 use super::state::EngineState;
 use super::step::{self, Outcome};
 use super::stream::Stream;
+use crate::device;
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
@@ -110,6 +111,12 @@ impl Serving {
         state.served().placement.wait();
         let n_rows = chosen.iter().map(|&(_, n)| n).sum();
         self.budget.took(n_rows, begun.elapsed());
+        let lacks_memory = |outcome: &Result<Outcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
+        let is_smaller = outcomes.iter().any(lacks_memory) && self.budget.shrink();
+        let pairs = chosen.into_iter().zip(outcomes);
+        // Prompts that lacked memory go on with fewer rows; a single row cannot have fewer.
+        let done = pairs.filter(|((_, n), it)| !(is_smaller && *n > 1 && lacks_memory(it)));
+        let (chosen, outcomes): (Vec<_>, Vec<_>) = done.unzip();
         self.apply(&chosen, outcomes);
     }
 

@@ -34,6 +34,8 @@ const PASSES: u32 = 4;
 const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
+/// Where memory is short, a chunk is cut down to this.
+const SMALLEST: usize = 8;
 /// Beyond this a chunk gains nothing: on a CPU its activations leave the caches, a GPU is full.
 const MOST: usize = 256;
 const MOST_GPU: usize = 8192;
@@ -55,6 +57,18 @@ impl Default for SliceSizes {
 }
 
 impl SliceSizes {
+    /// Half as much at once; `None` where that would be less than is worth a pass over the weights.
+    pub(super) fn smaller(self) -> Option<Self> {
+        let smallest = self.chunk_tokens <= SMALLEST && self.head_positions <= HEAD.0;
+        let half = |n: usize, least: usize| (n / 2).max(least.min(n));
+        (!smallest).then(|| Self {
+            chunk_tokens: half(self.chunk_tokens, SMALLEST),
+            row_tokens: half(self.row_tokens, SMALLEST),
+            head_positions: half(self.head_positions, HEAD.0),
+            memory: self.memory,
+        })
+    }
+
     /// As many positions a chunk, in powers of two, as this machine computes in a slice: measured once, so that
     /// the cuts of every batch are the same from then on.
     ///

@@ -2,6 +2,7 @@
 
 #![expect(clippy::cast_possible_truncation, reason = "random test data")]
 
+mod int8;
 mod memory;
 mod split;
 mod trees;
