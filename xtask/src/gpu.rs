@@ -123,14 +123,13 @@ impl<'a> Bench<'a> {
         })?;
         let libtorch = places.libtorch_link().join("lib");
         let engine = places.target.join("release/examples/bench");
-        let model = match &options.model {
-            Some(folder) => folder.clone(),
-            None => {
-                let mut folder = Command::new(&engine);
-                folder.arg("folder").arg(gguf).arg(&places.cache);
-                folder.env("LD_LIBRARY_PATH", &libtorch);
-                command::output(&mut folder)?.trim().into()
-            }
+        let model = if let Some(folder) = &options.model {
+            folder.clone()
+        } else {
+            let mut folder = Command::new(&engine);
+            folder.arg("folder").arg(gguf).arg(&places.cache);
+            folder.env("LD_LIBRARY_PATH", &libtorch);
+            command::output(&mut folder)?.trim().into()
         };
         writing(std::fs::create_dir_all(&options.out), &options.out)?;
         Ok(Self {

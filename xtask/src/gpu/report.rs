@@ -75,10 +75,10 @@ pub(super) fn markdown(options: &Options, found: &[(&str, Value)]) -> String {
             shown(number("step", "peak_bytes").map(|it| it / 1e9)),
         ),
     ];
-    let model = options
-        .model
-        .as_ref()
-        .map_or("the demo model".into(), |it| it.display().to_string());
+    let model = options.model.as_ref().map_or_else(
+        || "the demo model".to_owned(),
+        |it| it.display().to_string(),
+    );
     let (devices, dtype) = (&options.devices, &options.dtype);
     let size = if options.small { ", little work" } else { "" };
     let mut text =
