@@ -7,6 +7,8 @@ pub(crate) mod program;
 mod relay;
 mod size;
 
+pub(crate) use self::engine::inputs;
+
 use anyhow::{Result, bail};
 
 use crate::places::Places;

@@ -1,4 +1,4 @@
-//! libtorch 2.11 for the CPU behind the link `.libtorch`.
+//! libtorch 2.11 behind the link `.libtorch`: for the CPU, or with CUDA where `setup --cuda` asks for it.
 //!
 //! In this order: what `LIBTORCH` names, what the link already points to, an installed PyTorch 2.11, the cache
 //! folder; and else the few files that a CPU needs, out of the wheel on the Python package index.
@@ -21,6 +21,8 @@ use crate::wheel;
 /// tch 0.24 pairs with exactly this release.
 const VERSION: &str = "2.11";
 const REQUIREMENT: &str = "torch==2.11.0";
+/// The part for NVIDIA's GPUs.
+const CUDA: &str = "libtorch_cuda.so";
 /// Parts of `torch/lib` that a CPU needs; the rest of the wheel is for CUDA and Python.
 const LIBRARIES: [&str; 3] = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"];
 
@@ -43,6 +45,34 @@ pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
     let folder = places.cache.join("libtorch-2.11.0-cpu");
     fetch(places, &folder, stage)?;
     point(&link, &folder)
+}
+
+/// Sees to it that `.libtorch` leads to a libtorch with CUDA: that of PyTorch, in an environment of its own, where NVIDIA's
+/// libraries are beside it. What was built with the other one runs on it.
+pub(crate) fn ensure_cuda(places: &Places, stage: &mut Stage) -> Result<()> {
+    let venv = places.cache.join("libtorch-2.11.0-cuda");
+    pip::environment(&venv, &[REQUIREMENT])?;
+    let folder = torch_below(&venv)?;
+    check(&folder).with_context(|| format!("fetched {}", folder.display()))?;
+    if !folder.join("lib").join(CUDA).is_file() {
+        bail!(
+            "the package index gave a PyTorch without CUDA ({} has no {CUDA}): set LIBTORCH to the folder of a libtorch {VERSION} with CUDA",
+            folder.display()
+        );
+    }
+    stage.note = format!("{REQUIREMENT}, {}", folder.display());
+    point(&places.libtorch_link(), &folder)
+}
+
+/// The folder of PyTorch in a virtual environment.
+fn torch_below(venv: &Path) -> Result<PathBuf> {
+    let lib = venv.join("lib");
+    let versions = fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))?;
+    let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/torch")));
+    let mut found = folders.filter(|folder| folder.is_dir());
+    found
+        .next()
+        .with_context(|| format!("{} has no PyTorch", lib.display()))
 }
 
 /// `LIBTORCH` as the user set it: cargo itself sets it to the link for whatever it runs.
@@ -180,6 +210,16 @@ mod tests {
             "#pragma once\n#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n";
         assert_eq!(version(header).as_deref(), Some("2.11"));
         assert_eq!(version("#define TORCH_VERSION_MAJOR 2\n"), None);
+    }
+
+    #[test]
+    fn pytorch_is_found_in_an_environment_whatever_its_python() {
+        let venv = tempfile::tempdir().unwrap();
+        fs::create_dir_all(venv.path().join("lib/pkgconfig")).unwrap();
+        assert!(torch_below(venv.path()).is_err());
+        let torch = venv.path().join("lib/python3.12/site-packages/torch");
+        fs::create_dir_all(&torch).unwrap();
+        assert_eq!(torch_below(venv.path()).unwrap(), torch);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod command;
 mod fetch;
 mod fuzz;
 mod golden;
+mod gpu;
 mod laptop;
 mod libtorch;
 mod lint;
@@ -41,7 +42,8 @@ usage: cargo xtask <command> [arguments]
                   property and snapshot tests, and the real model through the proxy with a real client
   test --all      everything, as CI runs it: documentation and all end-to-end tests as well (3 GB are fetched)
 
-  setup           only fetch: libtorch and the demo model
+  setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
+                  to fetch, 7 GB of disk)
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
   bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)
   bench learn     scripted owners teach the demo model: what it learns, what it keeps, what passes the gate (90 minutes)
@@ -53,6 +55,7 @@ usage: cargo xtask <command> [arguments]
                   look for inputs that break the relay's parsers, 10 minutes a target; goes on where it was stopped
   laptop [args]   the script of 40 conversations that shows the model learn to be brief
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
+  gpu [args]      what the engine does on a GPU: golden values, speed, gaps, memory; writes a report (--help)
   circles         list the files of a crate that import each other in a circle
   fmt             format the code
   lint            circles of files, unused dependencies, licences, and clippy with every feature
@@ -79,14 +82,14 @@ fn run(command: &str, args: &[String]) -> Result<()> {
     }
     let takes_arguments = matches!(
         command,
-        "start" | "test" | "laptop" | "bench" | "soak" | "fuzz"
+        "setup" | "start" | "test" | "laptop" | "bench" | "soak" | "fuzz" | "gpu"
     );
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
     }
     let places = Places::find()?;
     match command {
-        "setup" => setup::run(&places),
+        "setup" => setup::run(&places, args),
         "start" => start::run(&places, args),
         "test" => test::run(&places, args),
         "clients" => setup::clients(&places),
@@ -95,6 +98,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "soak" => soak::run(&places, args),
         "fuzz" => fuzz::run(&places, args),
         "golden" => golden::run(&places),
+        "gpu" => gpu::run(&places, args),
         "circles" => circles::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => lint::run(&places),

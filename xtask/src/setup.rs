@@ -2,15 +2,25 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::places::Places;
 use crate::report::Report;
 use crate::{clients, libtorch, model};
 
-/// Fetches what every build and every run needs, and says where it is.
-pub(crate) fn run(places: &Places) -> Result<()> {
+/// Fetches what every build and every run needs, and says where it is; with `--cuda` a libtorch that uses GPUs.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
+    match args {
+        [] => {}
+        [flag] if flag == "--cuda" => {
+            let _lock = places.lock()?;
+            report.stage("libtorch with CUDA", |stage| {
+                libtorch::ensure_cuda(places, stage)
+            })?;
+        }
+        [stray, ..] => bail!("takes --cuda or nothing, was given `{stray}`"),
+    }
     let model = prepare(places, &mut report)?;
     report.print();
     println!("libtorch  {}", places.libtorch_link().display());

@@ -21,7 +21,14 @@ RANK = 16
 
 def load(task: dict):
     dtype = {"bf16": torch.bfloat16, "f32": torch.float32}[task["dtype"]]
-    return AutoModelForCausalLM.from_pretrained(task["model"], dtype=dtype, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(task["model"], dtype=dtype, attn_implementation="sdpa")
+    return model.to(device(task))
+
+
+def device(task: dict) -> str:
+    """The first of the engine's devices: `cpu`, `0`, `0,1`."""
+    first = (task.get("devices") or "cpu").split(",")[0]
+    return f"cuda:{first}" if first.isdigit() else first
 
 
 def with_adapter(model, peer: dict):
@@ -36,7 +43,7 @@ def with_adapter(model, peer: dict):
 
 def loss_of(model, samples: list) -> torch.Tensor:
     """The sum over samples of one length with one beginning of the loss."""
-    ids = torch.tensor([sample["ids"] for sample in samples])
+    ids = torch.tensor([sample["ids"] for sample in samples], device=model.device)
     first = samples[0]["loss_from"]
     logits = model(input_ids=ids[:, :-1], logits_to_keep=ids.shape[1] - 1 - first, use_cache=False).logits
     targets = ids[:, 1 + first :]
@@ -97,7 +104,7 @@ def decode(task: dict, peer: dict) -> dict:
         )
         return (out.shape[1] - prompts.shape[1]) * out.shape[0]
 
-    prompts = torch.tensor(task["prompts"])
+    prompts = torch.tensor(task["prompts"], device=model.device)
     with torch.inference_mode():
         generate(prompts[:, 1:], 8)
         clock = start()
@@ -105,12 +112,20 @@ def decode(task: dict, peer: dict) -> dict:
     return {**figures(clock), "new_tokens": n_tokens}
 
 
+def wait() -> None:
+    """A GPU does what it is given later."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def start() -> tuple:
+    wait()
     return time.perf_counter(), time.process_time()
 
 
 def figures(clock: tuple) -> dict:
     wall, cpu = clock
+    wait()
     return {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
 
 

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use metaclaw_engine::adapter::{self, BaseId};
+use metaclaw_engine::device::Devices;
 use metaclaw_engine::lora::{LoraSpec, Targets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Trains three steps, so that B is not zero, and writes adapter, ids and logits.
 fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
-    let model = Model::load(folder, Kind::Float)?;
+    let model = Model::load(folder, Kind::Float, &Devices::cpu())?;
     let lora = LoraSpec {
         rank: 8,
         // The LM head's as well, also where that is the embedding.

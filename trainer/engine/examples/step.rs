@@ -9,6 +9,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
+use metaclaw_engine::device::Devices;
 use metaclaw_engine::lora::{LoraSpec, Targets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
@@ -44,9 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let folder = weights::gguf::directory(Path::new(model), Path::new(cache))?;
     say(&format!("{sizes:?}, {} threads", tch::get_num_threads()));
-    let half = Model::load(&folder, Kind::BFloat16)?;
+    let half = Model::load(&folder, Kind::BFloat16, &Devices::cpu())?;
     let run = measure(&half, &batch, &targets, sizes)?;
-    let full = Model::load(&folder, Kind::Float)?;
+    let full = Model::load(&folder, Kind::Float, &Devices::cpu())?;
     measure(&full, &batch, &targets, sizes)?;
     if targets.lm_head {
         time_logits(&half, &run)?;
@@ -73,9 +74,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Milliseconds for the logits of replies side by side, of the base and with the adapter's part for the LM head.
 fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
     let _guard = tch::no_grad_guard();
-    let served = run.lora().for_serving(model.device)?;
+    let served = run.lora().for_serving(&model.placement)?;
     for n in [1, 4, 16] {
-        let hidden = Tensor::f_randn([n, model.config.hidden], (Kind::Float, model.device))?;
+        let hidden = Tensor::f_randn(
+            [n, model.config.hidden],
+            (Kind::Float, model.placement.last()),
+        )?;
         let mut best = [f64::MAX; 2];
         for _ in 0..20 {
             for (lora, best) in [None, Some(&served)].into_iter().zip(&mut best) {

@@ -13,9 +13,13 @@ use crate::kv::{LayerKv, Run};
 /// More runs than this are gathered into one: a call costs more than the copy then.
 const MAX_RUNS: usize = 8;
 
-/// Numbers of a layer's keys that are gathered for one call at most, 4 MB in f32. A step of eight replies of 100 positions each
+/// Numbers of a layer's keys that are gathered for one call at most on a CPU, 4 MB in f32. A step of eight replies of 100 positions each
 /// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
 const MAX_GATHERED: usize = 1 << 20;
+/// The same on a GPU, where each call costs a launch and a copy next to nothing: 128 MB in bf16.
+const MAX_GATHERED_GPU: usize = 1 << 26;
+/// A GPU's kernel takes masks whose rows begin at a multiple of so many numbers.
+const MASK_ALIGNMENT: usize = 8;
 
 /// New positions of one sequence, and what they attend to besides one another.
 #[derive(Debug)]
@@ -93,6 +97,27 @@ impl PagePlan {
             reads,
         })
     }
+
+    /// The same where it is wanted: handles of its own, if it is there.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(Self {
+            slots: self.slots.f_to_device(device)?,
+            reads: match &self.reads {
+                Reads::Spans(spans) => {
+                    let spans = spans.iter().map(|span| span.to_device(device));
+                    Reads::Spans(spans.collect::<Result<_, _>>()?)
+                }
+                Reads::Singles(singles) => Reads::Singles(Singles {
+                    slots: singles.slots.f_to_device(device)?,
+                    mask: singles.mask.f_to_device(device)?,
+                    longest: singles.longest,
+                }),
+            },
+        })
+    }
 }
 
 // === impl Singles ===
@@ -102,9 +127,13 @@ impl Singles {
     fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
         let n_past = |rows: &NewRows| rows.past.iter().map(|run| run.len).sum::<usize>();
         let longest = rows.iter().map(n_past).max().unwrap_or(0);
+        let (longest, most) = match device {
+            Device::Cpu => (longest, MAX_GATHERED),
+            _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
+        };
         let width = usize::try_from(width).unwrap_or(usize::MAX);
         let size = rows.len().saturating_mul(longest).saturating_mul(width);
-        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > MAX_GATHERED {
+        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
             return Ok(None);
         }
         let (mut slots, mut mask) = (Vec::new(), Vec::new());
@@ -140,6 +169,17 @@ impl Singles {
 // === impl Span ===
 
 impl Span {
+    fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(Self {
+            row: self.row,
+            len: self.len,
+            past: match &self.past {
+                Past::Runs(runs) => Past::Runs(runs.clone()),
+                Past::Scattered(slots) => Past::Scattered(slots.f_to_device(device)?),
+            },
+        })
+    }
+
     /// One for each sequence.
     fn each(rows: Vec<NewRows>, device: Device) -> Result<Vec<Self>, TchError> {
         let mut row = 0;
@@ -260,7 +300,54 @@ fn flash(
     mask: Option<&Tensor>,
     causal: bool,
 ) -> Result<Part, TchError> {
-    Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, mask, None)
+    if q.device() == Device::Cpu {
+        let call = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
+        return call(q, k, v, 0.0, causal, mask, None);
+    }
+    // On a GPU the kernel that also has f32; its mask is as wide as the scores and in their dtype, its log-sum-exps are
+    // filled up to whole blocks of rows.
+    let (rows, heads, positions, _) = q.size4()?;
+    let longest = k.size4()?.2;
+    let wide = |mask: &Tensor| {
+        let mask = mask.f_to_kind(q.f_kind()?)?;
+        mask.f_expand([rows, heads, positions, longest], false)
+    };
+    let mask = mask.map(wide).transpose()?;
+    let call = Tensor::f_internal_scaled_dot_product_efficient_attention;
+    let (out, lse, _, _) = call(q, k, v, mask, true, 0.0, causal, None)?;
+    Ok((out, lse.f_narrow(2, 0, positions)?))
+}
+
+/// Attention of whole rows among themselves, or of a chunk over what it sees; differentiable.
+///
+/// # Shapes
+/// `q`: `[b, n_heads, t, e]`, `k` and `v`: `[b, n_kv_heads, s, e]`; `mask`: added to the scores, broadcastable to
+/// `[b, n_heads, t, s]`, or the plain triangle; all in one dtype. Returns `[b, t, n_heads * e]` in that dtype.
+///
+/// # Errors
+/// What libtorch reports.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
+pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor, TchError> {
+    let (b, n_heads, t, e) = q.size4()?;
+    let (_, n_kv, s, _) = k.size4()?;
+    let mut grouped = n_heads != n_kv;
+    let repeated = |keys: &Tensor| {
+        let shape = [b, n_kv, n_heads / n_kv, s, e];
+        let views = keys.f_unsqueeze(2)?.f_expand(shape, false)?;
+        views.f_reshape([b, n_heads, s, e])
+    };
+    let (mut k, mut v) = (k.shallow_clone(), v.shallow_clone());
+    // A GPU has no kernel for a mask and shared key heads at once, and would write all scores down.
+    if grouped && mask.is_some() && q.device() != Device::Cpu {
+        (k, v, grouped) = (repeated(&k)?, repeated(&v)?, false);
+    }
+    let causal = mask.is_none();
+    let call = Tensor::f_scaled_dot_product_attention;
+    let mixed = call(q, &k, &v, mask, 0.0, causal, None, grouped)?;
+    mixed.f_transpose(1, 2)?.f_reshape([b, t, n_heads * e])
 }
 
 /// Attention over everything that the parts saw, in f32.

@@ -44,23 +44,26 @@ impl Model {
     ///
     /// # Shapes
     /// Returns the hidden states before the last norm of the positions that each sequence keeps, one after the other,
-    /// `[n, d]`, f32.
+    /// `[n, d]`, f32, on the last device.
     ///
     /// # Errors
     /// When an id is not below `vocab`, a position beyond the context or a slot beyond the pool.
     pub fn forward_batch(&self, rows: &[Rows<'_>], pool: &mut KvPool) -> Result<Tensor, TchError> {
-        let tensor = |numbers: Vec<i64>| Tensor::f_from_slice(&numbers)?.f_to_device(self.device);
+        let (first, last) = (self.placement.first(), self.placement.last());
+        let tensor = |numbers: Vec<i64>| Tensor::f_from_slice(&numbers)?.f_to_device(first);
         let ids = rows.iter().flat_map(|r| r.ids);
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
         let rope = self.rope.at(&tensor(positions.map(to_i64).collect())?)?;
+        let ropes = self.placement.each(|device| rope.to_device(device))?;
         let new = rows.iter().map(|r| NewRows {
             len: r.ids.len(),
             past: r.past.clone(),
         });
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
         let width = self.config.n_kv_heads * self.config.head_dim;
-        let plan = PagePlan::new(new.collect(), &slots, width, self.device)?;
+        let plan = PagePlan::new(new.collect(), &slots, width, first)?;
+        let plans = self.placement.each(|device| plan.to_device(device))?;
         let mut n = 0;
         let kept = rows.iter().flat_map(|r| {
             let start = n;
@@ -79,10 +82,14 @@ impl Model {
                 segments: &segments,
                 layer,
             };
-            let attention = Attention::Paged { kv, plan: &plan };
-            x = layer_forward(&self.config, w, adapters, &x, &rope, attention)?;
+            let rope = ropes.of(&self.placement, layer)?;
+            let plan = plans.of(&self.placement, layer)?;
+            let attention = Attention::Paged { kv, plan };
+            x = self.placement.moved(&x, layer)?;
+            x = layer_forward(&self.config, w, adapters, &x, rope, attention)?;
         }
-        x.f_select(0, 0)?.f_index_select(0, &tensor(kept)?)
+        let kept = Tensor::f_from_slice(&kept)?.f_to_device(last)?;
+        x.f_select(0, 0)?.f_index_select(0, &kept)
     }
 }
 

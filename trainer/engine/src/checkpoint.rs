@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use serde_json::Value;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
 pub use self::index::{CheckpointIndex, CheckpointInfo};
 use self::state::{MANIFEST, State};
@@ -21,6 +21,7 @@ use crate::adapter::{self, AdapterError, BaseId, BaseSpec, Files, pretty};
 use crate::folder;
 use crate::lora::{Lora, LoraError};
 use crate::optim::AdamState;
+use crate::placement::Placement;
 use crate::tensors;
 
 /// What training goes on from.
@@ -39,28 +40,47 @@ pub struct Snapshot {
 const OPTIMIZER: &str = "optimizer.safetensors";
 
 impl Snapshot {
-    /// Handles of its own on the same numbers, on `device` and, if that is another, copied: parameters and state
-    /// are never written in place, so another thread can save them while training goes on.
+    /// Handles of its own on the same numbers: parameters and state are never written in place, so another thread can
+    /// save them while training goes on.
+    ///
+    /// # Shapes
+    /// As they are.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn handles(&self) -> Result<Self, TchError> {
+        self.with(self.lora.handles()?)
+    }
+
+    /// The same, each parameter and its means where the model's layer is; handles on what is there already.
     ///
     /// # Shapes
     /// As they are, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
-        let moved = |tensors: &[Tensor]| {
-            let moved = tensors.iter().map(|t| t.f_detach()?.f_to_device(device));
+    pub fn placed(&self, placement: &Placement) -> Result<Self, TchError> {
+        self.with(self.lora.placed(placement)?)
+    }
+
+    /// These parameters, and the state beside each of them.
+    fn with(&self, lora: Lora) -> Result<Self, TchError> {
+        let beside = |tensors: &[Tensor]| {
+            let pairs = tensors.iter().zip(lora.params());
+            let moved = pairs.map(|(t, param)| t.f_detach()?.f_to_device(param.device()));
             moved.collect::<Result<Vec<_>, _>>()
         };
+        let adam = AdamState {
+            exp_avg: beside(&self.adam.exp_avg)?,
+            exp_avg_sq: beside(&self.adam.exp_avg_sq)?,
+            steps: self.adam.steps,
+        };
+        let (seed, line) = (self.seed, self.line.clone());
         Ok(Self {
-            lora: self.lora.to_kind(Kind::Float, device)?,
-            adam: AdamState {
-                exp_avg: moved(&self.adam.exp_avg)?,
-                exp_avg_sq: moved(&self.adam.exp_avg_sq)?,
-                steps: self.adam.steps,
-            },
-            seed: self.seed,
-            line: self.line.clone(),
+            lora,
+            adam,
+            seed,
+            line,
         })
     }
 }

@@ -9,6 +9,7 @@ mod adapters;
 mod config;
 mod core;
 mod guard;
+mod memory;
 mod scheduler;
 mod score;
 mod serving;

@@ -17,6 +17,15 @@ pub fn available() -> Option<usize> {
     machine.into_iter().chain(container).min()
 }
 
+/// All bytes of the machine, or of a container's limit if that is less; `None` where the system does not say.
+pub fn total() -> Option<usize> {
+    let read = |file: &str| fs::read_to_string(file).ok();
+    let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemTotal:"));
+    let machine = machine.and_then(|kilobytes| kilobytes.checked_mul(1024));
+    let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
+    machine.into_iter().chain(limit).min()
+}
+
 /// The number behind a word at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<usize> {
     let mut lines = text.lines().map(str::split_whitespace);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::adapter::{self, BaseId, BaseSpec};
+use crate::device::Devices;
 use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::loss::Loss;
 use crate::model::Model;
@@ -17,7 +18,41 @@ use crate::testing::write_model;
 use crate::train::{SliceSizes, TrainJob};
 use crate::{tensors, weights};
 
-const LIMIT: f64 = 1e-4;
+/// Where and in what it is computed: on the CPU in f32, unless `cargo xtask gpu` says otherwise.
+struct Setting {
+    devices: Devices,
+    kind: Kind,
+    /// Largest distance that is allowed.
+    limit: f64,
+}
+
+impl Setting {
+    fn read() -> Self {
+        let word = |name| std::env::var_os(name)?.into_string().ok();
+        let devices = word("METACLAW_GOLDEN_DEVICES");
+        let devices: Devices = devices.as_deref().unwrap_or("cpu").parse().unwrap();
+        devices.check().unwrap();
+        let is_bf16 = word("METACLAW_GOLDEN_DTYPE").is_some_and(|it| it == "bf16");
+        // A GPU adds up in another order than the CPU that made the values.
+        let (kind, limit) = match (is_bf16, devices.gpus().is_empty()) {
+            (true, _) => (Kind::BFloat16, BF16_LIMIT),
+            (false, true) => (Kind::Float, 1e-4),
+            (false, false) => (Kind::Float, 1e-3),
+        };
+        Self {
+            devices,
+            kind,
+            limit,
+        }
+    }
+
+    fn load(&self, folder: &Path) -> Model {
+        Model::load(folder, self.kind, &self.devices).unwrap()
+    }
+}
+
+/// Of numbers with 8 bits, through all layers and back: on a CPU 0.04 to 0.07 was seen, of single gradients.
+const BF16_LIMIT: f64 = 0.15;
 
 /// `values.json` and `values.safetensors` of a folder.
 struct Golden {
@@ -71,8 +106,10 @@ impl Golden {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
         let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+        let found = found.to_device(tch::Device::Cpu);
         let distance = norm(&(found - wanted)) / norm(wanted);
-        assert!(distance <= LIMIT, "{name}: {distance:e}");
+        let limit = Setting::read().limit;
+        assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
             self.worst = (distance, name.into());
         }
@@ -110,7 +147,11 @@ impl Golden {
         let out = job.finish(model).unwrap();
         let wanted = self.text.losses[name];
         let distance = (out.loss - wanted).abs() / wanted.abs();
-        assert!(distance <= LIMIT, "{name}: loss {} for {wanted}", out.loss);
+        assert!(
+            distance <= Setting::read().limit,
+            "{name}: loss {} for {wanted}",
+            out.loss
+        );
         lora.names().into_iter().zip(out.gradients).collect()
     }
 }
@@ -119,6 +160,7 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     let _guard = tch::no_grad_guard();
     let ids: Vec<i64> = datum.input_ids.iter().copied().map(i64::from).collect();
     let ids = Tensor::from_slice(&ids).unsqueeze(0);
+    let ids = ids.to_device(model.placement.first());
     let hidden = model.forward(&ids, Some(lora)).unwrap();
     model.logits(&hidden, Some(lora)).unwrap().squeeze_dim(0)
 }
@@ -147,7 +189,7 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
             .f_view_as(param)?
             .f_to_kind(Kind::Float)
     });
-    filled.unwrap()
+    filled.unwrap().placed(&model.placement).unwrap()
 }
 
 /// `project` of `golden/common.py`: 64 sums with fixed random signs.
@@ -173,7 +215,7 @@ fn seed_of(seed: u64, index: usize) -> u64 {
 #[test]
 fn small_llama_under_every_loss_is_that_of_pytorch() {
     let mut golden = Golden::read("small");
-    let model = Model::load(&golden.folder, Kind::Float).unwrap();
+    let model = Setting::read().load(&golden.folder);
     // Written by PEFT itself.
     let base = BaseId {
         name: "small".into(),
@@ -182,7 +224,9 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
     let base = BaseSpec::new(base, &model.config);
     let lora = adapter::read(&golden.folder.join("adapter"), &base)
         .unwrap()
-        .lora;
+        .lora
+        .placed(&model.placement)
+        .unwrap();
     assert_eq!(lora.spec.targets, Targets::groups(true, true, true));
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
@@ -215,7 +259,7 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
     for (family, config) in &text.configs {
         let dir = tempfile::tempdir().unwrap();
         write_model(dir.path(), config, text.seed).unwrap();
-        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let model = Setting::read().load(dir.path());
         let lora = random_adapter(&model, 2);
         let mut golden = Golden {
             folder: folder.clone(),
@@ -252,7 +296,7 @@ fn smollm2_is_that_of_pytorch() {
     let cache = cache.as_deref().unwrap_or_else(|| own.path());
     let folder = weights::gguf::directory(Path::new(&gguf), cache).unwrap();
     let mut golden = Golden::read("smollm2");
-    let model = Model::load(&folder, Kind::Float).unwrap();
+    let model = Setting::read().load(&folder);
     let lora = random_adapter(&model, 2);
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);

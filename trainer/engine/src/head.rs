@@ -11,6 +11,7 @@ use tch::{Kind, TchError, Tensor};
 
 use crate::linear::Segment;
 use crate::lora::HeadLora;
+use crate::matrix::Matrix;
 
 /// Log-probabilities of a chunk over the whole vocabulary.
 #[derive(Debug)]
@@ -55,14 +56,14 @@ struct Adapted<'a> {
 /// What libtorch refuses.
 pub fn logits(
     hidden_nd: &Tensor,
-    lm_head_vd: &Tensor,
+    lm_head_vd: &Matrix,
     adapters: &[Segment<'_>],
 ) -> Result<Tensor, TchError> {
     let adapted = adapters
         .iter()
         .filter_map(|segment| Adapted::of_segment(hidden_nd, segment));
     let adapted: Vec<Adapted<'_>> = adapted.collect::<Result<_, _>>()?;
-    let kind = lm_head_vd.f_kind()?;
+    let kind = lm_head_vd.kind()?;
     let rough_nv = base(&hidden_nd.f_to_kind(kind)?, lm_head_vd)?;
     let rough_nv = rough_nv.f_to_kind(Kind::Float)?;
     for part in &adapted {
@@ -74,8 +75,8 @@ pub fn logits(
     let (n, v) = rough_nv.size2()?;
     let k = N_EXACT.min(v);
     let (_, ids_nk) = rough_nv.f_topk(k, -1, true, false)?;
-    let rows = lm_head_vd.f_index_select(0, &ids_nk.f_reshape([-1])?)?;
-    let rows_nkd = rows.f_to_kind(Kind::Float)?.f_view([n, k, -1])?;
+    let rows = lm_head_vd.rows(&ids_nk.f_reshape([-1])?)?;
+    let rows_nkd = rows.f_view([n, k, -1])?;
     let exact_nk = rows_nkd
         .f_bmm(&hidden_nd.f_unsqueeze(-1)?)?
         .f_squeeze_dim(-1)?;
@@ -87,12 +88,14 @@ pub fn logits(
 }
 
 /// The base's logits in the dtype of the LM head, `[n, v]`.
-fn base(narrow_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+fn base(narrow_nd: &Tensor, lm_head_vd: &Matrix) -> Result<Tensor, TchError> {
     let few = FEW_ROWS.contains(&narrow_nd.size2()?.0);
-    if few && lm_head_vd.f_kind()? == Kind::Float {
-        return lm_head_vd.f_mm(&narrow_nd.f_tr()?)?.f_tr()?.f_contiguous();
+    match lm_head_vd {
+        Matrix::Plain(plain) if few && plain.f_kind()? == Kind::Float => {
+            plain.f_mm(&narrow_nd.f_tr()?)?.f_tr()?.f_contiguous()
+        }
+        lm_head_vd => lm_head_vd.product(narrow_nd, None),
     }
-    narrow_nd.f_linear(lm_head_vd, None::<Tensor>)
 }
 
 /// The gradient by the hidden states, of the base alone.
@@ -102,10 +105,10 @@ fn base(narrow_nd: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn backward(grad_nv: &Tensor, lm_head_vd: &Tensor) -> Result<Tensor, TchError> {
+pub fn backward(grad_nv: &Tensor, lm_head_vd: &Matrix) -> Result<Tensor, TchError> {
     grad_nv
-        .f_to_kind(lm_head_vd.f_kind()?)?
-        .f_matmul(lm_head_vd)
+        .f_to_kind(lm_head_vd.kind()?)?
+        .f_matmul(&lm_head_vd.plain()?)
 }
 
 // === impl Adapted ===
@@ -146,7 +149,7 @@ impl LogProbs {
     /// What libtorch refuses.
     pub fn new(
         hidden_nd: &Tensor,
-        lm_head_vd: &Tensor,
+        lm_head_vd: &Matrix,
         adapters: &[Segment<'_>],
     ) -> Result<Self, TchError> {
         let logits_nv = logits(hidden_nd, lm_head_vd, adapters)?;
@@ -229,9 +232,9 @@ mod tests {
             .sum(Kind::Float)
             .backward();
 
-        let chunk = LogProbs::new(&hidden, &lm_head, &[]).unwrap();
+        let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
         let by_logits = chunk.gradient(&targets, &gradients).unwrap();
-        let found = backward(&by_logits, &lm_head).unwrap();
+        let found = backward(&by_logits, &lm_head.shallow_clone().into()).unwrap();
         assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
     }
 
@@ -240,7 +243,7 @@ mod tests {
         let lm_head = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
         let hidden = Tensor::randn([3, 16], OPTIONS) * 8.0;
         let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
-        let found = logits(&hidden, &lm_head, &[]).unwrap();
+        let found = logits(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
         let (wanted, ids) = exact.topk(20, -1, true, true);
         assert!(
             found
@@ -288,7 +291,7 @@ mod tests {
             let lm_head = base.to_kind(kind);
             let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
             let exact = exact + Tensor::cat(&deltas, 0);
-            let found = logits(&hidden, &lm_head, &segments).unwrap();
+            let found = logits(&hidden, &lm_head.shallow_clone().into(), &segments).unwrap();
             let (wanted, ids) = exact.topk(20, -1, true, true);
             let likeliest = found.gather(1, &ids, false);
             assert!(likeliest.allclose(&wanted, 1e-5, 1e-4, false), "{kind:?}");
@@ -300,7 +303,7 @@ mod tests {
     fn the_likeliest_come_first() {
         let hidden = Tensor::from_slice(&[1f32, 0.0, 0.0, 2.0]).reshape([2, 2]);
         let lm_head = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
-        let chunk = LogProbs::new(&hidden, &lm_head, &[]).unwrap();
+        let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
         let top = chunk.top(2).unwrap();
         assert_eq!(top.ids, [1, 2, 2, 0]);
         let wanted = chunk

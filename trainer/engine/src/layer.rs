@@ -94,7 +94,14 @@ pub fn attention_half<'a>(
     let adapters = adapters.into();
     let [q, k, v] = qkv(config, w, adapters, x, rope)?;
     let mixed = match attention {
-        Attention::Causal { mask } => causal(&q, &k, &v, mask)?,
+        Attention::Causal { mask } => {
+            let [q, k, v] = [
+                q.f_transpose(1, 2)?,
+                k.f_transpose(1, 2)?,
+                v.f_transpose(1, 2)?,
+            ];
+            attention::whole([&q, &k, &v], mask)?
+        }
         Attention::Paged { kv, plan } => attention::paged([&q, &k, &v], kv, plan)?,
     };
     x.f_add(&w.o.forward(&mixed, adapters)?)
@@ -114,7 +121,7 @@ pub fn mlp_half<'a>(
     x: &Tensor,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
-    let kind = w.gate_up.weight.f_kind()?;
+    let kind = w.gate_up.weight.kind()?;
     let normed = rms_norm(x, &w.post_norm, config.norm_eps, kind)?;
     let width = config.intermediate;
     let both = w.gate_up.forward(&normed, adapters)?;
@@ -156,7 +163,7 @@ pub fn qkv<'a>(
 ) -> Result<[Tensor; 3], TchError> {
     let (b, t, _) = x.size3()?;
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
-    let kind = w.qkv.weight.f_kind()?;
+    let kind = w.qkv.weight.kind()?;
     let normed = rms_norm(x, &w.input_norm, config.norm_eps, kind)?;
     let all = w.qkv.forward(&normed, adapters.into())?;
     let [qk, v] = split(&all, [(h + kv) * e, kv * e], -1)?;
@@ -172,32 +179,6 @@ pub fn qkv<'a>(
     };
     let [q, k] = split(&rope.rotate(&qk)?, [h, kv], 2)?;
     Ok([q, k, v.f_view([b, t, kv, e])?])
-}
-
-/// Attention of whole rows among themselves.
-#[expect(
-    clippy::many_single_char_names,
-    reason = "the axes and the three projections are called so everywhere"
-)]
-fn causal(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, TchError> {
-    let (b, t, h, e) = q.size4()?;
-    let grouped = h != k.size4()?.2;
-    let [q, k, v] = [
-        q.f_transpose(1, 2)?,
-        k.f_transpose(1, 2)?,
-        v.f_transpose(1, 2)?,
-    ];
-    let mixed = Tensor::f_scaled_dot_product_attention(
-        &q,
-        &k,
-        &v,
-        mask,
-        0.0,
-        mask.is_none(),
-        None,
-        grouped,
-    )?;
-    mixed.f_transpose(1, 2)?.f_reshape([b, t, h * e])
 }
 
 /// Two views that are one in the backward pass, where two `narrow`s would each make a tensor of zeros.

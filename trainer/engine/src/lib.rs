@@ -1,7 +1,7 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
-//! the ground up: [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
+//! the ground up: [`device`] and [`placement`] (which layer is where), [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
 //! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
@@ -13,6 +13,7 @@ pub mod attention;
 pub mod batch;
 pub mod checkpoint;
 pub mod datum;
+pub mod device;
 mod digest;
 pub mod engine;
 pub mod folder;
@@ -26,10 +27,12 @@ pub mod layer;
 pub mod linear;
 pub mod lora;
 pub mod loss;
+pub mod matrix;
 pub mod model;
 pub mod model_config;
 pub mod optim;
 pub mod pack;
+pub mod placement;
 pub mod precision;
 pub mod rng;
 pub mod rope;

@@ -7,12 +7,13 @@
 use tch::{TchError, Tensor};
 
 use crate::lora::{LayerLora, Lora, Part, Projection};
+use crate::matrix::Matrix;
 
 /// `y = W x + b`, for one projection or several that read the same `x`.
 #[derive(Debug)]
 pub struct Linear {
-    /// `[out, in]` as PyTorch's `Linear`, in the engine's dtype; read-only memory where mapped.
-    pub weight: Tensor,
+    /// `[out, in]` as PyTorch's `Linear`.
+    pub weight: Matrix,
     /// `[out]`, in the engine's dtype.
     pub bias: Option<Tensor>,
     /// The projections in the order of their rows.
@@ -73,7 +74,7 @@ impl Linear {
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
     pub fn forward(&self, x: &Tensor, adapters: Adapters<'_>) -> Result<Tensor, TchError> {
-        let y = x.f_linear(&self.weight, self.bias.as_ref())?;
+        let y = self.weight.product(x, self.bias.as_ref())?;
         match adapters {
             Adapters::None => Ok(y),
             Adapters::One(lora) => match lora.delta(&self.parts, x)? {
@@ -97,7 +98,7 @@ impl Linear {
         }
     }
 
-    /// The weight of one projection; a view.
+    /// The weight of one projection; a view where it is not rounded.
     ///
     /// # Shapes
     /// Returns `[width of the projection, in]` in the engine's dtype.
@@ -108,6 +109,8 @@ impl Linear {
         let before = self.parts.iter().take_while(|p| p.projection != projection);
         let start = before.map(|part| part.width).sum();
         let found = self.parts.iter().find(|p| p.projection == projection);
-        self.weight.f_narrow(0, start, found.map_or(0, |p| p.width))
+        self.weight
+            .plain()?
+            .f_narrow(0, start, found.map_or(0, |p| p.width))
     }
 }

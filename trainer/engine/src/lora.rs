@@ -27,6 +27,7 @@ use self::projection::PEFT_HEAD_BASE;
 pub use self::projection::{Part, Projection, Side, peft_head_name, peft_name};
 pub use self::spec::LoraSpec;
 pub use self::target::{BaseDims, Targets};
+use crate::placement::Placement;
 use crate::rng::SplitMix64;
 
 /// The adapters of a whole model: the trainable parameters, and nothing else.
@@ -172,7 +173,7 @@ impl Lora {
     /// Every parameter in the one order that gradients and optimiser state share.
     ///
     /// # Shapes
-    /// Of each adapted map `[rank, d_in]`, then `[d_out, rank]`, the LM head last; f32 but for what [`Lora::to_kind`] made.
+    /// Of each adapted map `[rank, d_in]`, then `[d_out, rank]`, the LM head last; f32.
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         let head = self.head.iter().flat_map(|h| [&h.pair.a, &h.pair.b]);
         self.layers.iter().flat_map(LayerLora::params).chain(head)
@@ -221,15 +222,15 @@ impl Lora {
         }
     }
 
-    /// A copy for serving: no gradients, f32, the scale multiplied into every `B`.
+    /// A copy for serving: no gradients, f32, each layer where the model's is, the scale multiplied into every `B`.
     ///
     /// # Shapes
     /// As they are, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn for_serving(&self, device: tch::Device) -> Result<Self, TchError> {
-        let mut served = self.to_kind(Kind::Float, device)?;
+    pub fn for_serving(&self, placement: &Placement) -> Result<Self, TchError> {
+        let mut served = self.placed(placement)?;
         for layer in &mut served.layers {
             layer.prepare_for_serving()?;
         }
@@ -239,21 +240,41 @@ impl Lora {
         Ok(served)
     }
 
-    /// A copy without gradients, in another dtype or on another device.
+    /// The same without gradients, in f32, each layer where the model's is: handles of their own on what is so already.
     ///
     /// # Shapes
-    /// As they are, in `kind`.
+    /// As they are, f32.
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn to_kind(&self, kind: Kind, device: tch::Device) -> Result<Self, TchError> {
-        let convert = |t: &Tensor| t.f_detach()?.f_to_device(device)?.f_to_kind(kind);
-        let layers = self.layers.iter().map(|layer| layer.converted(convert));
+    pub fn placed(&self, placement: &Placement) -> Result<Self, TchError> {
+        let to = |t: &Tensor, device| t.f_detach()?.f_to_device(device)?.f_to_kind(Kind::Float);
+        let layers = self.layers.iter().enumerate();
+        let layers = layers.map(|(i, layer)| layer.converted(|t| to(t, placement.of(i))));
+        let head = |head: &HeadLora| head.try_map(|t| to(t, placement.last()));
         Ok(Self {
             spec: self.spec.clone(),
             dims: self.dims,
             layers: layers.collect::<Result<_, _>>()?,
-            head: self.head.as_ref().map(|h| h.try_map(convert)).transpose()?,
+            head: self.head.as_ref().map(head).transpose()?,
+        })
+    }
+
+    /// Handles of their own on the same numbers, without gradients: two threads must not share one.
+    ///
+    /// # Shapes
+    /// As they are.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn handles(&self) -> Result<Self, TchError> {
+        let layers = self.layers.iter().map(|it| it.converted(Tensor::f_detach));
+        let head = self.head.as_ref().map(|it| it.try_map(Tensor::f_detach));
+        Ok(Self {
+            spec: self.spec.clone(),
+            dims: self.dims,
+            layers: layers.collect::<Result<_, _>>()?,
+            head: head.transpose()?,
         })
     }
 }

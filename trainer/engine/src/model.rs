@@ -2,17 +2,20 @@
 
 use std::path::Path;
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
+use crate::device::Devices;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
 use crate::linear::Segment;
 use crate::lora::Lora;
+use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
+use crate::placement::Placement;
 use crate::rope::Rope;
 use crate::weights::{self, LoadError, Weights};
 
-/// A base model on one device.
+/// A base model on one device or several.
 #[derive(Debug)]
 pub struct Model {
     /// Shapes and constants.
@@ -23,55 +26,78 @@ pub struct Model {
     pub rope: Rope,
     /// Dtype of weights and activations.
     pub kind: Kind,
-    /// Where all tensors are.
-    pub device: Device,
+    /// How its matrices are rounded, if they are.
+    pub quantization: Option<Quantization>,
+    /// Where each layer is.
+    pub placement: Placement,
 }
 
 impl Model {
-    /// Loads a Hugging Face directory on the CPU.
+    /// Loads a Hugging Face directory; several devices share the layers.
     ///
     /// # Errors
     /// As [`ModelConfig::read`] and [`weights::load`].
-    pub fn load(dir: &Path, kind: Kind) -> Result<Self, LoadError> {
+    pub fn load(dir: &Path, kind: Kind, devices: &Devices) -> Result<Self, LoadError> {
+        Self::load_as(dir, kind, devices, None)
+    }
+
+    /// As [`Model::load`], with matrices as they are or rounded; norms and biases are never rounded.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_as(
+        dir: &Path,
+        kind: Kind,
+        devices: &Devices,
+        quantization: Option<Quantization>,
+    ) -> Result<Self, LoadError> {
         let config = ModelConfig::read(dir)?;
-        let weights = weights::load(dir, &config, kind)?;
-        let device = Device::Cpu;
-        let rope = Rope::new(&config, config.context, kind, device)?;
+        let placement = Placement::new(devices, config.n_layers);
+        let weights = weights::load(dir, &config, (kind, quantization), &placement)?;
+        let rope = Rope::new(&config, config.context, kind, placement.first())?;
         Ok(Self {
             config,
             weights,
             rope,
             kind,
-            device,
+            quantization,
+            placement,
         })
     }
 
     /// The embeddings of ids, which begin the residual stream.
     ///
     /// # Shapes
-    /// `ids`: `[b, t]`, i64. Returns `[b, t, d]`, f32.
+    /// `ids`: `[b, t]`, i64, on the first device. Returns `[b, t, d]`, f32.
     ///
     /// # Errors
     /// When an id is not below `vocab`.
     pub fn embed(&self, ids: &Tensor) -> Result<Tensor, TchError> {
-        Tensor::f_embedding(&self.weights.embed, ids, -1, false, false)?.f_to_kind(Kind::Float)
+        let mut shape = ids.size();
+        shape.push(self.config.hidden);
+        let rows = self.weights.embed.rows(&ids.f_reshape([-1])?)?;
+        rows.f_view(shape.as_slice())
     }
 
     /// Runs whole rows through all layers; differentiable with respect to `lora`.
     ///
     /// # Shapes
-    /// `ids`: `[b, t]`, i64, positions from 0. Returns the hidden states before the last norm, `[b, t, d]`, f32.
+    /// `ids`: `[b, t]`, i64, on the first device, positions from 0. Returns the hidden states before the last norm,
+    /// `[b, t, d]`, f32, on the last device.
     ///
     /// # Errors
     /// When an id is not below `vocab` or a row is beyond the context.
     pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
         let (_, t) = ids.size2()?;
         let rope = self.rope.range(0, usize::try_from(t).unwrap_or(0))?;
+        let ropes = self.placement.each(|device| rope.to_device(device))?;
         let mut x = self.embed(ids)?;
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
             let attention = Attention::Causal { mask: None };
-            x = layer_forward(&self.config, w, lora, &x, &rope, attention)?;
+            let rope = ropes.of(&self.placement, i)?;
+            x = self.placement.moved(&x, i)?;
+            x = layer_forward(&self.config, w, lora, &x, rope, attention)?;
         }
         Ok(x)
     }

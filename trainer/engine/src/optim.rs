@@ -289,7 +289,8 @@ impl Rates {
     }
 }
 
-/// 2-norm over all tensors together, summed in f64; one number is read back, however many tensors there are.
+/// 2-norm over all tensors together, summed in f64; one number is read back, however many tensors there are, from the
+/// device of the last one.
 ///
 /// # Shapes
 /// `tensors`: any, f32.
@@ -297,14 +298,15 @@ impl Rates {
 /// # Errors
 /// What libtorch refuses.
 pub fn norm(tensors: &[Tensor]) -> Result<f64, TchError> {
-    if tensors.is_empty() {
+    let Some(last) = tensors.last() else {
         return Ok(0.0);
-    }
+    };
     let squares = tensors.iter().map(|tensor| {
         tensor
             .f_to_kind(Kind::Double)?
             .f_square()?
-            .f_sum(Kind::Double)
+            .f_sum(Kind::Double)?
+            .f_to_device(last.device())
     });
     let squares = squares.collect::<Result<Vec<_>, _>>()?;
     Tensor::f_stack(&squares, 0)?

@@ -108,6 +108,20 @@ impl Rope {
 }
 
 impl RopeSlice {
+    /// The same where they are wanted: handles of their own, if they are there.
+    ///
+    /// # Shapes
+    /// As they are.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(Self {
+            cos: self.cos.f_to_device(device)?,
+            sin: self.sin.f_to_device(device)?,
+        })
+    }
+
     /// Rotates queries or keys; differentiable.
     ///
     /// # Shapes

@@ -3,7 +3,7 @@
 mod norms;
 
 use metaclaw_trainer_terms::CheckpointName;
-use tch::{Device, TchError, Tensor};
+use tch::{TchError, Tensor};
 
 use self::norms::RecentNorms;
 use crate::adapter::AdapterError;
@@ -11,6 +11,7 @@ use crate::checkpoint::Snapshot;
 use crate::lora::{BaseDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
 use crate::optim::{AdamConfig, AdamState, StepError};
+use crate::placement::Placement;
 use crate::train::TrainOut;
 
 /// How a run begins.
@@ -26,6 +27,8 @@ pub struct RunConfig {
 #[derive(Debug)]
 pub struct Run {
     state: Snapshot,
+    /// Where the base's layers are, and so the run's.
+    placement: Placement,
     gradients: Vec<Tensor>,
     since_step: Tally,
     version: ParamsVersion,
@@ -84,14 +87,18 @@ impl Run {
             config.seed,
         )?;
         // Masters live where the base does.
-        let lora = lora.to_kind(tch::Kind::Float, model.device)?;
+        let lora = lora.placed(&model.placement)?;
         let adam = AdamState::new(&lora)?;
-        Ok(Self::from(Snapshot {
+        let state = Snapshot {
             lora,
             adam,
             seed: config.seed,
             line: String::new(),
-        }))
+        };
+        Ok(Self {
+            placement: model.placement.clone(),
+            ..Self::from(state)
+        })
     }
 
     /// Bytes that it takes: parameters, both moments, and gradients, all f32.
@@ -102,7 +109,7 @@ impl Run {
     /// The parameters as they are.
     ///
     /// # Shapes
-    /// As [`Lora::init`] makes them; f32, on the device of the base.
+    /// As [`Lora::init`] makes them; f32, each where the base's layer is.
     pub fn lora(&self) -> &Lora {
         &self.state.lora
     }
@@ -200,7 +207,7 @@ impl Run {
     /// # Errors
     /// What libtorch refuses.
     pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
-        Ok(self.state.to_device(self.device())?)
+        Ok(self.state.handles()?)
     }
 
     /// Goes on from a snapshot of the checkpoint `name`; rank, alpha and targets become its own, waiting gradients
@@ -216,7 +223,7 @@ impl Run {
         name: CheckpointName,
         snapshot: &Snapshot,
     ) -> Result<u64, AdapterError> {
-        self.state = snapshot.to_device(self.device())?;
+        self.state = snapshot.placed(&self.placement)?;
         self.forget();
         self.norms = RecentNorms::default();
         self.version.0 += 1;
@@ -241,11 +248,6 @@ impl Run {
         }
     }
 
-    fn device(&self) -> Device {
-        let device = self.lora().params().next().map(Tensor::device);
-        device.unwrap_or(Device::Cpu)
-    }
-
     /// What a person reads: `4.88M / 139.40M`, parameters trained and in all.
     pub fn trainable_params(&self, n_base: usize) -> String {
         let millions = |n: usize| format!("{:.2}M", n as f64 / 1e6);
@@ -255,9 +257,11 @@ impl Run {
 }
 
 impl From<Snapshot> for Run {
+    /// A run on the CPU.
     fn from(state: Snapshot) -> Self {
         Self {
             state,
+            placement: Placement::on(tch::Device::Cpu),
             gradients: Vec::new(),
             since_step: Tally::default(),
             version: ParamsVersion(0),

@@ -34,6 +34,7 @@ pub use self::sizes::SliceSizes;
 use self::work::Work;
 pub use self::work::{Slices, TrainError, TrainOut};
 use crate::datum::{self, Limits, Sample};
+use crate::device;
 use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
@@ -183,7 +184,14 @@ impl TrainJob {
         let begun = Instant::now();
         loop {
             let slice = Instant::now();
-            let more = self.slice(model)?;
+            let more = match self.slice(model) {
+                Err(TrainError::Torch(error)) if device::is_out_of_memory(&error) => {
+                    self = self.begin_smaller(model, &error)?;
+                    true
+                }
+                more => more?,
+            };
+            model.placement.wait();
             let took = slice.elapsed();
             let slices = &mut self.out.slices;
             slices.count += 1;
@@ -196,6 +204,31 @@ impl TrainJob {
                 return Ok(ControlFlow::Continue(self));
             }
         }
+    }
+
+    /// The same work from its beginning, cut smaller: what was counted as enough memory was not. What was done is dropped, since
+    /// half a row's gradients are among the sums.
+    fn begin_smaller(self, model: &Model, error: &TchError) -> Result<Self, TrainError> {
+        let Self {
+            mut work,
+            rows,
+            pass,
+            out,
+        } = self;
+        drop((rows, pass, out));
+        let Some(sizes) = work.sizes.smaller() else {
+            let detail = error.to_string();
+            return Err(TrainError::OutOfMemory { detail });
+        };
+        work.sizes = sizes;
+        work.memory /= 2;
+        tracing::warn!(
+            %error,
+            memory = work.memory,
+            chunk_tokens = sizes.chunk_tokens,
+            "out of memory: the batch is begun again, cut smaller"
+        );
+        Self::new(model, work)
     }
 
     /// Runs to the end without pause.

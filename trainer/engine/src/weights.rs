@@ -13,7 +13,7 @@ mod shapes;
 
 use std::path::Path;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 pub use self::error::LoadError;
 pub use self::fingerprint::fingerprint;
@@ -24,58 +24,89 @@ use crate::layer::LayerWeights;
 use crate::linear::Linear;
 use crate::lora::Part;
 use crate::lora::{BaseDims, Projection};
+use crate::matrix::{Matrix, Quantization};
 use crate::model_config::ModelConfig;
+use crate::placement::Placement;
 
 /// All base weights of a model, in the engine's dtype.
 #[derive(Debug)]
 pub struct Weights {
     /// `[vocab, d]`.
-    pub embed: Tensor,
+    pub embed: Matrix,
     /// One per layer.
     pub layers: Vec<LayerWeights>,
     /// The last RMSNorm, `[d]`.
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
-    pub lm_head: Tensor,
+    pub lm_head: Matrix,
 }
 
-/// Loads all weights of a directory as `kind`.
+/// Loads all weights of a directory as `kind`, each where its layer is.
 ///
 /// # Shapes
 /// Those of [`Weights`], and of each layer those of [`LayerWeights`].
 ///
 /// # Errors
 /// [`LoadError`] naming the file, and the tensor that is missing, unexpected or misshaped.
-pub fn load(dir: &Path, config: &ModelConfig, kind: Kind) -> Result<Weights, LoadError> {
+pub fn load(
+    dir: &Path,
+    config: &ModelConfig,
+    (kind, quantization): (Kind, Option<Quantization>),
+    placement: &Placement,
+) -> Result<Weights, LoadError> {
     let files = SafeFiles::open(dir)?;
     files.check(&expected(config), config.tied)?;
-    let get = |name: &str| files.tensor(name, kind);
-    let embed = get(EMBED)?;
+    let (first, last) = (placement.first(), placement.last());
+    let matrix = |name, device| matrix(files.tensor(name, kind, device)?, quantization);
+    let embed = matrix(EMBED, first)?;
     let layers = (0..config.n_layers)
-        .map(|i| layer(config, i, &files, kind))
+        .map(|i| {
+            let source = Source {
+                files: &files,
+                kind,
+                quantization,
+                device: placement.of(i),
+            };
+            layer(config, i, &source)
+        })
         .collect::<Result<_, LoadError>>()?;
     let lm_head = if config.tied {
-        embed.shallow_clone()
+        embed.to_device(last)?
     } else {
-        get(LM_HEAD)?
+        matrix(LM_HEAD, last)?
     };
     Ok(Weights {
         embed,
         layers,
-        norm: files.tensor(NORM, Kind::Float)?,
+        norm: files.tensor(NORM, Kind::Float, last)?,
         lm_head,
     })
 }
 
-fn layer(
-    config: &ModelConfig,
-    i: usize,
-    files: &SafeFiles,
+/// Files, and what is made of them.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    files: &'a SafeFiles,
     kind: Kind,
-) -> Result<LayerWeights, LoadError> {
+    quantization: Option<Quantization>,
+    device: Device,
+}
+
+/// As it is, or rounded.
+fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix, LoadError> {
+    Ok(match quantization {
+        Some(Quantization::Int8) => Matrix::int8(&plain)?,
+        None => plain.into(),
+    })
+}
+
+fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWeights, LoadError> {
     // Small, and what they scale is f32.
-    let norm = |part: &str| files.tensor(&format!("model.layers.{i}.{part}"), Kind::Float);
-    let linear = |parts: &[(Projection, &str)], bias| linear(config, files, kind, (i, parts, bias));
+    let norm = |part: &str| {
+        let name = format!("model.layers.{i}.{part}");
+        source.files.tensor(&name, Kind::Float, source.device)
+    };
+    let linear = |parts: &[(Projection, &str)], bias| linear(config, source, (i, parts, bias));
     let qkv = [
         (Projection::Q, "self_attn.q_proj"),
         (Projection::K, "self_attn.k_proj"),
@@ -99,8 +130,7 @@ fn layer(
 /// One map of the projections that read the same input.
 fn linear(
     config: &ModelConfig,
-    files: &SafeFiles,
-    kind: Kind,
+    source: &Source<'_>,
     (layer, parts, bias): (usize, &[(Projection, &str)], bool),
 ) -> Result<Linear, LoadError> {
     let stacked = |what: &str| {
@@ -108,7 +138,7 @@ fn linear(
         let names: Vec<String> = names
             .map(|(_, module)| format!("model.layers.{layer}.{module}.{what}"))
             .collect();
-        files.stacked(&names, kind)
+        source.files.stacked(&names, source.kind, source.device)
     };
     let dims = BaseDims::of(config);
     let part = |&(projection, _): &(Projection, &str)| Part {
@@ -116,7 +146,10 @@ fn linear(
         width: dims.widths(projection).1,
     };
     Ok(Linear {
-        weight: for_few_rows(stacked("weight")?)?,
+        weight: match source.quantization {
+            None => for_few_rows(stacked("weight")?)?.into(),
+            some => matrix(stacked("weight")?, some)?,
+        },
         bias: bias.then(|| stacked("bias")).transpose()?,
         parts: parts.iter().map(part).collect(),
     })
@@ -125,7 +158,7 @@ fn linear(
 /// The same matrix `[out, in]`, where it is f32 with the numbers of one input side by side in memory: MKL then multiplies 4 to
 /// 32 rows, replies side by side and short prompts, in 0.4 to 0.8 of the time, one row and 64 in the same.
 fn for_few_rows(weight: Tensor) -> Result<Tensor, LoadError> {
-    if weight.f_kind()? != Kind::Float {
+    if weight.f_kind()? != Kind::Float || weight.device() != Device::Cpu {
         return Ok(weight);
     }
     Ok(weight.f_tr()?.f_contiguous()?.f_tr()?)

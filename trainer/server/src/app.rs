@@ -65,9 +65,13 @@ pub(crate) fn router(app: &App) -> Router {
 }
 
 async fn health(State(app): State<App>) -> Json<Health> {
+    let devices = app.host.devices();
+    let gpus = devices.iter().filter(|it| it.name.starts_with("cuda"));
+    let gpu_count = u32::try_from(gpus.count()).unwrap_or(u32::MAX);
     Json(Health {
         status: "healthy".to_owned(),
-        gpu_count: 0,
+        gpu_count,
+        devices,
         // The fork's server has no model before a run, and says none; ours may have been started with one.
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),

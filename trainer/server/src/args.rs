@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
+use metaclaw_engine::device::{DeviceError, Devices};
 use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_text::hub;
 
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Precision of weights and activations
     #[arg(long, value_enum, default_value_t = Dtype::Auto)]
     pub(crate) dtype: Dtype,
+    /// Keep the base model's matrices rounded: 8 bits a weight and a scale a row
+    #[arg(long, value_enum, default_value_t = Quantization::None)]
+    pub(crate) quantization: Quantization,
     /// Compute threads [default: OMP_NUM_THREADS, else the physical cores]
     #[arg(long)]
     threads: Option<u16>,
@@ -55,10 +59,10 @@ pub(crate) struct Args {
     /// Tinker's sessions end that were silent for so many seconds, and give their models back
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) session_idle: u32,
-    /// The fork's: GPUs to train on; this build computes on the CPU [env: METACLAW_TRAINING_DEVICES]
+    /// Where training is computed: cpu, a GPU's number, or several as 0,1, which share the layers in order [env: METACLAW_TRAINING_DEVICES] [default: GPU 0 if libtorch sees one, else cpu]
     #[arg(long, value_name = "LIST")]
     training_devices: Option<String>,
-    /// The fork's: GPUs to serve from; this build computes on the CPU [env: METACLAW_INFERENCE_DEVICES]
+    /// Where replies are computed, likewise; other devices than those of training have a copy of the model of their own [env: METACLAW_INFERENCE_DEVICES] [default: GPU 1 if there is one, else as training]
     #[arg(long, value_name = "LIST")]
     inference_devices: Option<String>,
     /// hf or builtin: the engine in this process [env: METACLAW_INFERENCE_BACKEND] [default: builtin]
@@ -83,6 +87,15 @@ pub(crate) enum Dtype {
     F16,
     /// float32.
     F32,
+}
+
+/// How the base model's matrices are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Quantization {
+    /// In the precision of --dtype.
+    None,
+    /// 8 bits a weight and a scale a row; a half of bf16's memory, a quarter of f32's.
+    Int8,
 }
 
 /// Why flags or environment are refused.
@@ -110,21 +123,15 @@ pub(crate) enum ArgsError {
         /// What was given.
         value: String,
     },
-    /// Devices that are not there.
-    #[error(
-        "{flag} ({name}) asks for {value:?}: this build computes on the CPU, of which this machine has {n_cores} cores (it has {n_gpus} NVIDIA GPUs): leave it out or say cpu"
-    )]
+    /// Devices that are not there, or words that name none.
+    #[error("{flag} ({name}): {wrong}")]
     Devices {
         /// Which flag.
         flag: &'static str,
         /// The variable that says the same.
         name: &'static str,
-        /// What was given.
-        value: String,
-        /// What this machine has.
-        n_cores: usize,
-        /// GPUs that are there, and not computed on.
-        n_gpus: usize,
+        /// What is wrong with them.
+        wrong: DeviceError,
     },
     /// No place for files.
     #[error(
@@ -132,9 +139,6 @@ pub(crate) enum ArgsError {
     )]
     NoCache,
 }
-
-/// Where the driver lists the GPUs of a machine.
-const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 
 /// What of [`Args`] needed the environment, or a check.
 #[derive(Debug)]
@@ -151,6 +155,10 @@ pub(crate) struct Resolved {
     pub(crate) hub: Option<PathBuf>,
     /// Compute threads; 0 is one a core.
     pub(crate) n_threads: u16,
+    /// Where training is computed.
+    pub(crate) training: Devices,
+    /// Where replies are computed.
+    pub(crate) inference: Devices,
 }
 
 // === impl Args ===
@@ -175,6 +183,7 @@ impl Args {
             return Err(ArgsError::Open { host: self.host });
         }
         self.check_engine(&env)?;
+        let [training, inference] = self.devices(&env)?;
         let cache_dir = self.cache_dir.clone().or_else(|| cache_folder(&env));
         let checkpoint_dir = self
             .checkpoint_dir
@@ -188,6 +197,8 @@ impl Args {
             cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
             hub: hub::cache_dir(&env),
             n_threads: self.n_threads(&env),
+            training,
+            inference,
         })
     }
 
@@ -197,45 +208,39 @@ impl Args {
         self.threads.or_else(from_env).unwrap_or(0)
     }
 
-    /// The fork's three engine settings, as far as this build has what they ask for.
+    /// The engine that serves, as far as this build has what is asked for.
     fn check_engine(&self, env: &impl Fn(&str) -> Option<String>) -> Result<(), ArgsError> {
         let backend = self.inference_backend.clone();
         let backend = backend.or_else(|| env("METACLAW_INFERENCE_BACKEND"));
         if let Some(value) = backend.filter(|value| !matches!(value.as_str(), "hf" | "builtin")) {
             return Err(ArgsError::Backend { value });
         }
-        let devices = [
-            (
-                "--training-devices",
-                &self.training_devices,
-                "METACLAW_TRAINING_DEVICES",
-            ),
-            (
-                "--inference-devices",
-                &self.inference_devices,
-                "METACLAW_INFERENCE_DEVICES",
-            ),
-        ];
-        for (flag, given, name) in devices {
-            let value = given.clone().or_else(|| env(name));
-            if let Some(value) = value.filter(|value| value != "cpu") {
-                let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
-                return Err(ArgsError::Devices {
-                    flag,
-                    name,
-                    value,
-                    n_cores,
-                    n_gpus: n_gpus(),
-                });
-            }
-        }
         Ok(())
     }
-}
 
-/// How many NVIDIA GPUs the machine has.
-fn n_gpus() -> usize {
-    std::fs::read_dir(NVIDIA_GPUS).map_or(0, Iterator::count)
+    /// Where to train and where to serve.
+    fn devices(&self, env: &impl Fn(&str) -> Option<String>) -> Result<[Devices; 2], ArgsError> {
+        let read = |given: &Option<String>, flag, name, by_default| {
+            let Some(text) = given.clone().or_else(|| env(name)) else {
+                return Ok(by_default);
+            };
+            let checked = text.parse().and_then(|it: Devices| it.check().map(|()| it));
+            checked.map_err(|wrong| ArgsError::Devices { flag, name, wrong })
+        };
+        let training = read(
+            &self.training_devices,
+            "--training-devices",
+            "METACLAW_TRAINING_DEVICES",
+            Devices::by_default(),
+        )?;
+        let inference = read(
+            &self.inference_devices,
+            "--inference-devices",
+            "METACLAW_INFERENCE_DEVICES",
+            Devices::beside(&training),
+        )?;
+        Ok([training, inference])
+    }
 }
 
 /// The product's cache folder.
@@ -248,6 +253,8 @@ fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_engine::device::cuda;
+
     use super::*;
 
     fn resolve(flags: &[&str], env: &[(&str, &str)]) -> Result<Resolved, ArgsError> {
@@ -284,23 +291,35 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_what_is_asked_for_and_serving_follows_training() {
+        let devices = |flags: &[&str], env: &[(&str, &str)]| {
+            let all = [&[("HOME", "/h")], env].concat();
+            let found = resolve(flags, &all).unwrap();
+            [found.training, found.inference].map(|it| it.to_string())
+        };
+        let flags = ["--training-devices", "cpu,cpu"];
+        assert_eq!(devices(&flags, &[]), ["cpu,cpu", "cpu,cpu"]);
+        let env = [("METACLAW_INFERENCE_DEVICES", "cpu")];
+        assert_eq!(devices(&flags, &env), ["cpu,cpu", "cpu"]);
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_in_words() {
         let home = ("HOME", "/h");
         let errors = [
             resolve(&["--host", "0.0.0.0"], &[home]),
             resolve(&["--host", "0.0.0.0"], &[home, ("METACLAW_API_KEY", "")]),
             resolve(&["--inference-backend", "vllm"], &[home]),
-            resolve(&[], &[home, ("METACLAW_TRAINING_DEVICES", "0,1")]),
+            resolve(&[], &[home, ("METACLAW_TRAINING_DEVICES", "0,99")]),
+            resolve(&["--inference-devices", "gpu"], &[home]),
             resolve(&[], &[home, ("METACLAW_PORT", "high")]),
             resolve(&[], &[]),
         ]
         .map(|result| result.unwrap_err().to_string());
         let shown = errors.join("\n");
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shown = shown.replace(&format!("has {cores} cores"), "has N cores");
-        insta::assert_snapshot!(
-            shown.replace(&format!("it has {} NVIDIA", n_gpus()), "it has N NVIDIA")
-        );
+        // What the machine has stands in the words.
+        let seen = cuda().to_string();
+        insta::assert_snapshot!(shown.replace(&seen, "[what libtorch and the machine have]"));
         assert!(
             resolve(
                 &["--inference-backend", "hf", "--training-devices", "cpu"],

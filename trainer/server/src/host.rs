@@ -22,7 +22,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use metaclaw_engine::device::{self, Devices};
 use metaclaw_engine::engine::{Dtype, EngineConfig};
+use metaclaw_engine::matrix::Quantization;
+use metaclaw_trainer_api::wire::DeviceInfo;
 use metaclaw_trainer_chat::Model;
 
 pub(crate) use self::text::Generation;
@@ -42,8 +45,14 @@ pub(crate) struct HostConfig {
     pub(crate) checkpoint_dir: PathBuf,
     /// What to compute in; `None` is what this processor does fastest.
     pub(crate) dtype: Option<Dtype>,
+    /// How the base's matrices are rounded, if they are.
+    pub(crate) quantization: Option<Quantization>,
     /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
+    /// Where training is computed.
+    pub(crate) training: Devices,
+    /// Where replies are computed.
+    pub(crate) inference: Devices,
     /// Bytes beside the weights; `None` leaves it to the engine.
     pub(crate) memory: Option<usize>,
     /// Bytes of them for keys and values; `None` leaves it to the engine.
@@ -71,7 +80,10 @@ impl HostConfig {
         let (cache, checkpoints) = (self.cache_dir.clone(), self.checkpoint_dir.clone());
         EngineConfig {
             dtype: self.dtype,
+            quantization: self.quantization,
             threads: usize::from(self.n_threads),
+            training: self.training.clone(),
+            inference: self.inference.clone(),
             memory: self.memory,
             kv_budget: self.kv_budget,
             max_waiting: usize::from(self.n_waiting),
@@ -122,6 +134,29 @@ impl Host {
     pub(crate) fn base_fingerprint(&self) -> Option<String> {
         let engine = self.engine.get().ok()?;
         Some(engine.base().id.fingerprint.clone())
+    }
+
+    /// The devices that are computed on, each once, and what memory they have.
+    pub(crate) fn devices(&self) -> Vec<DeviceInfo> {
+        let (training, inference) = self.engine.devices();
+        let mut all: Vec<_> = training.as_slice().to_vec();
+        all.extend(inference.as_slice());
+        let mut infos: Vec<DeviceInfo> = Vec::new();
+        for each in all {
+            let name = device::name(each);
+            if infos.iter().any(|info| info.name == name) {
+                continue;
+            }
+            let memory = device::memory(each);
+            infos.push(DeviceInfo {
+                name,
+                training: training.as_slice().contains(&each),
+                inference: inference.as_slice().contains(&each),
+                memory_total: memory.map(|it| it.total as u64),
+                memory_free: memory.map(|it| it.free as u64),
+            });
+        }
+        infos
     }
 
     /// The model, as far as it is text.

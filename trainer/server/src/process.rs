@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use metaclaw_engine::engine;
+use metaclaw_engine::{device, engine, matrix};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     app,
-    args::{Args, Dtype, Resolved},
+    args::{Args, Dtype, Quantization, Resolved},
     connections,
     host::{Host, HostConfig},
     lock::FolderLock,
@@ -91,6 +91,9 @@ fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("cannot listen on {}", resolved.address))?;
     listener.set_nonblocking(true)?;
     let lock = FolderLock::take(&resolved.checkpoint_dir)?;
+    if let Some(words) = device::unused_gpus() {
+        tracing::warn!("a GPU is not used: {words}");
+    }
     let host = Host::start(HostConfig {
         model: args.model.clone(),
         hub: resolved.hub.clone(),
@@ -102,7 +105,13 @@ fn run(args: &Args) -> Result<()> {
             Dtype::F16 => Some(engine::Dtype::F16),
             Dtype::F32 => Some(engine::Dtype::F32),
         },
+        quantization: match args.quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some(matrix::Quantization::Int8),
+        },
         n_threads: resolved.n_threads,
+        training: resolved.training.clone(),
+        inference: resolved.inference.clone(),
         memory: args.memory,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue.saturating_add(SAMPLES_AT_ONCE),

@@ -15,7 +15,7 @@ use axum::{
     http::{Method, Request, Response, StatusCode, header},
 };
 use http_body_util::BodyExt as _;
-use metaclaw_engine::testing::write_tiny_model;
+use metaclaw_engine::{device::Devices, testing::write_tiny_model};
 use metaclaw_trainer_api::ApiKey;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -55,7 +55,10 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
         dtype: Some(metaclaw_engine::engine::Dtype::F32),
+        quantization: None,
         n_threads: 1,
+        training: Devices::cpu(),
+        inference: Devices::cpu(),
         memory: None,
         kv_budget: None,
         n_waiting: 256,

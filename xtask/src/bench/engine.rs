@@ -5,7 +5,7 @@
 
 mod cell;
 mod cells;
-mod inputs;
+pub(crate) mod inputs;
 mod options;
 mod runs;
 mod table;

@@ -186,6 +186,10 @@ pub(crate) struct Trainer {
     pub model: Option<PathBuf>,
     /// Numbers of the base model.
     pub dtype: Dtype,
+    /// How its matrices are rounded.
+    pub quantization: Quantization,
+    /// What it is computed on, as the trainer's flags have it; none is a GPU if libtorch sees one.
+    pub devices: Option<String>,
     /// Of the engine; 0: one a physical core.
     pub threads: usize,
     pub checkpoint_dir: Option<PathBuf>,
@@ -208,6 +212,15 @@ pub(crate) enum Dtype {
     F32,
 }
 
+/// `trainer.quantization`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Quantization {
+    #[default]
+    None,
+    Int8,
+}
+
 // === impl Trainer ===
 
 impl Trainer {
@@ -219,7 +232,16 @@ impl Trainer {
             format!("--keep={}", self.keep),
             format!("--max-queue={}", self.max_queue),
         ];
-        counts.into_iter().chain(dtype).chain(memory).collect()
+        let quantization = match self.quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some("--quantization=int8".to_owned()),
+        };
+        let devices = self
+            .devices
+            .iter()
+            .flat_map(|it| ["training", "inference"].map(|what| format!("--{what}-devices={it}")));
+        let flags = counts.into_iter().chain(dtype).chain(memory);
+        flags.chain(quantization).chain(devices).collect()
     }
 }
 
@@ -228,6 +250,8 @@ impl Default for Trainer {
         Self {
             model: None,
             dtype: Dtype::default(),
+            quantization: Quantization::default(),
+            devices: None,
             threads: 0,
             checkpoint_dir: None,
             keep: 5,

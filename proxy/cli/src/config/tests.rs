@@ -117,12 +117,15 @@ fn a_policy_model_is_found_or_missed_in_words() {
 fn the_trainer_is_told_what_the_file_says_of_it() {
     let flags = |text: &str| loaded(text).config.trainer.flags();
     assert_eq!(flags(""), ["--keep=5", "--max-queue=256"]);
-    let all = "trainer: {keep: 2, max_queue: 8, dtype: f32, memory: 3 GiB}\n";
+    let all = "trainer: {keep: 2, max_queue: 8, dtype: f32, memory: 3 GiB, quantization: int8, devices: '0,1'}\n";
     let told = [
         "--keep=2",
         "--max-queue=8",
         "--dtype=f32",
         "--memory=3221225472",
+        "--quantization=int8",
+        "--training-devices=0,1",
+        "--inference-devices=0,1",
     ];
     assert_eq!(flags(all), told);
 }

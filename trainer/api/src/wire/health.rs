@@ -12,6 +12,9 @@ pub struct Health {
     /// GPUs in use; 0 on a CPU.
     #[serde(default)]
     pub gpu_count: u32,
+    /// What is computed on, and its memory. Ours.
+    #[serde(default)]
+    pub devices: Vec<DeviceInfo>,
     /// The model; empty before one is loaded, which the fork does with its first run.
     #[serde(default)]
     pub model: String,
@@ -31,6 +34,25 @@ pub struct Health {
     /// What this server can do; a fork's server says nothing.
     #[serde(default)]
     pub capabilities: Capabilities,
+}
+
+/// A device that a training server computes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// As PyTorch writes it: `cpu`, `cuda:0`.
+    pub name: String,
+    /// Whether layers are trained there.
+    #[serde(default)]
+    pub training: bool,
+    /// Whether replies are computed there.
+    #[serde(default)]
+    pub inference: bool,
+    /// Bytes, by the device's own count; null where it does not tell.
+    #[serde(default)]
+    pub memory_total: Option<u64>,
+    /// Bytes that can still be had; of a GPU, what libtorch keeps for itself is not free.
+    #[serde(default)]
+    pub memory_free: Option<u64>,
 }
 
 /// What a training server can do beyond the fork's API.

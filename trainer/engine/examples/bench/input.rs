@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
+use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_terms::{Datum, DatumError};
 use serde::Deserialize;
 
@@ -17,6 +19,12 @@ pub(crate) struct Input {
     pub(crate) threads: usize,
     /// `bf16` or `f32`.
     pub(crate) dtype: String,
+    /// Whether the base's matrices are rounded to 8 bits.
+    #[serde(default)]
+    pub(crate) int8: bool,
+    /// As the trainer's flags have them, for training and serving alike; the CPU where it is not given.
+    #[serde(default)]
+    pub(crate) devices: Option<String>,
     /// What is measured.
     #[serde(flatten)]
     pub(crate) work: Work,
@@ -28,6 +36,8 @@ pub(crate) struct Input {
 pub(crate) enum Work {
     /// How fast this machine reads memory.
     Bandwidth,
+    /// How fast the first device multiplies two matrices of `side` by `side`.
+    Peak { side: i64 },
     /// One step: forward, backward, optimiser.
     Train(Train),
     /// One step towards a teacher's likeliest tokens.
@@ -123,6 +133,20 @@ impl Input {
         }
     }
 
+    /// # Errors
+    /// A list of no devices, or of devices that are not there.
+    pub(crate) fn devices(&self) -> Result<Devices, Failure> {
+        let devices = self.devices.as_deref().unwrap_or("cpu");
+        let devices: Devices = devices.parse()?;
+        devices.check()?;
+        Ok(devices)
+    }
+
+    /// How the base's matrices are rounded, if they are.
+    pub(crate) fn quantization(&self) -> Option<Quantization> {
+        self.int8.then_some(Quantization::Int8)
+    }
+
     /// An engine whose adapters lie in `folder`.
     ///
     /// # Errors
@@ -130,7 +154,10 @@ impl Input {
     pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
         config.dtype = Some(self.dtype()?);
+        config.quantization = self.quantization();
         config.threads = self.threads;
+        config.training = self.devices()?;
+        config.inference = config.training.clone();
         config.max_streams = max_streams;
         Ok(Engine::start(config)?)
     }

@@ -33,6 +33,7 @@ fn main() -> Result<(), Failure> {
             let input: Input = serde_json::from_slice(&std::fs::read(input)?)?;
             let mut figures = run(&input)?;
             figures["peak_bytes"] = measure::peak_bytes()?.into();
+            figures["device_bytes"] = measure::device_bytes(&input)?.into();
             say(&figures.to_string());
         }
         _ => return Err("usage: bench INPUT.json | bench folder MODEL.gguf CACHE".into()),
@@ -43,6 +44,7 @@ fn main() -> Result<(), Failure> {
 fn run(input: &Input) -> Result<Value, Failure> {
     match &input.work {
         Work::Bandwidth => measure::bandwidth(input.threads),
+        Work::Peak { side } => measure::peak(input, *side),
         Work::Train(work) => training::run(input, work),
         Work::Distil(work) => distil::run(input, work),
         Work::Decode(work) => decode::run(input, work),

@@ -4,9 +4,12 @@ use std::hint::black_box;
 use std::thread;
 use std::time::Instant;
 
+use metaclaw_engine::device;
 use serde_json::{Value, json};
+use tch::{Device, Tensor};
 
 use crate::failure::Failure;
+use crate::input::Input;
 
 /// Wall and processor time from here on.
 #[derive(Debug)]
@@ -57,6 +60,44 @@ pub(crate) fn peak_bytes() -> Result<u64, Failure> {
     let line = line.ok_or("/proc/self/status has no VmHWM")?;
     let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kib * 1024)
+}
+
+/// Bytes that are taken of the GPUs in use, by whomever; none where there is no GPU.
+///
+/// # Errors
+/// As [`Input::devices`].
+pub(crate) fn device_bytes(input: &Input) -> Result<Option<usize>, Failure> {
+    let gpus = input.devices()?.gpus();
+    let taken = gpus.into_iter().map(|gpu| {
+        let memory = device::memory(Device::Cuda(gpu))?;
+        Some(memory.total.saturating_sub(memory.free))
+    });
+    let taken: Vec<usize> = taken.collect::<Option<_>>().unwrap_or_default();
+    Ok((!taken.is_empty()).then(|| taken.iter().sum()))
+}
+
+/// The best of five products: floating-point operations a second.
+///
+/// # Errors
+/// What libtorch says.
+pub(crate) fn peak(input: &Input, side: i64) -> Result<Value, Failure> {
+    let _before = tch::get_num_threads();
+    tch::set_num_threads(i32::try_from(input.threads)?);
+    let device = *input.devices()?.as_slice().first().ok_or("no device")?;
+    let kind = input.dtype()?.kind();
+    let ones = || Tensor::f_ones([side, side], (kind, device));
+    let (one, other) = (ones()?, ones()?);
+    let clock = Clock::start()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let _product = black_box(one.f_mm(&other)?);
+        device::wait(device);
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    let mut figures = clock.figures()?;
+    figures["flops_per_s"] = (2.0 * (side as f64).powi(3) / best).into();
+    Ok(figures)
 }
 
 /// The best of five readings of a gigabyte by this many threads: what decoding cannot go under.

@@ -53,6 +53,9 @@ pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
     let loss = trainer.step(&model, &batch)?;
     let mut figures = clock.figures()?;
     figures["loss"] = loss.into();
+    let n_tokens: usize = work.samples.iter().map(|it| it.ids.len() - 1).sum();
+    figures["tokens"] = n_tokens.into();
+    figures["n_params"] = model.config.n_params().into();
     Ok(figures)
 }
 
@@ -64,7 +67,9 @@ pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
     // A thread's first call of libtorch sets the count back.
     let _before = tch::get_num_threads();
     tch::set_num_threads(i32::try_from(input.threads)?);
-    Ok(Model::load(&input.model, input.dtype()?.kind())?)
+    let (kind, devices) = (input.dtype()?.kind(), input.devices()?);
+    let quantization = input.quantization();
+    Ok(Model::load_as(&input.model, kind, &devices, quantization)?)
 }
 
 /// Samples with the mean loss over all that counts.

@@ -1,13 +1,14 @@
 use super::*;
 use crate::kv::KvPool;
 use crate::model_config::ModelConfig;
+use crate::placement::Placement;
 use crate::testing::tiny_model_config;
 
 const T: usize = 40;
 
 fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
     let budget = KvPool::position_bytes(config, kind) * 256;
-    KvPool::new(config, budget, kind, Device::Cpu).unwrap()
+    KvPool::new(config, budget, kind, &Placement::on(Device::Cpu)).unwrap()
 }
 
 /// Rows of sequences, so many of each, with what is before them, written to these slots.

@@ -12,7 +12,7 @@ mod pool;
 use std::rc::{Rc, Weak};
 
 use metaclaw_trainer_terms::AdapterName;
-use tch::{Device, TchError};
+use tch::TchError;
 
 pub use self::lease::AdapterLease;
 pub use self::pool::AdapterPool;
@@ -49,14 +49,9 @@ impl ServedAdapter {
         if let Some(there) = there.find(|it| it.lease.is(lease)) {
             return Ok(there);
         }
-        let lora = lease.lora();
-        let device = lora
-            .params()
-            .next()
-            .map_or(Device::Cpu, tch::Tensor::device);
         let own = Rc::new(Self {
             name: lease.name().clone(),
-            lora: lora.to_kind(tch::Kind::Float, device)?,
+            lora: lease.lora().handles()?,
             step: lease.step(),
             key: lease.key(),
             lease: lease.clone(),

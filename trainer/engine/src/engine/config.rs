@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use tch::{Kind, TchError};
 
+use crate::device::Devices;
+use crate::matrix::Quantization;
 use crate::precision;
 use crate::runs::RunLimit;
 
@@ -31,12 +33,18 @@ pub struct EngineConfig {
     pub checkpoint_dir: PathBuf,
     /// What to compute in; `None` is what this processor does fastest.
     pub dtype: Option<Dtype>,
+    /// How the base's matrices are rounded; `None` leaves them as they are. Training goes through the rounded ones.
+    pub quantization: Option<Quantization>,
+    /// Where training is computed; several share the layers in order.
+    pub training: Devices,
+    /// Where replies are computed. Other devices than those of training have a copy of the base of their own.
+    pub inference: Devices,
     /// Threads of libtorch; 0 is one a physical core.
     pub threads: usize,
     /// Bytes for keys and values, live and kept, which are never passed; `None` is half of `memory`, at most two
     /// contexts (or 1 GiB).
     pub kv_budget: Option<usize>,
-    /// Bytes beside the weights: for keys and values, and what they leave for the activations of training. `None` is
+    /// Bytes beside the weights, on all devices together: for keys and values, and what they leave for the activations of training. `None` is
     /// what is free, for the one when the model is loaded, for half of the other when a job begins.
     pub memory: Option<usize>,
     /// Bytes of the adapters that are loaded for serving, those in use among them.
@@ -68,6 +76,10 @@ pub struct ModelInfo {
     pub end_ids: Vec<u32>,
     /// What it computes in.
     pub dtype: Dtype,
+    /// Where training is computed.
+    pub training: Devices,
+    /// Where replies are computed.
+    pub inference: Devices,
     /// Positions of all sequences together that keys and values have room for.
     pub kv_positions: usize,
     /// The Hugging Face folder that is mapped.
@@ -85,6 +97,9 @@ impl EngineConfig {
             cache_dir,
             checkpoint_dir,
             dtype: None,
+            quantization: None,
+            training: Devices::cpu(),
+            inference: Devices::cpu(),
             threads: 0,
             kv_budget: None,
             memory: None,
@@ -103,11 +118,14 @@ impl EngineConfig {
 // === impl Dtype ===
 
 impl Dtype {
-    /// What this processor does fastest: 50 ms of trying.
+    /// What the devices do fastest: bf16 on GPUs; where a processor computes too, 50 ms of trying.
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn fastest() -> Result<Self, TchError> {
+    pub fn fastest(devices: &Devices) -> Result<Self, TchError> {
+        if devices.as_slice().iter().all(|device| device.is_cuda()) {
+            return Ok(Self::Bf16);
+        }
         Ok(match precision::fastest()? {
             Kind::Float => Self::F32,
             _ => Self::Bf16,

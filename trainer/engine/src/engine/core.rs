@@ -8,14 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
 use super::guard::guarded;
+use super::memory;
 use super::serving::{Serving, Waiting};
 use super::state::{EngineState, Job, Progress};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
 use super::{Dtype, EngineConfig, ModelInfo};
 use crate::adapter::{BaseId, BaseSpec};
-use crate::free_memory;
-use crate::kv::{self, KvPool, PAGE};
+use crate::kv::PAGE;
 use crate::lora::LoraSpec;
 use crate::model::Model;
 use crate::rng::SplitMix64;
@@ -52,13 +52,22 @@ impl Core {
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
         let dtype = match config.dtype {
             Some(dtype) => dtype,
-            None => Dtype::fastest()?,
+            None => Dtype::fastest(&config.training)?,
         };
-        let mut model = Model::load(&dir, dtype.kind())?;
-        model.config.also_ends_with(tokenizer.end_id());
+        let load = |devices| -> Result<Model, LoadError> {
+            let mut model = Model::load_as(&dir, dtype.kind(), devices, config.quantization)?;
+            model.config.also_ends_with(tokenizer.end_id());
+            Ok(model)
+        };
+        let model = load(&config.training)?;
+        // On devices of its own there is a second copy, which is served from while the first one trains.
+        let serving = (config.inference != config.training)
+            .then(|| load(&config.inference))
+            .transpose()?;
+        let served = serving.as_ref().unwrap_or(&model);
         let sha = weights::fingerprint(&dir, &model.config)?;
-        let pool = kv_pool(config, &model)?;
-        let for_training = config.memory.map(|all| all.saturating_sub(pool.bytes()));
+        let pool = memory::kv_pool(config, served)?;
+        let for_training = memory::for_training(config, &model, &pool);
         let sizes = SliceSizes::measured(&model, for_training)?;
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
         tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
@@ -72,23 +81,26 @@ impl Core {
             sha: sha.clone(),
             end_ids: model_config.eos_ids.clone(),
             dtype,
+            training: config.training.clone(),
+            inference: config.inference.clone(),
             kv_positions: pool.n_pages() * PAGE,
             dir,
         };
+        let device = served.placement.first();
         let mut seeds = SplitMix64::new(clock_seed());
         let fingerprint = sha;
         let base = Arc::new(BaseSpec::new(BaseId { name, fingerprint }, model_config));
         let adapters = AdapterPool::new(
             config.checkpoint_dir.clone(),
             Arc::clone(&base),
-            model.device,
+            served.placement.clone(),
             config.adapter_budget,
         );
         let runs = Runs::new(config.run_limit, seeds.next_u64());
         let core = Self {
-            state: EngineState::new(model, base, runs, sizes, adapters),
+            state: EngineState::new(model, base, runs, sizes, adapters).serving_from(serving),
             tokenizer,
-            serving: Serving::new(config, pool, seeds),
+            serving: Serving::new(config, device, pool, seeds),
             jobs: VecDeque::new(),
             share: TimeShare::default(),
         };
@@ -180,36 +192,6 @@ impl Core {
             self.jobs.pop_front();
         }
     }
-}
-
-/// Memory for keys and values: what the settings say, or a share of what is free.
-fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
-    let model_config = &model.config;
-    let position = KvPool::position_bytes(model_config, model.kind);
-    let most = config.max_streams.max(1) * model_config.context.next_multiple_of(PAGE) * position;
-    let free = config.memory.or_else(free_memory::available);
-    let (field, budget) = match (config.kv_budget, config.memory) {
-        (Some(budget), _) => ("kv_budget", budget),
-        (None, Some(_)) => (
-            "memory",
-            kv::default_budget(free, position, model_config.context),
-        ),
-        (None, None) => (
-            "free memory",
-            kv::default_budget(free, position, model_config.context),
-        ),
-    };
-    if budget < PAGE * position {
-        return Err(LoadError::Setting {
-            field,
-            value: config.kv_budget.or(free).unwrap_or(budget).to_string(),
-            allowed: "room for the keys and values of 16 positions or more",
-        });
-    }
-    let pool = KvPool::new(model_config, budget.min(most), model.kind, model.device)?;
-    let (positions, bytes) = (pool.n_pages() * PAGE, pool.bytes());
-    tracing::info!(positions, bytes, "memory for keys and values");
-    Ok(pool)
 }
 
 /// The model's folder and what to call it.

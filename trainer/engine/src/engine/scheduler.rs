@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use tch::Device;
+
 use crate::kv::PAGE;
 
 /// A round that lets readers of running replies wait no longer than this.
@@ -12,8 +14,9 @@ const TARGET: Duration = Duration::from_millis(150);
 const PATIENT: Duration = Duration::from_millis(800);
 /// Fewer rows would read all weights for little.
 const MIN_ROWS: usize = 2 * PAGE;
-/// More rows gain nothing: their activations leave the cache.
+/// More rows gain nothing: on a CPU their activations leave the cache, a GPU is full.
 const MAX_ROWS: usize = 512;
+const MAX_ROWS_GPU: usize = 4096;
 /// Rows of the first round, before anything was measured.
 const FIRST_ROWS: usize = 128;
 
@@ -22,26 +25,40 @@ const FIRST_ROWS: usize = 128;
 pub(super) struct RoundBudget {
     /// Seconds; `None` before the first measurement.
     per_row: Option<f64>,
+    /// Rows that no round passes.
+    most: usize,
 }
 
 impl RoundBudget {
-    pub(super) fn new() -> Self {
-        Self { per_row: None }
+    pub(super) fn new(device: Device) -> Self {
+        let most = match device {
+            Device::Cpu => MAX_ROWS,
+            _ => MAX_ROWS_GPU,
+        };
+        let per_row = None;
+        Self { per_row, most }
     }
 
     /// Rows for the next round; `is_decoding`: somebody waits for the next token.
     pub(super) fn rows(&self, is_decoding: bool) -> usize {
         let time = if is_decoding { TARGET } else { PATIENT };
         let Some(per_row) = self.per_row else {
-            return FIRST_ROWS;
+            return FIRST_ROWS.min(self.most);
         };
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a ratio of times, clamped"
         )]
-        let rows = (time.as_secs_f64() / per_row.max(1e-9)).min(MAX_ROWS as f64) as usize;
-        rows.clamp(MIN_ROWS, MAX_ROWS)
+        let rows = (time.as_secs_f64() / per_row.max(1e-9)).min(self.most as f64) as usize;
+        rows.clamp(MIN_ROWS.min(self.most), self.most)
+    }
+
+    /// Rounds have half as many rows from now on, since there was no memory for these; false where they cannot have fewer.
+    pub(super) fn shrink(&mut self) -> bool {
+        let before = self.most;
+        self.most = (before / 2).max(PAGE);
+        self.most < before
     }
 
     /// Learns from a round; small ones say little about the cost of a row.
@@ -99,6 +116,7 @@ mod tests {
     fn measured(millis_per_row: f64) -> RoundBudget {
         RoundBudget {
             per_row: Some(millis_per_row / 1e3),
+            most: MAX_ROWS,
         }
     }
 
@@ -133,8 +151,19 @@ mod tests {
     }
 
     #[test]
+    fn a_round_without_memory_is_halved_down_to_a_page() {
+        let mut budget = measured(0.001);
+        assert_eq!(budget.rows(false), MAX_ROWS);
+        assert!(budget.shrink());
+        assert_eq!(budget.rows(false), MAX_ROWS / 2);
+        while budget.shrink() {}
+        assert_eq!(budget.rows(false), PAGE);
+        assert_eq!(plan(&[100, 1], &budget), [PAGE, 1]);
+    }
+
+    #[test]
     fn the_budget_follows_what_rows_cost() {
-        let mut budget = RoundBudget::new();
+        let mut budget = RoundBudget::new(Device::Cpu);
         assert_eq!(budget.rows(true), FIRST_ROWS);
         budget.took(64, Duration::from_millis(64));
         assert_eq!((budget.rows(true), budget.rows(false)), (150, MAX_ROWS));

@@ -39,7 +39,7 @@ pub(super) fn score(
         let targets: Vec<i64> = targets.map(i64::from).collect();
         let targets_m1 = Tensor::f_from_slice(&targets)?
             .f_unsqueeze(1)?
-            .f_to_device(model.device)?;
+            .f_to_device(model.placement.last())?;
         let rows = hidden_nd.f_narrow(0, to_i64(at.start), to_i64(at.len()))?;
         let adapter = Segment::whole(to_i64(at.len()), stream.lora());
         let hidden_md = model.last_norm(&rows)?;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use tch::Device;
 use tokio::sync::{mpsc, oneshot};
 
 use super::EngineConfig;
@@ -11,6 +12,7 @@ use super::scheduler::{self, RoundBudget};
 use super::state::EngineState;
 use super::step::{self, Outcome};
 use super::stream::Stream;
+use crate::device;
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
@@ -43,14 +45,19 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn new(config: &EngineConfig, pool: KvPool, seeds: SplitMix64) -> Self {
+    pub(super) fn new(
+        config: &EngineConfig,
+        device: Device,
+        pool: KvPool,
+        seeds: SplitMix64,
+    ) -> Self {
         Self {
             blocks: BlockManager::new(pool.n_pages()),
             pool,
             live: Vec::new(),
             preempted: VecDeque::new(),
             waiting: VecDeque::new(),
-            budget: RoundBudget::new(),
+            budget: RoundBudget::new(device),
             max_streams: config.max_streams.max(1),
             max_waiting: config.max_waiting,
             n_admitted: 0,
@@ -100,9 +107,16 @@ impl Serving {
         // Rows of one adapter stand together.
         chosen.sort_by_key(|&(i, _)| (self.live[i].key(), i));
         let begun = Instant::now();
-        let outcomes = step::run(&state.model, &mut self.pool, &self.live, &chosen);
+        let outcomes = step::run(state.served(), &mut self.pool, &self.live, &chosen);
+        state.served().placement.wait();
         let n_rows = chosen.iter().map(|&(_, n)| n).sum();
         self.budget.took(n_rows, begun.elapsed());
+        let lacks_memory = |outcome: &Result<Outcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
+        let is_smaller = outcomes.iter().any(lacks_memory) && self.budget.shrink();
+        let pairs = chosen.into_iter().zip(outcomes);
+        // Prompts that lacked memory go on with fewer rows; a single row cannot have fewer.
+        let done = pairs.filter(|((_, n), it)| !(is_smaller && *n > 1 && lacks_memory(it)));
+        let (chosen, outcomes): (Vec<_>, Vec<_>) = done.unzip();
         self.apply(&chosen, outcomes);
     }
 
@@ -177,7 +191,7 @@ impl Serving {
             self.blocks.release(table);
             return Some(Waiting { request, reply });
         }
-        let config = &state.model.config;
+        let config = &state.served().config;
         let longest = config.context.min(self.blocks.n_pages() * PAGE);
         let max_tokens = request.max_new_tokens(longest).max(1);
         // Room for a whole reply, so that a slow reader never blocks the thread.
@@ -213,7 +227,7 @@ impl Serving {
     }
 
     fn beyond_memory(&self, state: &EngineState, n_prompt: usize) -> GenerateError {
-        let model = &state.model;
+        let model = state.served();
         let position = KvPool::position_bytes(&model.config, model.kind);
         GenerateError::Memory {
             n_prompt,

@@ -16,8 +16,10 @@ use crate::train::SliceSizes;
 /// The tensors of an engine and what they belong to.
 #[derive(Debug)]
 pub struct EngineState {
-    /// The base.
+    /// The base, where it is trained.
     pub model: Model,
+    /// The base where it serves, if that is on other devices.
+    serving: Option<Model>,
     /// The base by name, content and widths.
     pub base: Arc<BaseSpec>,
     /// Open training runs.
@@ -60,12 +62,23 @@ impl EngineState {
     ) -> Self {
         Self {
             model,
+            serving: None,
             base,
             runs,
             sizes,
             adapters,
             served: Vec::new(),
         }
+    }
+
+    pub(super) fn serving_from(mut self, serving: Option<Model>) -> Self {
+        self.serving = serving;
+        self
+    }
+
+    /// The base that replies are made with.
+    pub fn served(&self) -> &Model {
+        self.serving.as_ref().unwrap_or(&self.model)
     }
 
     /// An adapter by name, which was loaded by whoever asks: nothing is read on this thread.

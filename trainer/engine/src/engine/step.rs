@@ -105,7 +105,7 @@ fn draw(
         return Ok(());
     }
     let rows: Vec<i64> = drawn.iter().map(|&(_, _, row)| row).collect();
-    let rows = Tensor::f_from_slice(&rows)?.f_to_device(model.device)?;
+    let rows = Tensor::f_from_slice(&rows)?.f_to_device(model.placement.last())?;
     let streams = || drawn.iter().map(|&(_, i, _)| &live[i]);
     let adapters = segments(streams().map(|stream| (1, stream.lora())));
     let logits_nv = model.logits_of_rows(&hidden_md.f_index_select(0, &rows)?, &adapters)?;

@@ -9,6 +9,7 @@ use super::core::{Command, Core};
 use super::*;
 
 use crate::adapter::{self, BaseId};
+use crate::device::Devices;
 use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
 use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
 use crate::model::Model;
@@ -39,7 +40,7 @@ impl Place {
     }
 
     fn model(&self) -> Model {
-        Model::load(&self.config().model, Kind::Float).unwrap()
+        Model::load(&self.config().model, Kind::Float, &Devices::cpu()).unwrap()
     }
 
     fn engine(&self) -> Engine {

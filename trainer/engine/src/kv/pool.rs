@@ -1,9 +1,10 @@
 //! The tensors behind the pages.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use super::PAGE;
 use crate::model_config::ModelConfig;
+use crate::placement::Placement;
 
 /// Keys and values of one layer.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl LayerKv {
 // === impl KvPool ===
 
 impl KvPool {
-    /// As many whole pages as `budget` bytes hold; memory that was never written is not taken from the system.
+    /// As many whole pages as `budget` bytes hold, of each layer where it is; memory that was never written is not taken from the system.
     ///
     /// # Shapes
     /// Of each layer keys and values `[n_kv_heads, positions, head_dim]`, in `kind`.
@@ -53,7 +54,7 @@ impl KvPool {
         config: &ModelConfig,
         budget: usize,
         kind: Kind,
-        device: Device,
+        placement: &Placement,
     ) -> Result<Self, TchError> {
         let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
         let shape = [
@@ -61,8 +62,8 @@ impl KvPool {
             i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX),
             config.head_dim,
         ];
-        let empty = || Tensor::f_empty(shape, (kind, device));
-        let layer = |_| {
+        let layer = |layer| {
+            let empty = || Tensor::f_empty(shape, (kind, placement.of(layer)));
             Ok(LayerKv {
                 k: empty()?,
                 v: empty()?,

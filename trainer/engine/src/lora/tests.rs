@@ -78,7 +78,7 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
     let x = Tensor::randn([1, 3, 8], (Kind::Float, Device::Cpu));
     for targets in [&[Q, K, V, Gate, Up][..], &[Q, V, Up], &[K]] {
         let set = noisy(targets);
-        let served = set.for_serving(Device::Cpu).unwrap();
+        let served = set.for_serving(&Placement::on(Device::Cpu)).unwrap();
         for group in [&[Q, K, V][..], &[Gate, Up]] {
             let layer = set.layer(0).unwrap();
             let each = parts(group).into_iter().map(|part| {
@@ -89,11 +89,7 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
                 )
             });
             let want = Tensor::cat(&each.collect::<Vec<_>>(), -1);
-            for set in [
-                &set,
-                &served,
-                &served.to_kind(Kind::Float, Device::Cpu).unwrap(),
-            ] {
+            for set in [&set, &served, &served.handles().unwrap()] {
                 let got = set.layer(0).unwrap().delta(&parts(group), &x).unwrap();
                 match got {
                     Some(got) => assert!(got.allclose(&want, 1e-5, 1e-5, false), "{targets:?}"),
@@ -256,7 +252,7 @@ fn the_lm_head_is_the_last_of_the_parameters() {
 fn a_set_that_serves_has_the_scale_of_the_head_in_its_b() {
     let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();
     let set = set.try_map(Tensor::f_randn_like).unwrap();
-    let served = set.for_serving(Device::Cpu).unwrap();
+    let served = set.for_serving(&Placement::on(Device::Cpu)).unwrap();
     let x = Tensor::randn([3, 8], (Kind::Float, Device::Cpu));
     let delta = |set: &Lora| {
         let (head, zeros) = (

@@ -1,5 +1,6 @@
 use super::*;
 use crate::batch::{Keep, Rows};
+use crate::device::Devices;
 use crate::kv::{KvPool, Run};
 use crate::lora::{BaseDims, LoraSpec};
 use crate::testing::{tiny_config, write_model, write_tiny_model};
@@ -8,7 +9,7 @@ use serde_json::json;
 fn load(config: &serde_json::Value) -> Model {
     let dir = tempfile::tempdir().unwrap();
     write_model(dir.path(), config, 7).unwrap();
-    Model::load(dir.path(), Kind::Float).unwrap()
+    Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap()
 }
 
 const IDS: [u32; 11] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5];
@@ -23,7 +24,7 @@ fn whole(model: &Model) -> Tensor {
 
 fn pool(model: &Model) -> KvPool {
     let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
-    KvPool::new(&model.config, budget, model.kind, model.device).unwrap()
+    KvPool::new(&model.config, budget, model.kind, &model.placement).unwrap()
 }
 
 /// Rows of a sequence whose positions follow one another in the pool from `slot` on.
@@ -111,7 +112,7 @@ fn a_batch_computes_what_each_row_computes_alone() {
     for (name, config) in text["configs"].as_object().unwrap() {
         let model = load(config);
         let adapters = [3, 4].map(|seed| adapter(&model, seed));
-        let served = [0, 1].map(|i: usize| adapters[i].for_serving(model.device).unwrap());
+        let served = [0, 1].map(|i: usize| adapters[i].for_serving(&model.placement).unwrap());
         let alone = |ids: &[u32], lora: Option<&Lora>| {
             let ids: Vec<i64> = ids.iter().copied().map(i64::from).collect();
             let hidden = model.forward(&Tensor::from_slice(&ids).unsqueeze(0), lora);
@@ -162,7 +163,7 @@ fn an_earlier_id_changes_later_logits_only() {
 fn an_id_beyond_the_vocabulary_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     write_tiny_model(dir.path(), 1).unwrap();
-    let model = Model::load(dir.path(), Kind::Float).unwrap();
+    let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
     let rows = rows(&[5000], 0, 0, None);
     assert!(model.forward_batch(&[rows], &mut pool(&model)).is_err());
 }
@@ -185,7 +186,13 @@ fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
         147_456
     );
     // Nothing of it is written, so nothing of it is taken.
-    let pool = KvPool::new(&model_config, 4 << 30, Kind::BFloat16, tch::Device::Cpu).unwrap();
+    let pool = KvPool::new(
+        &model_config,
+        4 << 30,
+        Kind::BFloat16,
+        &Placement::on(tch::Device::Cpu),
+    )
+    .unwrap();
     assert!(pool.bytes() <= 4 << 30);
     assert_eq!(pool.n_pages() * crate::kv::PAGE, 29_120);
 }
@@ -207,7 +214,7 @@ fn every_family_computes_what_transformers_computes() {
     for (name, config) in configs {
         let dir = tempfile::tempdir().unwrap();
         write_model(dir.path(), config, text["seed"].as_u64().unwrap()).unwrap();
-        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
         let hidden = model.forward(&ids.unsqueeze(0), None).unwrap();
         let logits = model
             .logits(&hidden, None)

@@ -8,14 +8,15 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::model::Model;
 use crate::pack::{Row, Span, push, to_i64};
+use crate::placement::Staged;
 use crate::rope::RopeSlice;
 
 /// Consecutive places of a row.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) span: Span,
-    /// Angles of its positions.
-    pub(super) rope: RopeSlice,
+    /// Angles of its positions, on each of the devices.
+    pub(super) rope: Staged<RopeSlice>,
     /// Places before it that some place of it sees, in order.
     keys: Vec<Span>,
     parts: Vec<Part>,
@@ -48,9 +49,11 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, 
         };
         let here = Tensor::f_from_slice(&positions[span.start..span.end()])?;
         let (keys, parts) = seen(row, span);
+        let placement = &model.placement;
+        let rope = model.rope.at(&here.f_to_device(placement.first())?)?;
         Ok(Chunk {
             span,
-            rope: model.rope.at(&here.f_to_device(model.device)?)?,
+            rope: placement.each(|device| rope.to_device(device))?,
             keys,
             parts,
         })
@@ -158,6 +161,7 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Devices;
     use crate::pack::pack;
 
     /// For every place of a row, which places it sees, as the masks of its chunks say.
@@ -188,7 +192,7 @@ mod tests {
     fn a_place_sees_its_ancestors_and_itself_however_the_row_is_cut() {
         let dir = tempfile::tempdir().unwrap();
         crate::testing::write_tiny_model(dir.path(), 7).unwrap();
-        let model = Model::load(dir.path(), Kind::Float).unwrap();
+        let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
         let samples: [&[i64]; 6] = [
             &[1, 2, 3, 4, 5, 6],
             &[1, 2, 3, 4, 5, 6, 7, 8],

@@ -9,6 +9,7 @@ use tch::{TchError, Tensor};
 
 use super::chunk::Chunk;
 use super::vjp::{leaf, with_grad};
+use crate::attention;
 use crate::layer::{self, LayerWeights, mlp_half};
 use crate::lora::LayerLora;
 use crate::model::Model;
@@ -57,7 +58,7 @@ impl LayerContext<'_> {
     pub(super) fn project(&self, chunk: &Chunk, x: &Tensor) -> Result<Projected, TchError> {
         self.with(|| {
             let (x, input) = self.input(chunk, x)?;
-            let qkv = self.qkv(&x, &chunk.rope)?;
+            let qkv = self.qkv(&x, self.rope(chunk)?)?;
             Ok(Projected { input, qkv })
         })
     }
@@ -76,7 +77,7 @@ impl LayerContext<'_> {
         self.with(|| {
             let (x, input) = self.input(chunk, x)?;
             let (qkv, seen) = match given {
-                None => (self.qkv(&x, &chunk.rope)?, None),
+                None => (self.qkv(&x, self.rope(chunk)?)?, None),
                 Some((q, [k, v])) => {
                     let qkv = [q.f_detach()?, chunk.gather(k)?, chunk.gather(v)?];
                     if self.graph {
@@ -104,6 +105,10 @@ impl LayerContext<'_> {
         }
     }
 
+    fn rope<'a>(&self, chunk: &'a Chunk) -> Result<&'a RopeSlice, TchError> {
+        chunk.rope.of(&self.model.placement, self.layer)
+    }
+
     fn weights(&self) -> &LayerWeights {
         &self.model.weights.layers[self.layer]
     }
@@ -129,21 +134,10 @@ impl LayerContext<'_> {
 
     /// What attention adds to the residual stream, `[1, c, d]`.
     fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
-        let (w, config) = (self.weights(), &self.model.config);
-        let mask = chunk.mask(self.model.kind, self.model.device)?;
-        let grouped = config.n_heads != config.n_kv_heads;
-        let mixed = Tensor::f_scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            mask.as_ref(),
-            0.0,
-            mask.is_none(),
-            None,
-            grouped,
-        )?;
-        let width = config.n_heads * config.head_dim;
-        let mixed = mixed.f_transpose(1, 2)?.f_reshape([1, -1, width])?;
+        let w = self.weights();
+        let device = self.model.placement.of(self.layer);
+        let mask = chunk.mask(self.model.kind, device)?;
+        let mixed = attention::whole([q, k, v], mask.as_ref())?;
         w.o.forward(&mixed, self.lora.into())
     }
 }

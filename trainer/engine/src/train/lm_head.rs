@@ -21,6 +21,7 @@ pub(super) struct LmHeadPass {
 }
 
 impl LmHeadPass {
+    /// `hidden` is where the LM head is.
     pub(super) fn new(hidden: Tensor) -> Self {
         Self {
             hidden,
@@ -48,7 +49,7 @@ impl LmHeadPass {
         let positions = &positions[self.next..end];
         self.next = end;
 
-        let places = positions::places(positions, model.device)?;
+        let places = positions::places(positions, model.placement.last())?;
         let rows = self.hidden.f_select(0, 0)?.f_index_select(0, &places)?;
         let (rows, hidden) = with_grad(|| {
             let rows = leaf(&rows)?;
@@ -57,7 +58,7 @@ impl LmHeadPass {
         })?;
         let hidden_nd = hidden.f_detach()?;
         let lm_head = &model.weights.lm_head;
-        let targets_nk = positions::targets(positions, model.device)?;
+        let targets_nk = positions::targets(positions, model.placement.last())?;
         let adapter = Segment::whole(hidden_nd.size2()?.0, work.lora.as_ref());
         let chunk = LogProbs::new(&hidden_nd, lm_head, adapter.as_slice())?;
         let gradients = positions::record(positions, work, &chunk.of(&targets_nk)?, out)?;
@@ -70,7 +71,7 @@ impl LmHeadPass {
         let gradients_nk = Tensor::f_from_slice(&gradients)?
             .f_to_kind(Kind::Float)?
             .f_view_as(&targets_nk)?
-            .f_to_device(model.device)?;
+            .f_to_device(model.placement.last())?;
         let grad_nv = chunk.gradient(&targets_nk, &gradients_nk)?;
         let from_adapter = backward(work, &hidden_nd, &grad_nv, out)?;
         if work.trains_layers() {
@@ -90,7 +91,7 @@ impl LmHeadPass {
         positions: &[LossPosition],
     ) -> Result<Tensor, TchError> {
         let grads_nd = Tensor::f_cat(&self.grads, 0)?;
-        let places = positions::places(positions, model.device)?;
+        let places = positions::places(positions, model.placement.last())?;
         let zeros = self.hidden.f_select(0, 0)?.f_zeros_like()?;
         zeros.f_index_copy(0, &places, &grads_nd)?.f_unsqueeze(0)
     }

@@ -52,7 +52,7 @@ impl Pass {
         }
         let ids = Tensor::f_from_slice(&ids)?
             .f_unsqueeze(0)?
-            .f_to_device(model.device)?;
+            .f_to_device(model.placement.first())?;
         let n_layers = model.weights.layers.len();
         let chunks = chunk::cut(row, work.sizes.chunk_tokens, model)?;
         let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
@@ -66,7 +66,7 @@ impl Pass {
             kept: Vec::with_capacity(n_layers),
             stage: Stage::End,
         };
-        pass.stage = pass.layer(work, 0, model.embed(&ids)?)?;
+        pass.stage = pass.layer(model, work, 0, &model.embed(&ids)?)?;
         Ok(Some(pass))
     }
 
@@ -88,7 +88,15 @@ impl Pass {
         Ok(more.then_some(self))
     }
 
-    fn layer(&self, work: &Work, layer: usize, x: Tensor) -> Result<Stage, TchError> {
+    /// A layer on the way up; `x` is its input, which moves to where the layer is.
+    fn layer(
+        &self,
+        model: &Model,
+        work: &Work,
+        layer: usize,
+        x: &Tensor,
+    ) -> Result<Stage, TchError> {
+        let x = model.placement.moved(x, layer)?;
         let graph = work.trains_layers() && layer >= self.first_kept;
         let layer = LayerForward::begin(layer, x, work, graph)?;
         Ok(Stage::Up(Box::new(layer)))
@@ -109,7 +117,7 @@ impl Pass {
             self.kept.push(kept);
         }
         if index + 1 < model.weights.layers.len() {
-            self.layer(work, index + 1, y)
+            self.layer(model, work, index + 1, &y)
         } else {
             Ok(Stage::LmHead(LmHeadPass::new(y)))
         }
@@ -130,7 +138,7 @@ impl Pass {
             return Ok(Stage::End);
         }
         let grad = head.gradient(model, &self.positions)?;
-        Ok(self.begin_down(work, grad)?)
+        Ok(self.begin_down(model, work, &grad)?)
     }
 
     fn down(
@@ -144,17 +152,19 @@ impl Pass {
             return Ok(Stage::Down(layer));
         }
         match layer.end()? {
-            Some(grad) => self.begin_down(work, grad),
+            Some(grad) => self.begin_down(model, work, &grad),
             None => Ok(Stage::End),
         }
     }
 
-    /// The topmost layer that is left, by whose output `grad` is.
-    fn begin_down(&mut self, work: &Work, grad: Tensor) -> Result<Stage, TchError> {
+    /// The topmost layer that is left, by whose output `grad` is; it moves to where the layer is.
+    fn begin_down(&mut self, model: &Model, work: &Work, grad: &Tensor) -> Result<Stage, TchError> {
         let Some(kept) = self.kept.pop() else {
             return Ok(Stage::End);
         };
-        let layer = LayerBackward::begin(self.kept.len(), kept, grad, work)?;
+        let layer = self.kept.len();
+        let grad = model.placement.moved(grad, layer)?;
+        let layer = LayerBackward::begin(layer, kept, grad, work)?;
         Ok(layer.map_or(Stage::End, |layer| Stage::Down(Box::new(layer))))
     }
 }

@@ -11,6 +11,7 @@ use tch::Kind;
 use super::sizes::SliceSizes;
 use crate::free_memory;
 use crate::lora::{BaseDims, Lora, LoraSpec};
+use crate::matrix::Quantization;
 use crate::model::Model;
 
 /// Bytes that a model takes and that training it takes beside.
@@ -43,6 +44,8 @@ pub(super) struct Costs {
     keys: usize,
     /// A position of the layer at work: input, gradients, keys and values and their gradients.
     at_work: usize,
+    /// A layer's weights and the LM head's, made from rounded numbers; 0 where they are not rounded.
+    made: (usize, usize),
     /// The LM head of one chunk.
     lm_head: usize,
     n_layers: usize,
@@ -65,7 +68,10 @@ impl Plan {
         let n_base = usize::try_from(config.n_params()).unwrap_or(usize::MAX);
         let recomputed = costs.recomputed(rows);
         Self {
-            weights: n_base.saturating_mul(width(model.kind)),
+            weights: n_base.saturating_mul(match model.quantization {
+                Some(Quantization::Int8) => 1,
+                None => width(model.kind),
+            }),
             run: n_lora * 4 * size_of::<f32>(),
             row_tokens: rows,
             recomputed,
@@ -118,6 +124,7 @@ impl Costs {
             // adapter of it adds is added in place; its narrow side, once on the way up and twice down.
             lm_head: sizes.head_positions
                 * (n(config.vocab) * (4 * wide + 2 * narrow) + 3 * n(rank) * wide),
+            made: made(model),
             n_layers: config.n_layers,
             chunk: sizes.chunk_tokens + sizes.chunk_tokens / 4,
         }
@@ -127,13 +134,19 @@ impl Costs {
     pub(super) fn recomputed(&self, t: usize) -> usize {
         t * (self.n_layers * self.input + self.at_work)
             + t.min(self.chunk) * self.graph
-            + self.lm_head
+            + self.fixed()
+    }
+
+    /// What no row takes less than.
+    fn fixed(&self) -> usize {
+        let (layer, head) = self.made;
+        self.lm_head + layer.max(head)
     }
 
     /// The most positions that fit with every layer computed again.
     pub(super) fn fitting(&self, memory: usize) -> usize {
         let place = self.n_layers * self.input + self.at_work;
-        let left = memory.saturating_sub(self.lm_head);
+        let left = memory.saturating_sub(self.fixed());
         let within_a_chunk = left / (place + self.graph).max(1);
         let beyond = left.saturating_sub(self.chunk * self.graph) / place.max(1);
         if beyond > self.chunk {
@@ -145,9 +158,23 @@ impl Costs {
 
     /// How many layers of a row of `t` positions can keep their graphs; `n_copied` positions are copied for branches.
     pub(super) fn n_kept(&self, t: usize, n_copied: usize, memory: usize) -> usize {
-        let a_layer = t * self.graph + n_copied * self.keys;
+        let a_layer = t * self.graph + n_copied * self.keys + self.made.0;
         memory.saturating_sub(self.recomputed(t)) / a_layer.max(1)
     }
+}
+
+/// Bytes of what a layer and the LM head are multiplied with, where that is made from rounded numbers.
+fn made(model: &Model) -> (usize, usize) {
+    if model.quantization.is_none() {
+        return (0, 0);
+    }
+    let config = &model.config;
+    let n = |x: i64| usize::try_from(x).unwrap_or(0);
+    let (d, f, e) = (n(config.hidden), n(config.intermediate), n(config.head_dim));
+    let heads = 2 * n(config.n_heads) + 2 * n(config.n_kv_heads);
+    let layer = d * (heads * e + 3 * f);
+    let width = width(model.kind);
+    (layer * width, n(config.vocab) * d * width)
 }
 
 /// Bytes for activations, as configured or as is free now.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
+use crate::device;
 use crate::layer::mlp_half;
 use crate::model::Model;
 use crate::pack::to_i64;
@@ -33,10 +34,14 @@ const PASSES: u32 = 4;
 const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
-/// Beyond this a chunk gains nothing.
+/// Where memory is short, a chunk is cut down to this.
+const SMALLEST: usize = 8;
+/// Beyond this a chunk gains nothing: on a CPU its activations leave the caches, a GPU is full.
 const MOST: usize = 256;
-/// The same of the LM head.
-const HEAD: std::ops::RangeInclusive<usize> = 8..=64;
+const MOST_GPU: usize = 8192;
+/// Fewest and most positions of the LM head.
+const HEAD: (usize, usize) = (8, 64);
+const HEAD_GPU: (usize, usize) = (64, 1024);
 
 impl Default for SliceSizes {
     /// For a small model on a few CPU cores: around 30 ms a slice. Rows of 128 and 32 positions of the LM head took
@@ -52,6 +57,18 @@ impl Default for SliceSizes {
 }
 
 impl SliceSizes {
+    /// Half as much at once; `None` where that would be less than is worth a pass over the weights.
+    pub(super) fn smaller(self) -> Option<Self> {
+        let smallest = self.chunk_tokens <= SMALLEST && self.head_positions <= HEAD.0;
+        let half = |n: usize, least: usize| (n / 2).max(least.min(n));
+        (!smallest).then(|| Self {
+            chunk_tokens: half(self.chunk_tokens, SMALLEST),
+            row_tokens: half(self.row_tokens, SMALLEST),
+            head_positions: half(self.head_positions, HEAD.0),
+            memory: self.memory,
+        })
+    }
+
     /// As many positions a chunk, in powers of two, as this machine computes in a slice: measured once, so that
     /// the cuts of every batch are the same from then on.
     ///
@@ -61,11 +78,13 @@ impl SliceSizes {
     /// What libtorch refuses.
     pub fn measured(model: &Model, memory: Option<usize>) -> Result<Self, TchError> {
         let _guard = tch::no_grad_guard();
+        let device = model.placement.first();
+        let (most, (least_head, most_head)) = match device {
+            Device::Cpu => (MOST, HEAD),
+            _ => (MOST_GPU, HEAD_GPU),
+        };
         let n = to_i64(FEWEST);
-        let x = Tensor::f_zeros(
-            [1, n, model.config.hidden],
-            (tch::Kind::Float, model.device),
-        )?;
+        let x = Tensor::f_zeros([1, n, model.config.hidden], (tch::Kind::Float, device))?;
         let mut best = Duration::MAX;
         if let Some(layer) = model.weights.layers.first() {
             // The first runs read the weights from disk, make threads and kernels ready, and wait for a core that others use.
@@ -73,12 +92,13 @@ impl SliceSizes {
             while best == Duration::MAX || began.elapsed() < MEASURED {
                 let begun = Instant::now();
                 let _computed = mlp_half(&model.config, layer, None, &x)?;
+                device::wait(device);
                 best = best.min(begun.elapsed());
             }
         }
         let mut chunk_tokens = FEWEST;
         let mut slice = best * PASSES;
-        while chunk_tokens < MOST && slice * 2 <= SLICE {
+        while chunk_tokens < most && slice * 2 <= SLICE {
             chunk_tokens *= 2;
             slice *= 2;
         }
@@ -90,9 +110,9 @@ impl SliceSizes {
         let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();
         Ok(Self {
             chunk_tokens,
-            head_positions: fitting.clamp(*HEAD.start(), *HEAD.end()),
+            row_tokens: Self::default().row_tokens.max(chunk_tokens),
+            head_positions: fitting.clamp(least_head, most_head),
             memory,
-            ..Self::default()
         })
     }
 }

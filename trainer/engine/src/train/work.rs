@@ -50,6 +50,14 @@ pub enum TrainError {
         /// The longest that would fit.
         max_tokens: usize,
     },
+    /// What was counted as enough was not, nor was less.
+    #[error(
+        "out of memory in training, with the batch cut as small as it can be: {detail}; shorter samples, a smaller --kv-budget or a smaller model leave more"
+    )]
+    OutOfMemory {
+        /// What libtorch says.
+        detail: String,
+    },
     /// A loss that is infinite or no number; its gradient would ruin the adapter.
     #[error(
         "the {loss} loss of datums[{datum}] at position {position} is not finite: log-probability {logprob} now, {sampled} when sampled"

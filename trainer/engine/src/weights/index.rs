@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use serde_json::Value;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::finite::has_non_finite;
 use super::shapes::LM_HEAD;
@@ -81,19 +81,29 @@ impl SafeFiles {
 
     /// Tensors one under the other, `[sum of their first sides, ..]`: mapped as they are where the file has them
     /// so (gate and up of Hugging Face's files), else a copy.
-    pub(super) fn stacked(&self, names: &[String], kind: Kind) -> Result<Tensor, LoadError> {
+    pub(super) fn stacked(
+        &self,
+        names: &[String],
+        kind: Kind,
+        device: Device,
+    ) -> Result<Tensor, LoadError> {
         let entries = names.iter().map(|name| self.entry(name));
         let entries = entries.collect::<Result<Vec<_>, _>>()?;
         if let Some(joint) = joint(&entries) {
-            return joint.tensor(names.first().map_or("", String::as_str), kind);
+            return joint.tensor(names.first().map_or("", String::as_str), kind, device);
         }
-        let parts = names.iter().map(|name| self.tensor(name, kind));
+        let parts = names.iter().map(|name| self.tensor(name, kind, device));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         Ok(Tensor::f_cat(&parts, 0)?)
     }
 
-    pub(super) fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
-        self.entry(name)?.tensor(name, kind)
+    pub(super) fn tensor(
+        &self,
+        name: &str,
+        kind: Kind,
+        device: Device,
+    ) -> Result<Tensor, LoadError> {
+        self.entry(name)?.tensor(name, kind, device)
     }
 
     /// A tensor as it lies in its file.
@@ -113,7 +123,7 @@ impl SafeFiles {
 // === impl Entry ===
 
 impl Entry {
-    fn tensor(&self, name: &str, kind: Kind) -> Result<Tensor, LoadError> {
+    fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor, LoadError> {
         let stored = match self.dtype {
             Dtype::BF16 => Kind::BFloat16,
             Dtype::F16 => Kind::Half,
@@ -132,7 +142,8 @@ impl Entry {
             // Only a file whose header length is odd is not aligned; it costs a copy.
             None => Tensor::f_from_data_size(self.bytes, &self.shape, stored)?,
         };
-        let tensor = tensor.f_to_kind(kind)?;
+        // Converted where it will be: a GPU does it faster, and less goes there of a file that is narrow.
+        let tensor = tensor.f_to_device(device)?.f_to_kind(kind)?;
         // Of all dtypes f16 alone has a smaller range than what may be stored.
         if kind == Kind::Half && stored != kind {
             let is_finite = tensor.f_isfinite()?.f_all()?.f_int64_value(&[])? == 1;

@@ -1,11 +1,16 @@
 use super::*;
+use crate::device::Devices;
 use crate::model::Model;
 use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
 
+fn on_cpu() -> Placement {
+    Placement::on(Device::Cpu)
+}
+
 fn error(dir: &Path) -> String {
     let model_config = ModelConfig::read(dir).unwrap();
-    let message = load(dir, &model_config, Kind::Float)
+    let message = load(dir, &model_config, (Kind::Float, None), &on_cpu())
         .unwrap_err()
         .to_string();
     message.replace(&dir.display().to_string(), "DIR")
@@ -21,20 +26,23 @@ fn model() -> tempfile::TempDir {
 fn a_stored_dtype_is_mapped_and_another_converted() {
     let dir = model();
     let model_config = ModelConfig::read(dir.path()).unwrap();
-    let f32 = load(dir.path(), &model_config, Kind::Float).unwrap();
-    let bf16 = load(dir.path(), &model_config, Kind::BFloat16).unwrap();
-    assert_eq!(bf16.embed.kind(), Kind::BFloat16);
-    assert!(
-        bf16.embed
-            .to_kind(Kind::Float)
-            .allclose(&f32.embed, 1e-2, 1e-2, false)
-    );
-    let again = load(dir.path(), &model_config, Kind::Float).unwrap();
+    let f32 = load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).unwrap();
+    let bf16 = load(dir.path(), &model_config, (Kind::BFloat16, None), &on_cpu()).unwrap();
+    assert_eq!(bf16.embed.kind().unwrap(), Kind::BFloat16);
+    assert!(bf16.embed.plain().unwrap().to_kind(Kind::Float).allclose(
+        &f32.embed.plain().unwrap(),
+        1e-2,
+        1e-2,
+        false
+    ));
+    let again = load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).unwrap();
     assert!(
         again.layers[1]
             .down
             .weight
-            .equal(&f32.layers[1].down.weight)
+            .plain()
+            .unwrap()
+            .equal(&f32.layers[1].down.weight.plain().unwrap())
     );
 }
 
@@ -121,13 +129,13 @@ fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
         poke(dir.path(), n, 3e38);
     }
     let model_config = ModelConfig::read(dir.path()).unwrap();
-    assert!(load(dir.path(), &model_config, Kind::Float).is_ok());
+    assert!(load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).is_ok());
     // The first number of the first tensor.
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let n_data = bytes.len() - 8 - usize::try_from(header).unwrap();
     poke(dir.path(), n_data / 4, 1e6);
-    let error = load(dir.path(), &model_config, Kind::Half).unwrap_err();
+    let error = load(dir.path(), &model_config, (Kind::Half, None), &on_cpu()).unwrap_err();
     let text = "tensor model.embed_tokens.weight holds NaN or infinity in f16, whose largest number is 65504";
     assert!(error.to_string().ends_with(text), "{error}");
 }
@@ -158,7 +166,7 @@ fn what_does_not_fit_together_is_told_in_words() {
             config[*key] = value.clone();
         }
         std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
-        let message = Model::load(dir.path(), Kind::Float)
+        let message = Model::load(dir.path(), Kind::Float, &Devices::cpu())
             .unwrap_err()
             .to_string();
         message.replace(&dir.path().display().to_string(), "DIR")
@@ -219,8 +227,8 @@ fn a_fingerprint_is_of_numbers_and_not_of_what_is_written_beside_them() {
 fn f16_weights_compute_nearly_what_f32_ones_do() {
     let dir = model();
     let logits = |kind: Kind| {
-        let model = Model::load(dir.path(), kind).unwrap();
-        assert_eq!(model.weights.embed.kind(), kind);
+        let model = Model::load(dir.path(), kind, &Devices::cpu()).unwrap();
+        assert_eq!(model.weights.embed.kind().unwrap(), kind);
         let ids = Tensor::from_slice(&[10_i64, 200, 33, 258, 1]).unsqueeze(0);
         model
             .logits(&model.forward(&ids, None).unwrap(), None)

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Engine, EngineConfig, EngineState, Job, ModelInfo};
 use metaclaw_trainer_chat::Model;
 use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
@@ -85,6 +86,11 @@ impl EngineCell {
         let done = tokio::task::spawn_blocking(load).await;
         let done = done.map_err(|error| ApiError::internal(format!("loading failed: {error}")))?;
         done.map_err(|error| ApiError::field("base_model", format!("base_model {error:#}")))
+    }
+
+    /// Where training and where replies are computed.
+    pub(super) fn devices(&self) -> (&Devices, &Devices) {
+        (&self.settings.training, &self.settings.inference)
     }
 
     fn loaded(&self) -> Result<&Loaded, ApiError> {

@@ -1,11 +1,11 @@
 //! Errors of the engine as answers.
 
-use std::io::ErrorKind;
+use std::{fmt::Display, io::ErrorKind};
 
 use metaclaw_engine::{
-    adapter::AdapterError, datum::TrainInputError, engine::EngineError, generate::GenerateError,
-    lora::LoraError, optim::StepError, run::AccumulateError, runs::UnknownRun,
-    sampler::SampleError, tensors::FileError, train::TrainError,
+    adapter::AdapterError, datum::TrainInputError, device::is_out_of_memory, engine::EngineError,
+    generate::GenerateError, lora::LoraError, optim::StepError, run::AccumulateError,
+    runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainError,
 };
 
 use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
@@ -43,11 +43,19 @@ impl From<RunError> for ApiError {
             RunError::Lora(error) => lora(&error, text),
             RunError::Train(error) => train(&error, text),
             RunError::Accumulate(AccumulateError::Stale(_)) => Self::conflict(text),
-            RunError::Accumulate(AccumulateError::Torch(_)) => Self::internal(text),
+            RunError::Accumulate(AccumulateError::Torch(error)) => torch(&error, text),
             RunError::Step(error) => step(&error, text),
             RunError::Adapter(error) => adapter(&error, text),
         }
     }
+}
+
+/// What libtorch refused: want of memory passes, anything else is a defect.
+fn torch(error: &impl Display, text: String) -> ApiError {
+    if is_out_of_memory(error) {
+        return ApiError::unavailable(text).with_code("out_of_memory");
+    }
+    ApiError::internal(text)
 }
 
 fn engine(error: &EngineError, text: String) -> ApiError {
@@ -79,6 +87,11 @@ pub(super) fn generate(error: &GenerateError) -> SamplerError {
             failed(SamplerFailure::Unavailable)
         }
         GenerateError::Busy { .. } => failed(SamplerFailure::Busy),
+        GenerateError::Sample(SampleError::Torch(error)) | GenerateError::Torch(error)
+            if is_out_of_memory(error) =>
+        {
+            failed(SamplerFailure::Unavailable).with_code("out_of_memory")
+        }
         GenerateError::Sample(SampleError::NotFinite) => {
             failed(SamplerFailure::Internal).with_code("weights_not_finite")
         }
@@ -96,7 +109,7 @@ fn lora(error: &LoraError, text: String) -> ApiError {
         LoraError::Missing { .. } | LoraError::Unexpected { .. } | LoraError::Shape { .. } => {
             ApiError::bad(text)
         }
-        LoraError::Torch(_) => ApiError::internal(text),
+        LoraError::Torch(error) => torch(error, text),
     }
 }
 
@@ -120,7 +133,9 @@ fn train(error: &TrainError, text: String) -> ApiError {
             ApiError::field(datum(*at), text).with_code("out_of_memory")
         }
         TrainError::TopK { .. } => ApiError::field("top_k", text),
-        TrainError::Layers { .. } | TrainError::Torch(_) => ApiError::internal(text),
+        TrainError::OutOfMemory { .. } => ApiError::unavailable(text).with_code("out_of_memory"),
+        TrainError::Torch(error) => torch(error, text),
+        TrainError::Layers { .. } => ApiError::internal(text),
     }
 }
 
@@ -134,7 +149,7 @@ fn step(error: &StepError, text: String) -> ApiError {
         StepError::NoGradients => ApiError::bad(text).with_code("no_gradients"),
         StepError::Setting { field, .. } => ApiError::field(*field, text),
         StepError::NotFinite { .. } => ApiError::bad(text).with_code("gradient_not_finite"),
-        StepError::Torch(_) => ApiError::internal(text),
+        StepError::Torch(error) => torch(error, text),
     }
 }
 
@@ -155,9 +170,8 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
             ApiError::bad(text).with_code("adapter_damaged")
         }
         AdapterError::Memory { .. } | AdapterError::Changing { .. } => ApiError::unavailable(text),
-        AdapterError::File(_) | AdapterError::Interrupted { .. } | AdapterError::Torch(_) => {
-            ApiError::internal(text)
-        }
+        AdapterError::Torch(error) => torch(error, text),
+        AdapterError::File(_) | AdapterError::Interrupted { .. } => ApiError::internal(text),
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Models {
 
 /// Draws ids; what they are does not matter to the time, and both sides get the same.
 #[derive(Debug)]
-pub(super) struct Ids(u64);
+pub(crate) struct Ids(u64);
 
 // === impl Models ===
 
@@ -52,17 +52,17 @@ impl Models {
 // === impl Ids ===
 
 impl Ids {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// So many ids, none of them special.
-    pub(super) fn take(&mut self, n: usize) -> Vec<u64> {
+    pub(crate) fn take(&mut self, n: usize) -> Vec<u64> {
         (0..n).map(|_| 1000 + self.next() % 45_000).collect()
     }
 
     /// Several lists.
-    pub(super) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u64>> {
+    pub(crate) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u64>> {
         (0..n_lists).map(|_| self.take(n)).collect()
     }
 
@@ -76,7 +76,7 @@ impl Ids {
 }
 
 /// A sequence whose predictions count from that of `reply`'s first token on.
-pub(super) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
+pub(crate) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
     let ids = [prompt, reply].concat();
     json!({"ids": ids, "loss_from": prompt.len().saturating_sub(1)})
 }

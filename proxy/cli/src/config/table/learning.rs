@@ -415,6 +415,18 @@ pub(super) const TRAINER: &[Key] = &[
         "numbers of the base model",
     ),
     key(
+        "trainer.quantization",
+        OneOf(&["none", "int8"]),
+        "none",
+        "int8 keeps 8 bits of each weight of the base model: a quarter to a half of its memory, and faster replies",
+    ),
+    key(
+        "trainer.devices",
+        Text,
+        "",
+        "what the trainer computes on: cpu, a GPU's number, or several as \"0,1\"; without one, a GPU if its libtorch sees one",
+    ),
+    key(
         "trainer.threads",
         Count(0, 1_024),
         "0",
@@ -444,8 +456,6 @@ pub(super) const TRAINER: &[Key] = &[
         "256",
         "requests for text that may wait or run at once; more are answered 429",
     ),
-    inert("trainer.devices", Text, LATER),
-    inert("trainer.quantise", Text, LATER),
     key(
         "serving.pin_idle",
         Span,

@@ -366,6 +366,7 @@ impl TrainingBackend for TinkerBackend {
             Ok(Health {
                 status: "healthy".to_owned(),
                 gpu_count: 0,
+                devices: Vec::new(),
                 base_fingerprint: Some(self.fingerprint()),
                 model,
                 step: 0,

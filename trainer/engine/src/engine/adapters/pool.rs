@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
 use metaclaw_trainer_terms::AdapterName;
-use tch::Device;
 
 use super::budget::{Budget, Reserved};
 use super::lease::{AdapterLease, Loaded, lock};
 use crate::adapter::{self, AdapterError, BaseSpec};
 use crate::folder::{self, Stamp};
+use crate::placement::Placement;
 
 /// The adapters of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct AdapterPool(Arc<Pool>);
 struct Pool {
     checkpoint_dir: PathBuf,
     base: Arc<BaseSpec>,
-    device: Device,
+    placement: Placement,
     budget: Arc<Budget>,
     /// Held while one is read: who asks for the same meanwhile finds it there afterwards.
     reading: Mutex<()>,
@@ -45,13 +45,13 @@ impl AdapterPool {
     pub(in crate::engine) fn new(
         checkpoint_dir: PathBuf,
         base: Arc<BaseSpec>,
-        device: Device,
+        placement: Placement,
         limit: usize,
     ) -> Self {
         Self(Arc::new(Pool {
             checkpoint_dir,
             base,
-            device,
+            placement,
             budget: Budget::new(limit),
             reading: Mutex::default(),
             names: Mutex::default(),
@@ -137,12 +137,14 @@ impl AdapterPool {
 
     /// Reads an adapter and puts it in the place of the one of its name.
     fn read(&self, name: &AdapterName) -> Result<(), AdapterError> {
-        let Pool { base, device, .. } = &*self.0;
+        let Pool {
+            base, placement, ..
+        } = &*self.0;
         let folder = adapter::existing(&self.0.checkpoint_dir, name)?;
         let stamp = adapter::stamp(&folder);
         let reserved = self.reserve(name, adapter::bytes(&folder, base)?)?;
         let read = adapter::read(&folder, base)?;
-        let lora = read.lora.for_serving(*device)?;
+        let lora = read.lora.for_serving(placement)?;
         let mut names = lock(&self.0.names);
         let of_name = |(_, lease): &&mut (Stamp, AdapterLease)| lease.name() == name;
         if let Some((was, old)) = names.loaded.iter_mut().find(of_name)

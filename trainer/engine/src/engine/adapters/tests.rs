@@ -6,6 +6,7 @@ use tch::Tensor;
 use super::*;
 use crate::adapter::{self, BaseId, BaseSpec};
 use crate::lora::{BaseDims, LoraSpec, Projection};
+use crate::placement::Placement;
 
 const DIMS: BaseDims = BaseDims {
     hidden: 8,
@@ -49,7 +50,8 @@ impl Place {
     /// Room for `n` adapters.
     fn pool(&self, n: usize) -> AdapterPool {
         let folder = self.0.path().to_owned();
-        AdapterPool::new(folder, Arc::new(Self::base()), Device::Cpu, n * BYTES)
+        let placement = Placement::on(tch::Device::Cpu);
+        AdapterPool::new(folder, Arc::new(Self::base()), placement, n * BYTES)
     }
 }
 

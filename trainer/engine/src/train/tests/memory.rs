@@ -146,3 +146,15 @@ fn the_plan_says_what_training_takes() {
         "{text}"
     );
 }
+
+#[test]
+fn a_batch_that_lacks_memory_is_cut_smaller_only_so_often() {
+    let mut sizes = SliceSizes::default();
+    let mut n = 0;
+    while let Some(smaller) = sizes.smaller() {
+        assert!(smaller.chunk_tokens <= sizes.chunk_tokens);
+        assert!(smaller.head_positions <= sizes.head_positions);
+        (sizes, n) = (smaller, n + 1);
+    }
+    assert_eq!((sizes.chunk_tokens, sizes.head_positions, n), (8, 8, 5));
+}

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::device::Devices;
 
 /// One conversation's turns as samples, made of random numbers.
 struct Maker {
@@ -83,7 +84,7 @@ fn load(family: usize) -> Model {
     config["head_dim"] = json!(head_dim);
     let dir = tempfile::tempdir().unwrap();
     write_model(dir.path(), &config, 7).unwrap();
-    Model::load(dir.path(), Kind::Float).unwrap()
+    Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap()
 }
 
 proptest! {

@@ -1,0 +1,45 @@
+//! How much memory a device has.
+
+use tch::Device;
+
+use super::card;
+use crate::free_memory;
+
+/// Memory of a device, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// What can still be had.
+    pub free: usize,
+    /// All of it.
+    pub total: usize,
+}
+
+/// What a device has, by its own count; `None` where that cannot be asked.
+///
+/// libtorch keeps what it has freed of a GPU's memory for itself, and CUDA counts that as taken: what is free is to be asked
+/// before training begins.
+pub fn memory(device: Device) -> Option<Memory> {
+    match device {
+        Device::Cpu => Some(Memory {
+            free: free_memory::available()?,
+            total: free_memory::total()?,
+        }),
+        Device::Cuda(number) => {
+            let (free, total) = card::memory(number)?;
+            Some(Memory { free, total })
+        }
+        Device::Mps | Device::Vulkan => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_has_memory_and_a_gpu_that_is_not_there_has_none() {
+        let cpu = memory(Device::Cpu).unwrap();
+        assert!(0 < cpu.free && cpu.free < cpu.total, "{cpu:?}");
+        assert_eq!(memory(Device::Cuda(100)), None);
+    }
+}

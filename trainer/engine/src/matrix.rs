@@ -1,0 +1,237 @@
+//! The numbers of a linear map, of the embedding and of the LM head: as they are, or rounded to 8 bits.
+//!
+//! Rounded (`int8`), a row of a matrix is whole numbers from -127 to 127 times a scale of its own, its largest number over
+//! 127: half the memory of bf16, a quarter of f32, and a token of a reply reads so much less. It is what torchao calls
+//! int8 weight-only; activations stay as they are. A few rows go through ATen's product of that form
+//! (`_weight_int8pack_mm`, on CPUs and on CUDA); of many, and where there is a way back, the matrix is made from its rounded
+//! numbers first, so that training sees the weights that serve.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+/// A matrix that is only read.
+#[derive(Debug)]
+pub enum Matrix {
+    /// `[out, in]`, in the engine's dtype; read-only memory where mapped.
+    Plain(Tensor),
+    /// Rounded to 8 bits.
+    Int8 {
+        /// `[out, in]`, int8.
+        rounded: Tensor,
+        /// `[out]`, in the engine's dtype.
+        scales: Tensor,
+    },
+}
+
+/// How weights are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantization {
+    /// 8 bits a weight, a scale a row.
+    Int8,
+}
+
+/// Largest number of 8 bits that is used.
+const LARGEST: f64 = 127.0;
+/// The product in 8 bits reads the matrix again for every few rows: of more rows it is slower than making the matrix once.
+const FEW_ROWS: usize = 16;
+
+impl From<Tensor> for Matrix {
+    fn from(plain: Tensor) -> Self {
+        Self::Plain(plain)
+    }
+}
+
+// === impl Matrix ===
+
+impl Matrix {
+    /// Rounds a matrix to 8 bits.
+    ///
+    /// # Shapes
+    /// `plain`: `[out, in]`, any float dtype, which is that of what goes in and comes out.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn int8(plain: &Tensor) -> Result<Self, TchError> {
+        let kind = plain.f_kind()?;
+        let wide = plain.f_to_kind(Kind::Float)?;
+        let largest = wide.f_abs()?.f_amax([1i64].as_slice(), true)?;
+        // The scale is rounded to its dtype before it is divided by, so that its rounding is in no product.
+        let scales = largest
+            .f_div_scalar(LARGEST)?
+            .f_clamp_min(f64::from(f32::MIN_POSITIVE))?
+            .f_to_kind(kind)?;
+        let rounded = wide
+            .f_div(&scales.f_to_kind(Kind::Float)?)?
+            .f_round()?
+            .f_clamp(-LARGEST, LARGEST)?
+            .f_to_kind(Kind::Int8)?;
+        Ok(Self::Int8 {
+            rounded,
+            scales: scales.f_squeeze_dim(1)?,
+        })
+    }
+
+    /// Dtype of what goes in and comes out.
+    ///
+    /// # Errors
+    /// Never for a tensor that was made.
+    pub fn kind(&self) -> Result<Kind, TchError> {
+        match self {
+            Self::Plain(plain) => plain.f_kind(),
+            Self::Int8 { scales, .. } => scales.f_kind(),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        let of = |t: &Tensor| t.numel() * t.kind().elt_size_in_bytes();
+        match self {
+            Self::Plain(plain) => of(plain),
+            Self::Int8 { rounded, scales } => of(rounded) + of(scales),
+        }
+    }
+
+    /// `W x + b`; differentiable with respect to `x`.
+    ///
+    /// # Shapes
+    /// `x`: `[.., in]`, `bias`: `[out]`, both in the dtype of [`Self::kind`]. Returns `[.., out]` in the same.
+    ///
+    /// # Errors
+    /// What libtorch refuses, a width that does not fit above all.
+    pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+        let (rounded, scales) = match self {
+            Self::Plain(plain) => return x.f_linear(plain, bias),
+            Self::Int8 { rounded, scales } => (rounded, scales),
+        };
+        let mut shape = x.size();
+        let width = shape.pop().unwrap_or(1);
+        let n_rows: i64 = shape.iter().product();
+        let is_few = usize::try_from(n_rows).is_ok_and(|n| n <= FEW_ROWS);
+        if x.requires_grad() || !is_few {
+            return x.f_linear(&self.plain()?, bias);
+        }
+        let rows = x.f_reshape([-1, width])?.f_contiguous()?;
+        let y = rows.f_internal_weight_int8pack_mm(rounded, scales)?;
+        shape.push(scales.size1()?);
+        let y = y.f_view(shape.as_slice())?;
+        match bias {
+            Some(bias) => y.f_add(bias),
+            None => Ok(y),
+        }
+    }
+
+    /// The matrix as it is multiplied with: a handle, or made from its rounded numbers.
+    ///
+    /// # Shapes
+    /// Returns `[out, in]` in the dtype of [`Self::kind`].
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn plain(&self) -> Result<Tensor, TchError> {
+        match self {
+            Self::Plain(plain) => Ok(plain.shallow_clone()),
+            Self::Int8 { rounded, scales } => rounded
+                .f_to_kind(scales.f_kind()?)?
+                .f_mul(&scales.f_unsqueeze(1)?),
+        }
+    }
+
+    /// Some rows, in f32.
+    ///
+    /// # Shapes
+    /// `ids`: `[n]`, i64. Returns `[n, in]`, f32.
+    ///
+    /// # Errors
+    /// When there is no such row.
+    pub fn rows(&self, ids: &Tensor) -> Result<Tensor, TchError> {
+        match self {
+            Self::Plain(plain) => plain.f_index_select(0, ids)?.f_to_kind(Kind::Float),
+            Self::Int8 { rounded, scales } => {
+                let scales = scales.f_index_select(0, ids)?.f_to_kind(Kind::Float)?;
+                let rows = rounded.f_index_select(0, ids)?.f_to_kind(Kind::Float)?;
+                rows.f_mul(&scales.f_unsqueeze(1)?)
+            }
+        }
+    }
+
+    /// The same where it is wanted: handles, if it is there.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(match self {
+            Self::Plain(plain) => Self::Plain(plain.f_to_device(device)?),
+            Self::Int8 { rounded, scales } => Self::Int8 {
+                rounded: rounded.f_to_device(device)?,
+                scales: scales.f_to_device(device)?,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+    fn far(found: &Tensor, wanted: &Tensor) -> f64 {
+        let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+        norm(&(found.to_kind(Kind::Float) - wanted.to_kind(Kind::Float))) / norm(wanted)
+    }
+
+    #[test]
+    fn no_number_moves_by_more_than_half_a_step_of_its_row() {
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let plain = (Tensor::randn([40, 64], OPTIONS) * 0.1).to_kind(kind);
+            // A row of zeros has no largest number to divide by.
+            let _ = plain.get(3).zero_();
+            let matrix = Matrix::int8(&plain).unwrap();
+            assert_eq!(matrix.kind().unwrap(), kind);
+            assert_eq!(matrix.bytes(), 40 * 64 + 40 * kind.elt_size_in_bytes());
+            let all = matrix
+                .rows(&Tensor::arange(40, (Kind::Int64, Device::Cpu)))
+                .unwrap();
+            let plain = plain.to_kind(Kind::Float);
+            let step = plain.abs().amax([1i64].as_slice(), true) / LARGEST;
+            // A scale in bf16 may be a 256th shorter than the largest number wants.
+            let allowed = step * if kind == Kind::Float { 0.5001 } else { 1.0 } + 1e-9;
+            let moved = (all - plain).abs();
+            assert!(
+                bool::try_from(moved.le_tensor(&allowed).all()).unwrap(),
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_rows_and_many_are_the_same_map() {
+        for (kind, tolerance) in [(Kind::Float, 1e-5), (Kind::BFloat16, 1e-2)] {
+            let matrix = Matrix::int8(&Tensor::randn([48, 64], OPTIONS).to_kind(kind)).unwrap();
+            let bias = Tensor::randn([48], OPTIONS).to_kind(kind);
+            for n in [1, 2, 16, 17, 40] {
+                let x = Tensor::randn([1, n, 64], OPTIONS).to_kind(kind);
+                let found = matrix.product(&x, Some(&bias)).unwrap();
+                assert_eq!((found.size(), found.kind()), (vec![1, n, 48], kind));
+                let wide = |t: &Tensor| t.to_kind(Kind::Float);
+                let all = matrix
+                    .rows(&Tensor::arange(48, (Kind::Int64, Device::Cpu)))
+                    .unwrap();
+                let wanted = wide(&x).linear(&all, Some(&wide(&bias)));
+                let far = far(&found, &wanted);
+                assert!(far < tolerance, "{kind:?}, {n} rows: {far:e}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_a_way_back_through_rounded_numbers() {
+        let matrix = Matrix::int8(&Tensor::randn([7, 5], OPTIONS)).unwrap();
+        let x = Tensor::randn([3, 5], OPTIONS).set_requires_grad(true);
+        let grad = Tensor::randn([3, 7], OPTIONS);
+        (matrix.product(&x, None).unwrap() * &grad)
+            .sum(Kind::Float)
+            .backward();
+        let wanted = grad.matmul(&matrix.plain().unwrap());
+        assert!(x.grad().allclose(&wanted, 1e-5, 1e-6, false));
+    }
+}

@@ -1,0 +1,143 @@
+//! Layers that several devices share: the same numbers, to the last bit, as on one.
+//!
+//! The CPU is named several times: what moves at the borders, and which device's own angles, masks and pages a layer takes,
+//! is computed as it would be between GPUs.
+
+use serde_json::json;
+
+use super::*;
+use crate::batch::{Keep, Rows};
+use crate::kv::{KvPool, Run};
+use crate::optim::AdamConfig;
+use crate::run::{Run as TrainingRun, RunConfig};
+
+const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
+
+/// The same model of 7 layers on one device and on three: 2, 2 and 3 layers.
+fn models(kind: Kind, tied: bool) -> [Model; 2] {
+    let mut config = tiny_config();
+    config["num_hidden_layers"] = json!(7);
+    config["tie_word_embeddings"] = json!(tied);
+    let dir = tempfile::tempdir().unwrap();
+    write_model(dir.path(), &config, 7).unwrap();
+    let models = ["cpu", "cpu,cpu,cpu"].map(|devices| {
+        let devices: Devices = devices.parse().unwrap();
+        Model::load(dir.path(), kind, &devices).unwrap()
+    });
+    let stages =
+        |model: &Model| -> Vec<usize> { (0..7).map(|i| model.placement.stage_of(i)).collect() };
+    assert_eq!(stages(&models[0]), [0; 7]);
+    assert_eq!(stages(&models[1]), [0, 0, 1, 1, 2, 2, 2]);
+    models
+}
+
+/// Logits of a whole row, and of the same ids in portions over pages beside another sequence.
+fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
+    let _guard = tch::no_grad_guard();
+    let ids: Vec<i64> = IDS.iter().copied().map(i64::from).collect();
+    let row = Tensor::from_slice(&ids).unsqueeze(0);
+    let hidden = model.forward(&row, Some(lora)).unwrap();
+    let mut all = vec![model.logits(&hidden, Some(lora)).unwrap()];
+
+    let served = lora.for_serving(&model.placement).unwrap();
+    let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
+    let mut pool = KvPool::new(&model.config, budget, model.kind, &model.placement).unwrap();
+    let mut start = 0;
+    for n in [4, 1, 7, 1] {
+        let rows = |slot: usize, lora| {
+            let past = if n == 1 { start + 1 } else { start };
+            let run = Run {
+                start: slot,
+                len: past,
+            };
+            Rows {
+                ids: &IDS[start..start + n],
+                start,
+                slots: (slot + start..slot + start + n).collect(),
+                past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
+                lora,
+                keep: Keep::All,
+            }
+        };
+        let rows = [rows(32, Some(&served)), rows(96, None)];
+        let hidden = model.forward_batch(&rows, &mut pool).unwrap();
+        all.push(model.logits(&hidden, None).unwrap());
+        start += n;
+    }
+    all
+}
+
+/// What a batch gives, and the parameters after a step on it.
+fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec<Tensor>) {
+    let targets = Targets::groups(true, true, true);
+    let lora = LoraSpec {
+        rank: 4,
+        alpha: 8,
+        targets,
+    };
+    let mut run = TrainingRun::new(model, &RunConfig { lora, seed: 1 }).unwrap();
+    let mut out = None;
+    // B is zero before the first step, and hides gradients.
+    for _ in 0..2 {
+        let datums = datums(false);
+        let job = TrainJob::forward_backward(model, run.lora(), &datums, Loss::CrossEntropy, sizes);
+        let mut done = job.unwrap().finish(model).unwrap();
+        let gradients: Vec<Tensor> = done.gradients.iter().map(Tensor::copy).collect();
+        run.accumulate_grads(run.version(), &mut done).unwrap();
+        run.optim_step(&AdamConfig {
+            learning_rate: 0.05,
+            ..AdamConfig::default()
+        })
+        .unwrap();
+        out = Some((done.loss, done.logprobs, gradients));
+    }
+    let (loss, logprobs, mut tensors) = out.unwrap();
+    tensors.extend(run.lora().params().map(Tensor::copy));
+    (loss, logprobs, tensors)
+}
+
+fn same(one: &[Tensor], other: &[Tensor]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.equal(b))
+}
+
+#[test]
+fn logits_are_the_same_to_the_last_bit() {
+    for (kind, tied) in [
+        (Kind::Float, true),
+        (Kind::Float, false),
+        (Kind::BFloat16, true),
+    ] {
+        let [one, three] = models(kind, tied);
+        let lora = lora(&one, &Targets::groups(true, true, true));
+        let logits = |model| logits(model, &lora);
+        assert!(
+            same(&logits(&one), &logits(&three)),
+            "{kind:?}, tied {tied}"
+        );
+    }
+}
+
+#[test]
+fn gradients_and_steps_are_the_same_to_the_last_bit() {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let [one, three] = models(kind, true);
+        // One chunk a row and several; every graph kept, and every layer computed again.
+        for (chunk_tokens, memory) in [(64, 1 << 30), (8, 1 << 30), (8, 400_000)] {
+            let sizes = SliceSizes {
+                chunk_tokens,
+                memory: Some(memory),
+                ..sizes()
+            };
+            let (loss, logprobs, tensors) = trained(&one, sizes);
+            let split = trained(&three, sizes);
+            assert_eq!(loss.to_bits(), split.0.to_bits(), "{kind:?}, {sizes:?}");
+            assert_eq!(logprobs, split.1);
+            assert!(same(&tensors, &split.2), "{kind:?}, {sizes:?}");
+            assert!(
+                tensors
+                    .iter()
+                    .all(|t| t.abs().sum(Kind::Float).double_value(&[]) > 0.0)
+            );
+        }
+    }
+}
