@@ -247,6 +247,11 @@ impl LocalText for Text {
         self.tokenizer("tokenizer").map(|_| ())
     }
 
+    fn end_ids(&self) -> Vec<u32> {
+        let tokenizer = self.tokenizer.get();
+        tokenizer.map(|it| it.end_ids()).unwrap_or_default()
+    }
+
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
         Box::pin(async move {
             self.tokenizer("tokenize")?;

@@ -17,9 +17,11 @@ use super::{
     futures::Asker,
     http::{Http, Request},
     manifests::Manifests,
-    models::Models,
+    models::{Models, follows_api},
+    places::Places,
     runs::{Run, Runs, State},
-    samplers::{Sampler, Samplers, Weights},
+    sampler::Sampler,
+    samplers::{Samplers, Weights},
     score::Look,
     session::{Sessions, get},
     training::Pass,
@@ -76,13 +78,13 @@ impl TinkerBackend {
             patience: config.patience,
         };
         let models = Arc::new(Models {
-            asker: asker.clone(),
+            asker,
             sessions: Arc::clone(&sessions),
             base_model: config.base_model.clone(),
+            places: Places::default(),
         });
         let usage = Arc::<TinkerUsage>::default();
-        let base = config.base_model.clone();
-        let samplers = Samplers::new(asker, Arc::clone(&sessions), base, Arc::clone(&usage));
+        let samplers = Samplers::new(Arc::clone(&models), Arc::clone(&usage));
         let manifests = Manifests::new(config.folder.clone());
         Self(Arc::new(Inner {
             checkpoints: Checkpoints::new(Arc::clone(&models), manifests),
@@ -250,6 +252,11 @@ impl Inner {
         }
         let call = "save_weights_for_sampler";
         let model = self.models.standing(call, state).await?;
+        if !follows_api(&model.id) {
+            // Where a model is sampled as it is trained, nothing is sampled that is being trained.
+            let what = "the likeliest ids by weights that are being trained";
+            return Err(self.http.whose(call).not_supported(what));
+        }
         let session = Arc::clone(&model.session);
         let number = session.next_sampler();
         let saved = self
@@ -278,7 +285,7 @@ impl Inner {
 
     async fn sample(&self, request: SampleRequest) -> Result<SampleReply, BackendError> {
         let weights = self.weights(request.model.as_deref()).await?;
-        let sample = bodies::sample(&request);
+        let sample = bodies::sample(&request, self.config.text.end_ids());
         let drawn = self.samplers.ask(&weights, &sample).await?;
         let mut sequences = Vec::with_capacity(drawn.sequences.len());
         for it in drawn.sequences {

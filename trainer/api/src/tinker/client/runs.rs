@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use super::{samplers::Sampler, session::Session};
+use super::{sampler::Sampler, session::Session};
 use crate::{RunId, tinker::ModelId, wire::CreateRequest};
 
 /// A run that nobody closes is dropped when there are so many.
