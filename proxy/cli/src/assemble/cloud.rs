@@ -36,7 +36,7 @@ use crate::{
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
 const AGAIN: Duration = Duration::from_secs(15);
-/// The longest sequence of a model whose server does not say.
+/// The longest sequence of a model of which neither the server nor its config.json says.
 const USUAL_CONTEXT: u32 = 32_768;
 
 /// The client, and the front that is to run.
@@ -172,14 +172,15 @@ impl CloudSide {
     async fn load(&self) -> anyhow::Result<Model> {
         let client = self.client.clone();
         let folder = find(&self.tokenizer, &self.environment, client).await?;
-        let load = move || ChatTokenizer::load(&folder);
-        let tokenizer = Arc::new(tokio::task::spawn_blocking(load).await??);
+        let load = move || (ChatTokenizer::load(&folder), trained_context(&folder));
+        let (tokenizer, trained) = tokio::task::spawn_blocking(load).await?;
+        let tokenizer = Arc::new(tokenizer?);
         let offer = self.backend.offer().await?;
         let named = offer
             .iter()
             .find(|it| it.model_name.as_ref() == Some(&self.model));
         let context = named.and_then(|it| it.max_context_length);
-        let context = context.unwrap_or(USUAL_CONTEXT) as usize;
+        let context = context.or(trained).unwrap_or(USUAL_CONTEXT) as usize;
         let end_ids = tokenizer.end_ids();
         let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
             .with_fingerprint(self.backend.fingerprint())
@@ -218,6 +219,16 @@ async fn find(
             "the tokenizer of {model} cannot be fetched; rl.tokenizer may name a folder that has it"
         )
     })
+}
+
+/// The longest sequence that a model was made for, by the config.json beside its tokenizer.
+fn trained_context(folder: &Path) -> Option<u32> {
+    let config = std::fs::read(folder.join("config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let of = |config: &serde_json::Value| config["max_position_embeddings"].as_u64();
+    // Models that read pictures as well have the text model's settings one level below.
+    let longest = of(&config).or_else(|| of(&config["text_config"]))?;
+    u32::try_from(longest).ok().filter(|it| *it > 0)
 }
 
 // === impl Text ===
@@ -265,5 +276,25 @@ impl LocalText for Text {
 
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
         self.front.sampled(reply_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_of_a_server_that_says_none_is_the_models_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |config: &str| {
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            trained_context(folder.path())
+        };
+        assert_eq!(of(r#"{"max_position_embeddings": 8192}"#), Some(8192));
+        let below = r#"{"text_config": {"max_position_embeddings": 262144}}"#;
+        assert_eq!(of(below), Some(262_144));
+        for none in ["{}", "no JSON", r#"{"max_position_embeddings": -1}"#] {
+            assert_eq!(of(none), None, "{none}");
+        }
     }
 }
