@@ -19,8 +19,9 @@ pub(crate) const MODEL: &str = "SmolLM2-135M-Instruct";
 /// `uv` reads it; the packages are there already.
 const PROJECT: &str = "[project]\nname = \"peer\"\nversion = \"0\"\nrequires-python = \">=3.12\"\n\n\
     [project.optional-dependencies]\ntinker = []\njax = []\n";
-/// One slot for the base model, one to train in, two for adapters that answer, and one to spare.
-const BACKEND: &str = r#"{"max_lora_adapters":5,"max_lora_rank":16}"#;
+/// One slot for the base model, one to train in, two for adapters that answer, and one to spare. JAX compiles anew for each
+/// shape, so that batches have one size.
+const BACKEND: &str = r#"{"max_lora_adapters":5,"max_lora_rank":16,"sample_max_num_sequences":4,"train_micro_batch_size":2}"#;
 
 /// The server, which may run or not.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ impl SkyRl {
             .append(true)
             .open(&self.log)?;
         let bin = self.venv.join("bin");
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = [bin.clone()]
+            .into_iter()
+            .chain(std::env::split_paths(&path));
+        let path = std::env::join_paths(paths)?;
         let database = format!("sqlite:///{}/tinker.db", self.folder.display());
         let child = Command::new(bin.join("uv"))
             .args(["run", "--no-sync", "-m", "skyrl.tinker.api"])
@@ -91,11 +96,17 @@ impl SkyRl {
             .arg(self.folder.join("checkpoints"))
             .args(["--database-url", &database])
             .current_dir(&self.folder)
-            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("PATH", path)
             .env("UV_PROJECT_ENVIRONMENT", &self.venv)
             .env("UV_OFFLINE", "1")
             .env("HF_HUB_OFFLINE", "1")
             .env("JAX_PLATFORMS", "cpu")
+            // What it compiled is there after a restart.
+            .env("JAX_COMPILATION_CACHE_DIR", self.folder.join("compiled"))
+            .env(
+                "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS",
+                "0",
+            )
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

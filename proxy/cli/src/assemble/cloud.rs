@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
     tinker::client::{
@@ -98,7 +98,7 @@ impl CloudSide {
             address: url.clone(),
         });
         let backend = TinkerBackend::new(TinkerConfig {
-            client: http_client(&plan.roots)?,
+            client: http_client_with_brief_idle(&plan.roots)?,
             url: cloud.url.clone(),
             key: ApiKey::new(cloud.key.expose()),
             project: cloud.project.clone(),

@@ -58,7 +58,6 @@ pub(super) struct Inner {
     models: Arc<Models>,
     pub(super) samplers: Samplers,
     pub(super) checkpoints: Checkpoints,
-    runs: Runs,
     usage: Arc<TinkerUsage>,
     /// What the server offered, and when.
     offer: Mutex<Option<(Instant, Vec<SupportedModel>)>>,
@@ -82,6 +81,7 @@ impl TinkerBackend {
             sessions: Arc::clone(&sessions),
             base_model: config.base_model.clone(),
             places: Places::default(),
+            runs: Runs::new(),
         });
         let usage = Arc::<TinkerUsage>::default();
         let samplers = Samplers::new(Arc::clone(&models), Arc::clone(&usage));
@@ -92,7 +92,6 @@ impl TinkerBackend {
             sessions,
             models,
             samplers,
-            runs: Runs::new(),
             usage,
             offer: Mutex::default(),
             last_saved: Mutex::default(),
@@ -182,7 +181,7 @@ impl Inner {
     }
 
     fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<Run>, BackendError> {
-        let run = self.runs.get(id);
+        let run = self.models.runs.get(id);
         run.ok_or_else(|| {
             self.http
                 .whose(call)
@@ -392,7 +391,7 @@ impl TrainingBackend for TinkerBackend {
             })?;
             let rank = request.rank;
             Ok(CreateReply {
-                session_id: self.0.runs.open(request),
+                session_id: self.0.models.runs.open(request),
                 status: "ready".to_owned(),
                 model: self.0.config.base_model.clone(),
                 rank,
@@ -488,7 +487,7 @@ impl TrainingBackend for TinkerBackend {
 
     fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
         Box::pin(async move {
-            if let Some(run) = self.0.runs.close(&run)
+            if let Some(run) = self.0.models.runs.close(&run)
                 && let Some(model) = run.0.lock().await.model.take()
             {
                 self.0.models.unload(model).await;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     bodies,
     futures::{self, Asker, Limits, Result_, Taken},
     http::{Http, Request},
     places::Places,
-    runs::{Model, State},
+    runs::{Model, Runs, State},
     session::{Session, Sessions, is_gone},
 };
 use crate::{
@@ -25,6 +26,7 @@ pub(super) struct Models {
     pub(super) sessions: Arc<Sessions>,
     pub(super) base_model: String,
     pub(super) places: Places,
+    pub(super) runs: Runs,
 }
 
 /// Whether a server keeps to Tinker's API in what a model's id says: that requests of one number are carried out once, and
@@ -56,6 +58,7 @@ impl Models {
                     return Err(whose.run_not_found("its session is over"));
                 }
                 if model.is_in_doubt {
+                    self.unload(model).await;
                     let why = "a call of it was not answered: it begins again at its checkpoint";
                     return Err(whose.run_not_found(why));
                 }
@@ -63,6 +66,7 @@ impl Models {
             }
             None => self.create(&state.spec).await?,
         };
+        state.used = Instant::now();
         Ok(state.model.insert(model))
     }
 

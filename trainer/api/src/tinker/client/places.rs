@@ -11,6 +11,7 @@
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use tokio::sync::Mutex;
@@ -29,6 +30,9 @@ use crate::{
     },
     wire::CreateRequest,
 };
+
+/// A run that is asked for nothing for so long is not being trained, or was given up.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// Adapters that are held to be sampled from.
 #[derive(Debug, Default)]
@@ -225,8 +229,13 @@ impl Models {
         }
     }
 
-    /// Unloads one adapter's model; whether there was one.
+    /// Unloads one model; whether there was one: that of a run which nobody asks, that of the adapter which was not asked
+    /// longest, or that of any run from which nothing is waited for.
     async fn make_room(&self) -> bool {
+        if let Some(model) = self.runs.take_idle(IDLE) {
+            self.unload(model).await;
+            return true;
+        }
         let longest = {
             let mut held = self.places.held.lock().await;
             let longest = held.iter().min_by_key(|(_, place)| place.used);
@@ -234,7 +243,12 @@ impl Models {
             path.and_then(|path| held.remove(&path))
         };
         let Some(place) = longest else {
-            return false;
+            let any = self.runs.take_idle(Duration::ZERO);
+            let has_some = any.is_some();
+            if let Some(model) = any {
+                self.unload(model).await;
+            }
+            return has_some;
         };
         tracing::warn!(
             adapter = place.path,

@@ -160,7 +160,7 @@ impl Models {
             let flags = Arc::clone(&flags);
             move |id: &ModelId, seq: i32| pass.request(chunk, (id, seq), &flags, protobuf)
         };
-        if !flags.protobuf() {
+        if !flags.protobuf() || !follows_api(&model.id) {
             return self.send(model, build(false), limits).await;
         }
         match self.send(model, build(true), limits).await {

@@ -369,7 +369,8 @@ impl Inner {
             )
         };
         if is_protobuf && self.manner.is_skyrl {
-            return status(422, "Input should be a valid dictionary");
+            // It cannot write down what it got.
+            return (500, JSON, b"Internal Server Error".to_vec());
         }
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let message = proto::ForwardBackwardRequest::decode(body).unwrap_or_default();

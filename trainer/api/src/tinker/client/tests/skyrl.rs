@@ -116,13 +116,34 @@ async fn the_adapter_that_was_not_asked_longest_makes_room() {
         let expected: Vec<u32> = (11..=mark).collect();
         assert_eq!(last_answered(&server), expected, "{name}");
     }
-    // Runs take what room there is; then the server has none.
-    let others = [open(&backend).await, open(&backend).await];
-    pass(&backend, &others[0], &[21]).await.unwrap();
-    pass(&backend, &others[1], &[22]).await.unwrap();
+    // Other clients take what room there is; then the server has none.
+    let other = TinkerBackend::new(super::config(&server));
+    backend.finish().await;
+    server.restart();
+    for mark in 21..=23 {
+        let run = open(&other).await;
+        pass(&other, &run, &[mark]).await.unwrap();
+    }
     let error = ask(&backend, &names[0]).await.unwrap_err();
     assert_eq!(error.status(), Some(503), "{error}");
     assert!(error.to_string().contains("max_lora_adapters"), "{error}");
+}
+
+/// The learner forgets a run whose server it could not reach, or which the server does not know.
+#[tokio::test]
+async fn models_of_runs_that_were_given_up_make_room() {
+    let (server, backend) = world(SKYRL).await;
+    for mark in 1..=5 {
+        let run = open(&backend).await;
+        pass(&backend, &run, &[mark]).await.unwrap();
+        server.fail("optim_step", &[Fault::After]);
+        let error = step(&backend, &run).await.unwrap_err();
+        assert!(error.is_ambiguous(), "{error}");
+    }
+    for mark in 1..=5 {
+        let run = open(&backend).await;
+        pass(&backend, &run, &[mark]).await.unwrap();
+    }
 }
 
 #[tokio::test]
