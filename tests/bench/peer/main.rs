@@ -26,6 +26,9 @@ use self::{
     table::{Row, show},
 };
 
+/// Of each reply: SkyRL compiles anew for another number.
+const MAX_TOKENS: u32 = 64;
+
 #[derive(Debug, Parser)]
 struct Flags {
     /// The virtual environment that SkyRL is installed in.
@@ -99,6 +102,8 @@ fn home(flags: &Flags, server: &SkyRl) -> Home {
     let folder = flags.out.join("home");
     let home = Home::at(&folder, &external::bin_dir(), config)
         .with_env("METACLAW__WISHES__ENABLED", "false")
+        // Short prompts, of which SkyRL compiles few shapes.
+        .with_env("METACLAW__SKILLS__ENABLED", "false")
         .with_env("METACLAW__RL__BACKEND", "tinker")
         .with_env("METACLAW__RL__MODEL", MODEL)
         .with_env("METACLAW__RL__TOKENIZER", server.model.to_string_lossy())
@@ -164,11 +169,10 @@ async fn step(flags: &Flags, home: &Home, proxy: &Proxy, n: u64) -> Result<Value
     let began = Instant::now();
     let mut seed = n * 100;
     loop {
-        // Two of the same length, so that the server compiles few shapes.
         let script = Script {
             seed,
             conversations: 2,
-            max_tokens: 64,
+            max_tokens: MAX_TOKENS,
             retry_for: within(flags),
         };
         script.run(&proxy.client(), began, |_, _| ()).await;
@@ -197,7 +201,7 @@ async fn step(flags: &Flags, home: &Home, proxy: &Proxy, n: u64) -> Result<Value
 /// Which adapter answers a new conversation.
 async fn by_adapter(proxy: &Proxy, within: Duration) -> Result<Option<String>> {
     let question = [json!({"role": "user", "content": "What is tea?"})];
-    let asked = json!({"max_tokens": 8});
+    let asked = json!({"max_tokens": MAX_TOKENS});
     let began = Instant::now();
     loop {
         match proxy.client().stream(&question, &asked).await {

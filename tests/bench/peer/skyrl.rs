@@ -21,7 +21,7 @@ const PROJECT: &str = "[project]\nname = \"peer\"\nversion = \"0\"\nrequires-pyt
     [project.optional-dependencies]\ntinker = []\njax = []\n";
 /// One slot for the base model, one to train in, two for adapters that answer, and one to spare. JAX compiles anew for each
 /// shape, so that batches have one size.
-const BACKEND: &str = r#"{"max_lora_adapters":5,"max_lora_rank":16,"sample_max_num_sequences":4,"train_micro_batch_size":2}"#;
+const BACKEND: &str = r#"{"max_lora_adapters":5,"max_lora_rank":16,"sample_max_num_sequences":1,"train_micro_batch_size":1}"#;
 
 /// The server, which may run or not.
 #[derive(Debug)]
