@@ -8,7 +8,7 @@ use serde_json::Value;
 /// One step as it went.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    n: u64,
+    pub(crate) n: u64,
     pub(crate) adapter: Option<String>,
     /// Whether the gate let it serve.
     pub(crate) serves: bool,
@@ -45,6 +45,22 @@ impl Row {
             after_restart: None,
         }
     }
+
+    /// Whether its adapter answered, or that of a step that was made meanwhile.
+    pub(crate) fn answered_by_it(&self) -> bool {
+        self.is_new_enough(self.answered.as_deref())
+    }
+
+    /// The same after the restart.
+    pub(crate) fn answered_again(&self) -> bool {
+        self.is_new_enough(self.after_restart.as_deref())
+    }
+
+    /// Names of adapters end with the number of their step.
+    fn is_new_enough(&self, adapter: Option<&str>) -> bool {
+        let number = adapter.and_then(|name| name.rsplit('-').next()?.parse::<u64>().ok());
+        number.is_some_and(|number| number >= self.n)
+    }
 }
 
 fn test(test: &Value) -> String {
@@ -52,7 +68,7 @@ fn test(test: &Value) -> String {
     let number = |of: &str| {
         test[of]
             .as_f64()
-            .map_or("-".to_owned(), |it| format!("{it:.3}"))
+            .map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"))
     };
     let came = match test["passed"].as_bool() {
         Some(true) => "passed",
