@@ -10,6 +10,7 @@ mod bodies;
 mod checkpoints;
 mod config;
 mod futures;
+mod held;
 mod http;
 mod losses;
 mod manifests;

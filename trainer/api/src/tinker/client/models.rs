@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use super::{
     bodies,
     futures::{self, Asker, Limits, Result_, Taken},
+    held::Places,
     http::{Http, Request},
-    places::Places,
     runs::{Model, Runs, State},
     session::{Session, Sessions, is_gone},
 };

@@ -8,16 +8,11 @@
 //! So at such a server an adapter is saved as a checkpoint is. Whoever samples it makes a model that holds it and is never
 //! trained; a model that is to be trained begins in a slot from which the gradients are taken.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
-
-use tokio::sync::Mutex;
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use super::{
     bodies,
+    held::Place,
     http::Request,
     models::{Models, follows_api},
     runs::Model,
@@ -33,25 +28,6 @@ use crate::{
 
 /// A run that is asked for nothing for so long is not being trained, or was given up.
 const IDLE: Duration = Duration::from_secs(120);
-
-/// Adapters that are held to be sampled from.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    held: Mutex<BTreeMap<String, Place>>,
-    n_uses: AtomicU64,
-    /// Models are made one at a time: one that was emptied is to be followed by one in the same slot.
-    making: Mutex<()>,
-}
-
-/// A model that holds an adapter.
-#[derive(Debug)]
-struct Place {
-    model: Model,
-    /// `tinker://…/sampler_weights/…` of this model.
-    path: String,
-    /// When it was last asked, in uses of all of them.
-    used: u64,
-}
 
 /// Whether weights at this path can be sampled only from a model that holds them.
 pub(super) fn needs_place(path: &str) -> bool {
