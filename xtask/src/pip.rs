@@ -101,6 +101,20 @@ pub(crate) fn environment_with(
     requirements: &[&str],
     alone: &[&str],
 ) -> Result<PathBuf> {
+    environment_of(Path::new("python3"), folder, requirements, alone)
+}
+
+/// As [`environment`], by another Python than `python3`.
+pub(crate) fn environment_by(by: &Path, folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
+    environment_of(by, folder, requirements, &[])
+}
+
+fn environment_of(
+    by: &Path,
+    folder: &Path,
+    requirements: &[&str],
+    alone: &[&str],
+) -> Result<PathBuf> {
     let python = folder.join("bin").join("python");
     let stamp = folder.join("installed");
     let wanted = [requirements, alone].concat().join("\n");
@@ -108,7 +122,7 @@ pub(crate) fn environment_with(
         return Ok(python);
     }
     if !python.exists() {
-        command::output(Command::new("python3").args(["-m", "venv"]).arg(folder)).map_err(|error| {
+        command::output(Command::new(by).args(["-m", "venv"]).arg(folder)).map_err(|error| {
             let advice = "python3 cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)";
             if format!("{error:#}").contains("ensurepip") { error.context(advice) } else { error }
         })?;

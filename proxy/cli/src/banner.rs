@@ -141,13 +141,16 @@ fn serves(config: &Config, policy: &Policy) -> String {
         }
         Policy::Remote { url, .. } => format!("the training server at {}", host(url)),
         Policy::Cloud(cloud) if policy.may_train(config) => {
-            let service = cloud.service.name();
+            let service = match cloud.service {
+                service if service.is_at(&cloud.url) => service.name().to_owned(),
+                service => format!("a server with {}'s API", service.name()),
+            };
             format!("{} at {} ({service})", cloud.model, host(&cloud.url))
         }
         Policy::Cloud(cloud) => {
             let upstreams = upstreams(config);
             let answers = upstreams.unwrap_or_else(|| {
-                "nothing yet: set llm.api_base, or allow the service (metaclaw config privacy.cloud_training_ok true)"
+                "nothing yet: set llm.api_base, or allow the training server (metaclaw config privacy.cloud_training_ok true)"
                     .to_owned()
             });
             format!(

@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
+const BRIEF_IDLE: Duration = Duration::from_secs(3);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,16 @@ pub enum HttpError {
 /// [`HttpError`], where TLS cannot be set up.
 pub fn http_client(roots: &Arc<RootCertStore>) -> Result<reqwest::Client, HttpError> {
     Ok(builder(roots)?.build()?)
+}
+
+/// The same for servers that close a connection after a few seconds, as uvicorn does after 5: it is not used again by then.
+///
+/// # Errors
+/// [`HttpError`], where TLS cannot be set up.
+pub fn http_client_with_brief_idle(
+    roots: &Arc<RootCertStore>,
+) -> Result<reqwest::Client, HttpError> {
+    Ok(builder(roots)?.pool_idle_timeout(BRIEF_IDLE).build()?)
 }
 
 /// A client for servers on this machine, in plain HTTP: no proxy ever stands between, and no

@@ -16,6 +16,6 @@ pub use self::{
     budget::{Budget, BudgetConfig, Spent},
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, LlmConfig},
-    http::{HttpError, http_client, loopback_client, tls_config},
+    http::{HttpError, http_client, http_client_with_brief_idle, loopback_client, tls_config},
     post::{PostClient, PostError},
 };

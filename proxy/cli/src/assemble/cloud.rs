@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
 use metaclaw_trainer_api::{
     ApiKey, BackendError, BackendFuture, Endpoint, NO_TOKENIZER, RemoteBackend, RemoteConfig,
     TrainingBackend,
@@ -37,7 +37,7 @@ use crate::{
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
 const AGAIN: Duration = Duration::from_secs(15);
-/// The longest sequence of a model whose server does not say.
+/// The longest sequence of a model of which neither the server nor its config.json says.
 const USUAL_CONTEXT: u32 = 32_768;
 
 /// The client, and the front that is to run.
@@ -99,7 +99,7 @@ impl CloudSide {
             address: url.clone(),
         });
         let backend = TinkerBackend::new(TinkerConfig {
-            client: http_client(&plan.roots)?,
+            client: http_client_with_brief_idle(&plan.roots)?,
             url: cloud.url.clone(),
             key: ApiKey::new(cloud.key.expose()),
             project: cloud.project.clone(),
@@ -173,14 +173,15 @@ impl CloudSide {
     async fn load(&self) -> anyhow::Result<Model> {
         let client = self.client.clone();
         let folder = find(&self.tokenizer, &self.environment, client).await?;
-        let load = move || ChatTokenizer::load(&folder);
-        let tokenizer = Arc::new(tokio::task::spawn_blocking(load).await??);
+        let load = move || (ChatTokenizer::load(&folder), trained_context(&folder));
+        let (tokenizer, trained) = tokio::task::spawn_blocking(load).await?;
+        let tokenizer = Arc::new(tokenizer?);
         let offer = self.backend.offer().await?;
         let named = offer
             .iter()
             .find(|it| it.model_name.as_ref() == Some(&self.model));
         let context = named.and_then(|it| it.max_context_length);
-        let context = context.unwrap_or(USUAL_CONTEXT) as usize;
+        let context = context.or(trained).unwrap_or(USUAL_CONTEXT) as usize;
         let end_ids = tokenizer.end_ids();
         let model = Model::new(self.model.clone(), context, Arc::clone(&tokenizer))
             .with_fingerprint(self.backend.fingerprint())
@@ -221,6 +222,16 @@ async fn find(
     })
 }
 
+/// The longest sequence that a model was made for, by the config.json beside its tokenizer.
+fn trained_context(folder: &Path) -> Option<u32> {
+    let config = std::fs::read(folder.join("config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let of = |config: &serde_json::Value| config["max_position_embeddings"].as_u64();
+    // Models that read pictures as well have the text model's settings one level below.
+    let longest = of(&config).or_else(|| of(&config["text_config"]))?;
+    u32::try_from(longest).ok().filter(|it| *it > 0)
+}
+
 // === impl Text ===
 
 impl Text {
@@ -248,6 +259,11 @@ impl LocalText for Text {
         self.tokenizer("tokenizer").map(|_| ())
     }
 
+    fn end_ids(&self) -> Vec<u32> {
+        let tokenizer = self.tokenizer.get();
+        tokenizer.map(|it| it.end_ids()).unwrap_or_default()
+    }
+
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply> {
         Box::pin(async move {
             self.tokenizer("tokenize")?;
@@ -261,5 +277,25 @@ impl LocalText for Text {
 
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
         self.front.sampled(reply_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_of_a_server_that_says_none_is_the_models_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |config: &str| {
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            trained_context(folder.path())
+        };
+        assert_eq!(of(r#"{"max_position_embeddings": 8192}"#), Some(8192));
+        let below = r#"{"text_config": {"max_position_embeddings": 262144}}"#;
+        assert_eq!(of(below), Some(262_144));
+        for none in ["{}", "no JSON", r#"{"max_position_embeddings": -1}"#] {
+            assert_eq!(of(none), None, "{none}");
+        }
     }
 }

@@ -360,7 +360,7 @@ fn a_service_that_may_be_sent_texts_serves_and_is_named_wherever_they_go() {
     MetaClaw 0.1.0 listens
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
-      serves    Qwen/Qwen3-8B at tinker.example (Tinker)
+      serves    Qwen/Qwen3-8B at tinker.example (a server with Tinker's API)
       learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> tinker.example, and api.example where the policy model cannot answer, judge -> tinker.example (the base model), training -> tinker.example (conversations as token ids, wishes, and the adapters made of them)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
@@ -392,7 +392,7 @@ fn where_nobody_answers_without_the_service_the_banner_says_what_to_do() {
     MetaClaw 0.1.0 listens
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
-      serves    nothing yet: set llm.api_base, or allow the service (metaclaw config privacy.cloud_training_ok true); Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
+      serves    nothing yet: set llm.api_base, or allow the training server (metaclaw config privacy.cloud_training_ok true); Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
       learns    no weights (privacy.cloud_training_ok is not true); wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (privacy.cloud_training_ok is not true), training -> nowhere (privacy.cloud_training_ok is not true)
       try       metaclaw setup  (asks for your provider; then start again)

@@ -52,10 +52,10 @@ fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<Str
              included, would be sent there to train on, for as long as it is configured. {masked}"
         ));
     };
-    let name = cloud.service.name();
+    let who = cloud.who();
     let day = day().map_or_else(String::new, |told| format!(" For your budget: {told}."));
     Some(format!(
-        "{} is trained by {name} at {host} (rl.backend), not on this machine. What you and your agents say, tool results \
+        "{} is trained by {who} (rl.backend), not on this machine. What you and your agents say, tool results \
          included, would be sent there as token ids: chats, so that the model answers them, and turns and wishes, to train on. \
          The adapters made of them stay there. {masked}{day}",
         cloud.model
@@ -108,13 +108,17 @@ mod tests {
 
     #[test]
     fn the_question_names_the_service_and_the_price_of_a_day() {
-        let service = "backend: mint, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://mint.example'";
+        let service = "backend: mint, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'https://mint-cn.macaron.xin'";
         let priced = question(&policy(service), || {
             Some("a day takes about 3.00 USD".to_owned())
         });
-        insta::assert_snapshot!(priced.unwrap(), @"Qwen/Qwen3-8B is trained by MinT at mint.example (rl.backend), not on this machine. What you and your agents say, tool results included, would be sent there as token ids: chats, so that the model answers them, and turns and wishes, to train on. The adapters made of them stay there. Secrets of known shapes are masked, and such turns are not trained on. For your budget: a day takes about 3.00 USD.");
+        insta::assert_snapshot!(priced.unwrap(), @"Qwen/Qwen3-8B is trained by MinT at mint-cn.macaron.xin (rl.backend), not on this machine. What you and your agents say, tool results included, would be sent there as token ids: chats, so that the model answers them, and turns and wishes, to train on. The adapters made of them stay there. Secrets of known shapes are masked, and such turns are not trained on. For your budget: a day takes about 3.00 USD.");
         let unpriced = question(&policy(service), || None).unwrap();
         assert!(!unpriced.contains("budget"), "{unpriced}");
+        let own = "backend: tinker, model: m, tinker_api_key: k, tokenizer: Qwen/Qwen3-8B, tinker_base_url: 'http://10.0.0.5:8000'";
+        let own = question(&policy(own), || None).unwrap();
+        let begins = "m is trained by the training server at 10.0.0.5:8000 (rl.backend), not on this machine.";
+        assert!(own.starts_with(begins), "{own}");
         let here = "backend: tinker, model: Qwen/Qwen3-8B, tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:1'";
         let asked = question(&policy(here), || panic!("nobody is asked"));
         assert_eq!(asked, None);

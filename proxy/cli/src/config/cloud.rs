@@ -6,6 +6,7 @@ use metaclaw_chat::Secret;
 use metaclaw_trainer_text::hub::HubName;
 
 use super::{Backend, BackendKind, Layer, Origin};
+use crate::address::host;
 
 /// A folder with one of these has a tokenizer.
 const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
@@ -38,21 +39,23 @@ pub(crate) struct Cloud {
 pub(crate) enum CloudError {
     /// A service without a key.
     #[error(
-        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md)"
+        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md){hint}"
     )]
     NoKey {
-        /// The service.
-        name: &'static str,
+        /// The service or the server.
+        name: String,
         /// What its variables begin with.
         variable: &'static str,
+        /// What else may be done.
+        hint: &'static str,
     },
     /// A service without a model.
     #[error(
         "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
     )]
     NoModel {
-        /// The service.
-        name: &'static str,
+        /// The service or the server.
+        name: String,
     },
     /// A tokenizer that is nowhere.
     #[error(
@@ -115,6 +118,32 @@ impl Service {
         }
     }
 
+    /// The domain that its addresses are of.
+    fn domain(self) -> &'static str {
+        match self {
+            Self::Tinker => "thinkingmachines.dev",
+            Self::Mint => "macaron.xin",
+            Self::Weaver => "nex-agi.cn",
+        }
+    }
+
+    /// Who is at this address: the service, or the server of somebody who serves the same API.
+    pub(crate) fn name_at(self, url: &str) -> String {
+        if self.is_at(url) {
+            self.name().to_owned()
+        } else {
+            format!("the training server at {}", host(url))
+        }
+    }
+
+    /// Whether an address is the service's own.
+    pub(crate) fn is_at(self, url: &str) -> bool {
+        let host = host(url);
+        let name = host.split(':').next().unwrap_or(host);
+        let before = name.strip_suffix(self.domain());
+        before.is_some_and(|it| it.is_empty() || it.ends_with('.'))
+    }
+
     /// The one that is meant; none where weights are trained otherwise. Variables of the environment alone choose none:
     /// they may be there for another program.
     pub(crate) fn of(backend: &Backend) -> Option<Self> {
@@ -165,19 +194,37 @@ impl Service {
 // === impl Cloud ===
 
 impl Cloud {
+    /// Who trains, with the address: `Tinker at HOST`, `the training server at HOST`.
+    pub(crate) fn who(&self) -> String {
+        let name = self.service.name_at(&self.url);
+        if self.service.is_at(&self.url) {
+            format!("{name} at {}", host(&self.url))
+        } else {
+            name
+        }
+    }
+
     /// From the settings.
     ///
     /// # Errors
     /// [`CloudError`] where key or model is missing, or no tokenizer can be found for the model.
     pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
-        let name = service.name();
-        let key = backend.tinker_api_key.clone();
-        let variable = service.prefix();
-        let key = key.ok_or(CloudError::NoKey { name, variable })?;
-        let model = backend.model.as_ref();
-        let model = model.ok_or(CloudError::NoModel { name })?;
         let url = backend.tinker_base_url.as_deref();
         let url = url.unwrap_or_else(|| service.address());
+        let name = || service.name_at(url);
+        let variable = service.prefix();
+        let key = backend.tinker_api_key.clone();
+        let key = key.ok_or_else(|| CloudError::NoKey {
+            name: name(),
+            variable,
+            hint: if service.is_at(url) {
+                ""
+            } else {
+                "; if it asks for none, set tml-none"
+            },
+        })?;
+        let model = backend.model.as_ref();
+        let model = model.ok_or_else(|| CloudError::NoModel { name: name() })?;
         Ok(Self {
             service,
             url: url.trim_end_matches('/').to_owned(),

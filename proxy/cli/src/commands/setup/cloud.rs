@@ -71,7 +71,7 @@ impl Interview<'_> {
             let Some(key) = self.service_key(service, &url)? else {
                 self.prompt.say(&format!(
                     "  without a key {} is not asked for its models; before metaclaw start, set {KEY} or the variable {}_API_KEY",
-                    service.name(),
+                    service.name_at(&url),
                     service.prefix()
                 ))?;
                 return Ok((Vec::new(), None));

@@ -142,6 +142,29 @@ fn without_key_or_model_the_refusal_says_what_to_set() {
         told.starts_with("Tinker needs the name of a model that it offers: set rl.model"),
         "{told}"
     );
+    let own =
+        "mode: rl\nrl: {backend: tinker, model: m, tinker_base_url: 'http://10.0.0.5:8000'}\n";
+    assert_eq!(
+        refused(own),
+        "the training server at 10.0.0.5:8000 needs a key: set rl.tinker_api_key, or the variable TINKER_API_KEY (docs/tinker.md); if it asks for none, set tml-none"
+    );
+}
+
+#[test]
+fn a_service_has_its_name_only_at_an_address_of_its_own() {
+    for service in Service::ALL {
+        assert!(service.is_at(service.address()), "{service:?}");
+    }
+    assert!(Service::Mint.is_at("https://mint-cn.macaron.xin/"));
+    for other in [
+        "https://mint.example",
+        "http://10.0.0.5:8000",
+        "https://macaron.xin.example",
+        "https://not-macaron.xin",
+    ] {
+        let name = Service::Mint.name_at(other);
+        assert!(name.starts_with("the training server at "), "{name}");
+    }
 }
 
 /// The tokenizer of a service's model, by its settings, in a folder that has one at `whole` and none at `empty`.

@@ -363,7 +363,7 @@ async fn before_texts_are_sent_to_a_service_its_name_and_the_price_of_a_day_are_
     std::fs::write(&settings, text).unwrap();
     let refused = home.refusal(&["start"]).await.unwrap();
     for said in [
-        "Qwen/Qwen3-8B is trained by Tinker at tinker.example (rl.backend)",
+        "Qwen/Qwen3-8B is trained by the training server at tinker.example (rl.backend)",
         "For your budget: by the chats of the last 7 days, an average day at the training server takes about",
         " USD), and the tests of each new adapter come on top. Nobody can be asked here: `metaclaw config privacy.cloud_training_ok true` allows it",
     ] {

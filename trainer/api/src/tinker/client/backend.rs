@@ -15,11 +15,13 @@ use super::{
     checkpoints::Checkpoints,
     config::TinkerConfig,
     futures::Asker,
+    held::Places,
     http::{Http, Request},
     manifests::Manifests,
-    models::Models,
+    models::{Models, follows_api},
     runs::{Run, Runs, State},
-    samplers::{Sampler, Samplers, Weights},
+    sampler::Sampler,
+    samplers::{Samplers, Weights},
     score::Look,
     session::{Sessions, get},
     training::Pass,
@@ -56,7 +58,6 @@ pub(super) struct Inner {
     models: Arc<Models>,
     pub(super) samplers: Samplers,
     pub(super) checkpoints: Checkpoints,
-    runs: Runs,
     usage: Arc<TinkerUsage>,
     /// What the server offered, and when.
     offer: Mutex<Option<(Instant, Vec<SupportedModel>)>>,
@@ -76,13 +77,14 @@ impl TinkerBackend {
             patience: config.patience,
         };
         let models = Arc::new(Models {
-            asker: asker.clone(),
+            asker,
             sessions: Arc::clone(&sessions),
             base_model: config.base_model.clone(),
+            places: Places::default(),
+            runs: Runs::new(),
         });
         let usage = Arc::<TinkerUsage>::default();
-        let base = config.base_model.clone();
-        let samplers = Samplers::new(asker, Arc::clone(&sessions), base, Arc::clone(&usage));
+        let samplers = Samplers::new(Arc::clone(&models), Arc::clone(&usage));
         let manifests = Manifests::new(config.folder.clone());
         Self(Arc::new(Inner {
             checkpoints: Checkpoints::new(Arc::clone(&models), manifests),
@@ -90,7 +92,6 @@ impl TinkerBackend {
             sessions,
             models,
             samplers,
-            runs: Runs::new(),
             usage,
             offer: Mutex::default(),
             last_saved: Mutex::default(),
@@ -180,7 +181,7 @@ impl Inner {
     }
 
     fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<Run>, BackendError> {
-        let run = self.runs.get(id);
+        let run = self.models.runs.get(id);
         run.ok_or_else(|| {
             self.http
                 .whose(call)
@@ -250,6 +251,11 @@ impl Inner {
         }
         let call = "save_weights_for_sampler";
         let model = self.models.standing(call, state).await?;
+        if !follows_api(&model.id) {
+            // Where a model is sampled as it is trained, nothing is sampled that is being trained.
+            let what = "the likeliest ids by weights that are being trained";
+            return Err(self.http.whose(call).not_supported(what));
+        }
         let session = Arc::clone(&model.session);
         let number = session.next_sampler();
         let saved = self
@@ -278,7 +284,7 @@ impl Inner {
 
     async fn sample(&self, request: SampleRequest) -> Result<SampleReply, BackendError> {
         let weights = self.weights(request.model.as_deref()).await?;
-        let sample = bodies::sample(&request);
+        let sample = bodies::sample(&request, self.config.text.end_ids());
         let drawn = self.samplers.ask(&weights, &sample).await?;
         let mut sequences = Vec::with_capacity(drawn.sequences.len());
         for it in drawn.sequences {
@@ -386,7 +392,7 @@ impl TrainingBackend for TinkerBackend {
             })?;
             let rank = request.rank;
             Ok(CreateReply {
-                session_id: self.0.runs.open(request),
+                session_id: self.0.models.runs.open(request),
                 status: "ready".to_owned(),
                 model: self.0.config.base_model.clone(),
                 rank,
@@ -482,7 +488,7 @@ impl TrainingBackend for TinkerBackend {
 
     fn close_run(&self, run: RunId) -> BackendFuture<'_, ()> {
         Box::pin(async move {
-            if let Some(run) = self.0.runs.close(&run)
+            if let Some(run) = self.0.models.runs.close(&run)
                 && let Some(model) = run.0.lock().await.model.take()
             {
                 self.0.models.unload(model).await;

@@ -12,7 +12,7 @@ use crate::{
         json::{
             AdamParams, CreateModel, CreateSamplingSession, ForwardBackwardInput, LoadWeights,
             LoraConfig, ModelInput, OptimStep, Sample, SampleStop, SamplingParams, SaveForSampler,
-            SaveWeights, UnloadModel,
+            SaveWeights, TensorData, UnloadModel,
         },
         to_json,
     },
@@ -129,6 +129,19 @@ pub(super) fn input(datums: &[Datum], loss_fn: &str, config: &LossConfig) -> For
     }
 }
 
+/// Gives each sequence of a policy loss weights: 1 where it has an advantage.
+pub(super) fn weigh(input: &mut ForwardBackwardInput, datums: &[Datum]) {
+    for (it, datum) in input.data.iter_mut().zip(datums) {
+        let parts = datum.parts();
+        if let (None, Some(advantages)) = (&parts.weights, &parts.advantages) {
+            let weights = advantages.iter().map(|it| f32::from(u8::from(*it != 0.0)));
+            let weights: Vec<f32> = weights.collect();
+            let weights = TensorData::of(&weights, &[advantages.len()]);
+            it.loss_fn_inputs.insert("weights".to_owned(), weights);
+        }
+    }
+}
+
 /// A pass as JSON: each of its two calls has a name of its own for the input.
 pub(super) fn pass(
     model: &ModelId,
@@ -160,6 +173,19 @@ pub(super) fn optim_step(model: &ModelId, n: i32, request: &OptimStepRequest) ->
             eps: adam.eps.unwrap_or(usual.eps),
             weight_decay: adam.weight_decay.unwrap_or(usual.weight_decay),
             grad_clip_norm: adam.grad_clip_norm.unwrap_or(usual.grad_clip_norm),
+        }),
+        optimizer_params: None,
+    }
+}
+
+/// A step that changes no weights.
+pub(super) fn no_step(model: &ModelId, n: i32) -> OptimStep {
+    OptimStep {
+        model_id: model.clone(),
+        seq_id: seq(n),
+        adam_params: Some(AdamParams {
+            learning_rate: 0.0,
+            ..AdamParams::default()
         }),
         optimizer_params: None,
     }
@@ -225,9 +251,12 @@ pub(super) fn sampler(session: &Session, base: &str, path: Option<&str>) -> Crea
     }
 }
 
-/// Continuations of a prompt.
-pub(super) fn sample(request: &SampleRequest) -> Sample {
+/// Continuations of a prompt. Without stops of its own a reply ends with one of `end_ids`: not every server knows the
+/// model's own.
+pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> Sample {
     let stop = request.stop.clone().map(crate::wire::Stop::into_strings);
+    let stop = stop.filter(|it| !it.is_empty()).map(SampleStop::Texts);
+    let end = Some(end_ids).filter(|ids| !ids.is_empty());
     let seed = request.seed.map(|it| it & SEEDS);
     bare_sample(
         request.tokens.clone(),
@@ -235,7 +264,7 @@ pub(super) fn sample(request: &SampleRequest) -> Sample {
         SamplingParams {
             max_tokens: Some(request.max_tokens),
             seed: seed.and_then(|it| i64::try_from(it).ok()),
-            stop: stop.filter(|it| !it.is_empty()).map(SampleStop::Texts),
+            stop: stop.or_else(|| end.map(SampleStop::Tokens)),
             temperature: request.temperature,
             top_k: if request.top_k == 0 {
                 -1

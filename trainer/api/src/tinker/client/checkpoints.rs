@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use reqwest::Method;
@@ -12,7 +15,7 @@ use super::{
     bodies,
     http::Request,
     manifests::{Kept, Manifests},
-    models::Models,
+    models::{Models, follows_api},
     names,
     runs::State,
     session::get,
@@ -31,6 +34,9 @@ const PAGE: u64 = 100;
 /// A list that is longer is not read to its end.
 const MOST_PAGES: u64 = 200;
 
+/// What FastAPI answers where there is no such route.
+const NO_ROUTE: &str = "Not Found";
+
 /// What is ours at the server.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
@@ -39,7 +45,9 @@ pub(super) struct Checkpoints {
     /// Adapters that were saved or listed.
     adapters: Mutex<BTreeMap<String, Adapter>>,
     /// Whether the server takes a manifest beside a checkpoint; it is not tried again where it does not.
-    takes_manifests: std::sync::atomic::AtomicBool,
+    takes_manifests: AtomicBool,
+    /// Whether it was said that the server deletes nothing.
+    is_told: AtomicBool,
 }
 
 /// An adapter of ours.
@@ -77,6 +85,15 @@ impl Listed {
         self.metadata.get(bodies::STEP)?.parse().ok()
     }
 
+    /// Whether it is an adapter: weights to sample from, or what [`super::places`] makes such of.
+    fn is_adapter(&self) -> bool {
+        match self.path.kind {
+            WeightsKind::Sampler => follows_api(&self.path.run),
+            WeightsKind::Training => self.mark.is_none() && !follows_api(&self.path.run),
+            WeightsKind::External => false,
+        }
+    }
+
     fn read(entry: Checkpoint) -> Option<Self> {
         let path: TinkerPath = entry.tinker_path.parse().ok()?;
         let (name, mark) = names::read(path.name.as_str())?;
@@ -110,7 +127,8 @@ impl Checkpoints {
             models,
             manifests,
             adapters: Mutex::default(),
-            takes_manifests: std::sync::atomic::AtomicBool::new(true),
+            takes_manifests: AtomicBool::new(true),
+            is_told: AtomicBool::new(false),
         }
     }
 
@@ -147,10 +165,10 @@ impl Checkpoints {
         let mut full = short.clone();
         full.insert(bodies::MANIFEST, kept.manifest.to_string());
         let takes = &self.takes_manifests;
-        if takes.load(std::sync::atomic::Ordering::Relaxed) {
+        if takes.load(Ordering::Relaxed) {
             match self.save_as(state, &written, &full).await {
                 Err(error) if refuses_form(&error) => {
-                    takes.store(false, std::sync::atomic::Ordering::Relaxed);
+                    takes.store(false, Ordering::Relaxed);
                     tracing::debug!(%error, "saved again without its manifest, which is kept here");
                 }
                 saved => return saved,
@@ -194,18 +212,23 @@ impl Checkpoints {
         ]);
         let written = names::escaped(name.as_str());
         let model = self.models.standing(call, state).await?;
-        let saved = self
-            .models
-            .operate(model, call, |id, seq| {
-                let body = bodies::save_named(id, seq, (&written, &metadata));
-                Request::json(call, call, &body)
-            })
-            .await?;
-        let saved: SavedForSampler = saved.json(self.models.http(), call)?;
-        let whose = self.models.http().whose(call);
-        let path = saved
-            .path
-            .ok_or_else(|| whose.unreadable("it has no path"))?;
+        let path = if follows_api(&model.id) {
+            let saved = self
+                .models
+                .operate(model, call, |id, seq| {
+                    let body = bodies::save_named(id, seq, (&written, &metadata));
+                    Request::json(call, call, &body)
+                })
+                .await?;
+            let saved: SavedForSampler = saved.json(self.models.http(), call)?;
+            let whose = self.models.http().whose(call);
+            saved
+                .path
+                .ok_or_else(|| whose.unreadable("it has no path"))?
+        } else {
+            // A model of its own is to hold it.
+            self.save_as(state, &written, &metadata).await?
+        };
         let adapter = Adapter {
             path: path.clone(),
             step: Some(state.step),
@@ -249,7 +272,9 @@ impl Checkpoints {
     /// # Errors
     /// The server's.
     pub(super) async fn list_adapters(&self) -> Result<Vec<Listed>, BackendError> {
-        let listed = newest(self.list(WeightsKind::Sampler).await?);
+        let mut listed = self.list_all_kinds().await?;
+        listed.retain(Listed::is_adapter);
+        let listed = newest(listed);
         let known = listed.iter().map(|it| {
             let adapter = Adapter {
                 path: it.path.to_string(),
@@ -354,10 +379,17 @@ impl Checkpoints {
         let mut deleted = Vec::new();
         for it in gone {
             let name = &it.listed.name;
-            for adapter in adapters.iter().filter(|adapter| adapter.name == *name) {
-                self.delete(&adapter.path).await?;
+            let paths = adapters.iter().filter(|adapter| adapter.name == *name);
+            let paths = paths.map(|it| &it.path).chain([&it.listed.path]);
+            for path in paths {
+                match self.delete(path).await {
+                    Err(error) if error.is_not_supported() => {
+                        self.tell_kept(&error);
+                        return Ok(deleted);
+                    }
+                    done => done?,
+                }
             }
-            self.delete(&it.listed.path).await?;
             if let Some(mark) = &it.listed.mark {
                 self.manifests.remove(name, mark).await;
             }
@@ -365,6 +397,13 @@ impl Checkpoints {
             deleted.extend(name.parse());
         }
         Ok(deleted)
+    }
+
+    /// Says once that old checkpoints stay.
+    fn tell_kept(&self, error: &BackendError) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "old checkpoints stay at the training server: whoever runs it deletes them there");
+        }
     }
 
     async fn delete(&self, path: &TinkerPath) -> Result<(), BackendError> {
@@ -377,6 +416,10 @@ impl Checkpoints {
         let http = self.models.http();
         let answer = http.send(&Request::bare(call, Method::DELETE, &at)).await?;
         match answer.status {
+            // It was listed a moment ago: a server whose framework knows no such route says no more than this.
+            404 if super::words::said(&answer.body).0 == NO_ROUTE => {
+                Err(http.whose(call).not_supported("deleting a checkpoint"))
+            }
             200..300 | 404 => Ok(()),
             405 | 501 => Err(http.whose(call).not_supported("deleting a checkpoint")),
             status => Err(http.whose(call).refusal(status, &answer.body)),
@@ -385,12 +428,17 @@ impl Checkpoints {
 
     /// What the server lists of a kind, of names that may be ours.
     async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>, BackendError> {
+        let mut listed = self.list_all_kinds().await?;
+        listed.retain(|it| it.path.kind == kind);
+        Ok(listed)
+    }
+
+    async fn list_all_kinds(&self) -> Result<Vec<Listed>, BackendError> {
         let entries = match self.list_all().await? {
             Some(entries) => entries,
             None => self.list_by_run().await?,
         };
-        let read = entries.into_iter().filter_map(Listed::read);
-        Ok(read.filter(|it| it.path.kind == kind).collect())
+        Ok(entries.into_iter().filter_map(Listed::read).collect())
     }
 
     /// The list of everything; none where the server has no such list.

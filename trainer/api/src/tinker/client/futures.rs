@@ -94,13 +94,13 @@ fn is_busy(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 503)
 }
 
-/// Asks for something that takes long.
-pub(super) async fn submit(http: &Http, flags: &Flags, request: &Request, limits: Limits) -> Taken {
+/// Asks for something that takes long. `dedupes`: whether the server carries out once what was sent twice.
+pub(super) async fn submit(http: &Http, dedupes: bool, request: &Request, limits: Limits) -> Taken {
     let whose = http.whose(request.call);
     let (mut in_doubt, mut pause) = (false, Pause::new());
     let patient_until = Instant::now() + limits.patience;
     loop {
-        let may_repeat = |in_doubt: bool| !in_doubt || flags.dedupes;
+        let may_repeat = |in_doubt: bool| !in_doubt || dedupes;
         let failed = match http.send(request).await {
             Ok(answer) if answer.is_success() => return promise(http, request, &answer),
             Ok(answer) => {
@@ -126,7 +126,7 @@ pub(super) async fn submit(http: &Http, flags: &Flags, request: &Request, limits
             // Nobody there: the caller waits, and shows it.
             return Taken::Refused(failed);
         }
-        if !flags.dedupes || limits.left().is_zero() {
+        if !dedupes || limits.left().is_zero() {
             return Taken::InDoubt(as_ambiguous(failed, http, request, limits));
         }
         pause.wait(None, limits.left()).await;
@@ -306,11 +306,20 @@ pub(super) enum Either<P, J> {
 
 /// An operation that was carried out and failed: by its caller's fault, or the server's.
 pub(super) fn broken(http: &Http, call: &'static str, failed: &Failed) -> BackendError {
+    if is_unloaded(&failed.error) {
+        return http.whose(call).run_not_found(&failed.error);
+    }
     let status = match failed.category {
         FailureCategory::User => 400,
         FailureCategory::Server | FailureCategory::Unknown => 500,
     };
     http.whose(call).status(status, None, failed.error.clone())
+}
+
+/// Whether an operation failed because the server does not hold its model any more. SkyRL forgets its models when it is
+/// restarted, lists them as before, and says so only when an operation is carried out.
+fn is_unloaded(error: &str) -> bool {
+    error.starts_with("Model ") && error.contains(" not loaded")
 }
 
 /// A body of protobuf, compressed where the server wants it so.

@@ -149,7 +149,13 @@ impl Http {
     /// Where no answer came. Whatever status comes is an answer.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, BackendError> {
         let token = self.token().await?;
-        let answer = self.exchange(request, &token).await?;
+        let answer = match self.exchange(request, &token).await {
+            // A server may close a connection that was idle just when it is used again. Reading twice changes nothing.
+            Err(BackendError::Broken { .. }) if request.method == Method::GET => {
+                self.exchange(request, &token).await?
+            }
+            answered => answered?,
+        };
         if answer.is_stale_token && self.auth.is_by_token() {
             self.auth.forget(&token).await;
             let token = self.token().await?;

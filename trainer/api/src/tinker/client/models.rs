@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     bodies,
     futures::{self, Asker, Limits, Result_, Taken},
+    held::Places,
     http::{Http, Request},
-    runs::{Model, State},
+    runs::{Model, Runs, State},
     session::{Session, Sessions, is_gone},
 };
 use crate::{
@@ -23,6 +25,14 @@ pub(super) struct Models {
     pub(super) asker: Asker,
     pub(super) sessions: Arc<Sessions>,
     pub(super) base_model: String,
+    pub(super) places: Places,
+    pub(super) runs: Runs,
+}
+
+/// Whether a server keeps to Tinker's API in what a model's id says: that requests of one number are carried out once, and
+/// that what a model saves does not change when it is trained. Ids of such models are `{session}:train:{n}`; SkyRL's are not.
+pub(super) fn follows_api(id: &ModelId) -> bool {
+    id.parts().is_some()
 }
 
 // === impl Models ===
@@ -48,6 +58,7 @@ impl Models {
                     return Err(whose.run_not_found("its session is over"));
                 }
                 if model.is_in_doubt {
+                    self.unload(model).await;
                     let why = "a call of it was not answered: it begins again at its checkpoint";
                     return Err(whose.run_not_found(why));
                 }
@@ -55,11 +66,12 @@ impl Models {
             }
             None => self.create(&state.spec).await?,
         };
+        state.used = Instant::now();
         Ok(state.model.insert(model))
     }
 
-    /// A new model with fresh weights.
-    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+    /// A new model with fresh weights, as the server makes it.
+    pub(super) async fn create_bare(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
         let call = "create_model";
         let limits = self.asker.limits();
         let lora = bodies::lora(spec);
@@ -87,15 +99,28 @@ impl Models {
                 made => return made,
             }
         }
-        let mut model = self.create(spec).await?;
+        let mut model = self.create_to_load(spec).await?;
+        self.load_into(&mut model, path).await?;
+        Ok(model)
+    }
+
+    /// Replaces a model's weights and optimiser.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn load_into(
+        &self,
+        model: &mut Model,
+        path: &str,
+    ) -> Result<(), BackendError> {
         let call = "load_weights";
         let loaded = self
-            .operate(&mut model, call, |id, seq| {
+            .operate(model, call, |id, seq| {
                 Request::json(call, call, &bodies::load_into(id, seq, path))
             })
             .await?;
         let _: Value = loaded.json(self.http(), call)?;
-        Ok(model)
+        Ok(())
     }
 
     async fn create_by_load(&self, path: &str) -> Result<Model, BackendError> {
@@ -122,7 +147,7 @@ impl Models {
             let known = self.sessions.current().await.is_some();
             let session = self.sessions.get().await?;
             let request = request(&session)?;
-            match futures::submit(self.http(), &session.flags, &request, limits).await {
+            match futures::submit(self.http(), session.flags.dedupes, &request, limits).await {
                 Taken::Promised(promised) => return Ok((session, promised)),
                 Taken::Refused(error)
                     if is_first && known && error.status().is_some_and(is_gone) =>
@@ -176,8 +201,8 @@ impl Models {
         let was_in_doubt = model.is_in_doubt;
         let request = request(&model.id, model.next_seq)?;
         model.is_in_doubt = true;
-        let flags = Arc::clone(&model.session.flags);
-        match futures::submit(self.http(), &flags, &request, limits).await {
+        let dedupes = model.session.flags.dedupes && follows_api(&model.id);
+        match futures::submit(self.http(), dedupes, &request, limits).await {
             Taken::Promised(promised) => {
                 model.next_seq += 1;
                 Ok(promised)

@@ -11,9 +11,12 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
-use super::{samplers::Sampler, session::Session};
+use tokio::time::Instant;
+
+use super::{sampler::Sampler, session::Session};
 use crate::{RunId, tinker::ModelId, wire::CreateRequest};
 
 /// A run that nobody closes is dropped when there are so many.
@@ -32,6 +35,8 @@ pub(super) struct State {
     pub(super) step: u64,
     /// A sampler of these weights; none where they have moved since.
     pub(super) sampler: Option<Arc<Sampler>>,
+    /// When it was last asked for something.
+    pub(super) used: Instant,
     /// The losses since the last step, and over how many tokens.
     pub(super) loss: (f64, u64),
 }
@@ -99,6 +104,7 @@ impl Runs {
             model: None,
             step: 0,
             sampler: None,
+            used: Instant::now(),
             loss: (0.0, 0),
         })));
         let mut runs = self.lock();
@@ -111,6 +117,20 @@ impl Runs {
 
     pub(super) fn get(&self, id: &RunId) -> Option<Arc<Run>> {
         self.lock().get(id).cloned()
+    }
+
+    /// Takes the model of the run that was asked for nothing longest, of those that nothing is asked of now; none where no
+    /// run has waited for so long, or is in doubt. Such a run begins again at its checkpoint.
+    pub(super) fn take_idle(&self, idle: Duration) -> Option<Model> {
+        let runs: Vec<Arc<Run>> = self.lock().values().cloned().collect();
+        let free = runs.iter().filter_map(|run| run.0.try_lock().ok());
+        let idle = free.filter(|state| {
+            let model = state.model.as_ref();
+            model.is_some_and(|model| model.is_in_doubt || state.used.elapsed() >= idle)
+        });
+        let mut longest = idle.min_by_key(|state| state.used)?;
+        longest.moved();
+        longest.model.take()
     }
 
     pub(super) fn close(&self, id: &RunId) -> Option<Arc<Run>> {

@@ -1,26 +1,22 @@
 //! Samplers: the base model, saved adapters, and a run's weights as they are now. Sampling changes nothing, so a call whose
 //! answer is lost is made again.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     bodies,
-    futures::{self, Asker, Either, Limits, Taken},
+    futures::{self, Either, Limits, Taken},
     http::Request,
-    session::{Session, Sessions, is_gone},
+    models::Models,
+    places::needs_place,
+    sampler::Sampler,
+    session::is_gone,
     usage::TinkerUsage,
 };
 use crate::{
     BackendError,
     tinker::{
-        SampleOutput, SamplerId,
+        SampleOutput,
         json::{self, CancelFuture, JsonSample, Promise, SamplingSession},
         proto::SampleResponse,
     },
@@ -32,57 +28,28 @@ const MOST: usize = 64;
 const OF_CHAT: Duration = Duration::from_secs(2);
 const ASAMPLE: &str = "asample";
 
-/// Weights that are sampled from.
-#[derive(Debug)]
-pub(super) struct Sampler {
-    pub(super) session: Arc<Session>,
-    pub(super) id: SamplerId,
-    next_seq: AtomicU64,
-}
-
 /// What to sample from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weights {
     Base,
-    /// `tinker://…/sampler_weights/…`.
+    /// `tinker://…/sampler_weights/…`, or `tinker://…/weights/…`, which need a model of their own ([`super::places`]).
     Saved(String),
 }
 
 /// The samplers of this process.
 #[derive(Debug)]
 pub(super) struct Samplers {
-    asker: Asker,
-    sessions: Arc<Sessions>,
-    base_model: String,
+    models: Arc<Models>,
     usage: Arc<TinkerUsage>,
     open: tokio::sync::Mutex<BTreeMap<Weights, Arc<Sampler>>>,
-}
-
-// === impl Sampler ===
-
-impl Sampler {
-    pub(super) fn new(session: Arc<Session>, id: SamplerId) -> Self {
-        Self {
-            session,
-            id,
-            next_seq: AtomicU64::new(0),
-        }
-    }
 }
 
 // === impl Samplers ===
 
 impl Samplers {
-    pub(super) fn new(
-        asker: Asker,
-        sessions: Arc<Sessions>,
-        base_model: String,
-        usage: Arc<TinkerUsage>,
-    ) -> Self {
+    pub(super) fn new(models: Arc<Models>, usage: Arc<TinkerUsage>) -> Self {
         Self {
-            asker,
-            sessions,
-            base_model,
+            models,
             usage,
             open: tokio::sync::Mutex::default(),
         }
@@ -95,6 +62,9 @@ impl Samplers {
     pub(super) async fn get(&self, weights: &Weights) -> Result<Arc<Sampler>, BackendError> {
         let mut open = self.open.lock().await;
         if let Some(sampler) = open.get(weights).filter(|it| !it.session.is_over()) {
+            if let Weights::Saved(path) = weights {
+                self.models.used(path).await;
+            }
             return Ok(Arc::clone(sampler));
         }
         let sampler = Arc::new(self.create(weights).await?);
@@ -111,28 +81,35 @@ impl Samplers {
         open.get(weights).is_some_and(|it| !it.session.is_over())
     }
 
-    /// Forgets a sampler; whether there was one.
+    /// Forgets a sampler, and the model that was made for it; whether there was one.
     pub(super) async fn drop(&self, weights: &Weights) -> bool {
-        self.open.lock().await.remove(weights).is_some()
+        let dropped = self.open.lock().await.remove(weights).is_some();
+        if let Weights::Saved(path) = weights {
+            self.models.leave(path).await;
+        }
+        dropped
     }
 
     /// Who is meant in errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> super::words::Whose<'_> {
-        self.asker.http.whose(call)
+        self.models.http().whose(call)
     }
 
     async fn create(&self, weights: &Weights) -> Result<Sampler, BackendError> {
         let call = "create_sampling_session";
-        let http = &self.asker.http;
+        let http = self.models.http();
+        let sessions = &self.models.sessions;
+        let base_model = &self.models.base_model;
         let path = match weights {
             Weights::Base => None,
-            Weights::Saved(path) => Some(path.as_str()),
+            Weights::Saved(path) if needs_place(path) => Some(self.models.place(path).await?),
+            Weights::Saved(path) => Some(path.clone()),
         };
         let mut is_first = true;
         loop {
-            let known = self.sessions.current().await.is_some();
-            let session = self.sessions.get().await?;
-            let body = bodies::sampler(&session, &self.base_model, path);
+            let known = sessions.current().await.is_some();
+            let session = sessions.get().await?;
+            let body = bodies::sampler(&session, base_model, path.as_deref());
             let answer = http.send(&Request::json(call, call, &body)?).await?;
             if is_gone(answer.status) {
                 if is_first && known {
@@ -143,7 +120,7 @@ impl Samplers {
                 }
                 let (said, _) = super::words::said(&answer.body);
                 let code = Some("model_not_found".to_owned());
-                let what = path.unwrap_or(&self.base_model);
+                let what = path.as_ref().unwrap_or(base_model);
                 let why = format!("{what} is not there to sample from ({said})");
                 return Err(http.whose(call).status(404, code, why));
             }
@@ -191,7 +168,7 @@ impl Samplers {
         sampler: &Sampler,
         sample: &json::Sample,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
-        let limits = self.asker.limits();
+        let limits = self.models.asker.limits();
         let promised = self.begin(sampler, sample, limits).await?;
         self.end(sample, &promised, limits).await
     }
@@ -206,11 +183,10 @@ impl Samplers {
         sample: &json::Sample,
         limits: Limits,
     ) -> Result<Promise, BackendError> {
-        let seq = sampler.next_seq.fetch_add(1, Ordering::Relaxed);
-        let body = bodies::numbered(sample, &sampler.id, seq);
+        let body = bodies::numbered(sample, &sampler.id, sampler.next_seq());
         let request = Request::json(ASAMPLE, ASAMPLE, &body)?;
-        let flags = &sampler.session.flags;
-        match futures::submit(&self.asker.http, flags, &request, limits).await {
+        let dedupes = sampler.session.flags.dedupes;
+        match futures::submit(self.models.http(), dedupes, &request, limits).await {
             Taken::Promised(promised) => Ok(promised),
             Taken::Refused(error) | Taken::InDoubt(error) => Err(error),
         }
@@ -226,7 +202,7 @@ impl Samplers {
         promised: &Promise,
         limits: Limits,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
-        let http = &self.asker.http;
+        let http = self.models.http();
         let result = futures::result(http, ASAMPLE, promised, limits).await?;
         let read = result.either::<SampleResponse, JsonSample>(http, ASAMPLE)?;
         let (output, message) = match read {
@@ -234,8 +210,10 @@ impl Samplers {
             Either::Json(sample) => (Ok(SampleOutput::from_json(sample)), None),
         };
         let output = output.map_err(|error| http.whose(ASAMPLE).unreadable(error.to_string()))?;
+        let n_read = n_tokens(sample);
+        let output = with_first(output, n_read);
         let n_drawn = output.sequences.iter().map(|it| it.tokens.len()).sum();
-        self.usage.drawn(n_tokens(sample), n_drawn);
+        self.usage.drawn(n_read, n_drawn);
         Ok((output, message))
     }
 
@@ -250,13 +228,14 @@ impl Samplers {
         };
         if let Ok(request) = Request::json(call, call, &body) {
             // It ends by itself.
-            let _ = self.asker.http.send(&request).await;
+            let _ = self.models.http().send(&request).await;
         }
     }
 
     /// Of a chat: who waits for an answer is told soon that there is no room for it.
     pub(super) fn limits_of_chat(&self) -> Limits {
-        Limits::new(self.asker.timeout, self.asker.patience.min(OF_CHAT))
+        let asker = &self.models.asker;
+        Limits::new(asker.timeout, asker.patience.min(OF_CHAT))
     }
 }
 
@@ -267,6 +246,17 @@ fn n_tokens(sample: &json::Sample) -> usize {
         json::Chunk::Image(_) | json::Chunk::ImageAssetPointer(_) | json::Chunk::Dmel(_) => 0,
     });
     n.sum()
+}
+
+/// The log-probabilities of a prompt with one entry for each of its `n` tokens: SkyRL leaves out the first token, of which
+/// there is none.
+fn with_first(mut output: SampleOutput, n: usize) -> SampleOutput {
+    if let Some(all) = &mut output.prompt_logprobs
+        && all.len() + 1 == n
+    {
+        all.insert(0, None);
+    }
+    output
 }
 
 /// Whether an answer says that the sampler is not there any more.

@@ -8,7 +8,8 @@ use futures_util::future::try_join_all;
 
 use super::{
     bodies,
-    samplers::{Sampler, Samplers, Weights},
+    sampler::Sampler,
+    samplers::{Samplers, Weights},
 };
 use crate::{
     BackendError, Datum, Tensor2,

@@ -12,8 +12,8 @@ use metaclaw_trainer_terms::{
 
 use super::{
     backend::TinkerBackend,
-    bodies,
-    samplers::{self, Weights, has_gone},
+    bodies, sampler,
+    samplers::{Weights, has_gone},
 };
 use crate::{
     AdapterName, BackendError,
@@ -70,7 +70,8 @@ impl Sampler for TinkerSampler {
 /// A sample that the server has taken.
 struct Waiting {
     backend: TinkerBackend,
-    sampler: Arc<samplers::Sampler>,
+    weights: Weights,
+    sampler: Arc<sampler::Sampler>,
     sample: Sample,
     promised: Promise,
     is_over: bool,
@@ -108,6 +109,7 @@ impl TinkerBackend {
         }
         let waiting = Waiting {
             backend: self.clone(),
+            weights,
             sampler,
             sample,
             promised: begun?,
@@ -153,10 +155,28 @@ impl TinkerBackend {
 // === impl Waiting ===
 
 impl Waiting {
-    async fn events(mut self) -> Vec<Result<SampleEvent, SamplerError>> {
+    /// Asks once more, by a new sampler.
+    async fn again(&mut self) -> Result<(), BackendError> {
         let samplers = &self.backend.0.samplers;
+        samplers.drop(&self.weights).await;
+        self.sampler = samplers.get(&self.weights).await?;
         let limits = samplers.limits_of_chat();
-        let ended = samplers.end(&self.sample, &self.promised, limits).await;
+        self.promised = samplers.begin(&self.sampler, &self.sample, limits).await?;
+        Ok(())
+    }
+
+    async fn events(mut self) -> Vec<Result<SampleEvent, SamplerError>> {
+        let backend = self.backend.clone();
+        let samplers = &backend.0.samplers;
+        let limits = samplers.limits_of_chat();
+        let mut ended = samplers.end(&self.sample, &self.promised, limits).await;
+        if ended.as_ref().is_err_and(has_gone) {
+            // The server took it, and holds the weights no more: as SkyRL after a restart.
+            ended = match self.again().await {
+                Ok(()) => samplers.end(&self.sample, &self.promised, limits).await,
+                Err(error) => Err(error),
+            };
+        }
         self.is_over = true;
         match ended {
             Ok((output, _)) => {

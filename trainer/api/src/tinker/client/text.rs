@@ -20,6 +20,11 @@ pub trait LocalText: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Ids that a reply ends with; none where they are not known.
+    fn end_ids(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 

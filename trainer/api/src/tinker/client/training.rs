@@ -9,7 +9,7 @@ use super::{
     futures::{self, Either},
     http::{Body, Request},
     losses,
-    models::Models,
+    models::{Models, follows_api},
     runs::{Model, State},
     session::Flags,
     usage::TinkerUsage,
@@ -69,7 +69,11 @@ impl Pass<'_> {
     ) -> Result<Request, BackendError> {
         let call = self.call();
         if !protobuf {
-            let input = bodies::input(chunk, self.loss.as_str(), self.config);
+            let mut input = bodies::input(chunk, self.loss.as_str(), self.config);
+            if !follows_api(model) {
+                // It takes the mean over what has a weight, which without weights is the prompt as well.
+                bodies::weigh(&mut input, chunk);
+            }
             let body = bodies::pass(model, seq, (self.is_forward, &input));
             let body = body.map_err(|error| BackendError::Request {
                 call,
@@ -156,7 +160,7 @@ impl Models {
             let flags = Arc::clone(&flags);
             move |id: &ModelId, seq: i32| pass.request(chunk, (id, seq), &flags, protobuf)
         };
-        if !flags.protobuf() {
+        if !flags.protobuf() || !follows_api(&model.id) {
             return self.send(model, build(false), limits).await;
         }
         match self.send(model, build(true), limits).await {

@@ -12,6 +12,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
+mod skyrl;
+
 use crate::{
     Datum, Tensor2,
     tinker::{
@@ -34,10 +36,19 @@ pub(super) enum Fault {
     Fails(&'static str, &'static str),
 }
 
+// === impl Saved ===
+
+impl Saved {
+    /// SkyRL finds weights to sample from without their kind as well.
+    fn is_at(&self, path: &str) -> bool {
+        self.path == path || self.path.replace("/sampler_weights/", "/") == path
+    }
+}
+
 /// What a server is like that is not the cloud.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Manner {
-    /// No client/config, no numbers, models loaded into, checkpoints listed by run and without metadata.
+    /// As SkyRL 0.3.0 was seen to answer with JAX: see `skyrl.rs`.
     pub(super) is_skyrl: bool,
     /// Samplers give no log-probabilities of prompts.
     pub(super) is_blind: bool,
@@ -49,6 +60,7 @@ struct Model {
     weights: Vec<u32>,
     gradient: Vec<u32>,
     next: i64,
+    slot: skyrl::Slot,
 }
 
 #[derive(Debug, Clone)]
@@ -65,8 +77,13 @@ pub(super) struct Inner {
     n: u64,
     sessions: BTreeSet<String>,
     models: BTreeMap<String, Model>,
-    samplers: BTreeSet<String>,
+    /// By id: the path of the weights, empty for the base model.
+    samplers: BTreeMap<String, String>,
     saved: Vec<Saved>,
+    /// Gradients that models without a slot left in it.
+    left: [Vec<u32>; skyrl::N_SLOTS],
+    /// By which weights each sample was answered.
+    pub(super) answered: Vec<Vec<u32>>,
     results: BTreeMap<String, Outcome>,
     /// By model and number: what was answered.
     seen: BTreeMap<(String, i64), (Vec<u8>, String)>,
@@ -82,6 +99,8 @@ pub(super) struct Inner {
 
 #[derive(Debug, Clone)]
 enum Outcome {
+    /// Of which SkyRL says so by status 400.
+    Failed(String),
     Json(Value),
     Protobuf(Vec<u8>),
 }
@@ -137,6 +156,9 @@ impl Server {
     /// Killed and started again: what was saved stays.
     pub(super) fn restart(&self) {
         let mut inner = self.inner();
+        if inner.manner.is_skyrl {
+            return inner.forget_models();
+        }
         inner.sessions.clear();
         inner.models.clear();
         inner.samplers.clear();
@@ -219,11 +241,10 @@ impl Inner {
         fails: Option<Value>,
     ) -> (u16, &'static str, Vec<u8>) {
         let ok = |value: Value| (200, JSON, value.to_string().into_bytes());
-        let gone = || (404, JSON, br#"{"detail":"not found"}"#.to_vec());
+        let gone = || (404, JSON, br#"{"detail":"Not Found"}"#.to_vec());
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let bare = path.split('?').next().unwrap_or_default();
         match bare {
-            "client/config" if self.manner.is_skyrl => gone(),
             "client/config" => ok(self.flags.clone()),
             "auth/token" => ok(json!({"jwt": "eyJ.e30.x"})),
             "get_server_capabilities" => ok(json!({"supported_models": [
@@ -241,17 +262,21 @@ impl Inner {
             "session_heartbeat" => (410, JSON, b"{}".to_vec()),
             "create_sampling_session" => {
                 let path = text(&asked, "model_path");
-                let is_there = path.is_empty() || self.saved.iter().any(|it| it.path == path);
+                let is_there = path.is_empty() || self.saved.iter().any(|it| it.is_at(path));
                 if !self.sessions.contains(text(&asked, "session_id")) || !is_there {
                     return gone();
                 }
                 self.n += 1;
                 let id = format!("sampler-{}", self.n);
-                self.samplers.insert(id.clone());
+                self.samplers.insert(id.clone(), path.to_owned());
                 ok(json!({"sampling_session_id": id}))
             }
             "retrieve_future" => match self.results.get(text(&asked, "request_id")) {
                 Some(Outcome::Json(value)) => ok(value.clone()),
+                Some(Outcome::Failed(why)) => {
+                    let body = json!({"detail": why}).to_string();
+                    (400, JSON, body.into_bytes())
+                }
                 Some(Outcome::Protobuf(bytes)) => (200, "application/x-protobuf", bytes.clone()),
                 None => gone(),
             },
@@ -265,12 +290,14 @@ impl Inner {
             }
             "training_runs" => {
                 let runs: BTreeSet<&str> = self.saved.iter().map(|it| run_of(&it.path)).collect();
-                let run = |id: &str| json!({"training_run_id": id, "base_model": "m", "is_lora": true, "last_request_time": "2026-01-01T00:00:00"});
-                let runs: Vec<Value> = runs.into_iter().map(run).collect();
+                let runs: Vec<Value> = runs.into_iter().map(skyrl::run).collect();
                 let n = runs.len();
                 ok(
                     json!({"training_runs": runs, "cursor": {"offset": 0, "limit": 100, "total_count": n}}),
                 )
+            }
+            "weights_info" if self.manner.is_skyrl => {
+                self.weights_info(text(&asked, "tinker_path"))
             }
             _ if bare.starts_with("training_runs/") => self.of_run(bare),
             "create_model"
@@ -289,6 +316,9 @@ impl Inner {
         let rest = path.trim_start_matches("training_runs/");
         let (run, rest) = rest.split_once("/checkpoints").unwrap();
         if let Some(id) = rest.strip_prefix('/') {
+            if self.manner.is_skyrl {
+                return (404, JSON, br#"{"detail":"Not Found"}"#.to_vec());
+            }
             let path = format!("tinker://{run}/{id}");
             self.saved.retain(|it| it.path != path);
             return (204, JSON, Vec::new());
@@ -303,9 +333,9 @@ impl Inner {
     fn asample(&mut self, body: &[u8]) -> (u16, &'static str, Vec<u8>) {
         let sample: Sample = serde_json::from_slice(body).unwrap();
         let sampler = sample.sampling_session_id.as_ref().unwrap().to_string();
-        if !self.samplers.contains(&sampler) {
+        let Some(weights) = self.samplers.get(&sampler).cloned() else {
             return (404, JSON, br#"{"detail":"no such sampler"}"#.to_vec());
-        }
+        };
         let prompt = sample.prompt.clone().into_tokens().unwrap();
         let of_prompt = prompt.iter().enumerate();
         // A token's log-probability is minus a tenth of its id.
@@ -329,7 +359,7 @@ impl Inner {
             ..SampleOutput::default()
         };
         let outcome = if self.manner.is_skyrl {
-            Outcome::Json(serde_json::to_value(output.to_json(&[])).unwrap())
+            self.by_slot(&weights, output)
         } else {
             Outcome::Protobuf(output.to_proto().encode_to_vec())
         };
@@ -355,7 +385,8 @@ impl Inner {
             )
         };
         if is_protobuf && self.manner.is_skyrl {
-            return status(422, "Input should be a valid dictionary");
+            // It cannot write down what it got.
+            return (500, JSON, b"Internal Server Error".to_vec());
         }
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let message = proto::ForwardBackwardRequest::decode(body).unwrap_or_default();
@@ -376,6 +407,10 @@ impl Inner {
                 return status(404, "Session not found");
             }
             model = format!("{session}:train:{}", asked["model_seq_id"]);
+            if self.manner.is_skyrl {
+                self.n += 1;
+                model = format!("model_{}", self.n);
+            }
             self.models.entry(model.clone()).or_default().next = 1;
         }
         if !self.models.contains_key(&model) {
@@ -404,6 +439,8 @@ impl Inner {
         };
         let outcome = match fails {
             Some(failed) => Outcome::Json(failed),
+            None if self.manner.is_skyrl && makes => self.make(&model),
+            None if !self.is_held(&model) => Outcome::Failed(skyrl::not_loaded(&model)),
             None => self.carry_out(
                 (call, &model),
                 (&asked, is_protobuf),
@@ -431,6 +468,7 @@ impl Inner {
         match call {
             "load_weights" => {
                 let saved = self.saved.iter().find(|it| it.path == path);
+                it.slot.loaded = None;
                 let Some(saved) = saved else {
                     return Outcome::Json(json!({"error": "no such weights", "category": "user"}));
                 };
@@ -471,9 +509,10 @@ impl Inner {
                 if path.is_empty() {
                     self.n += 1;
                     let id = format!("sampler-{}", self.n);
-                    self.samplers.insert(id.clone());
+                    self.samplers.insert(id.clone(), String::new());
                     return Outcome::Json(json!({"sampling_session_id": id}));
                 }
+                let short = format!("tinker://{model}/{path}");
                 let path = format!("tinker://{model}/{kind}/{path}");
                 let metadata = if self.manner.is_skyrl {
                     Value::Null
@@ -485,8 +524,10 @@ impl Inner {
                     weights,
                     metadata,
                 });
-                Outcome::Json(json!({"path": path}))
+                let is_short = self.manner.is_skyrl && kind == "sampler_weights";
+                Outcome::Json(json!({"path": if is_short { short } else { path }}))
             }
+            "unload_model" if self.manner.is_skyrl => self.unload(model),
             _ => Outcome::Json(json!({"model_id": model})),
         }
     }

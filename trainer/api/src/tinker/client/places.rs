@@ -1,0 +1,236 @@
+//! Models of their own for adapters, where a server samples an adapter in the place of the model that saved it.
+//!
+//! SkyRL's JAX back end has one slot for each model: what is trained there is also what is sampled. Asked for an adapter,
+//! it loads the adapter over the weights that are being trained. After the next step, the adapter that was loaded last
+//! answers with the new weights, which no gate has seen. An adapter whose model was unloaded cannot be sampled at all.
+//! And a slot keeps the gradients of a model that was unloaded: the next model's first step would apply them.
+//!
+//! So at such a server an adapter is saved as a checkpoint is. Whoever samples it makes a model that holds it and is never
+//! trained; a model that is to be trained begins in a slot from which the gradients are taken.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
+
+use super::{
+    bodies,
+    held::Place,
+    http::Request,
+    models::{Models, follows_api},
+    runs::Model,
+};
+use crate::{
+    BackendError,
+    tinker::{
+        TinkerPath, WeightsKind,
+        json::{OptimStepped, SavedForSampler, WeightsInfo, WeightsInfoRequest},
+    },
+    wire::CreateRequest,
+};
+
+/// A run that is asked for nothing for so long is not being trained, or was given up.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Whether weights at this path can be sampled only from a model that holds them.
+pub(super) fn needs_place(path: &str) -> bool {
+    let path = path.parse::<TinkerPath>();
+    path.is_ok_and(|path| path.kind == WeightsKind::Training)
+}
+
+/// Whether a server has no slot for another model.
+fn is_full(error: &BackendError) -> bool {
+    error
+        .to_string()
+        .contains("Maximum number of LoRA adapters")
+}
+
+// === impl Models ===
+
+impl Models {
+    /// Where the adapter at this path can be sampled from: a model that holds it, made where there is none.
+    ///
+    /// # Errors
+    /// The server's; 503 where it has no room for another model.
+    pub(super) async fn place(&self, path: &str) -> Result<String, BackendError> {
+        if let Some(place) = self.held(path).await {
+            return Ok(place);
+        }
+        let _making = self.places.making.lock().await;
+        if let Some(place) = self.held(path).await {
+            return Ok(place);
+        }
+        let rank = self.rank(path).await?;
+        let spec = CreateRequest {
+            rank,
+            ..CreateRequest::default()
+        };
+        let mut model = self.create_with_room(&spec).await?;
+        match self.fill(&mut model, path).await {
+            Ok(sampled) => {
+                let place = Place {
+                    model,
+                    path: sampled.clone(),
+                    used: self.next_use(),
+                };
+                self.places.held.lock().await.insert(path.to_owned(), place);
+                Ok(sampled)
+            }
+            Err(error) => {
+                self.unload(model).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Loads an adapter into a model; where it is sampled from.
+    async fn fill(&self, model: &mut Model, path: &str) -> Result<String, BackendError> {
+        self.load_into(model, path).await?;
+        let call = "save_weights_for_sampler";
+        let whose = self.http().whose(call);
+        let name = path.parse::<TinkerPath>().map(|path| path.name.to_string());
+        let name = name.map_err(|error| whose.unreadable(error.to_string()))?;
+        let saved = self
+            .operate(model, call, |id, seq| {
+                let body = bodies::save_named(id, seq, (&name, &BTreeMap::new()));
+                Request::json(call, call, &body)
+            })
+            .await?;
+        let saved: SavedForSampler = saved.json(self.http(), call)?;
+        saved.path.ok_or_else(|| whose.unreadable("it has no path"))
+    }
+
+    /// The LoRA rank of saved weights.
+    async fn rank(&self, path: &str) -> Result<u32, BackendError> {
+        let call = "weights_info";
+        let asked = WeightsInfoRequest {
+            tinker_path: path.to_owned(),
+        };
+        let answer = self
+            .http()
+            .send(&Request::json(call, call, &asked)?)
+            .await?;
+        let whose = self.http().whose(call);
+        if answer.status == 404 {
+            let (said, _) = super::words::said(&answer.body);
+            let code = Some("model_not_found".to_owned());
+            let why = format!("{path} is not there to sample from ({said})");
+            return Err(whose.status(404, code, why));
+        }
+        let info: WeightsInfo = answer.json(whose)?;
+        info.lora_rank
+            .ok_or_else(|| whose.unreadable("it has no lora_rank"))
+    }
+
+    async fn held(&self, path: &str) -> Option<String> {
+        let now = self.next_use();
+        let mut held = self.places.held.lock().await;
+        let place = held
+            .get_mut(path)
+            .filter(|it| !it.model.session.is_over())?;
+        place.used = now;
+        Some(place.path.clone())
+    }
+
+    fn next_use(&self) -> u64 {
+        self.places.n_uses.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An adapter is asked: it is the last one whose model goes for want of room.
+    pub(super) async fn used(&self, path: &str) {
+        self.held(path).await;
+    }
+
+    /// Nobody samples this adapter any more, or the server does not hold it: its model goes.
+    pub(super) async fn leave(&self, path: &str) {
+        let left = self.places.held.lock().await.remove(path);
+        if let Some(place) = left {
+            self.unload(place.model).await;
+        }
+    }
+
+    /// A new model with fresh weights, and without gradients of another one.
+    ///
+    /// # Errors
+    /// The server's; 503 where it has no room for another model.
+    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+        let _making = self.places.making.lock().await;
+        let mut model = self.create_with_room(spec).await?;
+        if follows_api(&model.id) {
+            return Ok(model);
+        }
+        // The step that takes the gradients leaves its mark in the optimiser, so that another model begins in this slot.
+        self.clear(&mut model).await?;
+        self.unload(model).await;
+        self.create_with_room(spec).await
+    }
+
+    /// A new model whose weights and optimiser a checkpoint is about to replace, without gradients of another one.
+    ///
+    /// # Errors
+    /// As [`Models::create`].
+    pub(super) async fn create_to_load(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+        let _making = self.places.making.lock().await;
+        let mut model = self.create_with_room(spec).await?;
+        if !follows_api(&model.id) {
+            self.clear(&mut model).await?;
+        }
+        Ok(model)
+    }
+
+    /// Takes the gradients that a slot has, by a step of length 0.
+    async fn clear(&self, model: &mut Model) -> Result<(), BackendError> {
+        let call = "optim_step";
+        let done = self
+            .operate(model, call, |id, seq| {
+                Request::json(call, call, &bodies::no_step(id, seq))
+            })
+            .await?;
+        let _: OptimStepped = done.json(self.http(), call)?;
+        Ok(())
+    }
+
+    /// A new model; where the server has no room for it, that of the adapter that was not asked for longest makes way.
+    async fn create_with_room(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+        loop {
+            match self.create_bare(spec).await {
+                Err(error) if is_full(&error) => {
+                    if !self.make_room().await {
+                        let whose = self.http().whose("create_model");
+                        let why = format!(
+                            "the server has no room for another model: start SkyRL with a larger max_lora_adapters, one for the base model, one for each agent that learns and one for each adapter that answers ({error})"
+                        );
+                        return Err(whose.status(503, Some("no_room".to_owned()), why));
+                    }
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Unloads one model; whether there was one: that of a run which nobody asks, that of the adapter which was not asked
+    /// longest, or that of any run from which nothing is waited for.
+    async fn make_room(&self) -> bool {
+        if let Some(model) = self.runs.take_idle(IDLE) {
+            self.unload(model).await;
+            return true;
+        }
+        let longest = {
+            let mut held = self.places.held.lock().await;
+            let longest = held.iter().min_by_key(|(_, place)| place.used);
+            let path = longest.map(|(path, _)| path.clone());
+            path.and_then(|path| held.remove(&path))
+        };
+        let Some(place) = longest else {
+            let any = self.runs.take_idle(Duration::ZERO);
+            let has_some = any.is_some();
+            if let Some(model) = any {
+                self.unload(model).await;
+            }
+            return has_some;
+        };
+        tracing::warn!(
+            adapter = place.path,
+            "the training server has no room for another model: this adapter is unloaded until it is asked again"
+        );
+        self.unload(place.model).await;
+        true
+    }
+}

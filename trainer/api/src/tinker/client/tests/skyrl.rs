@@ -1,0 +1,225 @@
+//! The client against what SkyRL was seen to do.
+
+use metaclaw_trainer_terms::Sampler;
+
+use super::{
+    CLOUD, SKYRL, chat, checkpoint, open, pass, save,
+    server::{Fault, Server},
+    step, taught, world,
+};
+use crate::{
+    BackendError, Datum, LossConfig, LossFn, RunId, TrainingBackend,
+    tinker::client::TinkerBackend,
+    wire::{ForwardBackwardRequest, ForwardRequest, SampleRequest},
+};
+
+/// A step on one sequence, its checkpoint, and its adapter of the same name.
+async fn made(backend: &TinkerBackend, run: &RunId, mark: u32) -> String {
+    pass(backend, run, &[mark]).await.unwrap();
+    step(backend, run).await.unwrap();
+    let name = format!("main-1-{mark}");
+    save(backend, run, &name).await.unwrap();
+    let saved = backend.save_adapter(run.clone(), name.parse().unwrap());
+    saved.await.unwrap();
+    name
+}
+
+async fn ask(backend: &TinkerBackend, name: &str) -> Result<(), BackendError> {
+    let asked = SampleRequest::one_token(name.to_owned());
+    backend.sample(asked).await.map(|_| ())
+}
+
+fn last_answered(server: &Server) -> Vec<u32> {
+    server.inner().answered.last().unwrap().clone()
+}
+
+#[tokio::test]
+async fn an_adapter_answers_with_its_own_weights_while_others_are_trained() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    let first = made(&backend, &run, 11).await;
+    ask(&backend, &first).await.unwrap();
+    assert_eq!(last_answered(&server), [11]);
+    // The next step is made, and not yet saved: the first adapter is what it was.
+    pass(&backend, &run, &[12]).await.unwrap();
+    step(&backend, &run).await.unwrap();
+    ask(&backend, &first).await.unwrap();
+    assert_eq!(last_answered(&server), [11]);
+    // And what is trained was not replaced by what was sampled.
+    save(&backend, &run, "main-1-12").await.unwrap();
+    let held = server.saved("/weights/").pop().unwrap();
+    assert_eq!(held.1, [11, 12], "{}", held.0);
+}
+
+#[tokio::test]
+async fn an_adapter_answers_again_after_a_restart() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    let name = made(&backend, &run, 11).await;
+    ask(&backend, &name).await.unwrap();
+    server.restart();
+    ask(&backend, &name).await.unwrap();
+    assert_eq!(last_answered(&server), [11]);
+    // The same by the chat's way, and by a process that has not seen it before.
+    server.restart();
+    let mut request = chat(1);
+    request.adapter = Some(name.parse().unwrap());
+    let sampling = Sampler::sample(&backend.sampler(), request).await.unwrap();
+    let events: Vec<_> = futures_util::StreamExt::collect(sampling.events).await;
+    assert!(events.iter().all(Result::is_ok), "{events:?}");
+    assert_eq!(last_answered(&server), [11]);
+    server.restart();
+    let other = TinkerBackend::new(super::config(&server));
+    let listed = other.adapters().await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    ask(&other, &name).await.unwrap();
+    assert_eq!(last_answered(&server), [11]);
+    // What was trained is a run that is not known any more, and is loaded again.
+    let error = pass(&backend, &run, &[12]).await.unwrap_err();
+    assert!(error.is_unknown_run(), "{error}");
+    let loaded = backend.load_checkpoint(run.clone(), name.clone()).await;
+    assert_eq!(loaded.unwrap(), 1);
+    made(&backend, &run, 12).await;
+    let held = server.saved("/weights/").pop().unwrap();
+    assert_eq!(held.1, [11, 12]);
+}
+
+#[tokio::test]
+async fn gradients_that_a_slot_was_left_with_are_applied_to_no_other_model() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    made(&backend, &run, 11).await;
+    // Gradients without a step: the run is closed, as after a failure.
+    pass(&backend, &run, &[99]).await.unwrap();
+    backend.close_run(run).await.unwrap();
+    let fresh = open(&backend).await;
+    made(&backend, &fresh, 12).await;
+    assert_eq!(server.saved("/weights/").pop().unwrap().1, [12]);
+    pass(&backend, &fresh, &[98]).await.unwrap();
+    let loaded = backend.load_checkpoint(fresh.clone(), "main-1-11".to_owned());
+    assert_eq!(loaded.await.unwrap(), 1);
+    made(&backend, &fresh, 13).await;
+    assert_eq!(server.saved("/weights/").pop().unwrap().1, [11, 13]);
+}
+
+#[tokio::test]
+async fn the_adapter_that_was_not_asked_longest_makes_room() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    let mut names = Vec::new();
+    for mark in 11..=14 {
+        names.push(made(&backend, &run, mark).await);
+        ask(&backend, names.last().unwrap()).await.unwrap();
+    }
+    for (name, mark) in names.iter().zip(11..) {
+        ask(&backend, name).await.unwrap();
+        let expected: Vec<u32> = (11..=mark).collect();
+        assert_eq!(last_answered(&server), expected, "{name}");
+    }
+    // Other clients take what room there is; then the server has none.
+    let other = TinkerBackend::new(super::config(&server));
+    backend.finish().await;
+    server.restart();
+    for mark in 21..=23 {
+        let run = open(&other).await;
+        pass(&other, &run, &[mark]).await.unwrap();
+    }
+    let error = ask(&backend, &names[0]).await.unwrap_err();
+    assert_eq!(error.status(), Some(503), "{error}");
+    assert!(error.to_string().contains("max_lora_adapters"), "{error}");
+}
+
+/// The learner forgets a run whose server it could not reach, or which the server does not know.
+#[tokio::test]
+async fn models_of_runs_that_were_given_up_make_room() {
+    let (server, backend) = world(SKYRL).await;
+    for mark in 1..=5 {
+        let run = open(&backend).await;
+        pass(&backend, &run, &[mark]).await.unwrap();
+        server.fail("optim_step", &[Fault::After]);
+        let error = step(&backend, &run).await.unwrap_err();
+        assert!(error.is_ambiguous(), "{error}");
+    }
+    for mark in 1..=5 {
+        let run = open(&backend).await;
+        pass(&backend, &run, &[mark]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_base_model_scores_a_prompt_whose_first_token_is_left_out() {
+    for manner in [CLOUD, SKYRL] {
+        let (_server, backend) = world(manner).await;
+        let run = open(&backend).await;
+        let datum = Datum::cross_entropy(vec![4, 5, 6], vec![5, 6, 8], vec![0.0; 3]).unwrap();
+        let mut request = ForwardRequest {
+            session_id: run.clone(),
+            datums: vec![datum],
+            adapter: false,
+            positions: Some(vec![vec![1, 2]]),
+            top_k: 0,
+        };
+        let found = backend.forward(request.clone()).await.unwrap();
+        assert_eq!(found.logprobs, [[-0.6, -0.8]], "{manner:?}");
+        request.adapter = true;
+        request.top_k = 2;
+        let found = backend.forward(request).await;
+        assert_eq!(found.is_ok(), manner == CLOUD, "{found:?}");
+        if let Err(error) = found {
+            assert!(error.is_not_supported(), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_loss_weighs_only_what_has_an_advantage() {
+    for manner in [CLOUD, SKYRL] {
+        let (server, backend) = world(manner).await;
+        let run = open(&backend).await;
+        let datum = Datum::policy(vec![1, 2], vec![2, 3], vec![-1.0, -1.0], vec![0.0, 2.0]);
+        let request = ForwardBackwardRequest {
+            session_id: run,
+            datums: vec![datum.unwrap(), taught(4)],
+            loss_fn: LossFn::ImportanceSampling,
+            loss_fn_config: LossConfig::new(),
+        };
+        backend.forward_backward(request).await.unwrap();
+        let inner = server.inner();
+        let asked = inner.asked.iter().rfind(|it| it.0 == "forward_backward");
+        let body = &asked.unwrap().1;
+        if manner == SKYRL {
+            let data = &body["forward_backward_input"]["data"];
+            let weights = &data[0]["loss_fn_inputs"]["weights"]["data"];
+            assert_eq!(*weights, serde_json::json!([0.0, 1.0]), "{body}");
+        } else {
+            assert!(body.is_null(), "protobuf: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_server_cannot_delete_stays_ours() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    for mark in 1..=7 {
+        made(&backend, &run, mark).await;
+    }
+    let deleted = backend.prune(vec![checkpoint("main-1-1")]).await.unwrap();
+    assert!(deleted.is_empty(), "{deleted:?}");
+    assert_eq!(backend.checkpoints().await.unwrap().len(), 7);
+    assert_eq!(server.saved("/weights/").len(), 14);
+}
+
+#[tokio::test]
+async fn a_place_that_could_not_be_filled_is_given_up() {
+    let (server, backend) = world(SKYRL).await;
+    let run = open(&backend).await;
+    let name = made(&backend, &run, 11).await;
+    for _ in 0..5 {
+        server.fail("load_weights", &[Fault::Fails("user", "no such file")]);
+        let error = ask(&backend, &name).await.unwrap_err();
+        assert!(error.to_string().contains("no such file"), "{error}");
+    }
+    ask(&backend, &name).await.unwrap();
+    assert_eq!(last_answered(&server), [11]);
+}

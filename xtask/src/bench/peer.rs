@@ -1,0 +1,99 @@
+//! `cargo xtask bench tinker-peer`: the learning loop at a SkyRL server from the package index.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::program::{build, program};
+use crate::command;
+use crate::pip;
+use crate::places::Places;
+use crate::report::Report;
+
+/// SkyRL with JAX. Its own requirements name no release of PyTorch, of which the newest is not tried.
+const PACKAGES: [&str; 4] = [
+    "skyrl[jax,tinker]==0.3.0",
+    "tinker==0.24.1",
+    "torch==2.11.0",
+    "uv",
+];
+/// The Pythons that SkyRL runs on, newest last: what is newer is not tried.
+const PYTHONS: [&str; 2] = ["python3.12", "python3.13"];
+
+/// Installs, builds and runs; `--venv PATH` is an installation that is there, the other arguments go to the bench.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let mut report = Report::default();
+    let model = crate::setup::prepare(places, &mut report)?;
+    let (venv, args) = venv(args)?;
+    let venv = match venv {
+        Some(venv) => venv,
+        None => report.stage("SkyRL", |stage| {
+            stage.note = PACKAGES.join(", ");
+            let python = python()?;
+            let _lock = places.lock()?;
+            let folder = places.cache.join("skyrl");
+            pip::environment_by(&python, &folder, &PACKAGES)?;
+            Ok(folder)
+        })?,
+    };
+    report.stage("build", |_| {
+        let packages = ["metaclaw", "metaclaw-trainer", "metaclaw-tests"];
+        let programs = [
+            "metaclaw",
+            "metaclaw-trainer",
+            "metaclaw-trainer-engine",
+            "tinker-peer",
+        ];
+        build(places, &packages, &programs)
+    })?;
+    report.print();
+    let mut bench = program(places, "tinker-peer", "tinker-peer", &args);
+    bench
+        .arg("--venv")
+        .arg(venv)
+        .env("METACLAW_TEST_MODEL", model);
+    command::run(&mut bench)
+}
+
+/// The installation that is named, and what is left of the arguments.
+fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
+    let mut args = args.to_vec();
+    let Some(at) = args.iter().position(|it| it == "--venv") else {
+        return Ok((None, args));
+    };
+    let named: Vec<String> = args.drain(at..args.len().min(at + 2)).skip(1).collect();
+    let venv = named.first().context("--venv needs a folder")?;
+    let venv = Path::new(venv).to_owned();
+    let uv = venv.join("bin").join("uv");
+    if !uv.exists() {
+        bail!(
+            "--venv {}: there is no bin/uv; install into it: {}",
+            venv.display(),
+            PACKAGES.join(" ")
+        );
+    }
+    Ok((Some(venv), args))
+}
+
+/// A Python that SkyRL runs on: by its name, or among pyenv's.
+fn python() -> Result<PathBuf> {
+    for name in PYTHONS {
+        // A shim of pyenv's may be there without the Python it stands for.
+        let mut ask = Command::new(name);
+        ask.args(["-c", "import sys; print(sys.executable)"]);
+        if let Ok(said) = command::output(&mut ask) {
+            return Ok(PathBuf::from(said.trim()));
+        }
+    }
+    for name in PYTHONS {
+        let version = name.trim_start_matches("python");
+        let mut ask = Command::new("pyenv");
+        if let Ok(said) = command::output(ask.args(["prefix", version])) {
+            return Ok(Path::new(said.trim()).join("bin").join(name));
+        }
+    }
+    bail!(
+        "SkyRL 0.3.0 needs Python 3.12 or 3.13, and neither is on PATH or among pyenv's: install one (Debian, Ubuntu: apt install python3.12 python3.12-venv; pyenv: pyenv install 3.12), or name an installation of SkyRL by --venv PATH"
+    )
+}
