@@ -23,6 +23,7 @@ mod setup;
 mod soak;
 mod start;
 mod test;
+mod vllm;
 mod wheel;
 
 use std::process::ExitCode;
