@@ -13,7 +13,7 @@ pub use self::{
         AdapterInfo, AdaptersReply, CloseRunReply, CloseRunRequest, DeleteReply, LoadAdapterReply,
         LoadAdapterRequest, PruneReply, PruneRequest, UnloadAdapterRequest, UnloadReply,
     },
-    health::{Capabilities, Health},
+    health::{Capabilities, Health, Inference, InferenceState},
     text::{
         SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
     },

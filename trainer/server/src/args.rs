@@ -9,6 +9,11 @@ use clap::{Parser, ValueEnum};
 use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_text::hub;
 
+use self::inference::InferenceArgs;
+pub(crate) use self::inference::{Inference, InferenceError};
+
+mod inference;
+
 /// The training server: one model that serves and learns.
 ///
 /// Each flag that the fork's server reads from the environment is read from there too; the flag
@@ -61,9 +66,8 @@ pub(crate) struct Args {
     /// The fork's: GPUs to serve from; this build computes on the CPU [env: METACLAW_INFERENCE_DEVICES]
     #[arg(long, value_name = "LIST")]
     inference_devices: Option<String>,
-    /// hf or builtin: the engine in this process [env: METACLAW_INFERENCE_BACKEND] [default: builtin]
-    #[arg(long, value_name = "NAME")]
-    inference_backend: Option<String>,
+    #[command(flatten)]
+    inference: InferenceArgs,
     /// error, warn, info, debug, trace, or a filter of tracing-subscriber
     #[arg(long, default_value = "info")]
     pub(crate) log_level: String,
@@ -102,14 +106,9 @@ pub(crate) enum ArgsError {
         /// What was given.
         host: IpAddr,
     },
-    /// Not an engine of ours.
-    #[error(
-        "inference backend {value:?} is not built: builtin or hf, both the engine in this process"
-    )]
-    Backend {
-        /// What was given.
-        value: String,
-    },
+    /// Of who answers chats.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
     /// Devices that are not there.
     #[error(
         "{flag} ({name}) asks for {value:?}: this build computes on the CPU, of which this machine has {n_cores} cores (it has {n_gpus} NVIDIA GPUs): leave it out or say cpu"
@@ -151,6 +150,8 @@ pub(crate) struct Resolved {
     pub(crate) hub: Option<PathBuf>,
     /// Compute threads; 0 is one a core.
     pub(crate) n_threads: u16,
+    /// Who answers chats in place of the engine.
+    pub(crate) inference: Option<Inference>,
 }
 
 // === impl Args ===
@@ -174,7 +175,8 @@ impl Args {
         if key.is_none() && !self.host.is_loopback() {
             return Err(ArgsError::Open { host: self.host });
         }
-        self.check_engine(&env)?;
+        self.check_devices(&env)?;
+        let inference = self.inference.resolve(&env, self.model.is_some())?;
         let cache_dir = self.cache_dir.clone().or_else(|| cache_folder(&env));
         let checkpoint_dir = self
             .checkpoint_dir
@@ -188,6 +190,7 @@ impl Args {
             cache_dir: cache_dir.ok_or(ArgsError::NoCache)?,
             hub: hub::cache_dir(&env),
             n_threads: self.n_threads(&env),
+            inference,
         })
     }
 
@@ -197,13 +200,8 @@ impl Args {
         self.threads.or_else(from_env).unwrap_or(0)
     }
 
-    /// The fork's three engine settings, as far as this build has what they ask for.
-    fn check_engine(&self, env: &impl Fn(&str) -> Option<String>) -> Result<(), ArgsError> {
-        let backend = self.inference_backend.clone();
-        let backend = backend.or_else(|| env("METACLAW_INFERENCE_BACKEND"));
-        if let Some(value) = backend.filter(|value| !matches!(value.as_str(), "hf" | "builtin")) {
-            return Err(ArgsError::Backend { value });
-        }
+    /// The fork's settings of devices, as far as this build has what they ask for.
+    fn check_devices(&self, env: &impl Fn(&str) -> Option<String>) -> Result<(), ArgsError> {
         let devices = [
             (
                 "--training-devices",
@@ -284,12 +282,52 @@ mod tests {
     }
 
     #[test]
+    fn vllm_is_found_or_started() {
+        let home = ("HOME", "/h");
+        let inference = |flags: &[&str], env: &[(&str, &str)]| {
+            let env = [&[home], env].concat();
+            resolve(flags, &env).unwrap().inference
+        };
+        assert_eq!(inference(&[], &[]), None);
+        let url = ("METACLAW_INFERENCE_URL", "http://127.0.0.1:9");
+        let found = Inference::Found {
+            url: url.1.to_owned(),
+            key: Some(ApiKey::new("k")),
+            max_rank: None,
+        };
+        let key = ("METACLAW_INFERENCE_KEY", "k");
+        assert_eq!(inference(&[], &[url, key]), Some(found));
+        let more = "--inference-args=--enforce-eager --seed 1";
+        let started = Inference::Started {
+            python: "/v/python".into(),
+            arguments: ["--enforce-eager", "--seed", "1"].map(str::to_owned).into(),
+            max_rank: 64,
+        };
+        let flags = [
+            more,
+            "--inference-max-rank=33",
+            "--inference-python=/v/python",
+        ];
+        let backend = ("METACLAW_INFERENCE_BACKEND", "vllm");
+        assert_eq!(inference(&flags, &[backend]), Some(started));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_in_words() {
         let home = ("HOME", "/h");
         let errors = [
             resolve(&["--host", "0.0.0.0"], &[home]),
             resolve(&["--host", "0.0.0.0"], &[home, ("METACLAW_API_KEY", "")]),
-            resolve(&["--inference-backend", "vllm"], &[home]),
+            resolve(&["--inference-backend", "sglang"], &[home]),
+            resolve(&["--inference-url", "https://box:8001"], &[home]),
+            resolve(
+                &["--inference-url", "http://box:8001"],
+                &[home, ("METACLAW_INFERENCE_BACKEND", "hf")],
+            ),
+            resolve(
+                &["--inference-backend", "vllm", "--inference-max-rank", "513"],
+                &[home],
+            ),
             resolve(&[], &[home, ("METACLAW_TRAINING_DEVICES", "0,1")]),
             resolve(&[], &[home, ("METACLAW_PORT", "high")]),
             resolve(&[], &[]),
