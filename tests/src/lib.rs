@@ -17,4 +17,5 @@ pub mod prompts;
 pub mod questions;
 pub mod trainer;
 pub mod upstream;
+pub mod vllm;
 pub mod watched;
