@@ -69,7 +69,7 @@ fn processes(folder: &Path) -> Vec<(u32, String)> {
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
         let is_its = environment.split(|byte| *byte == 0);
         let is_its = is_its.into_iter().any(|it| it == mark.as_bytes());
-        (is_its && !command.contains("metaclaw")).then_some((pid, command))
+        (is_its && !command.contains("metaclaw-trainer")).then_some((pid, command))
     });
     found.collect()
 }
@@ -176,12 +176,12 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     let of = sampled(&home).await;
     let by = |name: &str| of.get(&Some(name.to_owned())).map_or(0, Vec::len);
     assert!(by(&first) >= 3 && by(&second) >= 1, "{:?}", of.keys());
-    let trained = home.turns().await.into_iter().filter(|turn| {
+    let used = home.turns().await.into_iter().filter(|turn| {
         let is_first = |tokens: &Tokens| tokens.adapter.as_ref() == Some(&first);
         turn.tokens.as_ref().is_some_and(is_first) && turn.uses.iter().any(|it| it.n == 2)
     });
     assert!(
-        trained.count() >= 1,
+        used.count() >= 1,
         "the second step is of the first's adapter"
     );
     let largest = rescored(&trainer, &of).await;
@@ -197,8 +197,9 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     let is_away = async || health(&trainer).await["inference"]["state"] == "away";
     until(SEEN_WITHIN, is_away).await.unwrap();
     let question = [json!({"role": "user", "content": "What is tea?"})];
-    let refused = proxy.client().stream(&question, &json!({"max_tokens": 4}));
-    let refused = refused.await.expect_err("nobody is there to answer");
+    let (client, asked) = (proxy.client(), json!({"max_tokens": 4}));
+    let refused = client.stream(&question, &asked).await;
+    let refused = refused.expect_err("nobody is there to answer");
     assert!(
         matches!(refused, Refusal::Status { status: 503, .. }),
         "{refused:?}"

@@ -141,7 +141,8 @@ pub(crate) struct Backend {
     /// For one call, in seconds.
     pub remote_timeout_s: u64,
     /// Who answers chats with the policy model that our trainer trains.
-    pub inference_backend: InferenceBackend,
+    #[serde(rename = "inference_backend")]
+    pub inference: InferenceBackend,
     /// Address of a vLLM server that runs already.
     pub inference_url: Option<String>,
     pub inference_key: Option<Secret>,
@@ -330,7 +331,7 @@ impl Default for Backend {
             remote_url: None,
             remote_api_key: None,
             remote_timeout_s: 600,
-            inference_backend: InferenceBackend::default(),
+            inference: InferenceBackend::default(),
             inference_url: None,
             inference_key: None,
             inference_python: None,
@@ -352,7 +353,7 @@ impl Default for Backend {
 impl Backend {
     /// Whether vLLM answers chats in the engine's place.
     pub(crate) fn has_vllm(&self) -> bool {
-        match self.inference_backend {
+        match self.inference {
             InferenceBackend::Auto => self.inference_url.is_some(),
             InferenceBackend::Builtin => false,
             InferenceBackend::Vllm => true,

@@ -9,6 +9,10 @@ const SEEDS: u64 = 0x7fff_ffff;
 /// A request for continuations. Each field that the server has a default for is given: its defaults come from the model's
 /// `generation_config.json`.
 #[derive(Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "fields of a body, named on the wire"
+)]
 pub(super) struct Completions<'a> {
     model: &'a str,
     prompt: &'a [u32],

@@ -12,6 +12,7 @@ const USUAL_RANK: u32 = 32;
 
 /// Flags about who answers chats.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "a flag is called as its field")]
 pub(crate) struct InferenceArgs {
     /// Who answers chats: hf or builtin, the engine in this process; vllm, a vLLM server [env: METACLAW_INFERENCE_BACKEND] [default: builtin, or vllm with --inference-url]
     #[arg(long, value_name = "NAME")]
