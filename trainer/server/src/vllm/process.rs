@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -82,10 +82,13 @@ impl Process {
                 Ok(mut child) => {
                     let log = self.log();
                     tracing::info!(command = self.command(), log, "vLLM is started");
+                    // Waiting would close it, by which vLLM ends.
+                    let stdin = child.stdin.take();
                     let ended = ending.run_until_cancelled(child.wait()).await;
                     let Some(status) = ended else {
-                        return end(child).await;
+                        return end(child, stdin).await;
                     };
+                    drop(stdin);
                     tracing::warn!(status = told(status), log, "vLLM has ended");
                 }
                 Err(error) => {
@@ -135,8 +138,8 @@ fn told(status: io::Result<ExitStatus>) -> String {
 }
 
 /// Ends it by closing its stdin; kills all of its processes after a while.
-async fn end(mut child: Child) {
-    drop(child.stdin.take());
+async fn end(mut child: Child, stdin: Option<ChildStdin>) {
+    drop(stdin);
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if timeout(GRACE, child.wait()).await.is_err()
         && let Some(group) = group
@@ -144,5 +147,60 @@ async fn end(mut child: Child) {
         tracing::warn!("vLLM does not end: it is killed");
         // Only fails where it has ended meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// A process that stands in for vLLM: a script called as its Python.
+    fn process(folder: &Path, script: &str) -> Process {
+        let program = folder.join("python");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&program, executable).unwrap();
+        Process::new(ProcessConfig {
+            python: program,
+            arguments: vec!["--port=9".to_owned()],
+            key: "secret-of-this-run".to_owned(),
+            log: folder.join("vllm.log"),
+        })
+    }
+
+    async fn logged(folder: &Path, text: &str) -> String {
+        let wait = async {
+            loop {
+                let log = fs::read_to_string(folder.join("vllm.log")).unwrap_or_default();
+                if log.contains(text) {
+                    return log;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let found = timeout(Duration::from_secs(20), wait).await;
+        found.expect("it says so in time")
+    }
+
+    #[tokio::test]
+    async fn it_runs_until_it_is_told_to_end_and_is_started_again_when_it_ends_by_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, ending) = (dir.path(), CancellationToken::new());
+        let script = "cd \"$(dirname \"$0\")\"; echo x >> starts; echo \"$* $VLLM_API_KEY\"\n\
+            [ $(wc -l < starts) = 1 ] && exit 1\n\
+            trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+        let running =
+            tokio::task::JoinSet::from_iter([process(folder, script).run(ending.clone())]);
+        let log = logged(folder, "up").await;
+        assert!(
+            log.contains("-m vllm.entrypoints.openai.api_server --port=9 secret-of-this-run"),
+            "{log}"
+        );
+        assert_eq!(fs::read_to_string(folder.join("starts")).unwrap(), "x\nx\n");
+        ending.cancel();
+        running.join_all().await;
+        assert!(logged(folder, "told").await.contains("up"));
     }
 }
