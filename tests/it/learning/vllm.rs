@@ -156,6 +156,7 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     assert!(command.contains("--dtype float32"), "{command}");
     let home = home_without_wishes()
         .with_env("METACLAW__RL__REMOTE_URL", &trainer.url)
+        .with_env("METACLAW__RL__MODEL", external::model().to_string_lossy())
         .with_env("METACLAW__RL__METHOD", "binary_rl")
         .with_env("METACLAW__RL__BATCH_SIZE", "2")
         // Of steps, not of how good they were.
