@@ -17,6 +17,7 @@ mod remote;
 mod swap;
 mod tinker;
 mod two_machines;
+mod vllm;
 
 /// How long a step may take to be made and tested, on a machine that has much else to do.
 const STEP_WITHIN: Duration = Duration::from_secs(900);

@@ -59,6 +59,11 @@ pub fn wandb() -> Option<PathBuf> {
     place("METACLAW_TEST_WANDB")
 }
 
+/// A Python that runs vLLM; none where this machine has too little memory or no network for it.
+pub fn vllm() -> Option<PathBuf> {
+    place("METACLAW_TEST_VLLM")
+}
+
 /// OpenClaw: the folder of its npm project, and the folder that holds the Node it needs.
 pub fn openclaw() -> (PathBuf, PathBuf) {
     (

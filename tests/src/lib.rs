@@ -18,4 +18,5 @@ pub mod questions;
 pub mod tinker;
 pub mod trainer;
 pub mod upstream;
+pub mod vllm;
 pub mod watched;

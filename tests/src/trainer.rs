@@ -26,6 +26,8 @@ pub struct Start {
     pub key: Option<String>,
     /// Flags beside these.
     pub flags: Vec<String>,
+    /// Variables beside ours.
+    pub env: Vec<(&'static str, String)>,
 }
 
 /// A running one; killed when dropped.
@@ -56,6 +58,7 @@ impl Trainer {
             .arg(format!("--port={}", start.port))
             .args(&start.flags)
             .envs(start.key.iter().map(|key| ("METACLAW_API_KEY", key)))
+            .envs(start.env.iter().map(|(name, value)| (name, value)))
             .arg("--parent-stdin")
             // What the tests' own computing is held to.
             .env_remove("OMP_NUM_THREADS")

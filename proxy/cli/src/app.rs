@@ -16,7 +16,7 @@ use metaclaw_learner::{Learner, StepReport, TrainError};
 use metaclaw_llm::ChatClient;
 use metaclaw_schedule::Schedule;
 use metaclaw_skills::{Library, Skill};
-use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_trainer_api::{TrainingBackend, wire::Inference};
 use metaclaw_turns::{Funnel, LessonCounts, LogError, TurnLog};
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -151,6 +151,7 @@ impl App {
             about: self.about.clone(),
             off: self.privacy.switch.off(),
             trainer: self.trainer_status(),
+            inference: self.inference().await,
             serving: serving
                 .into_iter()
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
@@ -176,6 +177,14 @@ impl App {
             cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
             waiting: self.waiting().await,
         }
+    }
+
+    /// Who answers chats for the training server; none where its own engine does, or it does not say.
+    async fn inference(&self) -> Option<Inference> {
+        // A service is not asked for what is never there.
+        let backend = self.backend.as_ref().filter(|_| self.meter.is_none())?;
+        let health = tokio::time::timeout(STATUS_TIMEOUT, backend.health()).await;
+        health.ok()?.ok()?.inference
     }
 
     /// What waits for the owner's look; none where the files do not say.

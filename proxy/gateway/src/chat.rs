@@ -281,6 +281,10 @@ impl Turn {
         if !is_recorded || self.who.kind != TurnKind::Main {
             return None;
         }
+        // Its log-probabilities are not the model's own: nothing is to be trained on them.
+        if vllm::is_constrained(|name| self.chat.field(name)) {
+            return None;
+        }
         if self.chat.api() != Api::Chat {
             // Neither of the others has a field for it.
             return Some(vllm::RequestedIds::default());

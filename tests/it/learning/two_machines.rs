@@ -105,8 +105,9 @@ async fn the_files_of_the_page_make_a_box_that_serves_and_learns() {
     // The server has its model by its own flag: the proxy knows no name of it.
     let answers = async || {
         let question = [json!({"role": "user", "content": "What is tea?"})];
-        let asked = proxy.client().stream(&question, &json!({"max_tokens": 8}));
-        asked.await.is_ok_and(|reply| !reply.text.is_empty())
+        let (client, asked) = (proxy.client(), json!({"max_tokens": 8}));
+        let reply = client.stream(&question, &asked).await;
+        reply.is_ok_and(|reply| !reply.text.is_empty())
     };
     until(STEP_WITHIN, answers).await.unwrap();
     super::talk(&proxy.client(), 1, 3).await;

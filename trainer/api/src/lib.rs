@@ -8,6 +8,7 @@ mod backend;
 mod error;
 mod remote;
 pub mod tinker;
+pub mod vllm;
 pub mod wire;
 
 pub use self::{

@@ -13,7 +13,7 @@ pub use self::{
         AdapterInfo, AdaptersReply, CloseRunReply, CloseRunRequest, DeleteReply, LoadAdapterReply,
         LoadAdapterRequest, PruneReply, PruneRequest, UnloadAdapterRequest, UnloadReply,
     },
-    health::{Capabilities, DeviceInfo, Health},
+    health::{Capabilities, DeviceInfo, Health, Inference, InferenceState},
     text::{
         SampleReply, SampleRequest, Sampled, SampledSequence, Stop, TokenizeReply, TokenizeRequest,
     },

@@ -11,7 +11,11 @@ use axum::{
 use metaclaw_trainer_api::wire::{Capabilities, Health};
 use metaclaw_trainer_chat::{self as chat, answers};
 
-use crate::{auth, bodies, listing, origin, sample, state::App, tinker, train};
+use crate::{
+    auth, bodies, listing, origin, sample,
+    state::{self, App},
+    tinker, train,
+};
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
 /// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
@@ -76,7 +80,12 @@ async fn health(State(app): State<App>) -> Json<Health> {
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
         step: app.host.last_step().unwrap_or(0),
-        inference_backend: "builtin".to_owned(),
+        inference_backend: app
+            .inference
+            .as_ref()
+            .map_or("builtin", |_| "vllm")
+            .to_owned(),
+        inference: app.inference.as_ref().map(state::Behind::told),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: Capabilities::builtin(),
     })

@@ -10,6 +10,11 @@ use metaclaw_engine::device::{DeviceError, Devices};
 use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_text::hub;
 
+use self::inference::InferenceArgs;
+pub(crate) use self::inference::{Inference, InferenceError};
+
+mod inference;
+
 /// The training server: one model that serves and learns.
 ///
 /// Each flag that the fork's server reads from the environment is read from there too; the flag
@@ -65,9 +70,8 @@ pub(crate) struct Args {
     /// Where replies are computed, likewise; other devices than those of training have a copy of the model of their own [env: METACLAW_INFERENCE_DEVICES] [default: GPU 1 if there is one, else as training]
     #[arg(long, value_name = "LIST")]
     inference_devices: Option<String>,
-    /// hf or builtin: the engine in this process [env: METACLAW_INFERENCE_BACKEND] [default: builtin]
-    #[arg(long, value_name = "NAME")]
-    inference_backend: Option<String>,
+    #[command(flatten)]
+    inference: InferenceArgs,
     /// error, warn, info, debug, trace, or a filter of tracing-subscriber
     #[arg(long, default_value = "info")]
     pub(crate) log_level: String,
@@ -115,14 +119,9 @@ pub(crate) enum ArgsError {
         /// What was given.
         host: IpAddr,
     },
-    /// Not an engine of ours.
-    #[error(
-        "inference backend {value:?} is not built: builtin or hf, both the engine in this process"
-    )]
-    Backend {
-        /// What was given.
-        value: String,
-    },
+    /// Of who answers chats.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
     /// Devices that are not there, or words that name none.
     #[error("{flag} ({name}): {wrong}")]
     Devices {
@@ -157,8 +156,10 @@ pub(crate) struct Resolved {
     pub(crate) n_threads: u16,
     /// Where training is computed.
     pub(crate) training: Devices,
-    /// Where replies are computed.
-    pub(crate) inference: Devices,
+    /// Where the engine computes replies.
+    pub(crate) serving: Devices,
+    /// Who answers chats in place of the engine.
+    pub(crate) inference: Option<Inference>,
 }
 
 // === impl Args ===
@@ -182,8 +183,13 @@ impl Args {
         if key.is_none() && !self.host.is_loopback() {
             return Err(ArgsError::Open { host: self.host });
         }
-        self.check_engine(&env)?;
-        let [training, inference] = self.devices(&env)?;
+        let mut inference = self.inference.resolve(&env, self.model.is_some())?;
+        if let Some(Inference::Started { devices, .. }) = &mut inference {
+            let given = self.inference_devices.clone();
+            let given = given.or_else(|| env("METACLAW_INFERENCE_DEVICES"));
+            *devices = given.filter(|given| given != "cpu");
+        }
+        let [training, serving] = self.devices(&env, inference.is_some())?;
         let cache_dir = self.cache_dir.clone().or_else(|| cache_folder(&env));
         let checkpoint_dir = self
             .checkpoint_dir
@@ -198,6 +204,7 @@ impl Args {
             hub: hub::cache_dir(&env),
             n_threads: self.n_threads(&env),
             training,
+            serving,
             inference,
         })
     }
@@ -208,18 +215,12 @@ impl Args {
         self.threads.or_else(from_env).unwrap_or(0)
     }
 
-    /// The engine that serves, as far as this build has what is asked for.
-    fn check_engine(&self, env: &impl Fn(&str) -> Option<String>) -> Result<(), ArgsError> {
-        let backend = self.inference_backend.clone();
-        let backend = backend.or_else(|| env("METACLAW_INFERENCE_BACKEND"));
-        if let Some(value) = backend.filter(|value| !matches!(value.as_str(), "hf" | "builtin")) {
-            return Err(ArgsError::Backend { value });
-        }
-        Ok(())
-    }
-
-    /// Where to train and where to serve.
-    fn devices(&self, env: &impl Fn(&str) -> Option<String>) -> Result<[Devices; 2], ArgsError> {
+    /// Where the engine trains, and where it computes replies. Devices for replies are vLLM's, where that answers chats.
+    fn devices(
+        &self,
+        env: &impl Fn(&str) -> Option<String>,
+        is_vllm: bool,
+    ) -> Result<[Devices; 2], ArgsError> {
         let read = |given: &Option<String>, flag, name, by_default| {
             let Some(text) = given.clone().or_else(|| env(name)) else {
                 return Ok(by_default);
@@ -233,13 +234,16 @@ impl Args {
             "METACLAW_TRAINING_DEVICES",
             Devices::by_default(),
         )?;
-        let inference = read(
+        if is_vllm {
+            return Ok([training.clone(), training]);
+        }
+        let serving = read(
             &self.inference_devices,
             "--inference-devices",
             "METACLAW_INFERENCE_DEVICES",
             Devices::beside(&training),
         )?;
-        Ok([training, inference])
+        Ok([training, serving])
     }
 }
 
@@ -295,12 +299,53 @@ mod tests {
         let devices = |flags: &[&str], env: &[(&str, &str)]| {
             let all = [&[("HOME", "/h")], env].concat();
             let found = resolve(flags, &all).unwrap();
-            [found.training, found.inference].map(|it| it.to_string())
+            [found.training, found.serving].map(|it| it.to_string())
         };
         let flags = ["--training-devices", "cpu,cpu"];
         assert_eq!(devices(&flags, &[]), ["cpu,cpu", "cpu,cpu"]);
         let env = [("METACLAW_INFERENCE_DEVICES", "cpu")];
         assert_eq!(devices(&flags, &env), ["cpu,cpu", "cpu"]);
+        let vllm = [
+            ("METACLAW_INFERENCE_BACKEND", "vllm"),
+            ("METACLAW_INFERENCE_DEVICES", "1"),
+        ];
+        assert_eq!(
+            devices(&flags, &vllm),
+            ["cpu,cpu", "cpu,cpu"],
+            "GPU 1 is vLLM's"
+        );
+    }
+
+    #[test]
+    fn vllm_is_found_or_started() {
+        let home = ("HOME", "/h");
+        let inference = |flags: &[&str], env: &[(&str, &str)]| {
+            let env = [&[home], env].concat();
+            resolve(flags, &env).unwrap().inference
+        };
+        assert_eq!(inference(&[], &[]), None);
+        let url = ("METACLAW_INFERENCE_URL", "http://127.0.0.1:9");
+        let found = Inference::Found {
+            url: url.1.to_owned(),
+            key: Some(ApiKey::new("k")),
+            max_rank: None,
+        };
+        let key = ("METACLAW_INFERENCE_KEY", "k");
+        assert_eq!(inference(&[], &[url, key]), Some(found));
+        let more = "--inference-args=--enforce-eager --seed 1";
+        let started = Inference::Started {
+            python: "/v/python".into(),
+            arguments: ["--enforce-eager", "--seed", "1"].map(str::to_owned).into(),
+            max_rank: 64,
+            devices: None,
+        };
+        let flags = [
+            more,
+            "--inference-max-rank=33",
+            "--inference-python=/v/python",
+        ];
+        let backend = ("METACLAW_INFERENCE_BACKEND", "vllm");
+        assert_eq!(inference(&flags, &[backend]), Some(started));
     }
 
     #[test]
@@ -309,9 +354,18 @@ mod tests {
         let errors = [
             resolve(&["--host", "0.0.0.0"], &[home]),
             resolve(&["--host", "0.0.0.0"], &[home, ("METACLAW_API_KEY", "")]),
-            resolve(&["--inference-backend", "vllm"], &[home]),
             resolve(&[], &[home, ("METACLAW_TRAINING_DEVICES", "0,99")]),
             resolve(&["--inference-devices", "gpu"], &[home]),
+            resolve(&["--inference-backend", "sglang"], &[home]),
+            resolve(&["--inference-url", "https://box:8001"], &[home]),
+            resolve(
+                &["--inference-url", "http://box:8001"],
+                &[home, ("METACLAW_INFERENCE_BACKEND", "hf")],
+            ),
+            resolve(
+                &["--inference-backend", "vllm", "--inference-max-rank", "513"],
+                &[home],
+            ),
             resolve(&[], &[home, ("METACLAW_PORT", "high")]),
             resolve(&[], &[]),
         ]

@@ -124,6 +124,17 @@ impl Host {
         self.engine.info().map_or("", |info| info.family)
     }
 
+    /// Ids that end a reply; none before there is a model.
+    pub(crate) fn end_ids(&self) -> Vec<u32> {
+        let info = self.engine.info();
+        info.map_or_else(Vec::new, |info| info.end_ids.clone())
+    }
+
+    /// What the engine computes in; none before there is a model.
+    pub(crate) fn dtype(&self) -> Option<Dtype> {
+        self.engine.info().map(|info| info.dtype)
+    }
+
     /// The model's folder in Hugging Face form; empty before there is one.
     pub(crate) fn model_folder(&self) -> &Path {
         let info = self.engine.info();

@@ -20,6 +20,7 @@ mod serving;
 mod state;
 mod tinker;
 mod train;
+mod vllm;
 
 use metaclaw_trainer_chat::{auth, connections, error};
 

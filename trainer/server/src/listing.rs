@@ -32,7 +32,11 @@ pub(crate) async fn load(
         lora_path,
     } = request;
     check_path(&lora_name, lora_path.as_deref(), &app.host.adapter_folder())?;
-    app.host.load_adapter(&lora_name).await.map(Json)
+    let loaded = app.host.load_adapter(&lora_name).await?;
+    if let Some(behind) = &app.inference {
+        behind.link.load_adapter(&lora_name).await?;
+    }
+    Ok(Json(loaded))
 }
 
 /// vLLM opens any path; here it is the adapter's own or none.
@@ -56,7 +60,11 @@ pub(crate) async fn unload(
     State(app): State<App>,
     JsonBody(request): JsonBody<UnloadAdapterRequest>,
 ) -> Json<UnloadReply> {
-    let unloaded = app.host.unload(&request.lora_name);
+    let name = &request.lora_name;
+    let mut unloaded = app.host.unload(name);
+    if let Some(behind) = &app.inference {
+        unloaded |= behind.link.unload(name).await;
+    }
     Json(UnloadReply { unloaded })
 }
 

@@ -4,6 +4,7 @@ use std::{
     io::{self, IsTerminal as _, Read as _, Write as _},
     net::{SocketAddr, TcpListener},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +13,7 @@ use clap::Parser as _;
 use metaclaw_engine::{device, engine, matrix};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -21,8 +22,9 @@ use crate::{
     connections,
     host::{Host, HostConfig},
     lock::FolderLock,
-    state::{App, Limits},
+    state::{App, Behind, Limits},
     tinker::shared::{SAMPLES_AT_ONCE, TinkerLimits},
+    vllm::{self, Process},
 };
 
 /// How long running replies may take once the process is told to end.
@@ -94,7 +96,7 @@ fn run(args: &Args) -> Result<()> {
     if let Some(words) = device::unused_gpus() {
         tracing::warn!("a GPU is not used: {words}");
     }
-    let host = Host::start(HostConfig {
+    let host = Arc::new(Host::start(HostConfig {
         model: args.model.clone(),
         hub: resolved.hub.clone(),
         cache_dir: resolved.cache_dir.clone(),
@@ -111,23 +113,61 @@ fn run(args: &Args) -> Result<()> {
         },
         n_threads: resolved.n_threads,
         training: resolved.training.clone(),
-        inference: resolved.inference.clone(),
+        inference: resolved.serving.clone(),
         memory: args.memory,
         kv_budget: args.kv_budget,
         n_waiting: args.max_queue.saturating_add(SAMPLES_AT_ONCE),
         n_kept: usize::from(args.keep),
-    })?;
+    })?);
+    let (inference, process) = inference(&resolved, &host)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("http")
         .enable_all()
         .build()?;
-    let app = App::new(host, limits(args), resolved.key.clone());
-    let ended = runtime.block_on(serve(listener, app, args.parent_stdin, &resolved));
+    let app = App::with_inference(host, limits(args), resolved.key.clone(), inference);
+    let ended = runtime.block_on(async {
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        run_inference(&app, process, (&tasks, &ending));
+        let ended = serve(listener, app, args.parent_stdin, &resolved).await;
+        ending.cancel();
+        tasks.close();
+        tasks.wait().await;
+        ended
+    });
     // A step that is under way is lost with the process, as at a kill; the last checkpoint holds.
     runtime.shutdown_background();
     drop(lock);
     ended
+}
+
+/// Prepares vLLM, where it is to answer chats.
+fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, Option<Process>)> {
+    let Some(inference) = resolved.inference.clone() else {
+        return Ok((None, None));
+    };
+    let (link, process) = vllm::prepare(inference, &resolved.checkpoint_dir, Arc::clone(host))?;
+    let told = process.as_ref().map(|it| (it.command(), it.log()));
+    let behind = Behind {
+        link: Arc::new(link),
+        process: told,
+    };
+    Ok((Some(behind), process))
+}
+
+/// Runs vLLM where it is ours, and looks at it.
+fn run_inference(
+    app: &App,
+    process: Option<Process>,
+    (tasks, ending): (&TaskTracker, &CancellationToken),
+) {
+    if let Some(process) = process {
+        tasks.spawn(process.run(ending.clone()));
+    }
+    if let Some(behind) = &app.inference {
+        let (link, ending) = (Arc::clone(&behind.link), ending.clone());
+        tasks.spawn(async move { link.follow(ending).await });
+    }
 }
 
 fn limits(args: &Args) -> Limits {

@@ -5,14 +5,16 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use metaclaw_trainer_api::ApiKey;
-use metaclaw_trainer_chat::{self as chat, Front, bodies::Pool};
+use metaclaw_trainer_api::{ApiKey, wire::Inference};
+use metaclaw_trainer_chat::{self as chat, Front, ModelSource, bodies::Pool};
+use metaclaw_trainer_terms::Sampler;
 
 use crate::{
     host::Host,
     models::Models,
     serving::Serving,
     tinker::shared::{Tinker, TinkerLimits},
+    vllm::{Link, VllmServing},
 };
 
 /// Bounds of the server.
@@ -47,8 +49,32 @@ pub(crate) struct Shared {
     pub(crate) training_bodies: Pool,
     pub(crate) tinker_bodies: Pool,
     pub(crate) tinker: Tinker,
+    /// What answers chats in place of the engine, if anything does.
+    pub(crate) inference: Option<Behind>,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
+}
+
+/// The vLLM server that answers chats.
+#[derive(Debug, Clone)]
+pub(crate) struct Behind {
+    pub(crate) link: Arc<Link>,
+    /// The command and the log of its process, where that is ours.
+    pub(crate) process: Option<(String, String)>,
+}
+
+// === impl Behind ===
+
+impl Behind {
+    /// As `/v1/health` tells it.
+    pub(crate) fn told(&self) -> Inference {
+        let (command, log) = self.process.clone().unzip();
+        Inference {
+            command,
+            log,
+            ..self.link.told()
+        }
+    }
 }
 
 // === impl Limits ===
@@ -82,10 +108,26 @@ impl Limits {
 // === impl App ===
 
 impl App {
+    /// A server whose engine answers chats as well.
+    #[cfg(test)]
     pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
-        let (host, models) = (Arc::new(host), Arc::new(Models::default()));
-        let serving = Arc::new(Serving::new(Arc::clone(&host), Arc::clone(&models)));
-        let front = Front::with_source(Arc::clone(&serving) as _, serving, limits.of_chats());
+        Self::with_inference(Arc::new(host), limits, key, None)
+    }
+
+    /// A server whose chats are answered by `inference`, where there is one.
+    pub(crate) fn with_inference(
+        host: Arc<Host>,
+        limits: Limits,
+        key: Option<ApiKey>,
+        inference: Option<Behind>,
+    ) -> Self {
+        let models = Arc::new(Models::default());
+        let engine = Serving::new(Arc::clone(&host), Arc::clone(&models));
+        let (source, sampler) = match &inference {
+            Some(behind) => behind_front(VllmServing::new(Arc::clone(&behind.link), engine)),
+            None => behind_front(engine),
+        };
+        let front = Front::with_source(source, sampler, limits.of_chats());
         Self(Arc::new(Shared {
             models,
             front,
@@ -93,6 +135,7 @@ impl App {
             tinker_bodies: Pool::new("Tinker", limits.tinker.bodies, limits.tinker.n_bodies),
             tinker: Tinker::new(limits.tinker),
             host,
+            inference,
             key,
             limits,
         }))
@@ -107,6 +150,13 @@ impl App {
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
     }
+}
+
+fn behind_front<S: ModelSource + Sampler + 'static>(
+    serving: S,
+) -> (Arc<dyn ModelSource>, Arc<dyn Sampler>) {
+    let serving = Arc::new(serving);
+    (Arc::clone(&serving) as _, serving)
 }
 
 /// What every handler shares, while there is a server.

@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
-use metaclaw_learner::NoTokenIds;
+use metaclaw_learner::{LearnerConfig, NoTokenIds};
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
@@ -34,12 +34,17 @@ pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// The base model's name at the training server, whatever its file is called.
 pub(super) const BASE: &str = "base";
 /// Variables that would change what the trainer does; it gets everything by flag.
-const CLEARED: [&str; 6] = [
+const CLEARED: [&str; 11] = [
     "METACLAW_PORT",
     "METACLAW_CHECKPOINT_DIR",
     "METACLAW_TRAINING_DEVICES",
     "METACLAW_INFERENCE_DEVICES",
     "METACLAW_INFERENCE_BACKEND",
+    "METACLAW_INFERENCE_URL",
+    "METACLAW_INFERENCE_KEY",
+    "METACLAW_INFERENCE_PYTHON",
+    "METACLAW_INFERENCE_ARGS",
+    "METACLAW_INFERENCE_MAX_RANK",
     "METACLAW_HOME",
 ];
 
@@ -256,10 +261,16 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         format!("--cache-dir={}", folder(plan.environment.cache())),
     ];
     arguments.extend(config.trainer.flags());
+    let rank = plan.loaded.room::<LearnerConfig>()?.rl.lora_rank;
+    arguments.extend(config.rl.inference_flags(rank));
+    let key = config.rl.inference_key.as_ref();
+    let key = key.filter(|_| config.rl.has_vllm());
+    let env = key.map(|key| ("METACLAW_INFERENCE_KEY", key.expose().to_owned()));
     Ok(TrainerSpec {
         program,
         arguments,
         key: super::plan::random_token(),
+        env: env.into_iter().collect(),
         n_threads: config.trainer.threads,
         cleared: cleared(plan),
     })

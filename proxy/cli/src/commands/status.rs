@@ -93,6 +93,7 @@ fn text(status: &Value, now_ms: u64) -> String {
     }
     lines.extend(private(status));
     lines.extend(trainer(&status["trainer"]));
+    lines.extend(inference(&status["inference"]));
     lines.extend(lost(&status["lost"]));
     let upstreams = status["upstreams"].as_object().into_iter().flatten();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
@@ -146,6 +147,22 @@ fn trainer(trainer: &Value) -> Option<String> {
         other => other.to_owned(),
     };
     Some(format!("trainer: {how}"))
+}
+
+/// Who answers chats for the trainer.
+fn inference(inference: &Value) -> Option<String> {
+    let [url, why, log] = ["url", "why", "log"].map(|key| said(&inference[key]));
+    let how = match inference["state"].as_str()? {
+        "ready" => "answers".to_owned(),
+        "away" => format!("does not answer: {why}"),
+        "refused" => format!("is not asked: {why}"),
+        other => other.to_owned(),
+    };
+    let log = match inference["log"].as_str() {
+        Some(_) => format!(" (started by the trainer; its output: {log})"),
+        None => String::new(),
+    };
+    Some(format!("vLLM:    {url} {how}{log}"))
 }
 
 /// Adapters that were to serve and cannot.
@@ -356,6 +373,28 @@ mod tests {
             shown(json!({"is": "without_model", "url": url, "why": "w"}))
                 .contains("trainer: http://gpu:8000 has no model: w\n")
         );
+    }
+
+    #[test]
+    fn a_vllm_that_answers_for_the_trainer_is_said_with_what_is_wrong() {
+        let shown = |inference: Value| {
+            let shown = text(&json!({"inference": inference}), 1_000);
+            let line = shown.lines().find(|line| line.starts_with("vLLM:"));
+            line.map(str::to_owned)
+        };
+        let url = "http://127.0.0.1:8001";
+        assert_eq!(shown(Value::Null), None);
+        let lines = [
+            json!({"url": url, "state": "ready", "why": null, "log": null}),
+            json!({"url": url, "state": "away", "why": "it is being started", "log": "/h/trainer/vllm.log"}),
+            json!({"url": url, "state": "refused", "why": "another model", "log": null}),
+        ]
+        .map(|inference| shown(inference).unwrap());
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        vLLM:    http://127.0.0.1:8001 answers
+        vLLM:    http://127.0.0.1:8001 does not answer: it is being started (started by the trainer; its output: /h/trainer/vllm.log)
+        vLLM:    http://127.0.0.1:8001 is not asked: another model
+        ");
     }
 
     #[test]

@@ -60,6 +60,22 @@ pub(crate) enum PolicyError {
     /// A service of Tinker's API that cannot be used as it is set.
     #[error(transparent)]
     Cloud(#[from] CloudError),
+    /// Who trains elsewhere says itself who answers.
+    #[error(
+        "rl.inference_backend and rl.inference_url are of our own trainer on this machine, and {trains} trains here: start vLLM there (metaclaw-trainer --inference-backend vllm, docs/vllm.md), or leave them out"
+    )]
+    InferenceElsewhere {
+        /// The address of who trains.
+        trains: String,
+    },
+    /// vLLM on another machine than our trainer.
+    #[error(
+        "rl.inference_url {url}: vLLM loads adapters from this machine's disk, so it runs here, as at http://127.0.0.1:8001; for one on another machine run metaclaw-trainer there as well (rl.remote_url, docs/vllm.md)"
+    )]
+    InferenceAway {
+        /// What was given.
+        url: String,
+    },
     /// Backend `remote` without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,
@@ -74,6 +90,20 @@ impl Policy {
     ///
     /// [`PolicyError`] when a model is asked for that is not there.
     pub(crate) fn from_config(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
+        let policy = Self::chosen(config, cache)?;
+        let trains = match &policy {
+            Self::Remote { url, .. } => url,
+            Self::Cloud(cloud) => &cloud.url,
+            Self::Local { .. } | Self::None => return here(config).map(|()| policy),
+        };
+        if config.rl.has_vllm() {
+            let trains = trains.clone();
+            return Err(PolicyError::InferenceElsewhere { trains });
+        }
+        Ok(policy)
+    }
+
+    fn chosen(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let must_learn = config.has_mode(Mode::Rl);
         let may_learn = must_learn || config.has_mode(Mode::Auto);
         // Without training it answers only where nobody else can.
@@ -140,6 +170,15 @@ pub(crate) fn without_effect(config: &Config) -> Option<InertUse> {
         key: "rl.model".to_owned(),
         reason: "models are not fetched by name, so no weights are trained: give a folder in Hugging Face form or a GGUF file",
     })
+}
+
+/// Our trainer and vLLM read the same folders.
+fn here(config: &Config) -> Result<(), PolicyError> {
+    let url = config.rl.inference_url.as_ref();
+    match url.filter(|url| config.rl.has_vllm() && !is_here(url)) {
+        Some(url) => Err(PolicyError::InferenceAway { url: url.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn remote(backend: &Backend, url: &str) -> Policy {

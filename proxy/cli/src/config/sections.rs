@@ -140,6 +140,16 @@ pub(crate) struct Backend {
     pub remote_api_key: Option<Secret>,
     /// For one call, in seconds.
     pub remote_timeout_s: u64,
+    /// Who answers chats with the policy model that our trainer trains.
+    #[serde(rename = "inference_backend")]
+    pub inference: InferenceBackend,
+    /// Address of a vLLM server that runs already.
+    pub inference_url: Option<String>,
+    pub inference_key: Option<Secret>,
+    /// What starts vLLM otherwise.
+    pub inference_python: Option<PathBuf>,
+    /// More flags for it.
+    pub inference_args: Option<String>,
     /// Key at a training server that speaks Tinker's API.
     pub tinker_api_key: Option<Secret>,
     /// Its address.
@@ -157,6 +167,19 @@ pub(crate) struct Backend {
     pub log_dir: Option<PathBuf>,
     /// In which forms.
     pub report_to: Vec<ReportTo>,
+}
+
+/// `rl.inference_backend`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum InferenceBackend {
+    /// vLLM where an address is given, else the engine.
+    #[default]
+    Auto,
+    /// The trainer's own engine.
+    Builtin,
+    /// A vLLM server, found or started.
+    Vllm,
 }
 
 /// `rl.backend`.
@@ -332,6 +355,11 @@ impl Default for Backend {
             remote_url: None,
             remote_api_key: None,
             remote_timeout_s: 600,
+            inference: InferenceBackend::default(),
+            inference_url: None,
+            inference_key: None,
+            inference_python: None,
+            inference_args: None,
             tinker_api_key: None,
             tinker_base_url: None,
             tinker_project: None,
@@ -347,6 +375,37 @@ impl Default for Backend {
 }
 
 impl Backend {
+    /// Whether vLLM answers chats in the engine's place.
+    pub(crate) fn has_vllm(&self) -> bool {
+        match self.inference {
+            InferenceBackend::Auto => self.inference_url.is_some(),
+            InferenceBackend::Builtin => false,
+            InferenceBackend::Vllm => true,
+        }
+    }
+
+    /// What our trainer is told of it; adapters are of this rank.
+    pub(crate) fn inference_flags(&self, rank: u32) -> Vec<String> {
+        if !self.has_vllm() {
+            return Vec::new();
+        }
+        let url = self.inference_url.as_ref();
+        let python = self.inference_python.as_ref();
+        let more = self.inference_args.as_ref();
+        let named = [
+            url.map(|it| format!("--inference-url={it}")),
+            python.map(|it| format!("--inference-python={}", it.display())),
+            more.map(|it| format!("--inference-args={it}")),
+            // Of one that runs it says itself which ranks it takes.
+            url.is_none()
+                .then(|| format!("--inference-max-rank={rank}")),
+        ];
+        let first = "--inference-backend=vllm".to_owned();
+        std::iter::once(first)
+            .chain(named.into_iter().flatten())
+            .collect()
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.remote_timeout_s)
     }

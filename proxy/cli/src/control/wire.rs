@@ -6,6 +6,7 @@ use metaclaw_chat::{AgentId, SessionId, TurnId};
 use metaclaw_gateway::{Counts, KeyConfig, RelayOnly, UpstreamAnswers};
 use metaclaw_learner::LearnerStatus;
 use metaclaw_skills::{Lesson, SkillName};
+use metaclaw_trainer_api::wire::Inference;
 use metaclaw_turns::{Funnel, LessonCounts, StateKind, TurnFilter};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub(crate) struct Status {
     pub off: RelayOnly,
     /// Who trains and serves the policy model, where there is one.
     pub trainer: Option<TrainerStatus>,
+    /// Who answers chats for it, where that is not its engine.
+    pub inference: Option<Inference>,
     /// The adapter that each agent is served with.
     pub serving: BTreeMap<String, String>,
     /// Adapters that were to serve and cannot.

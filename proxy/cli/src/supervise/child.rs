@@ -50,6 +50,7 @@ impl Child {
         for name in &spec.cleared {
             command.env_remove(name);
         }
+        command.envs(spec.env.iter().map(|(name, value)| (name, value)));
         if spec.n_threads > 0 {
             command.env("OMP_NUM_THREADS", spec.n_threads.to_string());
         }

@@ -9,6 +9,8 @@ pub(crate) struct TrainerSpec {
     pub arguments: Vec<String>,
     /// The key that callers must show; ours alone, made anew for each run.
     pub key: String,
+    /// Variables beside it: keys, which do not belong among arguments.
+    pub env: Vec<(&'static str, String)>,
     /// Threads of the engine; 0 leaves it to the engine, which takes one a physical core.
     pub n_threads: usize,
     /// Names of variables that it must not inherit.

@@ -25,6 +25,7 @@ fn spec(dir: &Path, script: &str) -> TrainerSpec {
         program: "/bin/sh".into(),
         arguments: vec![program.to_string_lossy().into_owned()],
         key: "secret-of-this-run".to_owned(),
+        env: Vec::new(),
         n_threads: 3,
         cleared: vec!["PATH_LIKE_NOTHING".to_owned()],
     }

@@ -219,3 +219,30 @@ proptest! {
         reply(RequestedIds::default(), &bytes);
     }
 }
+
+#[test]
+fn a_reply_under_a_grammar_is_told_from_a_free_one() {
+    let is_constrained = |body: &str| {
+        let body: Value = serde_json::from_str(body).unwrap();
+        super::is_constrained(|name| body.get(name).cloned())
+    };
+    for constrained in [
+        r#"{"tool_choice":"required"}"#,
+        r#"{"tool_choice":{"type":"function","function":{"name":"f"}}}"#,
+        r#"{"tool_choice":{"type":"any"}}"#,
+        r#"{"response_format":{"type":"json_object"}}"#,
+        r#"{"text":{"format":{"type":"json_schema"}}}"#,
+        r#"{"structured_outputs":{"regex":"a"}}"#,
+        r#"{"guided_choice":["a"]}"#,
+    ] {
+        assert!(is_constrained(constrained), "{constrained}");
+    }
+    for free in [
+        "{}",
+        r#"{"tool_choice":"auto","response_format":{"type":"text"}}"#,
+        r#"{"tool_choice":{"type":"auto"},"text":{"verbosity":"low"}}"#,
+        r#"{"tool_choice":null,"response_format":null,"structured_outputs":null}"#,
+    ] {
+        assert!(!is_constrained(free), "{free}");
+    }
+}

@@ -13,7 +13,7 @@ use metaclaw_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{KEY, answers_again, home_of, home_without_wishes, says, server, tokenizer, user};
+use super::{KEY, answers_again, home_of, home_without_wishes, says, server, user};
 use crate::packages::{program, run};
 
 const GREETING: &str = "Hello from the model.";
@@ -214,7 +214,7 @@ async fn openclaw_is_answered_by_a_sampler_as_by_a_provider_of_chats() {
     let (trainer, ..) = server().await;
     trainer.stop().await;
     let provider = Upstream::scripted(play).await;
-    let service = Tinker::scripted(&tokenizer(), script).await;
+    let service = Tinker::scripted(&external::converted(), script).await;
     let home = home_of(&service.url)
         .with_env("METACLAW__RL__MODEL", MODEL)
         .with_env("METACLAW__RL__BATCH_SIZE", "100");

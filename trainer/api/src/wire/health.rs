@@ -28,6 +28,9 @@ pub struct Health {
     /// `builtin` for our engine.
     #[serde(default)]
     pub inference_backend: String,
+    /// The server that answers chats, where it is not our engine. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inference: Option<Inference>,
     /// Of the server.
     #[serde(default)]
     pub version: String,
@@ -53,6 +56,36 @@ pub struct DeviceInfo {
     /// Bytes that can still be had; of a GPU, what libtorch keeps for itself is not free.
     #[serde(default)]
     pub memory_free: Option<u64>,
+}
+
+/// A server that answers chats for a training server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inference {
+    /// Where it is.
+    pub url: String,
+    /// Whether it may be asked.
+    pub state: InferenceState,
+    /// Why not.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// How it was started, where the training server has started it.
+    #[serde(default)]
+    pub command: Option<String>,
+    /// Where its output is, in the same case.
+    #[serde(default)]
+    pub log: Option<String>,
+}
+
+/// Whether a server may be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InferenceState {
+    /// It does not answer: it is being started, or has ended.
+    Away,
+    /// It answers, and what it computes is not what the training server's engine computes.
+    Refused,
+    /// It answers chats.
+    Ready,
 }
 
 /// What a training server can do beyond the fork's API.

@@ -8,6 +8,8 @@ use metaclaw_trainer_api::{
     wire::{AdapterInfo, LoadAdapterReply},
 };
 
+use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+
 use super::{Host, failure::RunError};
 use crate::{error::ApiError, tinker::stored};
 
@@ -49,6 +51,23 @@ impl Host {
             sha256: sha256.or_else(|| said?.sha256),
             bytes: lease.map(|lease| lease.bytes() as u64),
         }
+    }
+
+    /// Where an adapter is, the SHA-256 of its content as it was written, and the optimiser steps behind it.
+    ///
+    /// # Errors
+    /// Where there is none, or what stands beside it is damaged.
+    pub(crate) fn saved_adapter(
+        &self,
+        name: &AdapterName,
+    ) -> Result<(PathBuf, Option<String>, u64), SamplerError> {
+        let folder = adapter::existing(&self.store.folder, name);
+        let folder = folder
+            .map_err(|error| SamplerError::new(SamplerFailure::UnknownModel, error.to_string()))?;
+        let said = adapter::info(&folder).map_err(|error| {
+            SamplerError::field("model", error.to_string()).with_code("adapter_damaged")
+        })?;
+        Ok((folder, said.sha256, said.step))
     }
 
     /// Takes an adapter into memory; one that is there already stays as it is.

@@ -155,6 +155,31 @@ pub(super) const RL: &[Key] = &[
         "for one call, in seconds",
     ),
     key(
+        "rl.inference_backend",
+        OneOf(&["auto", "builtin", "vllm"]),
+        "auto",
+        "who answers chats with the policy model: builtin, our trainer's own engine; vllm, a server at rl.inference_url or one that the trainer starts (docs/vllm.md); auto: vllm where rl.inference_url is given",
+    ),
+    key(
+        "rl.inference_url",
+        Url,
+        "",
+        "a vLLM server on this machine that runs already and has the policy model, as in http://127.0.0.1:8001",
+    ),
+    key("rl.inference_key", Secret, "", "its key"),
+    key(
+        "rl.inference_python",
+        Path,
+        "",
+        "a Python that has vLLM, to start it with; without one, python3",
+    ),
+    key(
+        "rl.inference_args",
+        Text,
+        "",
+        "more flags for the vLLM server that is started, as in --gpu-memory-utilization 0.5",
+    ),
+    key(
         "rl.method",
         SomeOf(METHODS),
         "redo",

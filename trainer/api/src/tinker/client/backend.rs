@@ -377,6 +377,7 @@ impl TrainingBackend for TinkerBackend {
                 model,
                 step: 0,
                 inference_backend: "tinker".to_owned(),
+                inference: None,
                 version: String::new(),
                 capabilities: Capabilities::builtin(),
             })

@@ -1,0 +1,219 @@
+//! vLLM answers the chats, and the training server learns from what it sampled. The real vLLM on a CPU, in float32.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use metaclaw_tests::{
+    client::{Client, Refusal},
+    external,
+    home::{Home, signal, until},
+    trainer::{Start, Trainer},
+    vllm::{self, STARTS_WITHIN},
+};
+use metaclaw_turns::Tokens;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{STEP_WITHIN, agent, answers, home_without_wishes, talk};
+
+/// Nats between what vLLM sampled at and what the engine finds of the same ids, both in float32.
+const EXACT: f64 = 1e-3;
+/// How long until it is seen how the server is.
+const SEEN_WITHIN: Duration = Duration::from_secs(120);
+
+/// A training server of the demo model that starts vLLM, in this folder.
+fn start_in(folder: &Path, python: &Path) -> Start {
+    let python = python.to_string_lossy();
+    let flags = [
+        "--dtype=f32".to_owned(),
+        "--inference-backend=vllm".to_owned(),
+        format!("--inference-python={python}"),
+        "--inference-args=--max-model-len 2048 --enforce-eager".to_owned(),
+    ];
+    Start {
+        model: Some(external::model()),
+        checkpoints: Some(folder.join("trainer")),
+        flags: flags.to_vec(),
+        env: vllm::environment(folder),
+        ..Start::default()
+    }
+}
+
+async fn health(trainer: &Trainer) -> Value {
+    let client = Client::new(format!("{}/v1", trainer.url));
+    client.get_json("/health").await.unwrap()
+}
+
+async fn serves(trainer: &Trainer, folder: &Path) {
+    let mut said = Value::Null;
+    let is_so = async || {
+        said = health(trainer).await;
+        said["inference"]["state"] == "ready"
+    };
+    let waited = until(STARTS_WITHIN, is_so).await;
+    waited.unwrap_or_else(|error| {
+        let log = fs::read_to_string(folder.join("trainer/vllm.log")).unwrap_or_default();
+        let end = log.chars().count().saturating_sub(4_000);
+        let log: String = log.chars().skip(end).collect();
+        panic!("vLLM serves: {error}: {said}: {log}")
+    });
+}
+
+/// The processes of this vLLM: by the folder that its environment names, since its workers change their names.
+fn processes(folder: &Path) -> Vec<(u32, String)> {
+    let mark = format!("VLLM_CACHE_ROOT={}", folder.join("cache").display());
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let command = fs::read(entry.path().join("cmdline")).ok()?;
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        let is_its = environment.split(|byte| *byte == 0);
+        let is_its = is_its.into_iter().any(|it| it == mark.as_bytes());
+        (is_its && !command.contains("metaclaw-trainer")).then_some((pid, command))
+    });
+    found.collect()
+}
+
+/// Waits until the agent's last step is the `n`th; what is told of it.
+async fn step(home: &Home, n: u64) -> Value {
+    let mut last = Value::Null;
+    let is_made = async || {
+        last = agent(home).await["last_step"].take();
+        last["n"] == n
+    };
+    let waited = until(STEP_WITHIN, is_made).await;
+    waited.unwrap_or_else(|error| panic!("step {n}: {error}: {last}: {}", home.log()));
+    last
+}
+
+/// What the engine finds of ids that vLLM sampled: the largest difference in nats, over the tokens of all turns of each adapter.
+async fn rescored(
+    trainer: &Trainer,
+    of: &BTreeMap<Option<String>, Vec<Tokens>>,
+) -> BTreeMap<Option<String>, f64> {
+    let client = Client::new(format!("{}/v1", trainer.url));
+    let post = async |path: &str, body: Value| -> Value {
+        let answer = client.post(path, &body).send().await.unwrap();
+        let text = answer.text().await.unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}"))
+    };
+    let mut largest = BTreeMap::new();
+    for (adapter, turns) in of {
+        let run = post("/lora/create", json!({"rank": 32})).await;
+        let run = run["session_id"].as_str().expect("a run");
+        if let Some(adapter) = adapter {
+            let load = json!({"session_id": run, "path": adapter});
+            let loaded = post("/checkpoint/load", load).await;
+            assert_eq!(loaded["status"], "ok", "{loaded}");
+        }
+        let mut most = 0_f64;
+        for tokens in turns {
+            let all = [&tokens.prompt_ids[..], &tokens.ids].concat();
+            let (inputs, targets) = (&all[..all.len() - 1], &all[1..]);
+            let datum = json!({"model_input_tokens": inputs, "target_tokens": targets, "weights": vec![1.0; inputs.len()]});
+            let forward =
+                json!({"session_id": run, "datums": [datum], "adapter": adapter.is_some()});
+            let found = post("/train/forward", forward).await;
+            let scored = found["logprobs"][0].as_array().expect("log-probabilities");
+            let scored = &scored[tokens.prompt_ids.len() - 1..];
+            assert_eq!(scored.len(), tokens.logprobs.len());
+            for (one, other) in scored.iter().zip(&tokens.logprobs) {
+                let difference = one.as_f64().expect("a number") - f64::from(*other);
+                most = most.max(difference.abs());
+            }
+        }
+        post("/lora/close", json!({"session_id": run})).await;
+        largest.insert(adapter.clone(), most);
+    }
+    largest
+}
+
+/// The ids of every turn, by the adapter that sampled them.
+async fn sampled(home: &Home) -> BTreeMap<Option<String>, Vec<Tokens>> {
+    let mut of: BTreeMap<_, Vec<Tokens>> = BTreeMap::new();
+    for turn in home.turns().await {
+        let tokens = turn.tokens.expect("the ids of each turn are kept");
+        of.entry(tokens.adapter.clone()).or_default().push(tokens);
+    }
+    of
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries, the model and vLLM, cargo xtask test --all runs it"]
+async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_adapters() {
+    let Some(python) = external::vllm() else {
+        println!(
+            "skipped: METACLAW_TEST_VLLM is not set; cargo xtask clients says why vLLM is not here"
+        );
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let trainer = Trainer::start(&start_in(folder, &python)).await;
+    let said = health(&trainer).await;
+    assert_eq!(said["inference_backend"], "vllm");
+    let command = said["inference"]["command"].as_str().unwrap();
+    assert!(command.contains("--dtype float32"), "{command}");
+    let home = home_without_wishes()
+        .with_env("METACLAW__RL__REMOTE_URL", &trainer.url)
+        .with_env("METACLAW__RL__MODEL", external::model().to_string_lossy())
+        .with_env("METACLAW__RL__METHOD", "binary_rl")
+        .with_env("METACLAW__RL__BATCH_SIZE", "2")
+        // Of steps, not of how good they were.
+        .with_env("METACLAW__GATE__ENABLED", "false")
+        .with_env("METACLAW__RL__MAX_STEPS", "2");
+    let proxy = home.start().await.unwrap();
+    serves(&trainer, folder).await;
+
+    talk(&proxy.client(), 1, 3).await;
+    let first = step(&home, 1).await["adapter"].take();
+    let first = first.as_str().expect("an adapter").to_owned();
+    assert_eq!(answers(&proxy).await.as_ref(), Some(&first));
+    talk(&proxy.client(), 2, 3).await;
+    let second = step(&home, 2).await["adapter"].take();
+    let second = second.as_str().expect("an adapter").to_owned();
+    assert_eq!(answers(&proxy).await.as_ref(), Some(&second));
+
+    let of = sampled(&home).await;
+    let by = |name: &str| of.get(&Some(name.to_owned())).map_or(0, Vec::len);
+    assert!(by(&first) >= 3 && by(&second) >= 1, "{:?}", of.keys());
+    let used = home.turns().await.into_iter().filter(|turn| {
+        let is_first = |tokens: &Tokens| tokens.adapter.as_ref() == Some(&first);
+        turn.tokens.as_ref().is_some_and(is_first) && turn.uses.iter().any(|it| it.n == 2)
+    });
+    assert!(
+        used.count() >= 1,
+        "the second step is of the first's adapter"
+    );
+    let largest = rescored(&trainer, &of).await;
+    eprintln!("largest differences in nats: {largest:?}");
+    assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
+
+    // Its engine dies: chats are refused at once, and the adapter answers again when there is another.
+    let engine = processes(folder);
+    let engine = engine
+        .iter()
+        .find(|(_, command)| command.contains("EngineCore"));
+    signal(engine.expect("an engine").0, Signal::KILL).unwrap();
+    let is_away = async || health(&trainer).await["inference"]["state"] == "away";
+    until(SEEN_WITHIN, is_away).await.unwrap();
+    let question = [json!({"role": "user", "content": "What is tea?"})];
+    let (client, asked) = (proxy.client(), json!({"max_tokens": 4}));
+    let refused = client.stream(&question, &asked).await;
+    let refused = refused.expect_err("nobody is there to answer");
+    assert!(
+        matches!(refused, Refusal::Status { status: 503, .. }),
+        "{refused:?}"
+    );
+    serves(&trainer, folder).await;
+    assert_eq!(answers(&proxy).await.as_ref(), Some(&second));
+    let again = sampled(&home).await;
+    let largest = rescored(&trainer, &again).await;
+    assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
+
+    proxy.stop().await.unwrap();
+    trainer.stop().await;
+    let is_gone = async || processes(folder).is_empty();
+    let left = until(SEEN_WITHIN, is_gone).await;
+    left.unwrap_or_else(|error| panic!("{error}: {:?}", processes(folder)));
+}

