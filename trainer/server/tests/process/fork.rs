@@ -230,16 +230,17 @@ fn a_hubs_model_is_found_in_its_cache_or_refused_in_words() {
 #[test]
 fn what_this_build_has_not_is_refused_at_the_start() {
     let folder = folder();
-    for (name, value) in [
-        ("METACLAW_TRAINING_DEVICES", "0,1"),
-        ("METACLAW_INFERENCE_DEVICES", "2"),
-        ("METACLAW_INFERENCE_BACKEND", "vllm"),
+    for (name, value, words) in [
+        ("METACLAW_TRAINING_DEVICES", "98,99", "GPU 99 is asked for"),
+        ("METACLAW_INFERENCE_DEVICES", "99", "GPU 99 is asked for"),
+        ("METACLAW_INFERENCE_BACKEND", "vllm", "give --model"),
+        ("METACLAW_INFERENCE_BACKEND", "sglang", "sglang"),
     ] {
         let output = without_model(folder.path())
             .env(name, value)
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains(value), "{said}");
+        assert!(!output.status.success() && said.contains(words), "{said}");
     }
 }

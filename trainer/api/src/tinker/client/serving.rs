@@ -170,8 +170,13 @@ impl Waiting {
         let samplers = &backend.0.samplers;
         let limits = samplers.limits_of_chat();
         let mut ended = samplers.end(&self.sample, &self.promised, limits).await;
-        if ended.as_ref().is_err_and(has_gone) {
-            // The server took it, and holds the weights no more: as SkyRL after a restart.
+        // A result that was lost was drawn and paid for: whoever chats decides whether to ask again.
+        let is_lost = |error: &BackendError| matches!(error, BackendError::Lost { .. });
+        if ended
+            .as_ref()
+            .is_err_and(|error| has_gone(error) && !is_lost(error))
+        {
+            // The server took it, and holds the weights no more: as SkyRL after a restart. Nothing was drawn.
             ended = match self.again().await {
                 Ok(()) => samplers.end(&self.sample, &self.promised, limits).await,
                 Err(error) => Err(error),
