@@ -1,7 +1,7 @@
 //! The devices that an engine computes on: which were asked for, which there are, what memory they have.
 //!
 //! A device is a parameter of every tensor; nothing in this crate changes a device of the process or of a thread. The
-//! CUDA part of libtorch is a library of its own, which is loaded when this module is first asked ([`card`]): one program
+//! CUDA part of libtorch is a library of its own, which is loaded when this module is first asked (`card`): one program
 //! runs on a libtorch with CUDA and on one without.
 
 mod card;
