@@ -1,4 +1,4 @@
-//! What is told at the end.
+//! The table that the bench prints at its end.
 
 use std::time::Duration;
 

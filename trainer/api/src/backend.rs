@@ -266,8 +266,8 @@ impl BackendError {
         }
     }
 
-    /// The failure in the words of whoever answered, where these say all: of our own process, which has no address that
-    /// its owner knows.
+    /// The failure as `status` shows it. An answer of our own process is shown by its message alone: its address says
+    /// nothing to the owner.
     pub fn words(&self) -> String {
         match self {
             Self::Status { code, message, .. } if code.as_deref() == Some(NO_TOKENIZER) => {

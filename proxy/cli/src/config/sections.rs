@@ -384,7 +384,7 @@ impl Backend {
         }
     }
 
-    /// What our trainer is told of it; adapters are of this rank.
+    /// The trainer's flags for vLLM, where it answers chats; `rank` is that of the adapters.
     pub(crate) fn inference_flags(&self, rank: u32) -> Vec<String> {
         if !self.has_vllm() {
             return Vec::new();

@@ -88,8 +88,6 @@ fn home_of_chat_route(url: &str) -> Home {
     home_without_wishes()
         .with_env("METACLAW__RL__REMOTE_URL", url)
         .with_env("METACLAW__RL__REMOTE_API_KEY", KEY)
-        // A server that nobody has trained at yet names no model by itself.
-        .with_env("METACLAW__RL__MODEL", external::model().to_string_lossy())
 }
 
 /// What a program sees through a proxy.

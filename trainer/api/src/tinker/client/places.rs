@@ -5,8 +5,8 @@
 //! answers with the new weights, which no gate has seen. An adapter whose model was unloaded cannot be sampled at all.
 //! And a slot keeps the gradients of a model that was unloaded: the next model's first step would apply them.
 //!
-//! So at such a server an adapter is saved as a checkpoint is. Whoever samples it makes a model that holds it and is never
-//! trained; a model that is to be trained begins in a slot from which the gradients are taken.
+//! So at such a server an adapter is saved as a checkpoint. To sample it, a second model is made that loads the checkpoint
+//! and is never trained. Before a new model is trained, the gradients that its slot still has are cleared.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
