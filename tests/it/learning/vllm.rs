@@ -60,20 +60,28 @@ async fn serves(trainer: &Trainer, folder: &Path) {
     });
 }
 
-/// The processes of this vLLM: by the folder that its environment names, since its workers change their names.
-fn processes(folder: &Path) -> Vec<(u32, String)> {
-    let mark = format!("VLLM_CACHE_ROOT={}", folder.join("cache").display());
+/// Process id, process group and command line of everything that runs.
+fn running() -> Vec<(u32, u32, String)> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let found = entries.filter_map(|entry| {
+    let read = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // Behind the name, which may have any characters: state, parent, group.
+        let group = stat.rsplit_once(')')?.1.split_whitespace().nth(2)?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        let is_its = environment.split(|byte| *byte == 0);
-        let is_its = is_its.into_iter().any(|it| it == mark.as_bytes());
-        (is_its && !command.contains("metaclaw-trainer")).then_some((pid, command))
-    });
-    found.collect()
+        Some((pid, group.parse().ok()?, command))
+    };
+    entries.filter_map(read).collect()
+}
+
+/// The process group of the vLLM that was started with this command. Its workers change their command lines, but not this.
+fn group_of(command: &str) -> u32 {
+    let port = command.split_once("--port ").expect("a port").1;
+    let port = format!("--port {} ", port.split(' ').next().unwrap_or_default());
+    let all = running();
+    let found = all.iter().find(|(.., command)| command.contains(&port));
+    found.unwrap_or_else(|| panic!("no {port} in {all:?}")).1
 }
 
 /// Holds conversations one by one until a step follows, the `n`th; what is told of it. A conversation has two judged replies at
@@ -201,10 +209,11 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
 
     // Its engine dies: chats are refused at once, and the adapter answers again when there is another.
-    let engine = processes(folder);
-    let engine = engine
-        .iter()
-        .find(|(_, command)| command.contains("EngineCore"));
+    let group = group_of(command);
+    let all = running();
+    let is_engine =
+        |(_, its, command): &&(u32, u32, String)| *its == group && command.contains("EngineCore");
+    let engine = all.iter().find(is_engine);
     signal(engine.expect("an engine").0, Signal::KILL).unwrap();
     let is_away = async || health(&trainer).await["inference"]["state"] == "away";
     until(SEEN_WITHIN, is_away).await.unwrap();
@@ -222,9 +231,11 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     let largest = rescored(&trainer, &again).await;
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
 
+    let group = group_of(command);
     proxy.stop().await.unwrap();
     trainer.stop().await;
-    let is_gone = async || processes(folder).is_empty();
-    let left = until(SEEN_WITHIN, is_gone).await;
-    left.unwrap_or_else(|error| panic!("{error}: {:?}", processes(folder)));
+    let left = || running().into_iter().filter(|(_, its, _)| *its == group);
+    let is_gone = async || left().count() == 0;
+    let waited = until(SEEN_WITHIN, is_gone).await;
+    waited.unwrap_or_else(|error| panic!("{error}: {:?}", left().collect::<Vec<_>>()));
 }
