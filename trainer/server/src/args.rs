@@ -22,8 +22,9 @@ mod inference;
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw-trainer", version)]
 pub(crate) struct Args {
-    /// The base model: a GGUF file or a Hugging Face directory; without it the first lora/create says which
-    #[arg(long, value_name = "PATH")]
+    /// The base model: a GGUF file, a Hugging Face directory, or owner/name of one at the Hugging Face hub, which is
+    /// fetched; without it the first lora/create says which
+    #[arg(long, value_name = "PATH|NAME")]
     pub(crate) model: Option<PathBuf>,
     /// Address to listen on; one that others can reach needs a key
     #[arg(long, default_value = "127.0.0.1")]

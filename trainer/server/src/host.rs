@@ -9,6 +9,7 @@ mod cell;
 mod checkpoints;
 mod convert;
 mod failure;
+mod fetcher;
 mod job;
 mod last_step;
 mod retention;
@@ -28,17 +29,20 @@ use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_api::wire::DeviceInfo;
 use metaclaw_trainer_chat::Model;
 
-pub(crate) use self::text::Generation;
-use self::{cell::EngineCell, last_step::LastStep, store::Store};
+use self::{cell::EngineCell, fetcher::hub_name, last_step::LastStep, store::Store};
+pub(crate) use self::{
+    fetcher::{Fetcher, from_env as hub_from_env},
+    text::Generation,
+};
 use crate::error::ApiError;
 
 /// What a host is made of.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
-    /// A GGUF file or a Hugging Face directory; without one, the first run says which.
+    /// A GGUF file, a Hugging Face directory, or a name at the hub; without one, the first run says which.
     pub(crate) model: Option<PathBuf>,
-    /// Where `huggingface_hub` keeps models.
-    pub(crate) hub: Option<PathBuf>,
+    /// Who finds and fetches models by their names.
+    pub(crate) fetcher: Fetcher,
     /// For converted models.
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
@@ -67,7 +71,7 @@ pub(crate) struct HostConfig {
 #[derive(Debug)]
 pub(crate) struct Host {
     engine: Arc<EngineCell>,
-    hub: Option<PathBuf>,
+    fetcher: Fetcher,
     store: Store,
     last_step: LastStep,
 }
@@ -95,18 +99,26 @@ impl HostConfig {
 // === impl Host ===
 
 impl Host {
-    /// Loads the model, if one is given; takes seconds, minutes when a GGUF is converted first.
+    /// Loads the model, if one is given; takes seconds, minutes when a GGUF is converted first, and longer when it is
+    /// fetched from the hub.
     ///
     /// # Errors
     /// Names the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
         let engine = EngineCell::new(config.engine());
         if let Some(model) = &config.model {
-            engine.load(model, None).context("--model")?;
+            let load = || match hub_name(model) {
+                Some(name) => {
+                    let folder = config.fetcher.fetch_now(&name)?;
+                    engine.load(&folder, Some(name.name().to_owned()))
+                }
+                None => engine.load(model, None),
+            };
+            load().context("--model")?;
         }
         let host = Self {
             engine: Arc::new(engine),
-            hub: config.hub,
+            fetcher: config.fetcher,
             store: Store::new(config.checkpoint_dir, config.n_kept),
             last_step: LastStep::default(),
         };

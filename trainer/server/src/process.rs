@@ -20,7 +20,7 @@ use crate::{
     app,
     args::{Args, Dtype, Quantization, Resolved},
     connections,
-    host::{Host, HostConfig},
+    host::{Fetcher, Host, HostConfig, hub_from_env},
     lock::FolderLock,
     state::{App, Behind, Limits},
     tinker::shared::{SAMPLES_AT_ONCE, TinkerLimits},
@@ -98,7 +98,10 @@ fn run(args: &Args) -> Result<()> {
     }
     let host = Arc::new(Host::start(HostConfig {
         model: args.model.clone(),
-        hub: resolved.hub.clone(),
+        fetcher: Fetcher::new(
+            resolved.hub.clone(),
+            Box::new(|| hub_from_env(&environment)),
+        ),
         cache_dir: resolved.cache_dir.clone(),
         checkpoint_dir: resolved.checkpoint_dir.clone(),
         dtype: match args.dtype {

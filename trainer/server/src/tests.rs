@@ -51,7 +51,7 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
     let model = folder.path().join("tiny");
     let host = Host::start(HostConfig {
         model: Some(model),
-        hub: None,
+        fetcher: crate::host::Fetcher::none(),
         cache_dir: folder.path().join("cache"),
         checkpoint_dir: folder.path().join("checkpoints"),
         dtype: Some(metaclaw_engine::engine::Dtype::F32),

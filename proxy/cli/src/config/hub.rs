@@ -1,5 +1,5 @@
 //! Names of models at a hub, as the Python original's configuration has them: `Qwen/Qwen3-4B`.
-//! Nothing is fetched by such a name here.
+//! The trainer fetches what `trainer.model` names so.
 
 use std::path::Path;
 

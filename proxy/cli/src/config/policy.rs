@@ -34,7 +34,7 @@ pub(crate) enum Policy {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PolicyError {
     #[error(
-        "{key}: no file or folder {}: give a folder in Hugging Face form or a GGUF file (models are not fetched by name)",
+        "{key}: no file or folder {}: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched",
         path.display()
     )]
     Missing {
@@ -124,6 +124,10 @@ impl Policy {
         }
         match (&config.trainer.model, &backend.model, must_learn) {
             (Some(model), _, _) if model == Path::new("demo") => demo(cache),
+            // The trainer fetches it when it starts.
+            (Some(model), _, _) if hub::is_name(model) && !model.exists() => Ok(Policy::Local {
+                model: model.clone(),
+            }),
             (Some(model), _, _) => local("trainer.model", model),
             (None, Some(_), _) if without_effect(config).is_some() => Ok(Self::None),
             (None, Some(model), _) => local("rl.model", model),
@@ -168,7 +172,7 @@ pub(crate) fn without_effect(config: &Config) -> Option<InertUse> {
     let can_do_without = config.has_upstream() || !config.has_mode(Mode::Rl);
     (is_asked_for && can_do_without && hub::is_name(model) && !model.exists()).then(|| InertUse {
         key: "rl.model".to_owned(),
-        reason: "models are not fetched by name, so no weights are trained: give a folder in Hugging Face form or a GGUF file",
+        reason: "nothing is fetched by this key, so no weights are trained: set trainer.model to this name to have the model fetched from the Hugging Face hub, or to a folder in Hugging Face form or a GGUF file",
     })
 }
 

@@ -72,7 +72,7 @@ fn a_policy_model_is_found_or_missed_in_words() {
     ] {
         assert_eq!(policy(text), Ok(Policy::None), "{text}");
         let told = without_effect(&loaded(text).config).unwrap();
-        assert!(told.reason.contains("not fetched by name"));
+        assert!(told.reason.contains("set trainer.model to this name"));
     }
     for (name, text) in [
         ("missing model", "trainer: {model: /no/such.gguf}\n"),
@@ -82,6 +82,11 @@ fn a_policy_model_is_found_or_missed_in_words() {
     ] {
         insta::assert_snapshot!(name, policy(text).unwrap_err().to_string());
     }
+    let named = policy("trainer: {model: Qwen/Qwen3-4B}\n").unwrap();
+    let at_hub = Policy::Local {
+        model: "Qwen/Qwen3-4B".into(),
+    };
+    assert_eq!(named, at_hub, "the trainer fetches it");
     assert!(matches!(
         policy("trainer: {model: demo}\n"),
         Err(PolicyError::NoDemo { .. })

@@ -56,7 +56,7 @@ const SAID: [(&str, &[&str]); 4] = [
         ],
     ),
 ];
-const HUB: &str = "rl.model: models are not fetched by name, so no weights are trained";
+const HUB: &str = "rl.model: nothing is fetched by this key, so no weights are trained";
 const JUDGE: &str = "judge.url: it has no key";
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use metaclaw_trainer_text::hub::{self, HubName};
+use metaclaw_trainer_text::hub::HubName;
 
 use super::Host;
 use crate::{error::ApiError, fields::cut};
@@ -16,7 +16,8 @@ impl Host {
     /// Sees that the model that is asked for is the one that is loaded, and loads it if none is.
     ///
     /// # Errors
-    /// 400 `base_model`: another one is loaded, or it is not on this machine, or cannot be used.
+    /// 400 `base_model`: another one is loaded, or it is nowhere, or cannot be used. 503 `model_fetching`: it is being
+    /// fetched from the hub.
     pub(crate) async fn load_base(&self, wanted: &str) -> Result<(), ApiError> {
         if self.engine.info().is_none() {
             let (path, name) = self.find(wanted)?;
@@ -47,10 +48,10 @@ impl Host {
         name == Some(self.base())
     }
 
-    /// A path, or the folder of a hub's model in the local cache and the name it goes by.
+    /// A path, or the folder of a hub's model and the name it goes by.
     fn find(&self, wanted: &str) -> Result<(PathBuf, Option<String>), ApiError> {
         if LOADED.contains(&wanted) {
-            let text = "base_model is not given and no model is loaded: a folder in Hugging Face form, a GGUF file, or owner/name of one in the Hugging Face cache";
+            let text = "base_model is not given and no model is loaded: a folder in Hugging Face form, a GGUF file, or owner/name of one at the Hugging Face hub";
             return Err(refused(text));
         }
         let path = PathBuf::from(wanted);
@@ -64,19 +65,8 @@ impl Host {
             );
             return Err(refused(text));
         };
-        let Some(hub) = &self.hub else {
-            let text = format!(
-                "base_model {shown:?}: there is neither HF_HUB_CACHE, HF_HOME nor HOME to look for it in; give a path"
-            );
-            return Err(refused(text));
-        };
-        match hub::cached(hub, &model, "config.json") {
-            Some(path) => Ok((path, Some(model.name().to_owned()))),
-            None => Err(refused(format!(
-                "base_model {shown:?} is not in the Hugging Face cache {}: models are not fetched by name; fetch it there (hf download {shown}), or give a path",
-                hub.display()
-            ))),
-        }
+        let path = self.fetcher.place(&model)?;
+        Ok((path, Some(model.name().to_owned())))
     }
 }
 

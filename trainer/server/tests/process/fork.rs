@@ -205,7 +205,9 @@ fn a_hubs_model_is_found_in_its_cache_or_refused_in_words() {
     write_model(&hub.join("snapshots/0123abcd"));
     std::fs::create_dir_all(hub.join("refs")).unwrap();
     std::fs::write(hub.join("refs/main"), "0123abcd\n").unwrap();
-    let trainer = started(without_model(folder.path()));
+    let mut command = without_model(folder.path());
+    command.env("HF_HUB_OFFLINE", "1");
+    let trainer = started(command);
     let mut said = String::new();
     for base in [
         "",

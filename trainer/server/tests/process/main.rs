@@ -8,6 +8,7 @@
 
 mod bodies;
 mod fork;
+mod hub;
 mod killed;
 mod life;
 mod trainer;

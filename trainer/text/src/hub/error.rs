@@ -53,6 +53,40 @@ pub enum HubError {
         /// The model.
         model: String,
     },
+    /// The model has no weights that can be loaded.
+    #[error(
+        "{model} has neither model.safetensors nor model.safetensors.index.json at the hub: weights of other forms are not read; give a model that has them, or a GGUF file by its path"
+    )]
+    NoWeights {
+        /// The model.
+        model: String,
+    },
+    /// The model is not in Hugging Face form.
+    #[error("{model} has no config.json at the hub: it is no model in Hugging Face form")]
+    NoConfig {
+        /// The model.
+        model: String,
+    },
+    /// More is to be fetched than the disk has room for.
+    #[error("{model}: {} are to be fetched into {folder}, where {} are free: free {} more, or set HF_HOME to a folder on a larger disk", size(*needed), size(*free), size(needed.saturating_sub(*free)), folder = folder.display())]
+    NoRoom {
+        /// The model.
+        model: String,
+        /// Bytes that are to come.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// The cache.
+        folder: PathBuf,
+    },
+    /// The disk became full meanwhile.
+    #[error("{file}: the disk is full, after {} of it; make room, then try again: it goes on where it ended", size(*done), file = file.display())]
+    Full {
+        /// The unfinished file.
+        file: PathBuf,
+        /// Bytes that are there.
+        done: u64,
+    },
     /// The hub cannot be reached.
     #[error("{url} cannot be reached: {why}; check the network, HF_ENDPOINT and the proxy settings, or copy the model's files into the cache {cache}", cache = cache.display())]
     Unreachable {
@@ -103,6 +137,23 @@ pub enum HubError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// Bytes in words, as hubs count them: in units of 1000.
+pub(super) fn size(n: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    let mut value = n as f64;
+    let mut unit = "bytes";
+    for larger in UNITS {
+        if value < 1000.0 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, larger);
+    }
+    match unit {
+        "bytes" => format!("{n} bytes"),
+        _ => format!("{value:.1} {unit}"),
+    }
 }
 
 fn key_hint(has_token: bool) -> &'static str {

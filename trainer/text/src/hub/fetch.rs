@@ -1,4 +1,5 @@
-//! Fetching a model's text files: tokenizer, its configuration, chat template, config.json. Never its weights.
+//! Fetching a model's text files: tokenizer, its configuration, chat template, config.json. Weights are in
+//! [`super::weights`].
 
 use std::{
     fmt,
@@ -6,47 +7,24 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Client, Method, Response, StatusCode};
-use tokio::time::{sleep, timeout};
+use reqwest::Client;
 
 use super::{
-    answer::{self, Meta},
-    ask::{SILENCE, Server, reason},
+    ask::Server,
     error::HubError,
-    place::{HubName, MAIN, cache_dir, commit},
-    store::{ModelFolder, Partial},
+    fetching::{Fetching, Progress, TOKENIZERS},
+    place::{HubName, cache_dir, commit},
+    store::ModelFolder,
 };
 
-/// Read besides a tokenizer; a model may lack any of them.
-const BESIDE: [&str; 4] = [
-    "config.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-];
-/// The tokenizer: the first that there is.
-const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
-/// Tries of one file that breaks off or cannot be reached; each goes on where the last one ended.
-const TRIES: u32 = 4;
-/// The pause after the first; each further one is twice as long.
+/// The pause before a file is tried again; each further one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How far a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress<'a> {
-    /// Its name.
-    pub file: &'a str,
-    /// Bytes that are here.
-    pub done: u64,
-    /// Bytes in all, if they are said.
-    pub total: Option<u64>,
-}
 
 /// A hub of models, and the cache that is filled from it.
 #[derive(Clone)]
 pub struct Hub {
-    server: Server,
-    cache: PathBuf,
+    pub(super) server: Server,
+    pub(super) cache: PathBuf,
     is_offline: bool,
     pause: Duration,
 }
@@ -108,163 +86,37 @@ impl Hub {
                 return Ok(snapshot);
             }
         }
+        let mut fetching = self.fetching(model, progress)?;
+        fetching.text().await?;
+        fetching.finish()
+    }
+
+    /// Sees that the environment lets something be fetched.
+    ///
+    /// # Errors
+    /// [`HubError::Offline`], for this model.
+    pub fn check_online(&self, model: &HubName) -> Result<(), HubError> {
         if self.is_offline {
             return Err(HubError::Offline {
                 model: model.to_string(),
                 cache: self.cache.clone(),
             });
         }
-        let mut fetching = Fetching {
-            hub: self,
-            model,
-            folder,
-            revision: known,
-            progress,
-        };
-        for file in BESIDE {
-            fetching.fetch(file).await?;
-        }
-        // Last, so that a folder that has one has all the rest.
-        for file in TOKENIZERS {
-            if fetching.fetch(file).await? {
-                return fetching.finish();
-            }
-        }
-        let model = model.to_string();
-        Err(HubError::NoTokenizer { model })
-    }
-}
-
-/// Whether an answer's bytes are those from `from` on.
-fn goes_on(response: &Response, from: u64) -> bool {
-    let range = answer::text(response.headers(), "content-range");
-    range.is_some_and(|range| range.starts_with(&format!("bytes {from}-")))
-}
-
-/// One model's files being fetched.
-struct Fetching<'a> {
-    hub: &'a Hub,
-    model: &'a HubName,
-    folder: ModelFolder,
-    /// The commit, once it is known: all files must be of one.
-    revision: Option<String>,
-    progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
-}
-
-impl Fetching<'_> {
-    /// One file; whether there is one.
-    async fn fetch(&mut self, file: &str) -> Result<bool, HubError> {
-        let mut pause = self.hub.pause;
-        for _ in 1..TRIES {
-            match self.try_fetch(file).await {
-                Err(HubError::Unreachable { url, why, .. }) => {
-                    tracing::info!(url, why, "is tried again");
-                    sleep(pause).await;
-                    pause *= 2;
-                }
-                done => return done,
-            }
-        }
-        self.try_fetch(file).await
+        Ok(())
     }
 
-    async fn try_fetch(&mut self, file: &str) -> Result<bool, HubError> {
-        let (endpoint, model) = (&self.hub.server.endpoint, self.model);
-        let revision = self.revision.as_deref().unwrap_or(MAIN);
-        let url = format!("{endpoint}/{model}/resolve/{revision}/{file}");
-        let response = self.hub.server.ask(Method::HEAD, &url, 0).await?;
-        if answer::is_absent(&response) {
-            return Ok(false);
-        }
-        let status = response.status();
-        if !status.is_success() && !status.is_redirection() {
-            let has_token = self.hub.server.token.is_some();
-            return Err(answer::refusal(self.model, &url, has_token, response).await);
-        }
-        let meta = answer::meta(&url, &response)?;
-        self.revision = Some(meta.commit.clone());
-        if !self.folder.has_blob(&meta.etag) {
-            let partial = self.folder.partial(&meta.etag)?;
-            let whole = self.read(&url, file, &meta, partial).await?;
-            self.folder.keep(&url, whole, &meta.etag)?;
-        }
-        self.folder.link(&meta.commit, file, &meta.etag)?;
-        Ok(true)
-    }
-
-    /// Reads a file to its end, from where it was left.
-    async fn read(
-        &self,
-        url: &str,
-        file: &str,
-        meta: &Meta,
-        mut partial: Partial,
-    ) -> Result<Partial, HubError> {
-        if meta.size.is_some_and(|size| size < partial.n_bytes()) {
-            partial.clear()?;
-        }
-        if meta.size == Some(partial.n_bytes()) {
-            return Ok(partial);
-        }
-        let mut response = self
-            .hub
-            .server
-            .ask(Method::GET, url, partial.n_bytes())
-            .await?;
-        match response.status() {
-            StatusCode::PARTIAL_CONTENT if goes_on(&response, partial.n_bytes()) => {}
-            StatusCode::PARTIAL_CONTENT => {
-                return Err(HubError::Unreadable {
-                    url: url.to_owned(),
-                    why: "not the range that was asked for".to_owned(),
-                });
-            }
-            // Whoever has the bytes cannot begin in their middle.
-            status if status.is_success() => partial.clear()?,
-            _ => {
-                let has_token = self.hub.server.token.is_some();
-                return Err(answer::refusal(self.model, url, has_token, response).await);
-            }
-        }
-        let broken = |why: String| HubError::Unreachable {
-            url: url.to_owned(),
-            why,
-            cache: self.hub.cache.clone(),
-        };
-        loop {
-            (self.progress)(Progress {
-                file,
-                done: partial.n_bytes(),
-                total: meta.size,
-            });
-            let more = timeout(SILENCE, response.chunk()).await;
-            let more = more.map_err(|_| broken(format!("silent for {SILENCE:?}")))?;
-            match more.map_err(|error| broken(reason(&error)))? {
-                Some(bytes) => partial.push(&bytes)?,
-                None => break,
-            }
-        }
-        match meta.size {
-            Some(size) if size > partial.n_bytes() => {
-                let done = partial.n_bytes();
-                Err(broken(format!("ended after {done} of {size} bytes")))
-            }
-            Some(size) if size < partial.n_bytes() => {
-                partial.clear()?;
-                Err(HubError::Damaged {
-                    url: url.to_owned(),
-                    why: format!("more than the {size} bytes that were announced"),
-                })
-            }
-            Some(_) | None => Ok(partial),
-        }
-    }
-
-    fn finish(self) -> Result<PathBuf, HubError> {
-        // Known as soon as a file was fetched.
-        let commit = self.revision.unwrap_or_else(|| MAIN.to_owned());
-        self.folder.set_main(&commit)?;
-        Ok(self.folder.snapshot(&commit))
+    /// What fetches a model's files: of the commit that is in the cache, else of `main` now.
+    ///
+    /// # Errors
+    /// [`HubError::Offline`].
+    pub(super) fn fetching<'a>(
+        &'a self,
+        model: &'a HubName,
+        progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
+    ) -> Result<Fetching<'a>, HubError> {
+        self.check_online(model)?;
+        let at = (&self.server, self.cache.as_path());
+        Ok(Fetching::new(at, self.pause, model, progress))
     }
 }
 

@@ -40,6 +40,21 @@ impl ModelFolder {
         self.0.join("blobs").join(etag)
     }
 
+    /// Bytes that are there of a file, whole or not.
+    pub(super) fn n_bytes(&self, etag: &str) -> u64 {
+        let blob = self.blob(etag);
+        let partial = blob.with_file_name(format!("{etag}.incomplete"));
+        let length = |path: &Path| fs::metadata(path).ok().map(|it| it.len());
+        length(&blob).or_else(|| length(&partial)).unwrap_or(0)
+    }
+
+    /// Bytes that are free where the folder is to be; none where the system does not say.
+    pub(super) fn n_free(&self) -> Option<u64> {
+        let there = self.0.ancestors().find(|path| path.exists())?;
+        let found = rustix::fs::statvfs(there).ok()?;
+        found.f_bavail.checked_mul(found.f_frsize)
+    }
+
     pub(super) fn has_blob(&self, etag: &str) -> bool {
         self.blob(etag).is_file()
     }
@@ -137,7 +152,21 @@ impl Partial {
     /// # Errors
     /// The system's refusal.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), HubError> {
-        self.file.write_all(bytes).map_err(failed(&self.path))?;
+        let written = self.file.write_all(bytes);
+        if let Err(error) = &written {
+            // A part may have been written before that.
+            self.n_bytes = self.file.metadata().map_or(self.n_bytes, |it| it.len());
+            if matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) {
+                return Err(HubError::Full {
+                    file: self.path.clone(),
+                    done: self.n_bytes,
+                });
+            }
+        }
+        written.map_err(failed(&self.path))?;
         self.n_bytes += bytes.len() as u64;
         Ok(())
     }

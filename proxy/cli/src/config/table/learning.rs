@@ -431,7 +431,7 @@ pub(super) const TRAINER: &[Key] = &[
         "trainer.model",
         Path,
         "",
-        "policy model: a folder in Hugging Face form, a GGUF file, or demo; without one, rl.model",
+        "policy model: a folder in Hugging Face form, a GGUF file, a name at the Hugging Face hub (as in Qwen/Qwen3-4B), which is fetched, or demo; without one, rl.model",
     ),
     key(
         "trainer.dtype",

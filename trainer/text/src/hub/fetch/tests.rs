@@ -1,7 +1,7 @@
 //! Against a server of the test's own that answers as the hub does.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io::{BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, Once},
@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::hub::{ask::ENDPOINT, store::digits};
+
+mod weights;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const TOKENIZER: &[u8] = b"{\"model\": \"not small\"}";
@@ -28,6 +30,12 @@ struct Site {
     refuses: Option<&'static str>,
     /// The bytes after which the next body breaks off.
     cut: Mutex<Option<usize>>,
+    /// The same, for each body of a large file in turn.
+    cuts: Mutex<VecDeque<usize>>,
+    /// A file that is said to be larger than any disk.
+    huge: Option<&'static str>,
+    /// Bytes of large files that were sent.
+    n_sent: Mutex<usize>,
     /// Whether bodies are other than announced.
     lies: bool,
     /// Head of each request.
@@ -55,7 +63,13 @@ impl Site {
             return refusal.into();
         }
         if let Some(file) = path.strip_prefix("/bytes/") {
-            return self.body(self.large[file], head, "");
+            let mut answer = self.body(self.large[file], head, "");
+            let begin = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap() + 4;
+            if let Some(cut) = self.cuts.lock().unwrap().pop_front() {
+                answer.truncate(begin + cut);
+            }
+            *self.n_sent.lock().unwrap() += answer.len() - begin;
+            return answer;
         }
         // The model was renamed: its old name leads to the new one.
         if let Some(rest) = path.strip_prefix("/old/tiny/") {
@@ -64,7 +78,10 @@ impl Site {
         let file = path.rsplit('/').next().unwrap();
         let commit = format!("x-repo-commit: {COMMIT}\r\n");
         if let Some(bytes) = self.large.get(file) {
-            let (size, hash) = (bytes.len(), digest(bytes));
+            let (mut size, hash) = (bytes.len(), digest(bytes));
+            if self.huge == Some(file) {
+                size = 1_000_000_000_000_000;
+            }
             let port = address.port();
             return format!("HTTP/1.1 302 Found\r\n{commit}x-linked-size: {size}\r\nx-linked-etag: \"{hash}\"\r\nlocation: http://localhost:{port}/bytes/{file}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into();
         }

@@ -1,0 +1,220 @@
+//! Models that are named as they are at the hub: found in its cache, or fetched beside everything else.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use metaclaw_trainer_text::hub::{self, Hub, HubName, Progress};
+
+use crate::{error::ApiError, fields::cut};
+
+/// How often the log says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Makes the hub's client, which takes certificates of the system's: only where something is to be fetched.
+type MakeHub = Box<dyn Fn() -> Result<Hub> + Send + Sync>;
+
+/// The hub, as far as it is known without asking it.
+pub(crate) struct Fetcher {
+    cache: Option<PathBuf>,
+    make: MakeHub,
+    state: Arc<Mutex<State>>,
+}
+
+/// What is being fetched for callers. There is one base model, so one at a time.
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Running {
+        model: String,
+        far: String,
+    },
+    Failed {
+        model: String,
+        why: String,
+    },
+}
+
+/// Says in the log how far a file is, now and then.
+struct Told(Mutex<Option<Instant>>);
+
+// === impl Fetcher ===
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher")
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fetcher {
+    /// `cache` is where `huggingface_hub` keeps models; without one there are none.
+    pub(crate) fn new(cache: Option<PathBuf>, make: MakeHub) -> Self {
+        Self {
+            cache,
+            make,
+            state: Arc::default(),
+        }
+    }
+
+    /// What knows no hub.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        fn no_hub() -> Result<Hub> {
+            anyhow::bail!("no hub in this test")
+        }
+        Self::new(None, Box::new(no_hub))
+    }
+
+    /// The folder of a model; what is missing of it is fetched first.
+    ///
+    /// # Errors
+    /// In words: no cache, no such model, no room on the disk, and what else stops it.
+    pub(crate) fn fetch_now(&self, model: &HubName) -> Result<PathBuf> {
+        if let Some(folder) = self.whole(model) {
+            return Ok(folder);
+        }
+        let hub = (self.make)()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let told = Told::default();
+        let progress = |progress: Progress<'_>| told.tell(progress);
+        Ok(runtime.block_on(hub.fetch_model(model, &progress))?)
+    }
+
+    fn whole(&self, model: &HubName) -> Option<PathBuf> {
+        hub::whole(self.cache.as_deref()?, model)
+    }
+
+    /// The folder of a model that a caller asks for. Where it is not here, it is fetched without anybody waiting for it.
+    ///
+    /// # Errors
+    /// 503 `model_fetching` while it is fetched; 400 `base_model`, once, with why it could not be.
+    pub(super) fn place(&self, model: &HubName) -> Result<PathBuf, ApiError> {
+        if let Some(folder) = self.whole(model) {
+            return Ok(folder);
+        }
+        let name = model.to_string();
+        let mut state = lock(&self.state);
+        match &*state {
+            State::Running { model, far } => {
+                let text = format!("{model} is being fetched from the hub{far}: ask again later");
+                return Err(ApiError::unavailable(text).with_code("model_fetching"));
+            }
+            State::Failed { model, why } if *model == name => {
+                let text = format!("base_model {:?}: {why}", cut(&name));
+                // Whoever asks again tries again.
+                *state = State::Idle;
+                return Err(ApiError::field("base_model", text));
+            }
+            State::Failed { .. } | State::Idle => {}
+        }
+        let hub = (self.make)();
+        let hub = hub.map_err(|error| ApiError::field("base_model", format!("{error:#}")))?;
+        hub.check_online(model).map_err(|error| {
+            let text = format!("base_model {:?}: {error}", cut(&name));
+            ApiError::field("base_model", text)
+        })?;
+        *state = State::Running {
+            model: name.clone(),
+            far: String::new(),
+        };
+        let fetching = run(hub, model.clone(), Arc::clone(&self.state));
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "what came of a file stays when the process ends; the next one goes on there"
+        )]
+        tokio::spawn(fetching);
+        let text = format!("{name} is being fetched from the hub: ask again later");
+        Err(ApiError::unavailable(text).with_code("model_fetching"))
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Fetches a model, and says in `state` how far it is and how it ended.
+async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
+    let told = Told::default();
+    let progress = |progress: Progress<'_>| {
+        told.tell(progress);
+        if let State::Running { far, .. } = &mut *lock(&state) {
+            *far = format!(" ({})", words(progress));
+        }
+    };
+    let fetched = hub.fetch_model(&model, &progress).await;
+    let ended = match fetched {
+        Ok(folder) => {
+            tracing::info!(%model, folder = %folder.display(), "fetched from the hub");
+            State::Idle
+        }
+        Err(error) => {
+            tracing::warn!(%model, %error, "not fetched from the hub");
+            State::Failed {
+                model: model.to_string(),
+                why: error.to_string(),
+            }
+        }
+    };
+    *lock(&state) = ended;
+}
+
+fn words(progress: Progress<'_>) -> String {
+    const MB: u64 = 1_000_000;
+    let Progress { file, done, total } = progress;
+    match total {
+        Some(total) => format!("{file}: {} of {} MB", done / MB, total.div_ceil(MB)),
+        None => format!("{file}: {} MB", done / MB),
+    }
+}
+
+// === impl Told ===
+
+impl Default for Told {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl Told {
+    fn tell(&self, progress: Progress<'_>) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= TELL_EVERY) {
+            *last = Some(Instant::now());
+            tracing::info!("fetching {}", words(progress));
+        }
+    }
+}
+
+/// The hub that the environment names.
+///
+/// # Errors
+/// No cache, or no certificates to know the hub by.
+pub(crate) fn from_env(env: &impl Fn(&str) -> Option<String>) -> Result<Hub> {
+    // Refused only where there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(30))
+        .user_agent(concat!("metaclaw-trainer/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .context("no client for the hub")?;
+    Hub::from_env(client, env)
+        .context("no folder for models of the hub: set HF_HOME, HF_HUB_CACHE or HOME")
+}
+
+/// The name at the hub that a model is given by; none where it is a path.
+pub(crate) fn hub_name(model: &Path) -> Option<HubName> {
+    if model.exists() {
+        return None;
+    }
+    model.to_str()?.parse().ok()
+}

@@ -1,0 +1,221 @@
+//! Whole models.
+
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+
+use super::*;
+use crate::hub::whole;
+
+/// Of a shard: no byte is like the one before, so that a wrong offset is another content.
+fn shard(seed: u8, n: usize) -> &'static [u8] {
+    let small = |n: usize| u8::try_from(n % 251).unwrap();
+    let byte = |at: usize| small(at) ^ small(at / 251) ^ seed;
+    Vec::leak((0..n).map(byte).collect())
+}
+
+const INDEX: &[u8] = br#"{"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors", "c": "model-00001-of-00002.safetensors"}}"#;
+
+fn in_shards() -> Site {
+    let mut site = Site::usual();
+    site.small.insert("model.safetensors.index.json", INDEX);
+    let files = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ];
+    site.large.insert(files[0], shard(1, 300_000));
+    site.large.insert(files[1], shard(2, 200_000));
+    // Nobody loads these.
+    site.large.insert("pytorch_model.bin", b"pickle");
+    site
+}
+
+impl Rig {
+    async fn fetch_model(&self) -> Result<PathBuf, HubError> {
+        self.hub
+            .fetch_model(&"own/tiny".parse().unwrap(), &|_| {})
+            .await
+    }
+
+    fn whole(&self) -> Option<PathBuf> {
+        whole(self.hub.cache(), &"own/tiny".parse().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn all_that_loading_takes_is_fetched_and_nothing_else() {
+    let rig = rig(in_shards(), None);
+    // Its text alone is no model.
+    rig.fetch("own/tiny").await.unwrap();
+    assert_eq!(rig.whole(), None);
+    let folder = rig.fetch_model().await.unwrap();
+    assert_eq!(rig.whole(), Some(folder.clone()));
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let expected = [
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    assert_eq!(names, expected);
+    for name in &names[1..3] {
+        assert_eq!(
+            std::fs::read(folder.join(name)).unwrap(),
+            rig.site.large[name.as_str()]
+        );
+    }
+    let n_asked = rig.site.asked().len();
+    assert_eq!(rig.fetch_model().await.unwrap(), folder);
+    assert_eq!(
+        rig.site.asked().len(),
+        n_asked,
+        "what is whole is not asked about"
+    );
+}
+
+#[tokio::test]
+async fn weights_in_one_file_are_fetched() {
+    let mut site = Site::usual();
+    site.large.insert("model.safetensors", shard(3, 1_000));
+    site.small
+        .insert("generation_config.json", b"{\"eos_token_id\": 2}");
+    let rig = rig(site, None);
+    let folder = rig.fetch_model().await.unwrap();
+    assert!(folder.join("generation_config.json").is_file());
+    assert_eq!(
+        std::fs::read(folder.join("model.safetensors"))
+            .unwrap()
+            .len(),
+        1_000
+    );
+}
+
+/// Each time everything ends, as with a killed process, and another one goes on.
+#[tokio::test]
+async fn what_broke_off_at_ten_random_points_goes_on_and_is_whole() {
+    let seed = 7;
+    let mut random = StdRng::seed_from_u64(seed);
+    let rig = rig(in_shards(), None);
+    rig.fetch("own/tiny").await.unwrap();
+    *rig.site.n_sent.lock().unwrap() = 0;
+    for at in 0..10 {
+        // The tries after the first one bring nothing at all.
+        let cut = random.random_range(0..40_000);
+        *rig.site.cuts.lock().unwrap() = VecDeque::from([cut, 0, 0, 0, 0, 0]);
+        let mut next = rig.hub.clone();
+        next.pause = Duration::ZERO;
+        let error = next
+            .fetch_model(&"own/tiny".parse().unwrap(), &|_| {})
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("cannot be reached"),
+            "seed {seed}, {at}: {error}"
+        );
+        assert_eq!(rig.whole(), None);
+    }
+    rig.site.cuts.lock().unwrap().clear();
+    let folder = rig.fetch_model().await.unwrap();
+    for (name, bytes) in rig
+        .site
+        .large
+        .iter()
+        .filter(|(name, _)| name.starts_with("model-"))
+    {
+        assert_eq!(std::fs::read(folder.join(name)).unwrap(), *bytes, "{name}");
+    }
+    // No byte came twice.
+    assert_eq!(*rig.site.n_sent.lock().unwrap(), 500_000, "seed {seed}");
+}
+
+#[tokio::test]
+async fn a_connection_that_keeps_breaking_off_is_gone_on_with() {
+    let rig = rig(in_shards(), None);
+    rig.fetch("own/tiny").await.unwrap();
+    *rig.site.cuts.lock().unwrap() = (0..20).map(|_| 9_000).collect();
+    rig.fetch_model().await.unwrap();
+}
+
+#[tokio::test]
+async fn weights_that_are_not_what_was_announced_are_not_kept() {
+    let rig = rig(in_shards(), None);
+    rig.fetch("own/tiny").await.unwrap();
+    // Half of it is of another file.
+    let hash = digest(shard(1, 300_000));
+    let partial = rig.model().join("blobs").join(format!("{hash}.incomplete"));
+    std::fs::write(&partial, vec![7; 1_000]).unwrap();
+    let error = rig.fetch_model().await.unwrap_err().to_string();
+    assert!(error.contains("its SHA-256 is"), "{error}");
+    assert!(!partial.exists());
+    rig.fetch_model().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_without_room_is_told_before_anything_is_fetched() {
+    let mut site = in_shards();
+    site.huge = Some("model-00002-of-00002.safetensors");
+    let rig = rig(site, None);
+    let error = rig.fetch_model().await.unwrap_err();
+    let HubError::NoRoom { needed, free, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(*needed > 1_000_000_000_000_000 && *free < *needed);
+    let said = error.to_string();
+    assert!(
+        said.starts_with("own/tiny: 1000.0 TB are to be fetched into "),
+        "{said}"
+    );
+    assert!(said.contains(" are free: free "), "{said}");
+    assert!(
+        !rig.site
+            .asked()
+            .iter()
+            .any(|it| it.contains("/bytes/model-")),
+        "nothing was read"
+    );
+}
+
+#[tokio::test]
+async fn a_disk_that_becomes_full_is_told() {
+    let rig = rig(in_shards(), None);
+    rig.fetch("own/tiny").await.unwrap();
+    let hash = digest(shard(1, 300_000));
+    let partial = rig.model().join("blobs").join(format!("{hash}.incomplete"));
+    // A file of the system's on which every write fails for want of room.
+    std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
+    let error = rig.fetch_model().await.unwrap_err();
+    assert!(matches!(error, HubError::Full { .. }), "{error}");
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_model_is_told_in_words() {
+    let mut told = Vec::new();
+    let mut without_weights = Site::usual();
+    without_weights.large.insert("model.gguf", b"GGUF");
+    let mut without_config = in_shards();
+    without_config.small.remove("config.json");
+    let mut elsewhere = in_shards();
+    elsewhere.small.insert(
+        "model.safetensors.index.json",
+        br#"{"weight_map": {"a": "../../../escape.safetensors"}}"#,
+    );
+    let mut without_shard = in_shards();
+    without_shard
+        .large
+        .remove("model-00002-of-00002.safetensors");
+    for site in [without_weights, without_config, elsewhere, without_shard] {
+        let error = rig(site, None).fetch_model().await.unwrap_err().to_string();
+        told.push(error);
+    }
+    insta::assert_snapshot!(told.join("\n"), @r#"
+    own/tiny has neither model.safetensors nor model.safetensors.index.json at the hub: weights of other forms are not read; give a model that has them, or a GGUF file by its path
+    own/tiny has no config.json at the hub: it is no model in Hugging Face form
+    model.safetensors.index.json of own/tiny answers what is no hub's: it names "../../../escape.safetensors", which is no file of safetensors beside it
+    model.safetensors.index.json of own/tiny answers what is no hub's: it names model-00002-of-00002.safetensors, which is not at the hub
+    "#);
+}

@@ -1,0 +1,166 @@
+//! Fetching a whole model: weights in safetensors, beside what is read of it as text.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use super::{
+    error::HubError,
+    fetch::Hub,
+    fetching::{CONFIG, Fetching, Progress, TOKENIZERS},
+    place::{HubName, commit, is_part},
+};
+
+/// Weights in one file.
+const SINGLE: &str = "model.safetensors";
+/// Which file has which tensor, where there are several.
+const INDEX: &str = "model.safetensors.index.json";
+/// A model may lack it.
+const GENERATION: &str = "generation_config.json";
+/// Bytes that are left free on the disk.
+const SPARE: u64 = 256 << 20;
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: std::collections::BTreeMap<String, String>,
+}
+
+/// The folder of a model in the cache, if all is there that loading it takes: config, tokenizer, and every file of weights.
+pub fn whole(cache: &Path, model: &HubName) -> Option<PathBuf> {
+    let folder = model.folder(cache);
+    let snapshot = folder.join("snapshots").join(commit(&folder)?);
+    let has = |file: &str| snapshot.join(file).is_file();
+    let has_text = has(CONFIG) && TOKENIZERS.iter().any(|file| has(file));
+    let files = match fs::read(snapshot.join(INDEX)) {
+        Ok(bytes) => shards(&bytes).ok()?,
+        Err(_) => BTreeSet::from([SINGLE.to_owned()]),
+    };
+    (has_text && files.iter().all(|file| has(file))).then_some(snapshot)
+}
+
+/// The files that an index names.
+///
+/// # Errors
+/// In words, where it is no index, or names what is no file of weights beside it.
+fn shards(index: &[u8]) -> Result<BTreeSet<String>, String> {
+    let index: Index = serde_json::from_slice(index).map_err(|error| error.to_string())?;
+    let files: BTreeSet<String> = index.weight_map.into_values().collect();
+    let is_weights = |file: &String| is_part(file) && file.ends_with(".safetensors");
+    if let Some(other) = files.iter().find(|file| !is_weights(file)) {
+        let shown: String = other.chars().take(100).collect();
+        return Err(format!(
+            "it names {shown:?}, which is no file of safetensors beside it"
+        ));
+    }
+    if files.is_empty() {
+        return Err("it names no file".to_owned());
+    }
+    Ok(files)
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// The folder with all that loading a model takes; what is missing is fetched.
+    ///
+    /// A model that is whole in the cache is not asked about. Before the first byte of weights is fetched, the disk is
+    /// looked at: the sizes of all files that are missing are known by then.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    ///
+    /// # Cancel safety
+    /// What came of a file stays, and the next call goes on there.
+    pub async fn fetch_model(
+        &self,
+        model: &HubName,
+        progress: &(dyn Fn(Progress<'_>) + Send + Sync),
+    ) -> Result<PathBuf, HubError> {
+        if let Some(folder) = whole(&self.cache, model) {
+            return Ok(folder);
+        }
+        let mut fetching = self.fetching(model, progress)?;
+        fetching.text().await?;
+        if !fetching.path(CONFIG).is_file() {
+            let model = model.to_string();
+            return Err(HubError::NoConfig { model });
+        }
+        fetching.fetch(GENERATION).await?;
+        let files = fetching.files().await?;
+        fetching.check_room(&files).await?;
+        for file in &files {
+            if !fetching.fetch(file).await? {
+                return Err(fetching.lacks(file));
+            }
+        }
+        fetching.finish()
+    }
+}
+
+// === impl Fetching ===
+
+impl Fetching<'_> {
+    /// Which files have the weights.
+    async fn files(&mut self) -> Result<BTreeSet<String>, HubError> {
+        if !self.fetch(INDEX).await? {
+            return Ok(BTreeSet::from([SINGLE.to_owned()]));
+        }
+        let path = self.path(INDEX);
+        let bytes = fs::read(&path).map_err(|source| HubError::File {
+            file: path.clone(),
+            source,
+        })?;
+        shards(&bytes).map_err(|why| HubError::Unreadable {
+            url: format!("{INDEX} of {}", self.model),
+            why,
+        })
+    }
+
+    /// The error of weights that are not at the hub.
+    fn lacks(&self, file: &str) -> HubError {
+        let model = self.model.to_string();
+        if file == SINGLE {
+            return HubError::NoWeights { model };
+        }
+        HubError::Unreadable {
+            url: format!("{INDEX} of {model}"),
+            why: format!("it names {file}, which is not at the hub"),
+        }
+    }
+
+    /// Sees that the disk has room for what is not here yet.
+    async fn check_room(&mut self, files: &BTreeSet<String>) -> Result<(), HubError> {
+        let mut needed = 0_u64;
+        for file in files {
+            let Some((_, meta)) = self.look_patiently(file).await? else {
+                return Err(self.lacks(file));
+            };
+            let here = self.folder.n_bytes(&meta.etag);
+            let missing = meta.size.unwrap_or(0).saturating_sub(here);
+            needed = needed.saturating_add(missing);
+        }
+        let with_spare = needed.saturating_add(SPARE);
+        match self.folder.n_free() {
+            Some(free) if needed > 0 && free < with_spare => Err(HubError::NoRoom {
+                model: self.model.to_string(),
+                needed: with_spare,
+                free,
+                folder: self.cache().to_owned(),
+            }),
+            Some(_) | None => {
+                if needed > 0 {
+                    tracing::info!(
+                        model = %self.model,
+                        size = super::error::size(needed),
+                        "weights are fetched from the hub"
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+}
