@@ -176,8 +176,10 @@ impl Partial {
     /// # Errors
     /// The system's refusal.
     pub(super) fn clear(&mut self) -> Result<(), HubError> {
-        self.file.set_len(0).map_err(failed(&self.path))?;
-        self.n_bytes = 0;
+        if self.n_bytes > 0 {
+            self.file.set_len(0).map_err(failed(&self.path))?;
+            self.n_bytes = 0;
+        }
         Ok(())
     }
 
