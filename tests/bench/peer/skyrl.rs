@@ -149,7 +149,7 @@ impl SkyRl {
         }
         child.wait().await.ok();
         if let Some(pid) = pid {
-            // Whoever of the group is left.
+            // A process of the group that is still running.
             kill_process_group(pid, Signal::KILL).ok();
         }
     }

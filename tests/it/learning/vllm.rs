@@ -84,7 +84,7 @@ fn group_of(command: &str) -> u32 {
     found.unwrap_or_else(|| panic!("no {port} in {all:?}")).1
 }
 
-/// Holds conversations one by one until a step follows, the `n`th; what is told of it. A conversation has two judged replies at
+/// Holds conversations one by one until step `n` is made, and returns what `status` says of it. A conversation has two judged replies at
 /// most, so that at most one is left of those before when the next step is made.
 async fn step_after_talks(proxy: &Proxy, home: &Home, n: u64) -> Value {
     for seed in n * 100.. {

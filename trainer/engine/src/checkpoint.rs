@@ -52,7 +52,7 @@ impl Snapshot {
         self.with(self.lora.handles()?)
     }
 
-    /// The same, each parameter and its means where the model's layer is; handles on what is there already.
+    /// The same adapter with each parameter, and its optimiser state, on the device of its layer. A tensor that is there already is shared.
     ///
     /// # Shapes
     /// As they are, f32.

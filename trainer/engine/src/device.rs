@@ -155,7 +155,7 @@ pub fn name(device: Device) -> String {
     }
 }
 
-/// Waits until a device has done what it was given; a CPU has done it already. Whoever measures time must wait.
+/// Waits until a device has finished its queued work, which a measurement of time needs. A CPU has no queue.
 pub fn wait(device: Device) {
     if let Device::Cuda(number) = device {
         tch::Cuda::synchronize(i64::try_from(number).unwrap_or(0));

@@ -96,7 +96,7 @@ impl Placement {
         Ok(Staged(made.collect::<Result<_, _>>()?))
     }
 
-    /// Waits until every device has done what it was given: whoever measures time must.
+    /// Waits until every device has finished its queued work, which a measurement of time needs.
     pub fn wait(&self) {
         self.stages.iter().for_each(|it| device::wait(it.device));
     }

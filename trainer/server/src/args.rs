@@ -372,7 +372,7 @@ mod tests {
         ]
         .map(|result| result.unwrap_err().to_string());
         let shown = errors.join("\n");
-        // What the machine has stands in the words.
+        // The messages name what this machine has.
         let seen = cuda().to_string();
         insta::assert_snapshot!(shown.replace(&seen, "[what libtorch and the machine have]"));
         assert!(

@@ -71,7 +71,7 @@ fn is_absent(detail: &str) -> bool {
     detail.starts_with(LIBRARY) && detail.contains("No such file")
 }
 
-/// What to tell whoever starts on a machine with a GPU that libtorch does not compute on; `None` where there is nothing to tell.
+/// The warning for a machine that has a GPU which libtorch cannot use; `None` on all others.
 pub fn unused_gpus() -> Option<String> {
     let found = cuda();
     let is_unused = gpus_seen() > 0 && !matches!(found, Cuda::Ready { .. });

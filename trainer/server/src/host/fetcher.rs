@@ -110,7 +110,7 @@ impl Fetcher {
             }
             State::Failed { model, why } if *model == name => {
                 let text = format!("base_model {:?}: {why}", cut(&name));
-                // Whoever asks again tries again.
+                // The next request tries again.
                 *state = State::Idle;
                 return Err(ApiError::field("base_model", text));
             }

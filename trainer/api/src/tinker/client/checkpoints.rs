@@ -402,7 +402,7 @@ impl Checkpoints {
     /// Says once that old checkpoints stay.
     fn tell_kept(&self, error: &BackendError) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "old checkpoints stay at the training server: whoever runs it deletes them there");
+            tracing::warn!(%error, "old checkpoints stay at the training server: they have to be deleted there");
         }
     }
 

@@ -170,7 +170,7 @@ impl Waiting {
         let samplers = &backend.0.samplers;
         let limits = samplers.limits_of_chat();
         let mut ended = samplers.end(&self.sample, &self.promised, limits).await;
-        // A result that was lost was drawn and paid for: whoever chats decides whether to ask again.
+        // A lost result was already drawn and paid for. The client that asked decides whether to ask again.
         let is_lost = |error: &BackendError| matches!(error, BackendError::Lost { .. });
         if ended
             .as_ref()
