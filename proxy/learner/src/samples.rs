@@ -15,6 +15,8 @@ mod hints;
 mod pushed;
 pub(crate) mod reason;
 mod target;
+#[cfg(test)]
+pub(crate) mod testing;
 mod turns;
 mod verdicts;
 mod waiting;

@@ -3,8 +3,10 @@
 //! A training server's ppo takes one target a token. For several the surrogate is put as cross_entropy: at given
 //! log-probabilities a weight of A·ρ, or none where the clip holds, has the same gradient.
 
+use serde::Serialize;
+
 /// Bounds of the ratio between a probability now and then.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Clip {
     pub(crate) low: f64,
     pub(crate) high: f64,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use metaclaw_trainer_api::{Datum, DatumError};
 
+use serde::Serialize;
+
 use super::{asked::Asked, datum};
 use crate::methods::{reverse_kl, single};
 
 /// A reply of the base model to a question of ours, with its wishes in the prompt.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Reply {
     /// The question without the wishes: what the student reads.
     pub(crate) prompt: Vec<u32>,
@@ -20,7 +22,7 @@ pub(crate) struct Reply {
 }
 
 /// The same with its weight in a step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Anchor {
     pub(crate) reply: Arc<Reply>,
     /// Of the divergence at one id, with its share of the batch.

@@ -6,6 +6,8 @@
 
 use metaclaw_trainer_api::{Datum, DatumError};
 
+use serde::Serialize;
+
 use super::{asked::Asked, datum, hints::Told};
 use crate::methods::{Clip, advantages, single};
 
@@ -15,7 +17,7 @@ pub(crate) const TOP_K: u32 = 4;
 const MOST_APART: f32 = 1.0;
 
 /// A reply, and what is known about it before.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Distil {
     pub(crate) prompt: Vec<u32>,
     pub(crate) reply: Vec<u32>,

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::{anchor::Anchor, distil::Distil};
 
 /// What a sample's weights are worked out from, with the weights that the model has when its step is made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Work {
     /// The turn's own reply, and what a teacher makes of it.
     Distil(Arc<Distil>),

@@ -202,10 +202,12 @@ impl Plan {
             for sequence in &group.sequences {
                 // Of numbers, ids and lists only, which JSON can hold.
                 add(&serde_json::to_string(&sequence.datum).unwrap_or_default());
-                // Lists of numbers, which read the same each time.
-                add(&format!("{:?}", sequence.work));
+                add(&serde_json::to_string(&sequence.work).unwrap_or_default());
             }
         }
         hasher.finalize().to_hex().to_string()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,85 +1,15 @@
-use metaclaw_chat::{AgentId, ChainHash, JudgedBy, Message, Verdict};
-use metaclaw_turns::{Request, Served, Tokens, TurnMeta, TurnState};
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Form, Target, TargetReply, Work, baselines::Baselines, reason, waiting::Own};
-
-fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
-    let n = n_ids as usize;
-    Arc::new(Turn {
-        id: TurnId { session: 1, seq },
-        agent: AgentId::default_agent(),
-        session: "s".parse().unwrap(),
-        meta: TurnMeta::whole(ChainHash::start(&AgentId::default_agent()), seq.into()),
-        parent: None,
-        new_from: 0,
-        request: Request::default(),
-        reply: Some(Message::assistant("x")),
-        served: Served::default(),
-        overruled: Vec::new(),
-        uses: Vec::new(),
-        state: TurnState::Judged,
-        verdict: Some(Verdict::new(score, JudgedBy::Rules)),
-        tokens: Some(Tokens {
-            prompt_ids: vec![100 + seq, 1],
-            ids: (0..n_ids).collect(),
-            logprobs: vec![-1.0; n],
-            sampling_logprobs: vec![-1.0; n],
-            ..Tokens::default()
-        }),
-    })
-}
-
-fn redo(seq: u32, n_ids: u32) -> Redo {
-    redo_of(seq, &[n_ids])
-}
-
-/// A sample with replies of so many ids.
-fn redo_of(seq: u32, replies: &[u32]) -> Redo {
-    let replies = replies.iter().map(|n_ids| TargetReply {
-        ids: (0..*n_ids).collect(),
-        form: Form::OneHot,
-    });
-    Redo {
-        turn: turn(seq, Score::Bad, 3),
-        target: Arc::new(Target {
-            prompt: vec![100 + seq, 1],
-            replies: replies.collect(),
-        }),
-        is_fresh: true,
-        told: Arc::default(),
-    }
-}
-
-fn own(turn: Arc<Turn>) -> Own {
-    let told = Arc::default();
-    Own { turn, told }
-}
-
-fn of(redo: Vec<Redo>, verdicts: Vec<Arc<Turn>>) -> Samples {
-    Samples {
-        redo,
-        own: verdicts.into_iter().map(own).collect(),
-        ..Samples::default()
-    }
-}
+use crate::samples::{
+    Work,
+    baselines::Baselines,
+    reason,
+    testing::{by, config, hinted, of, own, redo, redo_of, turn},
+};
 
 fn batch(samples: &Samples, rl: &RlConfig, limit: usize) -> Batch {
     Batch::new(samples, Vec::new(), by(rl, limit))
-}
-
-fn by(config: &RlConfig, limit: usize) -> Choosing<'_> {
-    Choosing {
-        config,
-        baselines: Baselines::default(),
-        external_teacher: false,
-        limit,
-    }
-}
-
-fn config(json: serde_json::Value) -> RlConfig {
-    serde_json::from_value(json).unwrap()
 }
 
 #[test]
@@ -260,14 +190,6 @@ fn a_sample_that_is_no_sequence_is_named() {
         panic!("{error}");
     };
     assert_eq!(turns, [TurnId { session: 1, seq: 9 }]);
-}
-
-/// A turn whose teacher was told one hint.
-fn hinted(seq: u32, score: Score, n_ids: u32) -> Own {
-    Own {
-        turn: turn(seq, score, n_ids),
-        told: Arc::new(vec![vec![100 + seq, 1, 7, 8]]),
-    }
 }
 
 fn distil(sequence: &Sequence) -> &super::super::distil::Distil {

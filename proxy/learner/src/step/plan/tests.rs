@@ -1,0 +1,162 @@
+//! A step's digest covers every number that goes to the training server, so equal digests prove that a rewrite of the way
+//! from turns to datums changed none.
+
+use std::sync::Arc;
+
+use metaclaw_turns::Turn;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    config::Methods,
+    lineage::BaseModel,
+    samples::{
+        Form, Redo, Reply, Samples, Target, TargetReply,
+        testing::{by, config, hinted, own, redo, redo_of, turn},
+    },
+};
+
+/// Settings of `rl`, and the digest of the step that they make of [`samples`].
+const DIGESTS: [(&str, &str); 14] = [
+    (r#"{"method": "redo"}"#, "99199889a62163ec"),
+    (
+        r#"{"method": "redo", "w_redo": 0.5, "epochs": 1}"#,
+        "51356528b2f1c04e",
+    ),
+    (r#"{"method": "opd"}"#, "f89b4bfc56fc5778"),
+    (r#"{"method": "hybrid"}"#, "83db3bd4c12aec2f"),
+    (r#"{"method": "binary_rl"}"#, "14c345ed5edff178"),
+    (
+        r#"{"method": "binary_rl", "loss_fn": "ppo"}"#,
+        "d95e162e9c7f01c3",
+    ),
+    (r#"{"method": "grpo"}"#, "a8355511dc6b3c8b"),
+    (r#"{"method": "metaclaw"}"#, "b984d37c505957a2"),
+    (r#"{"method": "redo+opd"}"#, "1176c831b687608e"),
+    (r#"{"method": "redo+hybrid"}"#, "cb84caa22b6f2298"),
+    (r#"{"method": "redo+binary_rl"}"#, "27a4a6005c04b697"),
+    (r#"{"method": "opd+grpo"}"#, "d14f0a9b5df60cb6"),
+    (
+        r#"{"method": "redo+opd+metaclaw", "w_rl": 0.7}"#,
+        "8e1945503807d98b",
+    ),
+    (
+        r#"{"method": "redo+binary_rl", "anchor": 0.25}"#,
+        "52c1c089e8721d19",
+    ),
+];
+
+/// Turns of every kind that the methods take: with targets of one id and of several, with hints, siblings, and every
+/// verdict.
+fn samples(methods: &Methods) -> Samples {
+    let has = |name: &str| methods.to_string().split('+').any(|it| it == name);
+    let reads_verdicts = ["binary_rl", "hybrid", "grpo", "metaclaw"]
+        .into_iter()
+        .any(has);
+    let reads_hints = has("opd") || has("hybrid");
+    let mut samples = all();
+    if !has("redo") {
+        samples.redo.clear();
+    }
+    if !reads_hints {
+        samples
+            .redo
+            .iter_mut()
+            .for_each(|it| it.told = Arc::default());
+        samples
+            .own
+            .iter_mut()
+            .for_each(|it| it.told = Arc::default());
+    }
+    let is_unclear = |turn: &Turn| {
+        turn.verdict
+            .as_ref()
+            .is_some_and(|it| it.score == Score::Unclear)
+    };
+    samples.own.retain(|it| {
+        let by_verdict = reads_verdicts && (has("metaclaw") || !is_unclear(&it.turn));
+        by_verdict || !it.told.is_empty()
+    });
+    samples
+}
+
+fn all() -> Samples {
+    let soft = TargetReply {
+        ids: vec![5, 6],
+        form: Form::TopK(vec![vec![(5, 0.75), (9, 0.25)], vec![(6, 0.5), (8, 0.5)]]),
+    };
+    let several = Redo {
+        target: Arc::new(Target {
+            prompt: vec![11, 1],
+            replies: vec![soft],
+        }),
+        told: hinted(12, Score::Bad, 3).told,
+        ..redo(12, 2)
+    };
+    let mut sibling = turn(3, Score::Bad, 5);
+    let tokens = Arc::get_mut(&mut sibling).and_then(|turn| turn.tokens.as_mut());
+    tokens.unwrap().prompt_ids = vec![100, 1];
+    Samples {
+        redo: vec![redo_of(10, &[2, 4]), redo(11, 8), several],
+        own: vec![
+            hinted(0, Score::Bad, 3),
+            own(turn(1, Score::Good, 4)),
+            own(turn(2, Score::Unclear, 2)),
+            own(sibling),
+            hinted(4, Score::Good, 6),
+        ],
+        ..Samples::default()
+    }
+}
+
+fn digest(rl: Value) -> String {
+    let rl = config(rl);
+    let has_targets = rl.method.to_string().contains("redo");
+    let again = has_targets.then(|| Redo {
+        is_fresh: false,
+        ..redo(20, 2)
+    });
+    let again = again.into_iter().collect();
+    let batch = Batch::new(&samples(&rl.method), again, by(&rl, 4));
+    let asked: Vec<TurnId> = batch.to_be_scored().map(|turn| turn.id).collect();
+    let pulls = asked.first().map(|id| (*id, Arc::from([0.5, -0.25])));
+    let anchor = Arc::new(Reply {
+        prompt: vec![1, 2],
+        ids: vec![4, 5],
+        likely: vec![vec![4, 6], vec![5, 7]],
+        logprobs: vec![vec![-0.5, -1.5], vec![-0.25, -2.5]],
+    });
+    let batch = batch.pulled(&pulls.into_iter().collect());
+    let batch = batch.held_at((rl.anchor > 0.0).then_some(anchor).into_iter().collect());
+    let point = ResumePoint {
+        lineage: "0123abcd".to_owned(),
+        n: 2,
+        steps: 4,
+        checkpoint: None,
+        choice_ms: None,
+    };
+    let shape = Shape {
+        base: BaseModel::named("base"),
+        rank: 8,
+        alpha: 16.0,
+        targets: vec!["q_proj".to_owned()],
+    };
+    let start = (point, &Ancestry::default());
+    let agent = AgentId::default_agent();
+    Plan::new(&agent, start, shape, 1, (&batch, &rl))
+        .unwrap()
+        .hash
+}
+
+#[test]
+fn a_step_of_every_method_sends_the_same_numbers_as_ever() {
+    let mut found = String::new();
+    let mut expected = String::new();
+    for (rl, digest_of) in DIGESTS {
+        let rl_json = serde_json::from_str(rl).unwrap();
+        let short = digest(rl_json)[..16].to_owned();
+        found.push_str(&format!("{short} {rl}\n"));
+        expected.push_str(&format!("{digest_of} {rl}\n"));
+    }
+    assert!(found == expected, "found:\n{found}");
+}
