@@ -4,7 +4,7 @@ use metaclaw_chat::{AgentId, JudgedBy, Score, SessionId, TurnId, Verdict, Vote, 
 use metaclaw_reward::hint;
 use metaclaw_turns::{LogError, StreamEnd, Turn, TurnFilter, TurnKind};
 
-use crate::{hearing::hear_feedback, samples::reason, shared::Shared};
+use crate::{hearing::hear_feedback, samples::ExcludeReason, shared::Shared};
 
 /// Turns at a session's end among which is its last reply to the owner.
 const ERRANDS: usize = 16;
@@ -94,7 +94,7 @@ pub(crate) async fn rate(
         let verdict = verdict(feedback, turn.verdict.as_ref());
         // Not asked again while the log is reopened: done twice, it would overrule itself.
         n_overruled += usize::from(shared.log.overrule(turn.id, verdict).await?);
-        let reasons = &reason::OF_VERDICTS;
+        let reasons = &ExcludeReason::OF_VERDICTS.map(ExcludeReason::as_str);
         shared
             .persist(|| shared.log.reopen(turn.id, reasons))
             .await?;

@@ -158,7 +158,10 @@ pub(crate) async fn next_batch(
     };
     let batch = Batch::new(&found.samples, again, choosing);
     let spent = found.spent.iter().chain(&batch.spent);
-    let spends = spent.map(|(turn, why)| SpentTurn { turn: *turn, why });
+    let spends = spent.map(|(turn, why)| SpentTurn {
+        turn: *turn,
+        why: why.as_str(),
+    });
     Ok(NextBatch {
         spends: spends.collect(),
         base: found.base,

@@ -9,11 +9,11 @@ mod collect;
 mod datum;
 mod decision;
 mod distil;
+mod exclude_reason;
 mod group;
 mod held_out;
 mod hints;
 mod pushed;
-pub(crate) mod reason;
 mod target;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,6 +30,7 @@ pub(crate) use self::{
     batch::{Batch, MOST_AT_ONCE},
     collect::{Found, Seen, Teaching, baselines, collect, look, used},
     distil::{Distil, Student, Surrogate, TOP_K},
+    exclude_reason::ExcludeReason,
     group::{Group, NoGroups, Sequence},
     hints::Hints,
     pushed::Choosing,

@@ -181,8 +181,9 @@ impl Shared {
     }
 
     /// Puts a turn aside, for good.
-    pub(crate) async fn spend(&self, id: TurnId, why: &str) -> Result<(), LogError> {
-        let is_free = self.persist(|| self.log.spend(id, why)).await?;
+    pub(crate) async fn spend(&self, id: TurnId, why: impl fmt::Display) -> Result<(), LogError> {
+        let why = why.to_string();
+        let is_free = self.persist(|| self.log.spend(id, &why)).await?;
         if is_free {
             tracing::debug!(turn = %id, why, "not trained on");
         }

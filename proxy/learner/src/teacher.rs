@@ -40,7 +40,7 @@ use self::{
 use crate::{
     config::{TargetForm, Teacher},
     policy::{Pair, Policy},
-    samples::{Form, Target, TargetReply, Taught, reason, score},
+    samples::{ExcludeReason, Form, Target, TargetReply, Taught, score},
     shared::Shared,
 };
 
@@ -111,12 +111,12 @@ async fn taught(
     let rl = &shared.config.rl;
     if rl.teacher == Teacher::Session {
         let came_to = session::came_to(shared, turn).await?;
-        return Ok(came_to.or(Some(Taught::Declined(reason::NOT_CORRECTED))));
+        return Ok(came_to.or(Some(Taught::Declined(ExcludeReason::NotCorrected))));
     }
     let draws = Draws { shared, policy };
     if memory.drawn(turn).is_none() {
         if obeys_untold(shared, turn, memory.wishes()).await? {
-            return Ok(Some(Taught::Declined(reason::OBEYS)));
+            return Ok(Some(Taught::Declined(ExcludeReason::Obeys)));
         }
         match draws.of(turn, memory.wishes()).await? {
             Ok(answers) => memory.drew(Drawn::new(turn, answers)),
@@ -131,10 +131,10 @@ async fn taught(
         Ok(chosen) => chosen,
         Err(none) => {
             let why = match none {
-                NoChoice::NotObeyed => reason::NO_DRAW,
-                NoChoice::NotRelevant => reason::NOT_RELEVANT,
+                NoChoice::NotObeyed => ExcludeReason::NoDraw,
+                NoChoice::NotRelevant => ExcludeReason::NotRelevant,
             };
-            tracing::info!(turn = %turn.id, why, least, relevances = ?answers.relevances(), "not taught");
+            tracing::info!(turn = %turn.id, %why, least, relevances = ?answers.relevances(), "not taught");
             return Ok(Some(Taught::Declined(why)));
         }
     };

@@ -157,13 +157,17 @@ async fn the_owner_overrules_and_one_verdict_is_in_force() {
 async fn a_turn_that_was_set_aside_for_want_of_a_verdict_is_free_again_and_others_stay() {
     let room = Room::new().await;
     let ids = [0, 1, 2].map(|seq| TurnId { session: 1, seq });
-    let whys = [reason::NO_RULE, reason::UNCLEAR, reason::TOO_OLD];
+    let whys = [
+        ExcludeReason::NoRule,
+        ExcludeReason::Unclear,
+        ExcludeReason::TooOld,
+    ];
     for (id, why) in ids.into_iter().zip(whys) {
-        room.shared.log.spend(id, why).await.unwrap();
+        room.shared.log.spend(id, why.as_str()).await.unwrap();
         room.rate(About::Turn(id), Score::Bad, None).await.unwrap();
     }
     let spent = TurnState::Spent {
-        why: reason::TOO_OLD.to_owned(),
+        why: ExcludeReason::TooOld.to_string(),
     };
     for (seq, state) in [(0, TurnState::Judged), (1, TurnState::Judged), (2, spent)] {
         assert_eq!(room.turn(seq).await.state, state);

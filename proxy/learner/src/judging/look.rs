@@ -10,7 +10,7 @@ use super::followed::{Followed, MOST_ERRANDS, followed};
 use crate::{
     judge::{AskFailed, Case, NoVerdict, Price},
     said::owner_says,
-    samples::reason,
+    samples::ExcludeReason,
     shared::Shared,
 };
 
@@ -55,7 +55,7 @@ pub(super) async fn look_at_follower(
         Looked::Done
     };
     if turn.meta.kind == TurnKind::Side {
-        shared.spend(id, reason::SIDE).await?;
+        shared.spend(id, ExcludeReason::Side).await?;
         return Ok(done);
     }
     let worth = price(shared, &turn, why);
@@ -73,7 +73,7 @@ pub(super) async fn look_at_follower(
     }
     let new = turn.request.messages.get(new_from..).unwrap_or_default();
     let Some(case) = Case::followed(&before, new) else {
-        shared.spend(before.id, reason::INCOMPLETE).await?;
+        shared.spend(before.id, ExcludeReason::Incomplete).await?;
         return Ok(done);
     };
     let price = affordable(shared, &turn, worth, why).await?;
@@ -185,11 +185,11 @@ async fn affordable(
 }
 
 /// Why a turn without a verdict is never trained on; none where another answer may bring one.
-fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<&'static str> {
+fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<ExcludeReason> {
     match no_verdict {
-        NoVerdict::NotAsked => Some(reason::NO_RULE),
-        NoVerdict::NoVote => (price == Price::Majority).then_some(reason::NO_VOTE),
-        NoVerdict::NoScore => Some(reason::NO_SCORE),
+        NoVerdict::NotAsked => Some(ExcludeReason::NoRule),
+        NoVerdict::NoVote => (price == Price::Majority).then_some(ExcludeReason::NoVote),
+        NoVerdict::NoScore => Some(ExcludeReason::NoScore),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     config::LearnerConfig,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     metrics::Recorder,
-    samples::reason,
+    samples::ExcludeReason,
     shared::Parts,
     testing::{World, append, corrected_talk, new_turn},
 };
@@ -488,7 +488,7 @@ async fn a_reward_function_is_asked_in_every_mode_and_one_without_an_opinion_spe
             look_at_follower(&shared, id, Why::Came).await.unwrap();
         }
         let funnel = log.funnel(None).await.unwrap();
-        let n = funnel.spent.get(reason::NO_SCORE).copied();
+        let n = funnel.spent.get(ExcludeReason::NoScore.as_str()).copied();
         assert_eq!(n.unwrap_or_default(), spent, "{funnel:?}");
         log.close().await;
     }

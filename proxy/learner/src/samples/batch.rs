@@ -11,6 +11,7 @@ use metaclaw_turns::Turn;
 
 use super::{
     anchor::Reply,
+    exclude_reason::ExcludeReason,
     group::{Group, NoGroups, Sequence, anchored, groups},
     pushed::{Choosing, Pushed, choose},
     waiting::{Redo, Samples},
@@ -34,7 +35,7 @@ pub(crate) struct Batch {
     /// Replies that the weights are held at.
     anchors: Vec<Arc<Reply>>,
     /// Turns that are in no batch, and why: their advantage is 0.
-    pub(crate) spent: Vec<(TurnId, &'static str)>,
+    pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
 // === impl Batch ===

@@ -13,9 +13,9 @@ use super::{
     advantage::{MEMORY, baseline},
     baselines::Baselines,
     decision::{Rules, SampleDecision},
+    exclude_reason::ExcludeReason,
     held_out::is_held_out,
     hints::Hints,
-    reason,
     target::Targets,
     turns::is_tool_turn,
     waiting::{Own, Redo, Samples},
@@ -48,7 +48,7 @@ pub(crate) struct Found {
     /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
     /// Turns of no use, and why.
-    pub(crate) spent: Vec<(TurnId, &'static str)>,
+    pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
 /// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
@@ -69,7 +69,7 @@ pub(crate) async fn collect(
 ) -> Result<(Samples, Option<BaseModel>), LogError> {
     let found = look(shared, seen, agent, teaching).await?;
     for (id, why) in found.spent {
-        if why == reason::HELD_OUT {
+        if why == ExcludeReason::HeldOut {
             shared.persist(|| shared.log.hold_out(id)).await?;
         } else {
             shared.spend(id, why).await?;
@@ -98,7 +98,7 @@ pub(crate) async fn look(
             SampleDecision::Spend(why) => spent.push((turn.id, why)),
             SampleDecision::Wait => {}
             _ if is_held_out(agent, turn.id.session, share) => {
-                spent.push((turn.id, reason::HELD_OUT));
+                spent.push((turn.id, ExcludeReason::HeldOut));
             }
             SampleDecision::Redo | SampleDecision::Own | SampleDecision::Hint => {
                 found.push((turn, decision));
@@ -159,7 +159,7 @@ fn rules<'a>(
 /// what becomes of it.
 fn of_one_base(
     mut found: Vec<(Arc<Turn>, SampleDecision)>,
-    spent: Vec<(TurnId, &'static str)>,
+    spent: Vec<(TurnId, ExcludeReason)>,
     teaching: Teaching<'_>,
 ) -> Found {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
@@ -169,7 +169,7 @@ fn of_one_base(
     for (turn, decision) in found {
         let of = base(&turn).zip(newest.as_ref());
         if of.is_none_or(|(own, newest)| !own.is(newest)) {
-            spent.push((turn.id, reason::OTHER_BASE));
+            spent.push((turn.id, ExcludeReason::OtherBase));
         } else {
             samples.add(turn, decision, teaching);
         }

@@ -6,8 +6,8 @@ use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::Turn;
 
 use super::{
+    exclude_reason::ExcludeReason,
     hints::Hints,
-    reason,
     target::Targets,
     turns::{POLICY_UPSTREAM, is_tool_turn, is_usable, sampled_fairly, score},
 };
@@ -28,7 +28,7 @@ pub(crate) enum SampleDecision {
     /// More must happen first.
     Wait,
     /// Of no use, and why.
-    Spend(&'static str),
+    Spend(ExcludeReason),
 }
 
 /// What sampling looks at besides the turns.
@@ -55,7 +55,7 @@ pub(crate) struct Rules<'a> {
 enum Readiness {
     Ready,
     Coming,
-    Never(&'static str),
+    Never(ExcludeReason),
 }
 
 // === impl Rules ===
@@ -105,35 +105,35 @@ impl Rules<'_> {
     }
 
     /// Why no method has a use for a turn.
-    fn why_not(self, turn: &Turn) -> &'static str {
+    fn why_not(self, turn: &Turn) -> ExcludeReason {
         if self.takes_verdict(turn) {
-            return reason::BAD_SAMPLING;
+            return ExcludeReason::BadSampling;
         }
         let declined = self.targets.declined(turn);
         declined.unwrap_or_else(|| match score(turn) {
-            None | Some(Score::Unclear) => reason::UNCLEAR,
-            Some(Score::Bad) if self.methods.distils() => reason::NOT_HINTED,
-            Some(Score::Bad) if self.methods.redo => reason::TOOL_FAILED,
-            Some(Score::Bad) => reason::FAILED,
-            Some(Score::Good) if self.methods.redo => reason::ACCEPTED,
-            Some(Score::Good) => reason::NO_USE,
+            None | Some(Score::Unclear) => ExcludeReason::Unclear,
+            Some(Score::Bad) if self.methods.distils() => ExcludeReason::NotHinted,
+            Some(Score::Bad) if self.methods.redo => ExcludeReason::ToolFailed,
+            Some(Score::Bad) => ExcludeReason::Failed,
+            Some(Score::Good) if self.methods.redo => ExcludeReason::Accepted,
+            Some(Score::Good) => ExcludeReason::NoUse,
         })
     }
 
     fn readiness(self, turn: &Turn) -> Readiness {
         if self.age(turn) > self.max_age {
-            return Readiness::Never(reason::TOO_OLD);
+            return Readiness::Never(ExcludeReason::TooOld);
         }
         if turn.served.upstream != POLICY_UPSTREAM {
-            return Readiness::Never(reason::NOT_POLICY);
+            return Readiness::Never(ExcludeReason::NotPolicy);
         }
         if turn.meta.masked {
-            return Readiness::Never(reason::MASKED);
+            return Readiness::Never(ExcludeReason::Masked);
         }
         match &turn.tokens {
             Some(tokens) if is_usable(tokens) => Readiness::Ready,
             None if turn.meta.reply_id.is_some() && self.ids_may_come(turn) => Readiness::Coming,
-            Some(_) | None => Readiness::Never(reason::NO_IDS),
+            Some(_) | None => Readiness::Never(ExcludeReason::NoIds),
         }
     }
 

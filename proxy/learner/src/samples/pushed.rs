@@ -7,8 +7,8 @@ use metaclaw_turns::Turn;
 
 use super::{
     baselines::Baselines,
+    exclude_reason::ExcludeReason,
     hints::Told,
-    reason,
     turns::{sampled_fairly, score},
     verdicts::{advantages, siblings_of},
     waiting::{Own, Redo, Samples},
@@ -34,7 +34,7 @@ pub(super) struct Choice {
     /// Without an advantage themselves, and part of the others'.
     pub(super) counted: Vec<Arc<Turn>>,
     /// Of no use, and why.
-    pub(super) spent: Vec<(TurnId, &'static str)>,
+    pub(super) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
 /// By what a batch is chosen.
@@ -97,7 +97,9 @@ pub(super) fn choose(samples: &Samples, redo: &[Redo], choosing: Choosing<'_>) -
             spent: Vec::new(),
         };
     }
-    let spent = idle.iter().map(|turn| (turn.id, reason::NO_ADVANTAGE));
+    let spent = idle
+        .iter()
+        .map(|turn| (turn.id, ExcludeReason::NoAdvantage));
     Choice {
         spent: spent.collect(),
         counted: Vec::new(),

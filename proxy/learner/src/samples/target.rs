@@ -8,6 +8,7 @@ use metaclaw_turns::Turn;
 
 use super::{
     datum,
+    exclude_reason::ExcludeReason,
     turns::{hint, score},
 };
 
@@ -45,7 +46,7 @@ pub(crate) enum Form {
 pub(crate) enum Taught {
     Target(Arc<Target>),
     /// The turn is not redo's, and why.
-    Declined(&'static str),
+    Declined(ExcludeReason),
 }
 
 /// What the teacher came to about an agent's turns, while its wishes stay as they are.
@@ -53,7 +54,7 @@ pub(crate) enum Taught {
 pub(crate) struct Targets {
     of: BTreeMap<TurnId, Known>,
     /// Turns that are not redo's whatever is said about them, and why.
-    at_fault: BTreeMap<TurnId, &'static str>,
+    at_fault: BTreeMap<TurnId, ExcludeReason>,
 }
 
 /// What the teacher came to, and the verdict that it knew: with another one it is asked again.
@@ -105,10 +106,10 @@ impl Targets {
     }
 
     /// Why a turn is not redo's.
-    pub(crate) fn declined(&self, turn: &Turn) -> Option<&'static str> {
+    pub(crate) fn declined(&self, turn: &Turn) -> Option<ExcludeReason> {
         let at_fault = self.at_fault.get(&turn.id).copied();
         at_fault.or_else(|| match self.taught(turn) {
-            Some(Taught::Declined(why)) => Some(why),
+            Some(Taught::Declined(why)) => Some(*why),
             Some(Taught::Target(_)) | None => None,
         })
     }
@@ -121,7 +122,7 @@ impl Targets {
             Taught::Target(_) => None,
         });
         for why in of.chain(self.at_fault.values().copied()) {
-            *counts.entry(why).or_default() += 1;
+            *counts.entry(why.as_str()).or_default() += 1;
         }
         counts
     }
@@ -141,7 +142,7 @@ impl Targets {
     }
 
     /// A turn is not redo's.
-    pub(crate) fn set_aside(&mut self, id: TurnId, why: &'static str) {
+    pub(crate) fn set_aside(&mut self, id: TurnId, why: ExcludeReason) {
         if self.at_fault.len() >= REMEMBERED {
             self.at_fault.pop_first();
         }

@@ -149,7 +149,7 @@ pub(crate) async fn give_up(shared: &Shared, agent: &AgentId) -> Result<(), LogE
         shared
             .spend(
                 *id,
-                &format!("declined by the gate {IN_A_ROW} times in a row: {test}"),
+                format!("declined by the gate {IN_A_ROW} times in a row: {test}"),
             )
             .await?;
     }

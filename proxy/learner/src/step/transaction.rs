@@ -21,7 +21,7 @@ use crate::{
     error::TrainError,
     lineage::{BaseModel, Numbers},
     metrics::StepRecord,
-    samples::{Batch, NoGroups, reason},
+    samples::{Batch, ExcludeReason, NoGroups},
     status::{Phase, StepReport},
 };
 
@@ -72,13 +72,15 @@ impl<'a> StepTransaction<'a> {
         batch: &Batch,
     ) -> Result<Ended, TrainError> {
         if !base.may_be(self.runner.base.as_deref()) {
-            return self.set_aside(batch.turns(), reason::OTHER_BASE).await;
+            return self
+                .set_aside(batch.turns(), ExcludeReason::OtherBase)
+                .await;
         }
         let plan = match self.plan(base, batch).await? {
             Ok(plan) => plan,
             Err(PlanError::Groups(NoGroups::Sequence { turns, error })) => {
                 tracing::error!(agent = %self.agent, ?turns, %error, "a sample cannot be trained on");
-                return self.set_aside(turns, reason::NO_IDS).await;
+                return self.set_aside(turns, ExcludeReason::NoIds).await;
             }
             Err(error @ (PlanError::Groups(NoGroups::Config(_)) | PlanError::Name(_))) => {
                 let why = error.to_string();
@@ -191,10 +193,10 @@ impl<'a> StepTransaction<'a> {
     async fn set_aside(
         &mut self,
         turns: Vec<TurnId>,
-        why: &'static str,
+        why: ExcludeReason,
     ) -> Result<Ended, TrainError> {
         for id in &turns {
-            tracing::warn!(agent = %self.agent, turn = %id, why, "a turn is set aside");
+            tracing::warn!(agent = %self.agent, turn = %id, %why, "a turn is set aside");
             self.context.shared.spend(*id, why).await?;
             // One that was trained before stays so, and is not taken again.
             let state = self.context.agent(self.agent);

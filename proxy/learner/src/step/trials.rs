@@ -11,7 +11,7 @@ use super::{
     error::{Stage, StepError},
     plan::Plan,
 };
-use crate::samples::reason;
+use crate::samples::ExcludeReason;
 
 /// Failures that may pass, before they count as the server's refusal.
 const MOST_FAILURES: usize = 5;
@@ -24,7 +24,7 @@ pub(crate) enum Blame {
     /// The sample of these turns, and why they are set aside.
     Sample {
         turns: Vec<TurnId>,
-        why: &'static str,
+        why: ExcludeReason,
     },
     /// A sample among several, whose gradients are only known together.
     SomeSample,
@@ -42,7 +42,7 @@ pub(crate) enum Blame {
 #[derive(Debug)]
 pub(crate) struct Suspect {
     pub(crate) turns: Vec<TurnId>,
-    pub(crate) why: &'static str,
+    pub(crate) why: ExcludeReason,
     /// Whether it failed at the step that follows the passes.
     pub(crate) at_step: bool,
     /// What the server said.
@@ -121,9 +121,9 @@ impl Trials {
             self.suspect = Some(Suspect {
                 turns: turns_of(plan, calls, at),
                 why: if is_refused {
-                    reason::REFUSED
+                    ExcludeReason::Refused
                 } else {
-                    reason::FAILS
+                    ExcludeReason::Fails
                 },
                 at_step: false,
                 said: error.to_string(),
@@ -139,7 +139,7 @@ impl Trials {
         }
         self.suspect = Some(Suspect {
             turns: plan.turns.clone(),
-            why: reason::GRADIENT_NOT_FINITE,
+            why: ExcludeReason::GradientNotFinite,
             at_step: true,
             said: error.to_string(),
         });
@@ -159,10 +159,10 @@ fn turns_of(plan: &Plan, calls: &[Call], at: usize) -> Vec<TurnId> {
 }
 
 /// Why a datum that the server names is set aside.
-fn refusal(error: &BackendError) -> &'static str {
+fn refusal(error: &BackendError) -> ExcludeReason {
     match error.code() {
-        Some("out_of_memory") => reason::TOO_LONG,
-        Some("loss_not_finite") => reason::LOSS_NOT_FINITE,
-        Some(_) | None => reason::REFUSED,
+        Some("out_of_memory") => ExcludeReason::TooLong,
+        Some("loss_not_finite") => ExcludeReason::LossNotFinite,
+        Some(_) | None => ExcludeReason::Refused,
     }
 }

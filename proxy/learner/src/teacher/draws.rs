@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::{By, Draw, DrawRequest, Pair, Policy, distinct_share, relevance},
-    samples::{MIN_TARGET_WORDS, reason},
+    samples::{ExcludeReason, MIN_TARGET_WORDS},
     shared::Shared,
 };
 
@@ -71,13 +71,13 @@ impl Draws<'_> {
         self,
         turn: &Turn,
         wishes: Option<&str>,
-    ) -> Result<Result<Answers, &'static str>, TeachError> {
+    ) -> Result<Result<Answers, ExcludeReason>, TeachError> {
         let after = after(self.shared, turn).await?;
         let Some(asked) = line(wishes, after.hint.as_deref()) else {
-            return Ok(Err(reason::NOT_HINTED));
+            return Ok(Err(ExcludeReason::NotHinted));
         };
         let Some(conversation) = Conversation::of(turn) else {
-            return Ok(Err(reason::TEACHER_REFUSED));
+            return Ok(Err(ExcludeReason::TeacherRefused));
         };
         let prompt = self.students_prompt(turn, &conversation).await?;
         let told = self.render(turn, conversation.told(&asked)).await?;

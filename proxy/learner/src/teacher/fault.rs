@@ -11,7 +11,7 @@ use super::{draws::TOP_K, error::TeachError, memory::Memory};
 use crate::{
     config::{RlConfig, TargetForm},
     policy::{By, DrawRequest, Pair, Policy},
-    samples::reason,
+    samples::ExcludeReason,
 };
 
 /// Calls about one turn that fail while the server answers something else, before it is not redo's.
@@ -32,7 +32,7 @@ const REPLY: &[u32] = &[0];
 #[derive(Debug)]
 enum Fault {
     /// The turn is not redo's, and why.
-    Turns(&'static str),
+    Turns(ExcludeReason),
     /// It may be the turn: it is tried again.
     Doubtful(BackendError),
     /// The server, which has no turn answered now.
@@ -48,11 +48,11 @@ pub(super) async fn at_fault(
     rl: &RlConfig,
     (memory, id): (&mut Memory, TurnId),
     error: BackendError,
-) -> Result<&'static str, TeachError> {
+) -> Result<ExcludeReason, TeachError> {
     let said = error.to_string();
     match fault(policy, rl, (memory, id), error).await {
         Fault::Turns(why) => {
-            tracing::warn!(turn = %id, error = said, why, "not answered by the teacher");
+            tracing::warn!(turn = %id, error = said, %why, "not answered by the teacher");
             Ok(why)
         }
         Fault::Doubtful(error) => Err(TeachError::Turn(error)),
@@ -71,7 +71,7 @@ async fn fault(
         return Fault::Servers(error);
     }
     if error.code().is_some_and(|code| OF_PROMPT.contains(&code)) || error.datum().is_some() {
-        return Fault::Turns(reason::TEACHER_REFUSED);
+        return Fault::Turns(ExcludeReason::TeacherRefused);
     }
     if error.is_busy() {
         return Fault::Servers(error);
@@ -81,10 +81,10 @@ async fn fault(
     }
     if matches!(error.status(), Some(400 | 413 | 422)) {
         // The same again would be refused as well.
-        return Fault::Turns(reason::TEACHER_REFUSED);
+        return Fault::Turns(ExcludeReason::TeacherRefused);
     }
     if memory.failed(id) >= MOST_FAILURES {
-        return Fault::Turns(reason::TEACHER_FAILS);
+        return Fault::Turns(ExcludeReason::TeacherFails);
     }
     Fault::Doubtful(error)
 }

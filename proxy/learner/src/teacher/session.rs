@@ -12,7 +12,7 @@ use super::{
     memory::Memory,
 };
 use crate::{
-    samples::{Form, Target, TargetReply, Taught, reason},
+    samples::{ExcludeReason, Form, Target, TargetReply, Taught},
     shared::Shared,
 };
 
@@ -51,6 +51,6 @@ pub(super) async fn came_to(shared: &Shared, turn: &Turn) -> Result<Option<Taugh
             };
             Some(Taught::Target(target.into()))
         }
-        None => (!is_open).then_some(Taught::Declined(reason::NOT_CORRECTED)),
+        None => (!is_open).then_some(Taught::Declined(ExcludeReason::NotCorrected)),
     })
 }

@@ -9,7 +9,7 @@ use super::next::{NextBatch, Why};
 use crate::{
     error::TrainError,
     external_teacher::NotScored,
-    samples::{Batch, reason},
+    samples::{Batch, ExcludeReason},
     status::Phase,
 };
 
@@ -60,7 +60,7 @@ impl NextBatch<'_> {
                 Ok(pull) => drop(pulls.insert(id, pull)),
                 Err(NotScored::Turn(why)) => {
                     tracing::warn!(turn = %id, why, "the external teacher cannot score it");
-                    shared.spend(id, reason::NOT_SCORED).await?;
+                    shared.spend(id, ExcludeReason::NotScored).await?;
                     failed.push(id);
                 }
                 Err(NotScored::Away(why)) => away = Some(why),

@@ -2,9 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::samples::{
-    Work,
+    ExcludeReason, Work,
     baselines::Baselines,
-    reason,
     testing::{by, config, hinted, of, own, redo, redo_of, turn},
 };
 
@@ -141,7 +140,7 @@ fn what_is_as_good_as_usual_teaches_nothing() {
     let batch = Batch::new(&samples, Vec::new(), usual);
     assert_eq!(
         batch.spent,
-        [(TurnId { session: 1, seq: 0 }, reason::NO_ADVANTAGE)]
+        [(TurnId { session: 1, seq: 0 }, ExcludeReason::NoAdvantage)]
     );
     assert_eq!(batch.turns(), [TurnId { session: 1, seq: 1 }]);
     let saturated = of(Vec::new(), vec![turn(0, Score::Good, 1)]);

@@ -102,8 +102,8 @@ fn what_failed_is_answered_again_and_what_was_accepted_where_wishes_stand() {
     let unclear = turn(0, Some(Score::Unclear), "x");
     for (turn, alone, consolidated) in [
         (bad(0), Redo, Redo),
-        (good(0), Spend(reason::ACCEPTED), Redo),
-        (unclear, Spend(reason::UNCLEAR), Redo),
+        (good(0), Spend(ExcludeReason::Accepted), Redo),
+        (unclear, Spend(ExcludeReason::Unclear), Redo),
     ] {
         assert_eq!(with("redo", false, &turn), alone);
         assert_eq!(with("redo", true, &turn), consolidated);
@@ -132,13 +132,16 @@ fn a_hint_or_a_verdict_makes_a_sample_and_neither_makes_none() {
         assert_eq!(of("opd", &hints, turn), Own);
         hints.put(turn, Vec::new());
     }
-    assert_eq!(of("hybrid", &hints, &hinted), Spend(reason::UNCLEAR));
-    assert_eq!(of("hybrid", &hints, &unclear), Spend(reason::UNCLEAR));
+    assert_eq!(of("hybrid", &hints, &hinted), Spend(ExcludeReason::Unclear));
+    assert_eq!(
+        of("hybrid", &hints, &unclear),
+        Spend(ExcludeReason::Unclear)
+    );
     assert_eq!(of("hybrid", &hints, &good(0)), Own);
-    assert_eq!(of("opd", &hints, &good(0)), Spend(reason::NO_USE));
+    assert_eq!(of("opd", &hints, &good(0)), Spend(ExcludeReason::NoUse));
     hints.put(&bad(0), Vec::new());
     assert_eq!(of("hybrid", &hints, &bad(0)), Own, "by its verdict");
-    assert_eq!(of("opd", &hints, &bad(0)), Spend(reason::NOT_HINTED));
+    assert_eq!(of("opd", &hints, &bad(0)), Spend(ExcludeReason::NotHinted));
     assert_eq!(of("redo+opd", &hints, &bad(0)), Redo);
 }
 
@@ -147,17 +150,17 @@ fn only_the_originals_method_counts_what_is_unclear() {
     let unclear = turn(0, Some(Score::Unclear), "x");
     assert_eq!(with("metaclaw", false, &unclear), Own);
     for method in ["binary_rl", "grpo"] {
-        assert_eq!(with(method, false, &unclear), Spend(reason::UNCLEAR));
+        assert_eq!(with(method, false, &unclear), Spend(ExcludeReason::Unclear));
     }
 }
 
 #[test]
 fn what_the_teacher_declined_is_left_to_the_verdict() {
     let mut targets = Targets::default();
-    targets.set_aside(id(0), reason::NOT_RELEVANT);
+    targets.set_aside(id(0), ExcludeReason::NotRelevant);
     let hints = Hints::default();
     let of = |methods, turn: &Turn| decide(methods, true, (&targets, &hints), turn);
-    assert_eq!(of("redo", &bad(0)), Spend(reason::NOT_RELEVANT));
+    assert_eq!(of("redo", &bad(0)), Spend(ExcludeReason::NotRelevant));
     assert_eq!(of("redo+binary_rl", &bad(0)), Own);
     assert_eq!(of("redo", &bad(1)), Redo, "another turn");
 }
@@ -169,7 +172,7 @@ fn a_turn_that_calls_tools_is_not_answered_again() {
         {"id": "1", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
     ]});
     calls.reply = Some(serde_json::from_value(reply).unwrap());
-    assert_eq!(with("redo", true, &calls), Spend(reason::TOOL_FAILED));
+    assert_eq!(with("redo", true, &calls), Spend(ExcludeReason::ToolFailed));
     assert_eq!(with("redo+binary_rl", true, &calls), Own);
 }
 
@@ -179,26 +182,26 @@ fn it_waits_for_ids_that_may_still_come() {
     late.tokens = None;
     assert_eq!(redo(&late), Wait);
     late.meta.ended_ms = NOW - 3_600_000;
-    assert_eq!(redo(&late), Spend(reason::NO_IDS));
+    assert_eq!(redo(&late), Spend(ExcludeReason::NoIds));
     let mut gone = bad(9);
     gone.tokens = None;
-    assert_eq!(redo(&gone), Spend(reason::NO_IDS));
+    assert_eq!(redo(&gone), Spend(ExcludeReason::NoIds));
 }
 
 #[test]
 fn what_cannot_be_trained_on_says_why() {
     let mut other = bad(0);
     other.served.upstream = "llm".to_owned();
-    assert_eq!(redo(&other), Spend(reason::NOT_POLICY));
+    assert_eq!(redo(&other), Spend(ExcludeReason::NotPolicy));
     let mut old = bad(0);
     old.meta.ended_ms = NOW - 15 * 24 * 3_600_000;
-    assert_eq!(redo(&old), Spend(reason::TOO_OLD));
+    assert_eq!(redo(&old), Spend(ExcludeReason::TooOld));
     let mut uneven = bad(0);
     uneven.tokens.as_mut().unwrap().logprobs.clear();
-    assert_eq!(redo(&uneven), Spend(reason::NO_IDS));
+    assert_eq!(redo(&uneven), Spend(ExcludeReason::NoIds));
     let mut masked = bad(0);
     masked.meta.masked = true;
-    assert_eq!(redo(&masked), Spend(reason::MASKED));
+    assert_eq!(redo(&masked), Spend(ExcludeReason::Masked));
 }
 
 #[test]
@@ -225,7 +228,7 @@ fn only_replies_from_near_the_policy_itself_are_pushed_by_their_verdict() {
         let expected = if fair {
             Own
         } else {
-            Spend(reason::BAD_SAMPLING)
+            Spend(ExcludeReason::BadSampling)
         };
         assert_eq!(with("binary_rl", false, &turn), expected, "{params}");
     }
