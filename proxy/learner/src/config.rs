@@ -16,7 +16,7 @@ pub(crate) use self::gate_parts::GatePart;
 pub use self::{
     gate_parts::GateParts,
     judge::{JudgeConfig, JudgeKind},
-    methods::{Methods, VerdictMethod},
+    methods::Methods,
     policy_loss::RlConfigError,
     rl::{RlConfig, TargetForm, Teacher},
     words::Words,

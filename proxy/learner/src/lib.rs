@@ -10,6 +10,7 @@
 //! turn -> (what follows) -> verdict -> sample -> batch -> step -> adapter -> served
 //! ```
 
+mod batch;
 mod config;
 mod counts;
 mod error;
@@ -19,6 +20,7 @@ mod evolver;
 mod external_teacher;
 mod feed;
 mod feedback;
+mod formulas;
 mod gate;
 mod hearing;
 mod host;
@@ -33,7 +35,7 @@ mod preview;
 mod queue;
 mod replay;
 mod said;
-mod samples;
+mod sample;
 mod shared;
 mod status;
 mod step;
@@ -47,7 +49,7 @@ mod window;
 pub use self::{
     config::{
         AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
-        RlConfig, RlConfigError, TargetForm, Teacher, VerdictMethod, Words,
+        RlConfig, RlConfigError, TargetForm, Teacher, Words,
     },
     counts::LearnerCounts,
     error::{NoTokenIds, TrainError},
@@ -64,7 +66,7 @@ pub use self::{
     metrics::{Recorder, ReportTo},
     preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
-    samples::POLICY_UPSTREAM,
+    sample::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
     status::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,

@@ -1,23 +1,37 @@
-//! The numbers of the training methods: from verdicts and log-probabilities to what a token is weighted with. Nothing here
-//! asks anybody.
+//! The training methods of `rl.method`, one a file. [`Method`] says what one has to provide; a new one is a file here and
+//! a line in [`ALL`].
 
-mod clip;
-mod kl;
-mod normalise;
-mod top_k;
+mod anchor;
+mod binary_rl;
+mod context_distillation;
+mod grpo;
+mod hinted;
+mod hybrid;
+mod logprobs;
+mod metaclaw;
+mod method;
+mod opd;
+mod policy_gradient;
+mod surrogate;
 
 pub(crate) use self::{
-    clip::Clip,
-    kl::reverse_kl,
-    normalise::{by_batch, by_bucket},
-    top_k::{advantages, most_agreeing},
+    logprobs::LogprobClient,
+    method::{Compares, Example, Group, Method, NotAnExample, Objective, PolicyLoss, Signal, Want},
+};
+#[cfg(test)]
+pub(crate) use self::{
+    method::{AnchorTerm, State},
+    surrogate::Distil,
 };
 
-/// A weight as it goes to the training server.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a weight has a few digits that matter, and f32 on the wire"
-)]
-pub(crate) fn single(weight: f64) -> f32 {
-    weight as f32
-}
+/// In the order in which their examples go to the training server.
+pub(crate) const ALL: [&dyn Method; 6] = [
+    &context_distillation::ContextDistillation,
+    &binary_rl::BinaryRl,
+    &hybrid::Hybrid,
+    &grpo::Grpo,
+    &metaclaw::Metaclaw,
+    &opd::Opd,
+];
+/// The group that is of no method in `rl.method`: `rl.anchor`.
+pub(crate) const ANCHOR: &dyn Method = &anchor::Anchor;

@@ -7,12 +7,10 @@ use metaclaw_turns::{LogError, StateKind, Turn};
 use serde::Serialize;
 
 use crate::{
-    config::VerdictMethod,
+    batch::{self, Choosing, Found, MOST_AT_ONCE, Seen, choose, groups},
     lineage::{BaseModel, BatchStats},
-    samples::{
-        self, Baselines, Batch, Choosing, Found, Group, Hints, MOST_AT_ONCE, Redo, Seen, Sequence,
-        Targets, Teaching,
-    },
+    methods::{Example, Group},
+    sample::{Batch, Hints, Sample, Targets, Teaching},
     shared::Shared,
 };
 
@@ -125,27 +123,18 @@ pub(crate) async fn next_batch(
     (found, used, targets): (Found, Vec<Arc<Turn>>, &Targets),
 ) -> Result<NextBatch, LogError> {
     let rl = &shared.config.rl;
-    let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
-        samples::baselines(shared, agent).await?
-    } else {
-        Baselines::default()
-    };
+    let baselines = batch::baselines(shared, agent).await?;
     let limit = rl.batch_size.max(MOST_AT_ONCE);
-    let room = limit.saturating_sub(found.samples.redo.len());
+    let room = limit.saturating_sub(found.samples.answered.len());
     let ids = found.samples.unanswered.iter().map(|turn| turn.id);
     let unhinted = found.samples.unhinted.iter().map(|turn| turn.id);
     let mut unanswered: Vec<TurnId> = ids.take(room).collect();
-    let n_new = found.samples.redo.len().min(limit) + unanswered.len();
+    let n_new = found.samples.answered.len().min(limit) + unanswered.len();
     let may_serve = |turn: &Arc<Turn>| targets.declined(turn).is_none();
     let mut again = Vec::new();
     for turn in used.into_iter().filter(may_serve).take(n_new) {
         match targets.target(&turn) {
-            Some(target) => again.push(Redo {
-                turn,
-                target,
-                is_fresh: false,
-                told: Arc::default(),
-            }),
+            Some(target) => again.push(Sample::again(turn, target)),
             None => unanswered.push(turn.id),
         }
     }
@@ -156,7 +145,7 @@ pub(crate) async fn next_batch(
         external_teacher: shared.external_teacher().is_some(),
         limit,
     };
-    let batch = Batch::new(&found.samples, again, choosing);
+    let batch = choose(&found.samples, again, choosing);
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn {
         turn: *turn,
@@ -181,7 +170,7 @@ pub(crate) async fn without_teacher(
         hints: &Hints::default(),
         consolidates: false,
     };
-    let found = samples::look(shared, &mut Seen::default(), agent, teaching).await?;
+    let found = batch::look(shared, &mut Seen::default(), agent, teaching).await?;
     next_batch(shared, agent, (found, Vec::new(), &targets)).await
 }
 
@@ -191,14 +180,14 @@ pub(crate) async fn turn(
     agent: &AgentId,
     (next, id): (&NextBatch, TurnId),
 ) -> Result<TurnPreview, LogError> {
-    // One that is no sequence is told of by the step itself.
-    let groups = next.batch.groups(&shared.config.rl).unwrap_or_default();
+    // One that is no example is told of by the step itself.
+    let groups = groups(&next.batch, &shared.config.rl).unwrap_or_default();
     let in_step = groups.iter().flat_map(|group| {
-        let sequences = group.sequences.iter();
-        let own = sequences.filter(move |sequence| sequence.turns.contains(&id));
-        own.map(move |sequence| SamplePreview {
-            tokens: tokens(sequence),
-            ..sample(group, sequence)
+        let examples = group.examples.iter();
+        let own = examples.filter(move |example| example.turns.contains(&id));
+        own.map(move |example| SamplePreview {
+            tokens: tokens(example),
+            ..sample(group, example)
         })
     });
     let samples: Vec<SamplePreview> = in_step.collect();
@@ -218,40 +207,40 @@ pub(crate) async fn turn(
 /// The samples of a step, without their positions.
 pub(crate) fn samples(groups: &[Group]) -> Vec<SamplePreview> {
     let all = groups.iter().flat_map(|group| {
-        let sequences = group.sequences.iter();
-        sequences.map(move |sequence| sample(group, sequence))
+        let examples = group.examples.iter();
+        examples.map(move |example| sample(group, example))
     });
     all.collect()
 }
 
 /// Ids that the model reads.
 pub(crate) fn n_tokens(groups: &[Group]) -> usize {
-    let sequences = groups.iter().flat_map(|group| &group.sequences);
-    sequences.map(Sequence::n_tokens).sum()
+    let examples = groups.iter().flat_map(|group| &group.examples);
+    examples.map(Example::n_tokens).sum()
 }
 
-fn sample(group: &Group, sequence: &Sequence) -> SamplePreview {
-    let given = given(sequence);
+fn sample(group: &Group, example: &Example) -> SamplePreview {
+    let given = given(example);
     let counts = |row: &&[f32]| row.iter().any(|it| *it != 0.0);
     SamplePreview {
-        method: group.method,
+        method: group.method.name(),
         loss: group.loss.as_str(),
-        turns: sequence.turns.clone(),
-        n_tokens: sequence.n_tokens(),
+        turns: example.turns.clone(),
+        n_tokens: example.n_tokens(),
         // What its weights are worked out from is known when the step is made: all of the reply has some.
-        n_trained: match &sequence.work {
-            Some(work) => work.n_trained(),
-            None => rows(given, sequence).filter(counts).count(),
+        n_trained: match &example.state {
+            Some(state) => state.n_trained(),
+            None => rows(given, example).filter(counts).count(),
         },
         weight: given.iter().sum(),
         tokens: Vec::new(),
     }
 }
 
-/// Every position of a sequence.
-fn tokens(sequence: &Sequence) -> Vec<TokenPreview> {
-    let parts = sequence.datum.parts();
-    let width = width(sequence);
+/// Every position of a example.
+fn tokens(example: &Example) -> Vec<TokenPreview> {
+    let parts = example.datum.parts();
+    let width = width(example);
     let ids = parts.target_tokens.values().chunks(width);
     let position = |(position, (ids, given)): (usize, (&[u32], &[f32]))| TokenPreview {
         position,
@@ -264,13 +253,13 @@ fn tokens(sequence: &Sequence) -> Vec<TokenPreview> {
         mask: u8::from(given.iter().any(|it| *it != 0.0)),
         advantage: given.to_vec(),
     };
-    let rows = ids.zip(rows(given(sequence), sequence));
+    let rows = ids.zip(rows(given(example), example));
     rows.enumerate().map(position).collect()
 }
 
 /// Its weights or advantages, one an id.
-fn given(sequence: &Sequence) -> &[f32] {
-    let parts = sequence.datum.parts();
+fn given(example: &Example) -> &[f32] {
+    let parts = example.datum.parts();
     match (&parts.advantages, &parts.weights) {
         (Some(advantages), _) => advantages,
         (None, Some(weights)) => weights.values(),
@@ -278,13 +267,13 @@ fn given(sequence: &Sequence) -> &[f32] {
     }
 }
 
-fn rows<'a>(values: &'a [f32], sequence: &Sequence) -> impl Iterator<Item = &'a [f32]> {
-    values.chunks(width(sequence))
+fn rows<'a>(values: &'a [f32], example: &Example) -> impl Iterator<Item = &'a [f32]> {
+    values.chunks(width(example))
 }
 
 /// Ids at each position.
-fn width(sequence: &Sequence) -> usize {
-    let parts = sequence.datum.parts();
+fn width(example: &Example) -> usize {
+    let parts = example.datum.parts();
     let n = parts.model_input_tokens.len().max(1);
     (parts.target_tokens.values().len() / n).max(1)
 }

@@ -5,12 +5,10 @@
 
 mod again;
 mod agent;
-mod asking;
 mod attempt;
 mod calls;
 mod candidate;
 mod context;
-mod distil;
 mod dry_run;
 mod error;
 mod gating;

@@ -40,7 +40,7 @@ use self::{
 use crate::{
     config::{TargetForm, Teacher},
     policy::{Pair, Policy},
-    samples::{ExcludeReason, Form, Target, TargetReply, Taught, score},
+    sample::{ExcludeReason, Form, Target, TargetReply, Taught, score},
     shared::Shared,
 };
 

@@ -8,7 +8,7 @@ use metaclaw_turns::{LogError, StateKind, StreamEnd, Tokens, Turn, TurnKind};
 
 use crate::{
     feed::{Feed, Next},
-    samples::POLICY_UPSTREAM,
+    sample::POLICY_UPSTREAM,
     shared::Shared,
 };
 

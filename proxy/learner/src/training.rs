@@ -25,7 +25,7 @@ use self::{
 use crate::{
     error::TrainError,
     lineage::BaseModel,
-    samples::Batch,
+    sample::Batch,
     status::{Phase, StepReport},
     step::{self, Ended, StepTransaction, TrainingContext},
     teacher,

@@ -2,24 +2,17 @@
 
 use metaclaw_trainer_api::{LossConfig, LossFn};
 
-use super::{
-    methods::VerdictMethod,
-    rl::{RlConfig, Teacher},
+use super::rl::{RlConfig, Teacher};
+use crate::{
+    formulas::Clip,
+    methods::{Objective, PolicyLoss, Signal},
 };
-use crate::methods::Clip;
 
 /// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
 /// Without a bound one whose log-probability is -0.1 and was -9 counts 7,300 times. Tinker's own upper bound is 4.
 const CISPO: [f64; 2] = [0.0, 2.0];
 /// OpenClaw-RL's, whose bounds are distances from 1: 0.2 below and 0.28 above.
 const PPO: [f64; 2] = [0.8, 1.28];
-
-/// A loss with its constants.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct PolicyLoss {
-    pub(crate) loss: LossFn,
-    pub(crate) config: LossConfig,
-}
 
 /// Settings of `rl.*` that do not go together.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -82,13 +75,12 @@ impl RlConfig {
     /// # Errors
     /// [`RlConfigError`]: the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), RlConfigError> {
-        self.policy_loss()?;
-        self.surrogate_clip()?;
+        self.objective()?;
         let allowed = match self.teacher {
-            Teacher::Current if self.method.redo => {
+            Teacher::Current if self.method.has(Signal::Target) => {
                 "redo is taught by base or session; current is for opd and hybrid"
             }
-            Teacher::Session if self.method.distils() => {
+            Teacher::Session if self.method.has(Signal::Hint) => {
                 "opd and hybrid are taught by base or current; session is for redo"
             }
             Teacher::Base | Teacher::Current | Teacher::Session => return Ok(()),
@@ -100,13 +92,32 @@ impl RlConfig {
         })
     }
 
+    /// What the examples of a step depend on.
+    ///
+    /// # Errors
+    /// As [`RlConfig::check`].
+    pub(crate) fn objective(&self) -> Result<Objective, RlConfigError> {
+        Ok(Objective {
+            w_redo: self.w_redo,
+            w_opd: self.w_opd,
+            w_rl: self.w_rl,
+            anchor: self.anchor,
+            policy_loss: self.policy_loss()?,
+            clip: self.surrogate_clip()?,
+        })
+    }
+
+    fn usual_loss(&self) -> LossFn {
+        let method = self.method.of(Signal::Verdict);
+        method.map_or(LossFn::Cispo, |it| it.usual_loss())
+    }
+
     /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.
     ///
     /// # Errors
     /// As [`RlConfig::check`].
-    pub(crate) fn surrogate_clip(&self) -> Result<Clip, RlConfigError> {
-        let is_hybrid = self.method.verdict == Some(VerdictMethod::Hybrid);
-        let [low, high] = if is_hybrid {
+    fn surrogate_clip(&self) -> Result<Clip, RlConfigError> {
+        let [low, high] = if self.usual_loss() == LossFn::Ppo {
             self.checked_bounds(LossFn::Ppo, PPO)?
         } else {
             PPO
@@ -118,12 +129,8 @@ impl RlConfig {
     ///
     /// # Errors
     /// As [`RlConfig::check`].
-    pub(crate) fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
-        let usual = match self.method.verdict {
-            Some(VerdictMethod::Hybrid) => LossFn::Ppo,
-            Some(VerdictMethod::Metaclaw) => LossFn::ImportanceSampling,
-            Some(VerdictMethod::BinaryRl | VerdictMethod::Grpo) | None => LossFn::Cispo,
-        };
+    fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
+        let usual = self.usual_loss();
         let loss = self.loss_fn.unwrap_or(usual);
         if usual == LossFn::Ppo && loss != usual {
             return Err(RlConfigError::NotHybrids { loss });

@@ -10,7 +10,7 @@ use super::followed::{Followed, MOST_ERRANDS, followed};
 use crate::{
     judge::{AskFailed, Case, NoVerdict, Price},
     said::owner_says,
-    samples::ExcludeReason,
+    sample::ExcludeReason,
     shared::Shared,
 };
 

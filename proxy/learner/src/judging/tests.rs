@@ -19,7 +19,7 @@ use crate::{
     config::LearnerConfig,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     metrics::Recorder,
-    samples::ExcludeReason,
+    sample::ExcludeReason,
     shared::Parts,
     testing::{World, append, corrected_talk, new_turn},
 };

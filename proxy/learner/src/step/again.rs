@@ -7,10 +7,10 @@ use metaclaw_turns::Turn;
 
 use super::{context::TrainingContext, transaction::StepTransaction};
 use crate::{
+    batch,
     error::TrainError,
     gate::Series,
     lineage::{Ancestry, BaseModel},
-    samples,
 };
 
 /// Turns that earlier steps had and that the next one may have again: those that were used least, then the newest. None
@@ -30,7 +30,7 @@ pub(crate) async fn again(
     let step = StepTransaction::new(context, agent).await?;
     let (ancestry, given_up) = step.behind(base).await?;
     let teaching = context.agent(agent).teacher.teaching(&shared.config.rl);
-    let mut used = samples::used(&shared, agent, (&ancestry, base), teaching).await?;
+    let mut used = batch::used(&shared, agent, (&ancestry, base), teaching).await?;
     used.retain(|turn| !given_up.contains(&turn.id));
     Ok(used)
 }

@@ -10,8 +10,8 @@ use metaclaw_trainer_api::CheckpointName;
 
 use super::{rest::Rest, run::RunHandle, watched::Watched};
 use crate::{
+    batch::Seen,
     lineage::{ResumePoint, Shape},
-    samples::Seen,
     teacher::Memory,
 };
 

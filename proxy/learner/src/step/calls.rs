@@ -1,12 +1,12 @@
-//! The calls that a step's sequences go in: none takes too long, and one that fails is halved.
+//! The calls that a step's examples go in: none takes too long, and one that fails is halved.
 
 use std::ops::Range;
 
 use metaclaw_chat::TurnId;
 
-use crate::samples::{Group, Sequence};
+use crate::methods::{Example, Group};
 
-/// One forward_backward call: some sequences of one group. The gradients of all calls of a step add up.
+/// One forward_backward call: some examples of one group. The gradients of all calls of a step add up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) group: usize,
@@ -16,10 +16,10 @@ pub(crate) struct Call {
 /// Cuts groups into calls of at most so many tokens; what is longer alone is alone.
 pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
-    for (group, sequences) in groups.iter().enumerate() {
+    for (group, examples) in groups.iter().enumerate() {
         let mut room = 0;
-        for (at, sequence) in sequences.sequences.iter().enumerate() {
-            let n_tokens = sequence.n_tokens();
+        for (at, example) in examples.examples.iter().enumerate() {
+            let n_tokens = example.n_tokens();
             match calls.last_mut() {
                 Some(call) if call.group == group && n_tokens <= room => {
                     call.range.end = at + 1;
@@ -36,7 +36,7 @@ pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
     calls
 }
 
-/// Makes two calls of one; false where it has one sequence alone.
+/// Makes two calls of one; false where it has one example alone.
 pub(crate) fn halve(calls: &mut Vec<Call>, at: usize) -> bool {
     let Some(call) = calls.get_mut(at).filter(|call| call.range.len() > 1) else {
         return false;
@@ -55,15 +55,22 @@ pub(crate) fn halve(calls: &mut Vec<Call>, at: usize) -> bool {
 
 impl Call {
     /// What it carries.
-    pub(crate) fn sequences<'a>(&self, groups: &'a [Group]) -> &'a [Sequence] {
+    pub(crate) fn examples<'a>(&self, groups: &'a [Group]) -> &'a [Example] {
         let group = groups.get(self.group);
-        let sequences = group.and_then(|group| group.sequences.get(self.range.clone()));
-        sequences.unwrap_or_default()
+        let examples = group.and_then(|group| group.examples.get(self.range.clone()));
+        examples.unwrap_or_default()
     }
 
-    /// The turns of its `at`th sequence.
+    /// The same, to be refreshed.
+    pub(crate) fn examples_mut<'a>(&self, groups: &'a mut [Group]) -> &'a mut [Example] {
+        let group = groups.get_mut(self.group);
+        let examples = group.and_then(|group| group.examples.get_mut(self.range.clone()));
+        examples.unwrap_or_default()
+    }
+
+    /// The turns of its `at`th example.
     pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
-        self.sequences(groups).get(at).map(|it| it.turns.clone())
+        self.examples(groups).get(at).map(|it| it.turns.clone())
     }
 }
 
@@ -72,18 +79,19 @@ mod tests {
     use metaclaw_trainer_api::{Datum, LossConfig, LossFn};
 
     use super::*;
+    use crate::methods::ALL;
 
     fn group(lengths: &[usize]) -> Group {
-        let sequence = |n: &usize| Sequence {
+        let example = |n: &usize| Example {
             datum: Datum::cross_entropy(vec![1; *n], vec![1; *n], vec![1.0; *n]).unwrap(),
             turns: Vec::new(),
-            work: None,
+            state: None,
         };
         Group {
-            method: "redo",
+            method: ALL[0],
             loss: LossFn::CrossEntropy,
             loss_config: LossConfig::new(),
-            sequences: lengths.iter().map(sequence).collect(),
+            examples: lengths.iter().map(example).collect(),
         }
     }
 
@@ -99,7 +107,7 @@ mod tests {
         let expected = [(0, 0..2), (0, 2..3), (0, 3..4), (0, 4..5), (1, 0..1)];
         assert_eq!(shown(&calls), expected);
         assert_eq!(shown(&cut(&groups, 1_000)), [(0, 0..5), (1, 0..1)]);
-        let n: usize = calls.iter().map(|call| call.sequences(&groups).len()).sum();
+        let n: usize = calls.iter().map(|call| call.examples(&groups).len()).sum();
         assert_eq!(n, 6);
     }
 

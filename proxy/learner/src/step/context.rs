@@ -13,6 +13,7 @@ use crate::{
     error::{NoScores, NoTokenIds, NotTested, TrainError},
     gate::Gate,
     lineage::Replayed,
+    methods::Signal,
     policy::Policy,
     shared::Shared,
     status::Phase,
@@ -141,8 +142,8 @@ impl TrainingContext {
             Ok(None) => Ok(()),
             Ok(Some(why)) => {
                 let rl = &self.shared.config.rl;
-                let is_asked = rl.method.redo && rl.teacher != Teacher::Session;
-                let has_teacher = is_asked || rl.method.distils();
+                let is_asked = rl.method.has(Signal::Target) && rl.teacher != Teacher::Session;
+                let has_teacher = is_asked || rl.method.has(Signal::Hint);
                 let what_to_do = if has_teacher { WITHOUT_TEACHER } else { "" };
                 Err(self.no_trainer(&NotTested(format!("{why}{what_to_do}"))))
             }

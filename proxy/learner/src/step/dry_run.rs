@@ -12,10 +12,11 @@ use super::{
     transaction::StepTransaction,
 };
 use crate::{
+    batch::{self, Found, Seen},
     error::TrainError,
     lineage::{BaseModel, Resumed},
     preview::{self, NextBatch, StepPreview, TurnPreview},
-    samples::{self, Batch, Found, Seen},
+    sample::Batch,
     teacher,
 };
 
@@ -89,7 +90,7 @@ async fn look(context: &mut TrainingContext, agent: &AgentId) -> Result<Found, L
     let teacher = &mut context.agent(agent).teacher;
     teacher.is_told(teacher::wishes(&shared, agent));
     let teaching = teacher.teaching(&shared.config.rl);
-    samples::look(&shared, &mut Seen::default(), agent, teaching).await
+    batch::look(&shared, &mut Seen::default(), agent, teaching).await
 }
 
 /// `used` may serve again.

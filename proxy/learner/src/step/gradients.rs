@@ -1,14 +1,13 @@
 //! The gradients of a step's calls, and the steps along them.
 
 use metaclaw_trainer_api::{
-    BackendError, Datum, LossConfig, LossFn, RunId,
+    Datum, LossConfig, LossFn, RunId,
     wire::{AdamSettings, ForwardBackwardReply, ForwardBackwardRequest, OptimStepRequest},
 };
 use tokio::time::Instant;
 
 use super::{
     calls::Call,
-    distil::at_start,
     error::{Stage, StepError},
     passes::Passes,
     plan::Plan,
@@ -16,12 +15,10 @@ use super::{
     runner::StepRunner,
 };
 use crate::{
+    config::Teacher,
     lineage::Numbers,
-    samples::{Sequence, Surrogate, Work},
+    methods::{Example, Group, LogprobClient},
 };
-
-/// The advantages of a call's samples, once they are worked out.
-type Surrogates = Option<Vec<Surrogate>>;
 
 // === impl StepRunner ===
 
@@ -34,83 +31,51 @@ impl StepRunner {
         plan: &Plan,
         calls: &[Call],
     ) -> Result<Numbers, StepError> {
-        let mut surrogates = vec![None; calls.len()];
-        let passes = self
-            .pass_all(run, id, (plan, calls), &mut surrogates)
-            .await?;
+        // The weights of some depend on what the run is by then.
+        let mut groups = plan.groups.clone();
+        let passes = self.pass_all(run, id, calls, &mut groups).await?;
         let mut numbers = self.take_step(run, id, plan, passes).await?;
         for _ in 1..plan.epochs {
-            let passes = self
-                .pass_all(run, id, (plan, calls), &mut surrogates)
-                .await?;
+            let passes = self.pass_all(run, id, calls, &mut groups).await?;
             let later = self.take_step(run, id, plan, passes).await?;
             numbers.goes_on(&later);
         }
         Ok(numbers)
     }
 
-    /// The gradients of every call, added up; what they measured. What a call's advantages are is worked out in its first
-    /// epoch.
+    /// The gradients of every call, added up; what they measured.
     async fn pass_all(
         &self,
         run: &mut RunHandle,
         id: &RunId,
-        (plan, calls): (&Plan, &[Call]),
-        surrogates: &mut [Surrogates],
+        calls: &[Call],
+        groups: &mut [Group],
     ) -> Result<Passes, StepError> {
         let mut passes = Passes::default();
-        for ((at, call), surrogates) in calls.iter().enumerate().zip(surrogates) {
-            let Some(group) = plan.groups.get(call.group) else {
+        let policy = LogprobClient {
+            backend: &*self.backend,
+            run: id,
+            teacher_has_adapter: self.rl.teacher == Teacher::Current,
+        };
+        for (at, call) in calls.iter().enumerate() {
+            let Some(group) = groups.get(call.group) else {
                 continue;
             };
-            let sequences = call.sequences(&plan.groups);
-            let n_tokens = sequences.iter().map(Sequence::n_tokens).sum();
+            let (method, loss) = (group.method, (group.loss, group.loss_config.clone()));
+            let examples = call.examples_mut(groups);
             let began = Instant::now();
-            let worked_out = self.datums(id, sequences, surrogates).await;
-            let (loss_here, datums) = seen(run, Stage::Pass(at), worked_out)?;
-            let loss = (group.loss, group.loss_config.clone());
+            let refreshed = method.refresh(examples, policy).await;
+            let loss_here = seen(run, Stage::Pass(at), refreshed)?;
+            let datums = examples.iter().map(|it| it.datum.clone()).collect();
             let passed = self.pass(run, (id, loss), datums, Stage::Pass(at));
             let mut reply = passed.await?;
             // cross_entropy has the gradient of such a loss and not its value.
             reply.loss = loss_here.unwrap_or(reply.loss);
             let took = began.elapsed();
-            run.passed(n_tokens, took);
-            passes.add(group.method, sequences, &reply, took);
+            run.passed(examples.iter().map(Example::n_tokens).sum(), took);
+            passes.add(method.name(), examples, &reply, took);
         }
         Ok(passes)
-    }
-
-    /// What a call's sequences are to be passed as; with it, their loss where that is worked out here.
-    async fn datums(
-        &self,
-        id: &RunId,
-        sequences: &[Sequence],
-        surrogates: &mut Surrogates,
-    ) -> Result<(Option<f64>, Vec<Datum>), BackendError> {
-        let (mut distils, mut anchors) = (Vec::new(), Vec::new());
-        for sequence in sequences {
-            match &sequence.work {
-                Some(Work::Distil(distil)) => distils.push(&**distil),
-                Some(Work::Anchor(anchor)) => anchors.push(anchor),
-                None => {}
-            }
-        }
-        // A call is of one group, and a group of one kind.
-        if distils.is_empty() && anchors.is_empty() {
-            let given = sequences.iter().map(|it| it.datum.clone());
-            return Ok((None, given.collect()));
-        }
-        let (loss, datums) = if distils.is_empty() {
-            self.anchored(id, &anchors).await?
-        } else if let Some(surrogates) = surrogates {
-            self.moved_on(id, surrogates).await?
-        } else {
-            let found = self.surrogates(id, &distils).await?;
-            let datums = at_start(&found)?;
-            *surrogates = Some(found);
-            datums
-        };
-        Ok((Some(loss), datums))
     }
 
     async fn pass(

@@ -7,7 +7,7 @@ use metaclaw_turns::{LogError, StateKind, Turn};
 
 use super::candidate::Candidate;
 use crate::{
-    gate::PreferencePair, lineage::BaseModel, samples::score, shared::Shared, teacher::after,
+    gate::PreferencePair, lineage::BaseModel, sample::score, shared::Shared, teacher::after,
 };
 
 /// Pairs of a test, the newest ones.

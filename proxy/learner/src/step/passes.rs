@@ -6,7 +6,7 @@ use metaclaw_trainer_api::wire::{ForwardBackwardReply, LossFnOutput, OptimStepRe
 
 use crate::{
     lineage::{Drift, Numbers},
-    samples::Sequence,
+    methods::Example,
 };
 
 /// What the passes so far measured.
@@ -27,16 +27,16 @@ impl Passes {
     pub(crate) fn add(
         &mut self,
         method: &str,
-        sequences: &[Sequence],
+        examples: &[Example],
         reply: &ForwardBackwardReply,
         time: Duration,
     ) {
         self.loss += reply.loss;
         *self.losses.entry(method.to_owned()).or_default() += reply.loss;
-        self.n_tokens += sequences.iter().map(Sequence::n_tokens).sum::<usize>();
+        self.n_tokens += examples.iter().map(Example::n_tokens).sum::<usize>();
         self.time += time;
-        for (sequence, output) in sequences.iter().zip(&reply.loss_fn_outputs) {
-            for moved in moved(sequence, output) {
+        for (example, output) in examples.iter().zip(&reply.loss_fn_outputs) {
+            for moved in moved(example, output) {
                 self.moved.0 += 1;
                 self.moved.1 += moved;
                 self.moved.2 += moved.abs();
@@ -64,9 +64,9 @@ impl Passes {
     }
 }
 
-/// How far each sampled id that a sequence pushes has moved; nothing of a sequence that is no policy's.
-fn moved<'a>(sequence: &'a Sequence, output: &'a LossFnOutput) -> impl Iterator<Item = f64> + 'a {
-    let parts = sequence.datum.parts();
+/// How far each sampled id that an example pushes has moved; nothing of an example that is no policy's.
+fn moved<'a>(example: &'a Example, output: &'a LossFnOutput) -> impl Iterator<Item = f64> + 'a {
+    let parts = example.datum.parts();
     let sampled = parts.logprobs.iter().flatten();
     let pushed = parts.advantages.iter().flatten();
     let all = sampled.zip(pushed).zip(&output.logprobs);
@@ -103,16 +103,16 @@ mod tests {
         let sampled = vec![0.0, -1.0, -2.0];
         let advantages = vec![0.0, 0.5, 0.5];
         let datum = Datum::policy(vec![1, 2, 3], vec![2, 3, 4], sampled, advantages).unwrap();
-        let pushed = [Sequence {
+        let pushed = [Example {
             datum,
             turns: Vec::new(),
-            work: None,
+            state: None,
         }];
         let datum = Datum::cross_entropy(vec![1], vec![2], vec![1.0]).unwrap();
-        let target = [Sequence {
+        let target = [Example {
             datum,
             turns: Vec::new(),
-            work: None,
+            state: None,
         }];
         let mut passes = Passes::default();
         let now = [Some(-9.0), Some(-1.5), Some(-1.75)];

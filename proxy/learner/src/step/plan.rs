@@ -8,9 +8,11 @@ use metaclaw_turns::{NewStep, Use};
 
 use super::{candidate::Candidate, rate};
 use crate::{
+    batch::{NoGroups, groups, stats},
     config::RlConfig,
     lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
-    samples::{Batch, Group, NoGroups},
+    methods::Group,
+    sample::Batch,
 };
 
 /// Everything that a step is made of. Made once; every attempt at it does the same.
@@ -71,8 +73,10 @@ impl Plan {
         (batch, rl): (&Batch, &RlConfig),
     ) -> Result<Self, PlanError> {
         let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
-        let groups = batch.groups(rl)?;
-        let (turns, uses) = batch.uses(ancestry).into_iter().unzip();
+        let groups = groups(batch, rl)?;
+        let taken = batch.turns().into_iter();
+        let uses = taken.map(|(id, turn)| (id, ancestry.n_uses(turn) + 1));
+        let (turns, uses) = uses.unzip();
         let mut plan = Self {
             agent: agent.clone(),
             ancestors: ancestry.others(&point.lineage),
@@ -81,7 +85,7 @@ impl Plan {
             turns,
             uses,
             max_uses: rl.reuse,
-            stats: batch.stats(&groups),
+            stats: stats(batch, &groups),
             scores: batch.scores(),
             groups,
             shape,
@@ -199,10 +203,10 @@ impl Plan {
                 add(key);
                 add(&value.to_string());
             }
-            for sequence in &group.sequences {
+            for example in &group.examples {
                 // Of numbers, ids and lists only, which JSON can hold.
-                add(&serde_json::to_string(&sequence.datum).unwrap_or_default());
-                add(&serde_json::to_string(&sequence.work).unwrap_or_default());
+                add(&serde_json::to_string(&example.datum).unwrap_or_default());
+                add(&serde_json::to_string(&example.state).unwrap_or_default());
             }
         }
         hasher.finalize().to_hex().to_string()

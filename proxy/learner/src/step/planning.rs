@@ -14,7 +14,7 @@ use crate::{
     error::TrainError,
     gate::Series,
     lineage::{Ancestry, BaseModel, ResumePoint, Resumed, Shape, Wanted},
-    samples::Batch,
+    sample::Batch,
 };
 
 // === impl StepTransaction ===

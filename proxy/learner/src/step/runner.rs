@@ -12,7 +12,7 @@ use crate::{
     config::{RlConfig, TargetForm},
     error::TrainError,
     lineage::{Known, Made, Replayed, ResumePoint, known},
-    samples::Group,
+    methods::Group,
 };
 
 /// What a server answers about an adapter that it will never serve.
@@ -117,16 +117,17 @@ impl StepRunner {
             method,
             loss,
             loss_config,
-            sequences,
+            examples,
         } in groups
         {
+            let method = method.name();
             if !self.capabilities.losses.contains(loss) {
                 return Err(TrainError::NoLoss {
                     loss: loss.as_str(),
-                    method: (*method).to_owned(),
+                    method: method.to_owned(),
                 });
             }
-            let is_asked = sequences.iter().any(|it| it.work.is_some());
+            let is_asked = examples.iter().any(|it| it.state.is_some());
             if is_asked && !(self.capabilities.forward && self.capabilities.matrix_targets) {
                 return not_taken(format!(
                     "{method} asks the training server for log-probabilities and has it take several targets a token, and this one does not do \
@@ -158,7 +159,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        samples::{Distil, Sequence, Work},
+        methods::{ALL, AnchorTerm, Example, State},
+        sample::AnchorReply,
         testing::World,
     };
 
@@ -177,24 +179,13 @@ mod tests {
         lacks.to_string()
     }
 
-    fn distil() -> Distil {
-        Distil {
-            prompt: vec![1],
-            reply: vec![2],
-            told: Arc::default(),
-            share: 1.0,
-            push: 0.0,
-            clip: RlConfig::default().surrogate_clip().unwrap(),
-        }
-    }
-
     fn group(loss: LossFn, bound: Option<f64>) -> Group {
         let bound = bound.map(|bound| ("clip_high_threshold".to_owned(), bound));
         Group {
-            method: "binary_rl",
+            method: ALL[1],
             loss,
             loss_config: LossConfig::from_iter(bound),
-            sequences: Vec::new(),
+            examples: Vec::new(),
         }
     }
 
@@ -221,10 +212,13 @@ mod tests {
             "the training server has no cross_entropy, which binary_rl needs"
         );
         let mut distilled = group(LossFn::CrossEntropy, None);
-        distilled.sequences = vec![Sequence {
+        distilled.examples = vec![Example {
             datum: Datum::cross_entropy(vec![1], vec![2], vec![0.0]).unwrap(),
             turns: Vec::new(),
-            work: Some(Work::Distil(Arc::new(distil()))),
+            state: Some(State::Anchor(AnchorTerm {
+                reply: Arc::new(AnchorReply::default()),
+                share: 1.0,
+            })),
         }];
         let without = Capabilities {
             forward: false,

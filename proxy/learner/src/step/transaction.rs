@@ -18,10 +18,12 @@ use super::{
     trials::Blame,
 };
 use crate::{
+    batch::NoGroups,
     error::TrainError,
     lineage::{BaseModel, Numbers},
+    methods::NotAnExample,
     metrics::StepRecord,
-    samples::{Batch, ExcludeReason, NoGroups},
+    sample::{Batch, ExcludeReason},
     status::{Phase, StepReport},
 };
 
@@ -72,13 +74,12 @@ impl<'a> StepTransaction<'a> {
         batch: &Batch,
     ) -> Result<Ended, TrainError> {
         if !base.may_be(self.runner.base.as_deref()) {
-            return self
-                .set_aside(batch.turns(), ExcludeReason::OtherBase)
-                .await;
+            let turns = batch.turns().into_keys().collect();
+            return self.set_aside(turns, ExcludeReason::OtherBase).await;
         }
         let plan = match self.plan(base, batch).await? {
             Ok(plan) => plan,
-            Err(PlanError::Groups(NoGroups::Sequence { turns, error })) => {
+            Err(PlanError::Groups(NoGroups::Example(NotAnExample { turns, error }))) => {
                 tracing::error!(agent = %self.agent, ?turns, %error, "a sample cannot be trained on");
                 return self.set_aside(turns, ExcludeReason::NoIds).await;
             }

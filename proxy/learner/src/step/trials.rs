@@ -11,7 +11,7 @@ use super::{
     error::{Stage, StepError},
     plan::Plan,
 };
-use crate::samples::ExcludeReason;
+use crate::sample::ExcludeReason;
 
 /// Failures that may pass, before they count as the server's refusal.
 const MOST_FAILURES: usize = 5;

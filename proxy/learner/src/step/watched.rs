@@ -6,7 +6,7 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_turns::{LogError, Step, TurnFilter, TurnSummary};
 
 use crate::{
-    samples::{POLICY_UPSTREAM, is_tool_turn},
+    sample::{POLICY_UPSTREAM, is_tool_turn},
     shared::Shared,
 };
 

@@ -9,7 +9,7 @@ use metaclaw_turns::{LogError, Turn, TurnState};
 use crate::{
     lineage::BaseModel,
     said::owner_says,
-    samples::{hint, is_owners_answer, is_whole_target, score},
+    sample::{hint, is_owners_answer, is_whole_target, score},
     shared::Shared,
 };
 

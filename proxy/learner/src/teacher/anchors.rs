@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     policy::{DrawRequest, Pair, Policy},
-    samples::Reply,
+    sample::AnchorReply,
 };
 
 /// Everyday questions, none of which the gate or the bench asks.
@@ -25,7 +25,7 @@ const TOP_K: u32 = 20;
 /// Replies by their question's number, while the wishes stay as they are.
 #[derive(Debug, Default)]
 pub(super) struct Anchors {
-    drawn: BTreeMap<usize, Arc<Reply>>,
+    drawn: BTreeMap<usize, Arc<AnchorReply>>,
     /// The question that comes next: each step has others.
     next: usize,
 }
@@ -42,7 +42,7 @@ impl Anchors {
         policy: &Policy,
         wishes: Option<&str>,
         n: usize,
-    ) -> Result<Vec<Arc<Reply>>, BackendError> {
+    ) -> Result<Vec<Arc<AnchorReply>>, BackendError> {
         let questions: Vec<&str> = QUESTIONS.lines().collect();
         let numbered = (SEED..).zip(&questions).enumerate();
         let from_next = numbered
@@ -70,7 +70,7 @@ async fn reply(
     question: &str,
     wishes: Option<&str>,
     seed: u64,
-) -> Result<Reply, BackendError> {
+) -> Result<AnchorReply, BackendError> {
     let prompt = policy.render(vec![says(question)], None).await?;
     let told = match wishes {
         Some(wishes) => {
@@ -89,7 +89,7 @@ async fn reply(
     };
     let drawn = policy.draw(request).await?.into_iter().next();
     let ids = drawn.map(|draw| draw.ids).unwrap_or_default();
-    let mut reply = Reply {
+    let mut reply = AnchorReply {
         prompt,
         ids,
         likely: Vec::new(),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     policy::{By, Draw, DrawRequest, Pair, Policy, distinct_share, relevance},
-    samples::{ExcludeReason, MIN_TARGET_WORDS},
+    sample::{ExcludeReason, MIN_TARGET_WORDS},
     shared::Shared,
 };
 

@@ -11,7 +11,7 @@ use super::{draws::TOP_K, error::TeachError, memory::Memory};
 use crate::{
     config::{RlConfig, TargetForm},
     policy::{By, DrawRequest, Pair, Policy},
-    samples::ExcludeReason,
+    sample::ExcludeReason,
 };
 
 /// Calls about one turn that fail while the server answers something else, before it is not redo's.

@@ -7,12 +7,10 @@ use super::{
     after::after, asked::line, conversation::Conversation, error::TeachError, fault::at_fault,
     memory::Memory,
 };
-use crate::{policy::Policy, samples::all_hints, shared::Shared};
+use crate::{methods::Signal, policy::Policy, sample::all_hints, shared::Shared};
 
 /// Hints of which the best is taken: OpenClaw-RL's, which found no use for more.
 const MOST_HINTS: usize = 3;
-/// What stands before a hint in OpenClaw-RL's own form.
-const LABEL: &str = "[user's hint / instruction]";
 
 /// Has a turn's conversation rendered with each hint, and remembers it. A turn that nobody said anything about has none.
 ///
@@ -55,11 +53,9 @@ async fn told(
     let variables = variables.cloned().unwrap_or_default();
     let mut told = Vec::new();
     for hint in first(all_hints(turn, of_owner)) {
-        let said = if shared.config.rl.method.is_openclaw() {
-            Some(format!("{LABEL}\n{hint}"))
-        } else {
-            line(wishes, Some(&hint))
-        };
+        let method = shared.config.rl.method.of(Signal::Hint);
+        let said = method.and_then(|it| it.words_of_hint(&hint));
+        let said = said.or_else(|| line(wishes, Some(&hint)));
         let Some(said) = said else { continue };
         let messages = conversation.told(&said);
         let rendered = policy.render_with(messages, tools.clone(), variables.clone());

@@ -11,7 +11,7 @@ use super::{anchors::Anchors, draws::Answers};
 use crate::{
     config::{RlConfig, Teacher},
     policy::Policy,
-    samples::{Hints, Reply, Targets, Taught, Teaching},
+    sample::{AnchorReply, Hints, Targets, Taught, Teaching},
 };
 
 /// How long a judge that does not answer is left alone.
@@ -89,7 +89,7 @@ impl Memory {
         &mut self,
         policy: &Policy,
         n: usize,
-    ) -> Result<Vec<Arc<Reply>>, BackendError> {
+    ) -> Result<Vec<Arc<AnchorReply>>, BackendError> {
         let wishes = self.wishes.as_deref();
         self.anchors.next(policy, wishes, n).await
     }

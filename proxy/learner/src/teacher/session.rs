@@ -12,7 +12,7 @@ use super::{
     memory::Memory,
 };
 use crate::{
-    samples::{ExcludeReason, Form, Target, TargetReply, Taught},
+    sample::{ExcludeReason, Form, Target, TargetReply, Taught},
     shared::Shared,
 };
 

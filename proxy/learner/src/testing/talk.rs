@@ -8,7 +8,7 @@ use super::{
     World,
     world::{END, ids_of},
 };
-use crate::samples::POLICY_UPSTREAM;
+use crate::sample::POLICY_UPSTREAM;
 
 /// One thing that the owner said, and the reply.
 #[derive(Debug, Clone)]

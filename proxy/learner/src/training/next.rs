@@ -5,10 +5,11 @@ use std::sync::Arc;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 
 use crate::{
-    config::{RlConfig, Teacher, VerdictMethod},
+    batch::{self, Choosing, MOST_AT_ONCE, Samples, choose},
+    config::{RlConfig, Teacher},
     error::TrainError,
     lineage::BaseModel,
-    samples::{self, Baselines, Batch, Choosing, MOST_AT_ONCE, Redo, Samples},
+    sample::{Batch, Sample},
     status::Phase,
     step::{self, AgentState, TrainingContext},
     teacher::{self, TeachError},
@@ -81,7 +82,7 @@ impl<'a> NextBatch<'a> {
             (samples, base) = self.collect().await?;
         }
         // What it is to be answered with comes first, so that a step has both.
-        let room = limit(rl, why).saturating_sub(samples.redo.len());
+        let room = limit(rl, why).saturating_sub(samples.answered.len());
         let ids = self.next_unanswered(&samples, room.min(TAUGHT_AT_ONCE));
         if !ids.is_empty() && self.may_teach(why) {
             return Ok(Next::Teach(ids));
@@ -104,25 +105,21 @@ impl<'a> NextBatch<'a> {
         let shared = Arc::clone(&self.context.shared);
         let (rl, agent) = (&shared.config.rl, self.agent);
         let limit = limit(rl, why);
-        let (again, unknown) = self.again(&base, samples.redo.len().min(limit)).await?;
+        let (again, unknown) = self.again(&base, samples.answered.len().min(limit)).await?;
         if let Some(id) = unknown
             && self.may_teach(why)
         {
             return Ok(Next::Teach(vec![id]));
         }
         shared.status.window(agent, now_ms());
-        let baselines = if rl.method.verdict == Some(VerdictMethod::BinaryRl) {
-            samples::baselines(&shared, agent).await?
-        } else {
-            Baselines::default()
-        };
+        let baselines = batch::baselines(&shared, agent).await?;
         let choosing = Choosing {
             config: rl,
             baselines,
             external_teacher: shared.external_teacher().is_some(),
             limit,
         };
-        let batch = Batch::new(&samples, again, choosing);
+        let batch = choose(&samples, again, choosing);
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }
@@ -222,7 +219,7 @@ impl<'a> NextBatch<'a> {
         state.teacher.is_told(teacher::wishes(&shared, agent));
         let collect = async |state: &mut AgentState| {
             let teaching = state.teacher.teaching(rl);
-            samples::collect(&shared, &mut state.seen, agent, teaching).await
+            batch::collect(&shared, &mut state.seen, agent, teaching).await
         };
         let (mut samples, mut base) = collect(state).await?;
         if rl.teacher == Teacher::Session
@@ -241,7 +238,7 @@ impl<'a> NextBatch<'a> {
         &mut self,
         base: &BaseModel,
         n_new: usize,
-    ) -> Result<(Vec<Redo>, Option<TurnId>), TrainError> {
+    ) -> Result<(Vec<Sample>, Option<TurnId>), TrainError> {
         let mut again = Vec::new();
         if n_new == 0 {
             return Ok((again, None));
@@ -256,12 +253,7 @@ impl<'a> NextBatch<'a> {
                 return Ok((again, Some(turn.id)));
             }
             if let Some(target) = targets.target(&turn) {
-                again.push(Redo {
-                    turn,
-                    target,
-                    is_fresh: false,
-                    told: Arc::default(),
-                });
+                again.push(Sample::again(turn, target));
             }
         }
         Ok((again, None))

@@ -6,9 +6,9 @@ use metaclaw_chat::{AgentId, TurnId};
 use tokio::sync::oneshot;
 
 use crate::{
+    batch::MOST_AT_ONCE,
     error::TrainError,
     preview::{StepPreview, TurnPreview},
-    samples::MOST_AT_ONCE,
     status::StepReport,
 };
 

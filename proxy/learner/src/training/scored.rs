@@ -9,7 +9,7 @@ use super::next::{NextBatch, Why};
 use crate::{
     error::TrainError,
     external_teacher::NotScored,
-    samples::{Batch, ExcludeReason},
+    sample::{Batch, ExcludeReason},
     status::Phase,
 };
 
@@ -66,7 +66,7 @@ impl NextBatch<'_> {
                 Err(NotScored::Away(why)) => away = Some(why),
             }
         }
-        let scored = batch.without(&failed).pulled(&pulls);
+        let scored = batch.without(&failed).with_deltas(&pulls);
         self.context.agent(self.agent).pulls = pulls;
         match away {
             Some(why) => Err(self.context.no_external_teacher(why)),

@@ -8,11 +8,15 @@ use serde_json::Value;
 
 use super::*;
 use crate::{
+    batch::{
+        Samples, choose,
+        testing::{by, config},
+    },
     config::Methods,
     lineage::BaseModel,
-    samples::{
-        Form, Redo, Reply, Samples, Target, TargetReply,
-        testing::{by, config, hinted, own, redo, redo_of, turn},
+    sample::{
+        AnchorReply, Form, Sample, Target, TargetReply,
+        testing::{answered, answered_by, hinted, own, turn},
     },
 };
 
@@ -56,17 +60,17 @@ fn samples(methods: &Methods) -> Samples {
     let reads_hints = has("opd") || has("hybrid");
     let mut samples = all();
     if !has("redo") {
-        samples.redo.clear();
+        samples.answered.clear();
     }
     if !reads_hints {
         samples
-            .redo
+            .answered
             .iter_mut()
-            .for_each(|it| it.told = Arc::default());
+            .for_each(|it| it.hinted = Arc::default());
         samples
             .own
             .iter_mut()
-            .for_each(|it| it.told = Arc::default());
+            .for_each(|it| it.hinted = Arc::default());
     }
     let is_unclear = |turn: &Turn| {
         turn.verdict
@@ -75,7 +79,7 @@ fn samples(methods: &Methods) -> Samples {
     };
     samples.own.retain(|it| {
         let by_verdict = reads_verdicts && (has("metaclaw") || !is_unclear(&it.turn));
-        by_verdict || !it.told.is_empty()
+        by_verdict || !it.hinted.is_empty()
     });
     samples
 }
@@ -85,19 +89,20 @@ fn all() -> Samples {
         ids: vec![5, 6],
         form: Form::TopK(vec![vec![(5, 0.75), (9, 0.25)], vec![(6, 0.5), (8, 0.5)]]),
     };
-    let several = Redo {
-        target: Arc::new(Target {
-            prompt: vec![11, 1],
-            replies: vec![soft],
-        }),
-        told: hinted(12, Score::Bad, 3).told,
-        ..redo(12, 2)
+    let target = Target {
+        prompt: vec![11, 1],
+        replies: vec![soft],
+    };
+    let several = Sample {
+        target: Some(target.into()),
+        hinted: hinted(12, Score::Bad, 3).hinted,
+        ..answered(12, 2)
     };
     let mut sibling = turn(3, Score::Bad, 5);
     let tokens = Arc::get_mut(&mut sibling).and_then(|turn| turn.tokens.as_mut());
     tokens.unwrap().prompt_ids = vec![100, 1];
     Samples {
-        redo: vec![redo_of(10, &[2, 4]), redo(11, 8), several],
+        answered: vec![answered_by(10, &[2, 4]), answered(11, 8), several],
         own: vec![
             hinted(0, Score::Bad, 3),
             own(turn(1, Score::Good, 4)),
@@ -112,21 +117,21 @@ fn all() -> Samples {
 fn digest(rl: Value) -> String {
     let rl = config(rl);
     let has_targets = rl.method.to_string().contains("redo");
-    let again = has_targets.then(|| Redo {
+    let again = has_targets.then(|| Sample {
         is_fresh: false,
-        ..redo(20, 2)
+        ..answered(20, 2)
     });
     let again = again.into_iter().collect();
-    let batch = Batch::new(&samples(&rl.method), again, by(&rl, 4));
+    let batch = choose(&samples(&rl.method), again, by(&rl, 4));
     let asked: Vec<TurnId> = batch.to_be_scored().map(|turn| turn.id).collect();
     let pulls = asked.first().map(|id| (*id, Arc::from([0.5, -0.25])));
-    let anchor = Arc::new(Reply {
+    let anchor = Arc::new(AnchorReply {
         prompt: vec![1, 2],
         ids: vec![4, 5],
         likely: vec![vec![4, 6], vec![5, 7]],
         logprobs: vec![vec![-0.5, -1.5], vec![-0.25, -2.5]],
     });
-    let batch = batch.pulled(&pulls.into_iter().collect());
+    let batch = batch.with_deltas(&pulls.into_iter().collect());
     let batch = batch.held_at((rl.anchor > 0.0).then_some(anchor).into_iter().collect());
     let point = ResumePoint {
         lineage: "0123abcd".to_owned(),

@@ -1,0 +1,22 @@
+//! From judged turns to the batch of a step: what each is good for, which wait together, what the trainer is asked.
+
+mod choose;
+mod collect;
+mod decision;
+mod groups;
+mod held_out;
+mod stats;
+#[cfg(test)]
+pub(crate) mod testing;
+mod waiting;
+
+pub(crate) use self::{
+    choose::{Choosing, MOST_AT_ONCE, choose},
+    collect::{Found, Seen, baselines, collect, look, used},
+    groups::{NoGroups, groups},
+    stats::stats,
+    waiting::Samples,
+};
+
+#[cfg(test)]
+mod tests;

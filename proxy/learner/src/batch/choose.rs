@@ -1,0 +1,116 @@
+//! Which samples a batch has, and by how much the ids of each are pushed.
+
+use std::sync::Arc;
+
+use metaclaw_chat::TurnId;
+use metaclaw_turns::Turn;
+
+use super::waiting::Samples;
+use crate::{
+    config::RlConfig,
+    methods::{Compares, Method, Signal},
+    sample::{Baselines, Batch, ExcludeReason, MAX_ADVANTAGE, Push, Sample, sampled_fairly, score},
+};
+
+/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
+pub(crate) const MOST_AT_ONCE: usize = 64;
+
+/// By what a batch is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choosing<'a> {
+    pub(crate) config: &'a RlConfig,
+    pub(crate) baselines: Baselines,
+    /// Whether an external teacher pushes what a verdict does not.
+    pub(crate) external_teacher: bool,
+    /// The most samples of each method.
+    pub(crate) limit: usize,
+}
+
+/// The first samples of each method; of those that the teacher answered, `again` beside them. What is answered for the
+/// first time has a verdict as well, which is pushed once.
+pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
+    let limit = choosing.limit;
+    let method = choosing.config.method.of(Signal::Verdict);
+    let compares = method.map_or(Compares::Nothing, |it| it.compares());
+    let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
+    let mut own = window(&samples.own, compares, limit);
+    let mut answered: Vec<Sample> = samples.answered.iter().take(limit).cloned().collect();
+    push(&mut own, &mut answered, choosing);
+    let (mut own, idle): (Vec<_>, Vec<_>) = own.into_iter().partition(|it| it.push.is_some());
+    if !compares_batch {
+        own.truncate(limit);
+    }
+    let is_pushed = |it: &Sample| it.push.is_some();
+    let is_any = own.iter().chain(&answered).any(is_pushed);
+    let idle = idle.into_iter().map(|it| it.turn);
+    // The advantages of the others are measured against them.
+    let (counted, spent): (Vec<Arc<Turn>>, Vec<(TurnId, ExcludeReason)>) =
+        if compares_batch && is_any {
+            (idle.collect(), Vec::new())
+        } else {
+            let spent = idle.map(|turn| (turn.id, ExcludeReason::NoAdvantage));
+            (Vec::new(), spent.collect())
+        };
+    Batch {
+        samples: own.into_iter().chain(answered).chain(again).collect(),
+        counted,
+        anchors: Vec::new(),
+        spent,
+    }
+}
+
+/// Works out by how much the ids of each sample are pushed, which depends on all of them.
+fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
+    let all = own.iter().chain(answered.iter());
+    let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
+    let advantages = match choosing.config.method.of(Signal::Verdict) {
+        Some(method) => bounded(method, &turns, choosing.baselines),
+        None => vec![0.0; turns.len()],
+    };
+    let all = own.iter_mut().chain(answered.iter_mut());
+    for (sample, advantage) in all.zip(advantages) {
+        let push = Push {
+            advantage,
+            teacher_delta: None,
+        };
+        let is_pushed = advantage != 0.0 || !sample.hinted.is_empty();
+        sample.push =
+            (is_pushed || (choosing.external_teacher && sample.may_be_scored())).then_some(push);
+    }
+}
+
+/// The advantage of each turn; 0 where its verdict pushes nothing.
+fn bounded(method: &dyn Method, turns: &[&Arc<Turn>], baselines: Baselines) -> Vec<f32> {
+    let given = method.advantages(turns, baselines).into_iter().zip(turns);
+    let bounded = given.map(|(given, turn)| {
+        let is_pushed = method.takes(score(turn)) && sampled_fairly(turn);
+        if is_pushed {
+            given.clamp(-MAX_ADVANTAGE, MAX_ADVANTAGE)
+        } else {
+            0.0
+        }
+    });
+    bounded.collect()
+}
+
+/// Those that are looked at: where advantages depend on the others, as many as a batch has, with all siblings.
+fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
+    let (first, rest) = match compares {
+        Compares::Nothing | Compares::Baseline => return own.to_vec(),
+        Compares::Batch | Compares::Siblings => own.split_at(own.len().min(limit)),
+    };
+    let mut window = first.to_vec();
+    if compares == Compares::Siblings {
+        let siblings = rest
+            .iter()
+            .filter(|it| first.iter().any(|of| are_siblings(&of.turn, &it.turn)));
+        window.extend(siblings.cloned());
+    }
+    window
+}
+
+/// Whether both are replies to the same prompt.
+fn are_siblings(one: &Turn, other: &Turn) -> bool {
+    let prompt = |turn: &'_ Turn| turn.tokens.as_ref().map(|it| it.prompt_ids.clone());
+    prompt(one).is_some() && prompt(one) == prompt(other)
+}

@@ -1,0 +1,255 @@
+//! From the log to samples: which judged turns a step could take.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnState};
+
+use super::{decision::Rules, held_out::is_held_out, waiting::Samples};
+use crate::{
+    lineage::{Ancestry, BaseModel},
+    methods::{Compares, Signal, Want},
+    sample::{Baselines, ExcludeReason, MEMORY, Sample, Teaching, baseline, is_tool_turn},
+    shared::Shared,
+};
+
+/// Turns of a list in which the last verdicts are looked for.
+const LOOK_BACK: usize = 400;
+/// Turns that were trained on among which those are looked for that may be used again: the newest. A turn's uses follow
+/// each other within days.
+const MOST_AGAIN: usize = 64;
+
+/// What a look at the log found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) samples: Samples,
+    /// The base model that they were sampled from.
+    pub(crate) base: Option<BaseModel>,
+    /// Turns of no use, and why.
+    pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
+}
+
+/// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
+/// for their owner to leave.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    turns: BTreeMap<TurnId, Arc<Turn>>,
+    /// The changes of verdicts that it knows of.
+    n_changed: u64,
+}
+
+/// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
+pub(crate) async fn collect(
+    shared: &Shared,
+    seen: &mut Seen,
+    agent: &AgentId,
+    teaching: Teaching<'_>,
+) -> Result<(Samples, Option<BaseModel>), LogError> {
+    let found = look(shared, seen, agent, teaching).await?;
+    for (id, why) in found.spent {
+        if why == ExcludeReason::HeldOut {
+            shared.persist(|| shared.log.hold_out(id)).await?;
+        } else {
+            shared.spend(id, why).await?;
+        }
+    }
+    Ok((found.samples, found.base))
+}
+
+/// The same, with nothing spent.
+pub(crate) async fn look(
+    shared: &Shared,
+    seen: &mut Seen,
+    agent: &AgentId,
+    teaching: Teaching<'_>,
+) -> Result<Found, LogError> {
+    seen.forget_if(shared.n_changed_verdicts());
+    let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
+    let judged = seen.read_all(shared, judged.await?).await?;
+    let without_ids = shared.without_ids();
+    let rules = rules(shared, &without_ids, teaching);
+    let share = shared.config.gate.held_out_share();
+    let (mut found, mut spent) = (Vec::new(), Vec::new());
+    for turn in judged {
+        let decision = rules.decision(&turn);
+        match decision {
+            Want::Never(why) => spent.push((turn.id, why)),
+            Want::Wait => {}
+            _ if is_held_out(agent, turn.id.session, share) => {
+                spent.push((turn.id, ExcludeReason::HeldOut));
+            }
+            Want::Target | Want::Own | Want::Hint => {
+                found.push((turn, decision));
+            }
+        }
+    }
+    Ok(of_one_base(found, spent, teaching))
+}
+
+/// Turns that earlier steps used and that may be used again: those that were least, then the newest.
+pub(crate) async fn used(
+    shared: &Shared,
+    agent: &AgentId,
+    (ancestry, base): (&Ancestry, &BaseModel),
+    teaching: Teaching<'_>,
+) -> Result<Vec<Arc<Turn>>, LogError> {
+    let reuse = shared.config.rl.reuse;
+    if reuse <= 1 {
+        return Ok(Vec::new());
+    }
+    let trained = shared.persist(|| shared.log.in_state(agent, StateKind::Trained));
+    let trained = trained.await?;
+    let without_ids = shared.without_ids();
+    let rules = rules(shared, &without_ids, teaching);
+    let mut found = Vec::new();
+    for id in trained.into_iter().rev().take(MOST_AGAIN) {
+        let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
+            continue;
+        };
+        let n_uses = ancestry.n_uses(&turn);
+        let is_its = turn.tokens.as_ref().map(BaseModel::of);
+        let is_its = is_its.is_some_and(|own| own.is(base));
+        if is_its && n_uses < reuse && !ancestry.is_undone(&turn) && rules.is_answered_again(&turn)
+        {
+            found.push((n_uses, Reverse(turn.meta.ended_ms), Arc::new(slim(turn))));
+        }
+    }
+    found.sort_by_key(|(n_uses, newest, _)| (*n_uses, *newest));
+    Ok(found.into_iter().map(|(_, _, turn)| turn).collect())
+}
+
+fn rules<'a>(
+    shared: &'a Shared,
+    without_ids: &'a BTreeSet<TurnId>,
+    teaching: Teaching<'a>,
+) -> Rules<'a> {
+    Rules {
+        methods: &shared.config.rl.method,
+        teaching,
+        without_ids,
+        now_ms: now_ms(),
+        max_age: shared.config.rl.max_age.0,
+    }
+}
+
+/// Ids of one base model mean nothing to another: the newest sample's base counts, the rest is spent. Each turn comes with
+/// what becomes of it.
+fn of_one_base(
+    mut found: Vec<(Arc<Turn>, Want)>,
+    spent: Vec<(TurnId, ExcludeReason)>,
+    teaching: Teaching<'_>,
+) -> Found {
+    found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
+    let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
+    let newest = found.last().and_then(|(turn, _)| base(turn));
+    let (mut samples, mut spent) = (Samples::default(), spent);
+    for (turn, decision) in found {
+        let of = base(&turn).zip(newest.as_ref());
+        if of.is_none_or(|(own, newest)| !own.is(newest)) {
+            spent.push((turn.id, ExcludeReason::OtherBase));
+        } else {
+            samples.add(turn, decision, teaching);
+        }
+    }
+    Found {
+        samples,
+        base: newest,
+        spent,
+    }
+}
+
+/// The usual reward of an agent's last 100 verdicts, tool turns and others apart, where a method compares with it.
+pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
+    let method = shared.config.rl.method.of(Signal::Verdict);
+    if method.is_none_or(|it| it.compares() != Compares::Baseline) {
+        return Ok(Baselines::default());
+    }
+    let filter = TurnFilter {
+        agent: Some(agent.clone()),
+        limit: LOOK_BACK,
+        ..TurnFilter::default()
+    };
+    let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
+    let judged = listed
+        .into_iter()
+        .filter_map(|turn| Some((turn.id, turn.score?.value())));
+    let (mut tool, mut chat) = (Vec::new(), Vec::new());
+    for (id, reward) in judged.take(MEMORY) {
+        let turn = shared.persist(|| shared.log.get(id)).await?;
+        let is_tool = turn.is_some_and(|turn| is_tool_turn(&turn));
+        if is_tool {
+            tool.push(reward);
+        } else {
+            chat.push(reward);
+        }
+    }
+    Ok(Baselines {
+        tool: baseline(tool),
+        chat: baseline(chat),
+    })
+}
+
+// === impl Samples ===
+
+impl Samples {
+    fn add(&mut self, turn: Arc<Turn>, want: Want, teaching: Teaching<'_>) {
+        let hinted = teaching.hints.told(&turn).unwrap_or_default();
+        match want {
+            Want::Own => self.own.push(Sample::own(turn, hinted)),
+            Want::Hint => self.unhinted.push(turn),
+            Want::Target => match teaching.targets.target(&turn) {
+                Some(target) => self.answered.push(Sample::answered(turn, target, hinted)),
+                None => self.unanswered.push(turn),
+            },
+            Want::Wait | Want::Never(_) => {}
+        }
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Forgets all where some verdict is another one by now: that is seldom.
+    fn forget_if(&mut self, n_changed: u64) {
+        if n_changed != self.n_changed {
+            self.turns.clear();
+            self.n_changed = n_changed;
+        }
+    }
+
+    /// Judged turns, without what no sample needs.
+    async fn read_all(
+        &mut self,
+        shared: &Shared,
+        ids: Vec<TurnId>,
+    ) -> Result<Vec<Arc<Turn>>, LogError> {
+        let mut turns = BTreeMap::new();
+        for id in ids {
+            // Its ids may have come.
+            let whole = self.turns.get(&id).filter(|turn| turn.tokens.is_some());
+            let turn = if let Some(turn) = whole {
+                Some(Arc::clone(turn))
+            } else {
+                let turn = shared.persist(|| shared.log.get(id)).await?;
+                let judged = turn.filter(|turn| turn.state == TurnState::Judged);
+                judged.map(|turn| Arc::new(slim(turn)))
+            };
+            turns.extend(turn.map(|turn| (id, turn)));
+        }
+        self.turns = turns;
+        Ok(self.turns.values().cloned().collect())
+    }
+}
+
+/// Of what was asked nothing: a long conversation need not wait in memory with each turn.
+fn slim(mut turn: Turn) -> Turn {
+    turn.request.messages.clear();
+    turn.new_from = 0;
+    turn.request.tools = None;
+    turn.served.system_block = None;
+    turn
+}

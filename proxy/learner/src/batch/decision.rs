@@ -1,0 +1,117 @@
+//! What a judged turn is good for: to be answered again by the teacher, to have its own ids pushed, or nothing, and why.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use metaclaw_chat::{Score, TurnId};
+use metaclaw_turns::Turn;
+
+use crate::{
+    config::Methods,
+    methods::Want,
+    sample::{ExcludeReason, POLICY_UPSTREAM, Teaching, is_usable, score},
+};
+
+/// The trainer keeps what it sampled for 15 minutes; after these, ids that have not come never will.
+const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
+
+/// What sampling looks at besides the turns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) methods: &'a Methods,
+    pub(crate) teaching: Teaching<'a>,
+    /// Turns whose ids are known to be gone.
+    pub(crate) without_ids: &'a BTreeSet<TurnId>,
+    /// The time, in Unix milliseconds.
+    pub(crate) now_ms: u64,
+    /// `rl.max_age`.
+    pub(crate) max_age: Duration,
+}
+
+/// Whether a turn has what training needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    Ready,
+    Coming,
+    Never(ExcludeReason),
+}
+
+// === impl Rules ===
+
+impl Rules<'_> {
+    /// What becomes of a judged turn.
+    pub(crate) fn decision(self, turn: &Turn) -> Want {
+        let wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
+        let wants: Vec<Want> = wants.collect();
+        let is_wanted = wants.iter().any(|want| !matches!(want, Want::Never(_)));
+        // A turn that is of no use itself may be: what was accepted is one more answer to what failed before it, with its
+        // ids. The ids of turns that are set aside are not waited for after a restart.
+        let is_clear = !matches!(score(turn), None | Some(Score::Unclear));
+        match self.readiness(turn) {
+            Readiness::Never(why) => Want::Never(why),
+            Readiness::Coming if is_wanted || is_clear => Want::Wait,
+            Readiness::Coming | Readiness::Ready => first(&wants),
+        }
+    }
+
+    /// Whether a turn that was trained on may be answered again.
+    pub(crate) fn is_answered_again(self, turn: &Turn) -> bool {
+        let mut wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
+        wants.any(|want| want == Want::Target) && self.readiness(turn) == Readiness::Ready
+    }
+
+    fn readiness(self, turn: &Turn) -> Readiness {
+        if self.age(turn) > self.max_age {
+            return Readiness::Never(ExcludeReason::TooOld);
+        }
+        if turn.served.upstream != POLICY_UPSTREAM {
+            return Readiness::Never(ExcludeReason::NotPolicy);
+        }
+        if turn.meta.masked {
+            return Readiness::Never(ExcludeReason::Masked);
+        }
+        match &turn.tokens {
+            Some(tokens) if is_usable(tokens) => Readiness::Ready,
+            None if turn.meta.reply_id.is_some() && self.ids_may_come(turn) => Readiness::Coming,
+            Some(_) | None => Readiness::Never(ExcludeReason::NoIds),
+        }
+    }
+
+    fn ids_may_come(self, turn: &Turn) -> bool {
+        !self.without_ids.contains(&turn.id) && self.age(turn) < TOKENS_WAIT
+    }
+
+    fn age(self, turn: &Turn) -> Duration {
+        Duration::from_millis(self.now_ms.saturating_sub(turn.meta.ended_ms))
+    }
+}
+
+/// What comes first of what several methods want. Hints are rendered first, because a teacher's reply is asked for with
+/// them.
+fn first(wants: &[Want]) -> Want {
+    let order = |want: &&Want| match want {
+        Want::Hint => 0,
+        Want::Target => 1,
+        Want::Own => 2,
+        Want::Wait => 3,
+        Want::Never(why) => weight(*why),
+    };
+    let first = wants.iter().min_by_key(order).copied();
+    first.unwrap_or(Want::Never(ExcludeReason::NoUse))
+}
+
+/// Of several reasons the one with the least weight is told: the one that says most about the turn.
+fn weight(why: ExcludeReason) -> usize {
+    match why {
+        ExcludeReason::BadSampling => 10,
+        ExcludeReason::NotHinted => 30,
+        ExcludeReason::ToolFailed => 40,
+        ExcludeReason::Accepted => 50,
+        ExcludeReason::NoUse => 60,
+        ExcludeReason::Unclear => 70,
+        // What the teacher said of it.
+        _ => 20,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! What the samples of a step are like, in numbers.
+
+use std::collections::BTreeMap;
+
+use metaclaw_chat::Score;
+use metaclaw_turns::{Tokens, Turn};
+
+use crate::{
+    lineage::{BatchStats, Spread},
+    methods::{Group, Signal},
+    sample::{Batch, score},
+};
+
+/// What the samples of a batch are like; `groups` are those that it makes.
+pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
+    let turns = batch.turns();
+    let turns = || turns.values().copied();
+    let tokens = || turns().filter_map(|turn| turn.tokens.as_ref());
+    let mut samples = BTreeMap::new();
+    for group in groups {
+        // A sample that the teacher answered is a turn, of which several replies may be taught.
+        let n = if group.method.signals().contains(&Signal::Target) {
+            batch.counts().0
+        } else {
+            group.examples.len()
+        };
+        *samples.entry(group.method.name().to_owned()).or_default() += n;
+    }
+    let pushes = batch.pushed().filter_map(|it| it.push.as_ref());
+    let advantages = pushes.map(|push| f64::from(push.advantage));
+    let advantages = advantages.filter(|given| *given != 0.0);
+    let scores: Vec<Score> = turns().filter_map(score).collect();
+    let is_good = |score: &Score| f64::from(u8::from(*score == Score::Good));
+    let is_cut = |turn: &Turn| turn.meta.finish_reason.as_deref() == Some("length");
+    BatchStats {
+        samples,
+        reward: Spread::of(scores.iter().map(|score| f64::from(score.value()))),
+        success_rate: Spread::of(scores.iter().map(is_good)).mean,
+        advantage: Spread::of(advantages),
+        response_len: Spread::of(tokens().map(|it| it.ids.len() as f64)),
+        logprob: Spread::of(tokens().filter_map(mean_logprob)),
+        truncated_ratio: Spread::of(turns().map(|it| f64::from(u8::from(is_cut(it))))).mean,
+        version: Spread::of(tokens().filter_map(|it| it.version).map(|it| it as f64)),
+    }
+}
+
+fn mean_logprob(tokens: &Tokens) -> Option<f64> {
+    let n = tokens.logprobs.len();
+    let sum: f64 = tokens.logprobs.iter().copied().map(f64::from).sum();
+    (n > 0).then(|| sum / n as f64)
+}

@@ -1,0 +1,23 @@
+//! The numbers of the training methods: from verdicts and log-probabilities to what a token is weighted with. Nothing here
+//! asks anybody.
+
+mod clip;
+mod kl;
+mod normalise;
+mod top_k;
+
+pub(crate) use self::{
+    clip::Clip,
+    kl::reverse_kl,
+    normalise::{by_batch, by_bucket},
+    top_k::{advantages, most_agreeing},
+};
+
+/// A weight as it goes to the training server.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a weight has a few digits that matter, and f32 on the wire"
+)]
+pub(crate) fn single(weight: f64) -> f32 {
+    weight as f32
+}

@@ -1,0 +1,42 @@
+//! REINFORCE with a baseline: a turn's ids are pushed by how much better than usual its verdict is.
+
+use std::sync::Arc;
+
+use metaclaw_turns::Turn;
+
+use super::{
+    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    policy_gradient,
+};
+use crate::sample::{Baselines, Batch, Teaching};
+
+#[derive(Debug)]
+pub(super) struct BinaryRl;
+
+// === impl BinaryRl ===
+
+impl Method for BinaryRl {
+    fn name(&self) -> &'static str {
+        "binary_rl"
+    }
+
+    fn signals(&self) -> &'static [Signal] {
+        &[Signal::Verdict]
+    }
+
+    fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {
+        policy_gradient::wants(self, turn)
+    }
+
+    fn compares(&self) -> Compares {
+        Compares::Baseline
+    }
+
+    fn advantages(&self, turns: &[&Arc<Turn>], baselines: Baselines) -> Vec<f32> {
+        turns.iter().map(|it| baselines.advantage(it)).collect()
+    }
+
+    fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
+        policy_gradient::per_turn(&Self, batch, objective)
+    }
+}

@@ -1,0 +1,57 @@
+//! Context distillation (`redo`): the teacher answers the turn's prompt with the wishes and the complaint in it, and the
+//! student learns to give that reply without them.
+//!
+//! The loss is cross_entropy on the teacher's replies. Each of their ids counts alike, w/sum |M|, as the likelihood of the
+//! replies has it: where samples count alike the end of a short one weighs as much as many ids of a long one, and what is
+//! learned is brief.
+
+use metaclaw_chat::Score;
+use metaclaw_turns::Turn;
+
+use super::method::{Example, Group, Method, NotAnExample, Objective, Signal, Want};
+use crate::sample::{Batch, ExcludeReason, Teaching, is_tool_turn, score};
+
+#[derive(Debug)]
+pub(super) struct ContextDistillation;
+
+// === impl ContextDistillation ===
+
+impl Method for ContextDistillation {
+    fn name(&self) -> &'static str {
+        "redo"
+    }
+
+    fn signals(&self) -> &'static [Signal] {
+        &[Signal::Target]
+    }
+
+    /// A turn that calls tools is left as it is: a wish is about what is said.
+    fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want {
+        if let Some(why) = teaching.targets.declined(turn) {
+            return Want::Never(why);
+        }
+        let score = score(turn);
+        let is_wanted = teaching.consolidates || score == Some(Score::Bad);
+        if is_wanted && !is_tool_turn(turn) {
+            return Want::Target;
+        }
+        Want::Never(match score {
+            None | Some(Score::Unclear) => ExcludeReason::Unclear,
+            Some(Score::Bad) => ExcludeReason::ToolFailed,
+            Some(Score::Good) => ExcludeReason::Accepted,
+        })
+    }
+
+    fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
+        let answered = batch.answered();
+        let targets = answered.filter_map(|it| Some((it.id(), it.target.as_ref()?)));
+        let targets: Vec<_> = targets.collect();
+        let n_taught: usize = targets.iter().map(|(_, target)| target.n_ids()).sum();
+        let each = objective.w_redo / n_taught.max(1) as f32;
+        let examples = targets.iter().flat_map(|(id, target)| {
+            let datums = target.datums(each);
+            datums.map(|datum| Example::new(vec![*id], datum))
+        });
+        Ok(Group::weighted(&Self, examples.collect::<Result<_, _>>()?))
+    }
+}

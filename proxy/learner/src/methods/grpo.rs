@@ -1,0 +1,51 @@
+//! GRPO (<https://arxiv.org/abs/2402.03300>): a turn's ids are pushed by how much better than other replies to the same
+//! prompt its verdict is.
+
+use std::sync::Arc;
+
+use metaclaw_turns::Turn;
+
+use super::{
+    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    policy_gradient,
+};
+use crate::{
+    formulas::by_bucket,
+    sample::{Baselines, Batch, Teaching},
+};
+
+#[derive(Debug)]
+pub(super) struct Grpo;
+
+// === impl Grpo ===
+
+impl Method for Grpo {
+    fn name(&self) -> &'static str {
+        "grpo"
+    }
+
+    fn signals(&self) -> &'static [Signal] {
+        &[Signal::Verdict]
+    }
+
+    fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {
+        policy_gradient::wants(self, turn)
+    }
+
+    fn compares(&self) -> Compares {
+        Compares::Siblings
+    }
+
+    /// Siblings are replies to the same ids.
+    fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
+        let with_prompts = turns.iter().map(|turn| {
+            let prompt = turn.tokens.as_ref().map(|it| it.prompt_ids.as_slice());
+            (prompt.unwrap_or_default(), policy_gradient::reward(turn))
+        });
+        by_bucket(&with_prompts.collect::<Vec<_>>())
+    }
+
+    fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
+        policy_gradient::per_turn(&Self, batch, objective)
+    }
+}

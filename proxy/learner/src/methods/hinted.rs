@@ -1,0 +1,168 @@
+//! What opd and hybrid share: the student's likeliest ids are held against a teacher that was told a hint.
+
+use std::sync::Arc;
+
+use metaclaw_trainer_api::{BackendError, Datum};
+use metaclaw_turns::Turn;
+
+use super::{
+    logprobs::{Answer, LogprobClient, Question, sum},
+    method::{Example, Group, Method, NotAnExample, Objective, State, Want},
+    surrogate::{Distil, Student, Surrogate, TOP_K},
+};
+use crate::{
+    formulas::most_agreeing,
+    sample::{Sample, Teaching},
+};
+
+/// What becomes of a turn by its hints; none where it has none.
+pub(super) fn wants(turn: &Turn, teaching: Teaching<'_>) -> Option<Want> {
+    match teaching.hints.told(turn) {
+        None => Some(Want::Hint),
+        Some(hinted) => (!hinted.is_empty()).then_some(Want::Own),
+    }
+}
+
+/// The examples of these samples, whose weights are worked out while the step is made. `w_verdict` weighs what the verdict
+/// pushes; none where it pushes nothing.
+pub(super) fn group<'a>(
+    method: &'static dyn Method,
+    samples: impl Iterator<Item = &'a Sample> + Clone,
+    objective: &Objective,
+    w_verdict: Option<f32>,
+) -> Result<Group, NotAnExample> {
+    let n = samples.clone().count().max(1) as f32;
+    let examples = samples.filter_map(|it| {
+        let tokens = it.turn.tokens.as_ref()?;
+        let each = 1.0 / (n * tokens.ids.len().max(1) as f32);
+        let advantage = it.push.as_ref().map_or(0.0, |push| push.advantage);
+        let push = w_verdict.map_or(0.0, |w| w * advantage);
+        let distil = Distil {
+            prompt: tokens.prompt_ids.clone(),
+            reply: tokens.ids.clone(),
+            hinted: Arc::clone(&it.hinted),
+            share: objective.w_opd * each,
+            push: push * each,
+            clip: objective.clip,
+        };
+        let example = Example::new(vec![it.id()], distil.known());
+        Some(example.map(|it| it.refreshed_by(State::Distil(distil.into()))))
+    });
+    Ok(Group::weighted(method, examples.collect::<Result<_, _>>()?))
+}
+
+/// Works out the advantages where the step starts, and the weights where it has come to by now; returns the loss.
+///
+/// # Errors
+/// The server's.
+pub(super) async fn refresh(
+    examples: &mut [Example],
+    policy: LogprobClient<'_>,
+) -> Result<Option<f64>, BackendError> {
+    let distils = examples.iter().filter_map(|it| match &it.state {
+        Some(State::Distil(distil)) => Some(Arc::clone(distil)),
+        Some(State::Surrogate(_) | State::Anchor(_)) | None => None,
+    });
+    let distils: Vec<Arc<Distil>> = distils.collect();
+    let (loss, datums) = if distils.is_empty() {
+        moved_on(examples, policy).await?
+    } else {
+        let surrogates = surrogates(&distils, policy).await?;
+        let at_start = sum(surrogates.iter().map(Surrogate::at_start))?;
+        for (example, surrogate) in examples.iter_mut().zip(surrogates) {
+            example.state = Some(State::Surrogate(surrogate));
+        }
+        at_start
+    };
+    for (example, datum) in examples.iter_mut().zip(datums) {
+        example.datum = datum;
+    }
+    Ok(Some(loss))
+}
+
+/// Where the step has come to by now: only the probabilities of the ids have changed.
+async fn moved_on(
+    examples: &[Example],
+    policy: LogprobClient<'_>,
+) -> Result<(f64, Vec<Datum>), BackendError> {
+    let surrogates = examples.iter().filter_map(|it| match &it.state {
+        Some(State::Surrogate(surrogate)) => Some(surrogate),
+        Some(State::Distil(_) | State::Anchor(_)) | None => None,
+    });
+    let surrogates: Vec<&Surrogate> = surrogates.collect();
+    let queries = surrogates.iter().map(|it| it.query());
+    let now = policy.now(queries).await?;
+    let each = surrogates.iter().zip(&now);
+    sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
+}
+
+/// The advantages of each reply, as the run's weights are now.
+async fn surrogates(
+    distils: &[Arc<Distil>],
+    policy: LogprobClient<'_>,
+) -> Result<Vec<Surrogate>, BackendError> {
+    let students = students(distils, policy).await?;
+    let mut teachers: Vec<Vec<Answer>> = vec![Vec::new(); distils.len()];
+    let most = distils.iter().map(|it| it.hinted.len()).max();
+    for hint in 0..most.unwrap_or(0) {
+        for (at, answer) in hinted(distils, &students, hint, policy).await? {
+            teachers[at].push(answer);
+        }
+    }
+    let each = distils.iter().zip(&students).zip(&teachers);
+    let surrogates = each.map(|((distil, student), teachers)| {
+        let teacher = best(student, teachers).map(|it| rows(&it.logprobs));
+        distil.surrogate(student, teacher.as_deref())
+    });
+    Ok(surrogates.collect())
+}
+
+/// What the run finds likely along each reply.
+async fn students(
+    distils: &[Arc<Distil>],
+    policy: LogprobClient<'_>,
+) -> Result<Vec<Student>, BackendError> {
+    let question = Question {
+        adapter: true,
+        top_k: TOP_K,
+    };
+    let queries = distils.iter().map(|it| it.asks_student()).enumerate();
+    let answers = policy.ask(question, queries).await?;
+    let students = answers.into_iter().map(|answer| Student {
+        own: answer.logprobs,
+        ids: answer.ids,
+        logprobs: answer.likely,
+    });
+    Ok(students.collect())
+}
+
+/// What the teacher, told its hint of this number, makes of each reply that has so many; by the replies' numbers.
+async fn hinted(
+    distils: &[Arc<Distil>],
+    students: &[Student],
+    hint: usize,
+    policy: LogprobClient<'_>,
+) -> Result<Vec<(usize, Answer)>, BackendError> {
+    let question = Question {
+        adapter: policy.teacher_has_adapter,
+        top_k: TOP_K,
+    };
+    let queries = distils.iter().zip(students).enumerate();
+    let queries = queries
+        .filter_map(|(at, (distil, student))| Some((at, distil.asks_teacher(hint, student)?)));
+    let queries: Vec<_> = queries.collect();
+    let numbers: Vec<usize> = queries.iter().map(|(at, _)| *at).collect();
+    let answers = policy.ask(question, queries.into_iter()).await?;
+    Ok(numbers.into_iter().zip(answers).collect())
+}
+
+/// The answer of the hint that student and teacher agree on most.
+fn best<'a>(student: &Student, teachers: &'a [Answer]) -> Option<&'a Answer> {
+    let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|it| it.ids.clone()).collect();
+    teachers.get(most_agreeing(&student.ids, &likely)?)
+}
+
+/// `[R · K]` as `[R][K]`.
+fn rows(flat: &[f32]) -> Vec<Vec<f32>> {
+    flat.chunks(TOP_K as usize).map(<[f32]>::to_vec).collect()
+}

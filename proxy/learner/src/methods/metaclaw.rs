@@ -1,0 +1,81 @@
+//! The method of the Python MetaClaw: a turn's ids are pushed by how much better than the others of its batch its verdict
+//! is. The loss is importance sampling, summed over all ids of a batch, so that long replies count more; nothing is bounded.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use metaclaw_chat::Score;
+use metaclaw_trainer_api::LossFn;
+use metaclaw_turns::Turn;
+
+use super::{
+    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    policy_gradient,
+};
+use crate::{
+    formulas::by_batch,
+    sample::{Baselines, Batch, Teaching},
+};
+
+#[derive(Debug)]
+pub(super) struct Metaclaw;
+
+// === impl Metaclaw ===
+
+impl Method for Metaclaw {
+    fn name(&self) -> &'static str {
+        "metaclaw"
+    }
+
+    fn signals(&self) -> &'static [Signal] {
+        &[Signal::Verdict]
+    }
+
+    fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {
+        policy_gradient::wants(self, turn)
+    }
+
+    /// An unclear verdict counts in the mean, and its turn may be the only one of its session.
+    fn takes(&self, score: Option<Score>) -> bool {
+        score.is_some()
+    }
+
+    fn compares(&self) -> Compares {
+        Compares::Batch
+    }
+
+    /// Centred over all of the batch, those among them that push nothing. Of each session at least one turn is pushed if
+    /// something followed it, though its verdict is unclear.
+    fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
+        let rewards = turns
+            .iter()
+            .map(|it| followed(it).map_or(0.0, Score::value));
+        let given = by_batch(&rewards.collect::<Vec<_>>());
+        let mut sessions = BTreeSet::new();
+        let each = turns.iter().zip(given);
+        let each = each.map(|(turn, given)| match followed(turn) {
+            Some(Score::Good | Score::Bad) => {
+                sessions.insert(turn.id.session);
+                given
+            }
+            Some(Score::Unclear) if sessions.insert(turn.id.session) => given,
+            Some(Score::Unclear) | None => 0.0,
+        });
+        each.collect()
+    }
+
+    fn usual_loss(&self) -> LossFn {
+        LossFn::ImportanceSampling
+    }
+
+    fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
+        policy_gradient::group(&Self, batch, objective, |push, n_ids| {
+            push.advantages(n_ids, f32::MAX).collect()
+        })
+    }
+}
+
+/// The score of a turn that something followed; the original has no use for others.
+fn followed(turn: &Turn) -> Option<Score> {
+    let verdict = turn.verdict.as_ref();
+    verdict.filter(|it| !it.at_session_end).map(|it| it.score)
+}

@@ -1,0 +1,280 @@
+//! The clipped surrogate of opd and hybrid, whose advantages depend on what the weights are when the step is made.
+//!
+//! At each id of the student's own reply the ids that it found likeliest are pushed by how likely a teacher finds them that
+//! was told the hint, and the id itself by the verdict. Each is a clipped surrogate, and both are added up (arXiv
+//! 2603.10165 version 2).
+
+use metaclaw_trainer_api::{Datum, DatumError};
+
+use serde::Serialize;
+
+use crate::{
+    formulas::{Clip, advantages, single},
+    sample::{HintedPrompts, LogprobQuery, datum},
+};
+
+/// Ids at each token: more change nothing that was measured (paper, ablation of k).
+pub(crate) const TOP_K: u32 = 4;
+/// The greatest difference between teacher and student, in nats: without a bound replies grow longer (the same).
+const MOST_APART: f32 = 1.0;
+
+/// A reply, and what is known about it before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Distil {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) reply: Vec<u32>,
+    /// In place of the prompt, for the teacher: one a hint.
+    #[serde(rename = "told")]
+    pub(crate) hinted: HintedPrompts,
+    /// The weight of the teacher's probabilities at one id, with its share of the batch.
+    pub(crate) share: f32,
+    /// The advantage of each id of the reply, with its share; 0 where its verdict pushes nothing.
+    pub(crate) push: f32,
+    pub(crate) clip: Clip,
+}
+
+/// What the student finds likely along its reply, R ids, where the step starts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Student {
+    /// `[R]`: log-probabilities of the reply's own ids.
+    pub(crate) own: Vec<f32>,
+    /// `[R][K]`: the likeliest ids.
+    pub(crate) ids: Vec<Vec<u32>>,
+    /// `[R][K]`: their log-probabilities.
+    pub(crate) logprobs: Vec<Vec<f32>>,
+}
+
+/// A sample with its advantages. While the step goes on only the probabilities of its ids change.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Surrogate {
+    prompt: Vec<u32>,
+    reply: Vec<u32>,
+    clip: Clip,
+    /// `[R][W]`
+    columns: Vec<Vec<Column>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Column {
+    id: u32,
+    advantage: f32,
+    /// Its log-probability where the step starts.
+    old: f32,
+}
+
+// === impl Distil ===
+
+impl Distil {
+    /// The sample as far as it is known before: its reply pushed by the verdict.
+    ///
+    /// # Errors
+    /// [`DatumError`] when there is nothing to predict.
+    pub(crate) fn known(&self) -> Result<Datum, DatumError> {
+        datum::target(&self.prompt, &self.reply, self.push)
+    }
+
+    /// What the student is to be asked.
+    ///
+    /// # Errors
+    /// [`DatumError`] when there is nothing to predict.
+    pub(crate) fn asks_student(&self) -> Result<LogprobQuery, DatumError> {
+        LogprobQuery::own(&self.prompt, &self.reply)
+    }
+
+    /// What the teacher is to be asked with the hint of this number; none where there is none.
+    pub(crate) fn asks_teacher(
+        &self,
+        hint: usize,
+        student: &Student,
+    ) -> Option<Result<LogprobQuery, DatumError>> {
+        let hinted = self.hinted.get(hint)?;
+        Some(LogprobQuery::of(hinted, &self.reply, &student.ids))
+    }
+
+    /// The advantages, as the student is and as the teacher finds the student's likeliest ids (`[R][K]` log-probabilities).
+    pub(crate) fn surrogate(&self, student: &Student, teacher: Option<&[Vec<f32>]>) -> Surrogate {
+        let columns = self.reply.iter().zip(&student.own).enumerate();
+        let columns = columns.map(|(t, (id, own))| {
+            let mut columns = Vec::new();
+            if let Some(teacher) = teacher.and_then(|teacher| teacher.get(t)) {
+                columns.extend(self.of_teacher(t, student, teacher));
+            }
+            if self.push != 0.0 {
+                columns.push(Column {
+                    id: *id,
+                    advantage: self.push,
+                    old: *own,
+                });
+            }
+            columns
+        });
+        Surrogate {
+            columns: columns.collect(),
+            prompt: self.prompt.clone(),
+            reply: self.reply.clone(),
+            clip: self.clip,
+        }
+    }
+
+    fn of_teacher(&self, t: usize, student: &Student, teacher_k: &[f32]) -> Vec<Column> {
+        let (Some(ids), Some(student_k)) = (student.ids.get(t), student.logprobs.get(t)) else {
+            return Vec::new();
+        };
+        let advantages = advantages(student_k, teacher_k, MOST_APART);
+        let each = ids.iter().zip(student_k).zip(advantages);
+        let column = |((id, old), advantage): ((&u32, &f32), f32)| Column {
+            id: *id,
+            advantage: self.share * advantage,
+            old: *old,
+        };
+        each.map(column).collect()
+    }
+}
+
+// === impl Surrogate ===
+
+impl Surrogate {
+    /// R.
+    pub(crate) fn n_ids(&self) -> usize {
+        self.reply.len()
+    }
+
+    /// What is to be asked where the step has come to by now.
+    ///
+    /// # Errors
+    /// [`DatumError`] when there is nothing to predict.
+    pub(crate) fn query(&self) -> Result<LogprobQuery, DatumError> {
+        let ids = |columns: &Vec<Column>| columns.iter().map(|column| column.id).collect();
+        let ids: Vec<Vec<u32>> = self.columns.iter().map(ids).collect();
+        LogprobQuery::of(&self.prompt, &self.reply, &ids)
+    }
+
+    /// The loss where the step starts, and cross_entropy with its gradient.
+    ///
+    /// # Errors
+    /// [`DatumError`] when there is nothing to predict.
+    pub(crate) fn at_start(&self) -> Result<(f64, Datum), DatumError> {
+        let old = self.columns.iter().flatten().map(|column| column.old);
+        self.at(&old.collect::<Vec<f32>>())
+    }
+
+    /// The same where the step has come to by now.
+    ///
+    /// # Shapes
+    /// `now`: `[R · W]`, the log-probabilities of its ids in row-major order.
+    ///
+    /// # Errors
+    /// The same, and where `now` is of another shape.
+    pub(crate) fn at(&self, now: &[f32]) -> Result<(f64, Datum), DatumError> {
+        let mut now = now.iter();
+        let mut loss = 0.0;
+        let rows = self.columns.iter().map(|columns| {
+            let row = columns.iter().zip(now.by_ref()).map(|(column, now)| {
+                let ratio = f64::from(now - column.old).exp();
+                let advantage = f64::from(column.advantage);
+                loss += self.clip.loss(advantage, ratio);
+                (column.id, single(self.clip.weight(advantage, ratio)))
+            });
+            row.collect()
+        });
+        let rows: Vec<Vec<(u32, f32)>> = rows.collect();
+        let datum = datum::weighted(&self.prompt, &self.reply, &rows)?;
+        Ok((loss, datum))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIP: Clip = Clip {
+        low: 0.8,
+        high: 1.28,
+    };
+
+    fn distil(push: f32) -> Distil {
+        Distil {
+            prompt: vec![1, 2],
+            reply: vec![4, 5],
+            hinted: vec![vec![1, 9, 2]].into(),
+            share: 0.5,
+            push,
+            clip: CLIP,
+        }
+    }
+
+    fn ln(p: &[f32]) -> Vec<f32> {
+        p.iter().map(|p| p.ln()).collect()
+    }
+
+    fn student() -> Student {
+        Student {
+            own: ln(&[0.6, 0.1]),
+            ids: vec![vec![4, 7], vec![8, 9]],
+            logprobs: vec![ln(&[0.6, 0.2]), ln(&[0.3, 0.3])],
+        }
+    }
+
+    fn weights(datum: &Datum) -> Vec<f32> {
+        datum.parts().weights.as_ref().unwrap().values().to_vec()
+    }
+
+    fn close(found: &[f32], expected: &[f32]) {
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+        }
+    }
+
+    /// Acceptance test 1 of OpenClaw-RL's specification: a hint that says nothing, and one that names an id.
+    #[test]
+    fn a_hint_that_changes_nothing_pushes_nothing() {
+        let student = student();
+        let same = student.logprobs.clone();
+        let (loss, datum) = distil(0.0)
+            .surrogate(&student, Some(&same))
+            .at_start()
+            .unwrap();
+        assert!(loss.abs() < 1e-6 && weights(&datum).iter().all(|it| it.abs() < 1e-4));
+        let named = [ln(&[0.2, 0.7]), ln(&[0.3, 0.3])];
+        let surrogate = distil(0.0).surrogate(&student, Some(&named));
+        let pushed = weights(&surrogate.at_start().unwrap().1);
+        assert!(pushed[3] > 0.0 && pushed[2] < 0.0, "{pushed:?}");
+    }
+
+    /// By hand: w = 0.75, 0.25; the differences are clipped to -1 and 1; half a share each; then the verdict on the id itself.
+    #[test]
+    fn hint_and_verdict_are_two_terms_of_one_sum() {
+        let teacher = [ln(&[0.06, 0.9]), ln(&[0.3, 0.3])];
+        let surrogate = distil(-0.25).surrogate(&student(), Some(&teacher));
+        let (loss, datum) = surrogate.at_start().unwrap();
+        let parts = datum.parts();
+        assert_eq!(parts.model_input_tokens, [1, 2, 4]);
+        assert_eq!(parts.target_tokens.values(), [0, 0, 0, 4, 7, 4, 8, 9, 5]);
+        let expected = [0.0, 0.0, 0.0, -0.375, 0.125, -0.25, 0.0, 0.0, -0.25];
+        close(&weights(&datum), &expected);
+        // Where the step starts the surrogate is -A.
+        assert!((loss - 0.75).abs() < 1e-5, "{loss}");
+    }
+
+    #[test]
+    fn without_a_hint_there_is_the_verdict_alone() {
+        let (loss, datum) = distil(0.5).surrogate(&student(), None).at_start().unwrap();
+        assert_eq!(datum.parts().target_tokens.values(), [0, 4, 5]);
+        close(&weights(&datum), &[0.0, 0.5, 0.5]);
+        assert!((loss + 1.0).abs() < 1e-6);
+    }
+
+    /// A later epoch: what has moved beyond the clip is held, and the rest counts by its ratio.
+    #[test]
+    fn a_later_step_is_clipped_against_where_the_first_one_started() {
+        let surrogate = distil(0.5).surrogate(&student(), None);
+        let asked = surrogate.query().unwrap();
+        assert_eq!((asked.positions.as_slice(), asked.width), (&[1, 2][..], 1));
+        let (loss, datum) = surrogate.at(&ln(&[0.9, 0.11])).unwrap();
+        // 0.9 / 0.6 is over 1.28; 0.11 / 0.1 is not.
+        close(&weights(&datum), &[0.0, 0.0, 0.55]);
+        assert!((loss - (-0.5 * 1.28 - 0.5 * 1.1)).abs() < 1e-5, "{loss}");
+        assert!(surrogate.at(&ln(&[0.9])).is_err(), "one is missing");
+    }
+}

@@ -1,0 +1,105 @@
+//! A sample, and a reply that is no turn's.
+
+use std::sync::Arc;
+
+use metaclaw_chat::{Score, TurnId};
+use metaclaw_turns::Turn;
+use serde::Serialize;
+
+use super::{
+    hints::HintedPrompts,
+    target::Target,
+    turns::{sampled_fairly, score},
+};
+
+/// The greatest advantage: in a large batch a rare verdict is many standard deviations from the mean.
+pub(crate) const MAX_ADVANTAGE: f32 = 5.0;
+
+/// A judged turn of a batch, and what is known for training on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) turn: Arc<Turn>,
+    /// The teacher's replies to its prompt; none where only its own ids are trained on.
+    pub(crate) target: Option<Arc<Target>>,
+    /// The prompts with a hint, for a teacher that finds out how likely the turn's own ids are.
+    pub(crate) hinted: HintedPrompts,
+    /// Whether no step has had it: the verdict counts once.
+    pub(crate) is_fresh: bool,
+    /// How its own ids are pushed; none where they are not.
+    pub(crate) push: Option<Push>,
+}
+
+/// How the ids of a turn's own reply are pushed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Push {
+    /// By its verdict; 0 where that pushes nothing.
+    pub(crate) advantage: f32,
+    /// `[R]`: what an external teacher adds to the advantage of each id. None where there is no such teacher, or it was not
+    /// asked.
+    pub(crate) teacher_delta: Option<Arc<[f32]>>,
+}
+
+/// A reply of the base model to a question of ours, with its wishes in the prompt: the weights are held at it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct AnchorReply {
+    /// The question without the wishes: what the student reads.
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
+    /// `[R][K]`: the ids that the base finds likeliest at each, told the wishes.
+    pub(crate) likely: Vec<Vec<u32>>,
+    /// `[R][K]`: their log-probabilities.
+    pub(crate) logprobs: Vec<Vec<f32>>,
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// A turn whose own ids are trained on.
+    pub(crate) fn own(turn: Arc<Turn>, hinted: HintedPrompts) -> Self {
+        Self {
+            turn,
+            target: None,
+            hinted,
+            is_fresh: true,
+            push: None,
+        }
+    }
+
+    /// A turn that the teacher answered.
+    pub(crate) fn answered(turn: Arc<Turn>, target: Arc<Target>, hinted: HintedPrompts) -> Self {
+        Self {
+            target: Some(target),
+            ..Self::own(turn, hinted)
+        }
+    }
+
+    /// A turn that an earlier step trained on, to be trained on again.
+    pub(crate) fn again(turn: Arc<Turn>, target: Arc<Target>) -> Self {
+        Self {
+            is_fresh: false,
+            ..Self::answered(turn, target, HintedPrompts::default())
+        }
+    }
+
+    pub(crate) fn id(&self) -> TurnId {
+        self.turn.id
+    }
+
+    /// Whether its ids are the policy's own choice, and its verdict pushes them or could.
+    pub(crate) fn may_be_scored(&self) -> bool {
+        let is_judged = matches!(score(&self.turn), Some(Score::Good | Score::Bad));
+        let advantage = self.push.as_ref().map_or(0.0, |push| push.advantage);
+        advantage != 0.0 || (is_judged && sampled_fairly(&self.turn))
+    }
+}
+
+// === impl Push ===
+
+impl Push {
+    /// `[R]`: the advantage of each of `n` ids, within -`most` and `most`.
+    pub(crate) fn advantages(&self, n: usize, most: f32) -> impl Iterator<Item = f32> + '_ {
+        let deltas = self.teacher_delta.iter().flat_map(|it| it.iter().copied());
+        let deltas = deltas.chain(std::iter::repeat(0.0)).take(n);
+        deltas.map(move |delta| (self.advantage + delta).clamp(-most, most))
+    }
+}
