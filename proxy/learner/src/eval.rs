@@ -13,7 +13,7 @@ use metaclaw_trainer_api::{BackendError, RunId, TrainingBackend, wire::CreateReq
 pub use self::report::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied};
 use self::{questions::Question, report::told};
 use crate::{
-    gate::{Heard, Posed, Readings},
+    gate::{Evaluator, Heard, Posed},
     lineage::{Known, known},
     policy::{By, Policy},
     shared::Shared,
@@ -28,7 +28,7 @@ const TOLD: &str = "base, told the wishes";
 struct Evaluation<'a> {
     backend: &'a dyn TrainingBackend,
     policy: &'a Policy,
-    readings: Readings<'a>,
+    readings: Evaluator<'a>,
     questions: Vec<Question>,
     posed: Vec<Posed>,
     checkpoints: BTreeMap<String, Known>,
@@ -55,7 +55,7 @@ pub(crate) async fn evaluate(
         wishes => wishes.to_vec(),
     };
     let policy = Policy::new(Arc::clone(backend));
-    let readings = Readings::new(&policy, wanted.set, &wishes).await?;
+    let readings = Evaluator::new(&policy, wanted.set, &wishes).await?;
     let readings = readings.map_err(EvalError::Probes)?;
     let questions = questions::of(shared, wanted).await?;
     let mut posed = Vec::with_capacity(questions.len());

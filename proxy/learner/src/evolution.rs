@@ -18,9 +18,9 @@ use tokio::task::JoinError;
 
 use crate::{
     evolver::Evolver,
-    hearing::{WITH_WORDS, WITHOUT_WORDS},
     judge::AskFailed,
     shared::Shared,
+    wish_detection::{WITH_WORDS, WITHOUT_WORDS},
 };
 
 /// Turns of one question, as in the original.

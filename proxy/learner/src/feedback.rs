@@ -4,7 +4,7 @@ use metaclaw_chat::{AgentId, JudgedBy, Score, SessionId, TurnId, Verdict, Vote, 
 use metaclaw_reward::hint;
 use metaclaw_turns::{LogError, StreamEnd, Turn, TurnFilter, TurnKind};
 
-use crate::{hearing::hear_feedback, sample::ExcludeReason, shared::Shared};
+use crate::{sample::ExcludeReason, shared::Shared, wish_detection::hear_feedback};
 
 /// Turns at a session's end among which is its last reply to the owner.
 const ERRANDS: usize = 16;

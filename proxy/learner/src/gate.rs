@@ -6,34 +6,40 @@
 //! turn log; [`Series`] reads from there what follows: at which rate the next step is made, or how long none is.
 
 mod base;
+mod baseline_cache;
 mod capability;
 mod checks;
 mod comparison;
 mod cusum;
 mod evaluation;
-mod kept;
+mod evaluator;
+mod internalized;
 mod line;
 mod measures;
 mod obedience;
+mod pairs;
 mod preference;
 mod probes;
-mod readings;
 mod reference;
 mod report;
 mod series;
 mod tools;
-mod untold;
+mod verdict_history;
+mod wishes;
 
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
 pub(crate) use self::{
     cusum::change_point,
     evaluation::{Candidate, Gate},
+    evaluator::{Evaluator, Heard, Posed},
+    pairs::pairs,
     preference::PreferencePair,
-    readings::{Heard, Posed, Readings},
     series::{IN_A_ROW, LastDeclined, Series},
+    verdict_history::{Judged, VerdictHistory, verdicts},
+    wishes::wishes,
 };
 pub use self::{
-    readings::{KnowledgeNumbers, ReplyNumbers},
+    evaluator::{KnowledgeNumbers, ReplyNumbers},
     report::{GateReport, GateTest},
 };

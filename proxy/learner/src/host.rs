@@ -7,7 +7,7 @@ use metaclaw_turns::{LogError, Turn, TurnLog};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use crate::{said::owner_says, shared::IsOff};
+use crate::{owner_text::owner_says, shared::IsOff};
 
 /// Looks at each turn as it comes into the log, until that closes or `ending` says so. Of turns that came too fast the
 /// next one says the same.

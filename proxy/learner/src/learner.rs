@@ -19,7 +19,7 @@ use crate::{
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
     gate::{GateReport, Series},
-    hearing, judging,
+    judging,
     metrics::Recorder,
     preview::{self, StepPreview, TurnPreview},
     replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
@@ -28,6 +28,7 @@ use crate::{
     step::{self, TrainingContext},
     tokens,
     training::{Reply, Training, TrainingRequest},
+    wish_detection,
 };
 
 /// The loop behind the chat. Clones are one learner.
@@ -55,7 +56,7 @@ impl Learner {
         step::serve_again(&shared).await?;
         if let Some(library) = shared.library.clone() {
             let appended = shared.log.subscribe();
-            tracker.spawn(hearing::run(Arc::clone(&shared), library, appended));
+            tracker.spawn(wish_detection::run(Arc::clone(&shared), library, appended));
         }
         if let Some((library, evolver)) = evolver {
             tracker.spawn(evolution::run(Arc::clone(&shared), library, evolver));

@@ -22,7 +22,6 @@ mod feed;
 mod feedback;
 mod formulas;
 mod gate;
-mod hearing;
 mod host;
 mod judge;
 mod judging;
@@ -30,11 +29,11 @@ mod learner;
 mod lineage;
 mod methods;
 mod metrics;
+mod owner_text;
 mod policy;
 mod preview;
 mod queue;
 mod replay;
-mod said;
 mod sample;
 mod shared;
 mod status;
@@ -45,6 +44,7 @@ mod testing;
 mod tokens;
 mod training;
 mod window;
+mod wish_detection;
 
 pub use self::{
     config::{
@@ -58,7 +58,6 @@ pub use self::{
     external_teacher::ExternalTeacher,
     feedback::{About, Feedback, FeedbackError, Rated},
     gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
-    hearing::{Listener, WITH_WORDS, WITHOUT_WORDS},
     host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
@@ -72,4 +71,5 @@ pub use self::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
         WasTakenBack,
     },
+    wish_detection::{Listener, WITH_WORDS, WITHOUT_WORDS},
 };

@@ -5,6 +5,7 @@
 
 mod ancestry;
 mod base;
+mod candidate;
 mod made;
 mod manifest;
 mod numbers;
@@ -14,6 +15,7 @@ pub use self::numbers::{BatchStats, Drift, Numbers, Spread};
 pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
+    candidate::Candidate,
     made::{Made, Replayed},
     manifest::{Known, Manifest, Shape, known, names},
     resume::{ResumePoint, Resumed, Wanted},

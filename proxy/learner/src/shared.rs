@@ -23,10 +23,10 @@ use crate::{
     config::{LearnerConfig, Mode},
     evolver::Evolver,
     external_teacher::ExternalTeacher,
-    hearing::Listener,
     judge::Judge,
     metrics::Recorder,
     status::StatusCell,
+    wish_detection::Listener,
 };
 
 /// Pause between two attempts at a log that is being reopened.

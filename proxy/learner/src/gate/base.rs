@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path};
 use metaclaw_trainer_api::BackendError;
 
 use super::{
+    baseline_cache::{Baseline, BaselineCache},
     capability::{self, Asked, Capability},
-    kept::{Figures, Shelf},
     preference::Margins,
     probes::Probes,
     reference::{self, Prompts, Replies},
@@ -20,10 +20,10 @@ const MAX_LISTS: usize = 16;
 /// What is known of the base model.
 #[derive(Debug)]
 pub(super) struct Base {
-    shelf: Shelf,
+    shelf: BaselineCache,
     /// Its fingerprint, where the server tells.
     fingerprint: Option<String>,
-    figures: Figures,
+    figures: Baseline,
     /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
     pub(super) margins: Margins,
     /// The capability probes, rendered.
@@ -40,9 +40,9 @@ impl Base {
     /// What is known is kept in `folder`; without one for as long as the process.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self {
-            shelf: Shelf::new(folder),
+            shelf: BaselineCache::new(folder),
             fingerprint: None,
-            figures: Figures::default(),
+            figures: Baseline::default(),
             margins: Margins::new(),
             asked: Vec::new(),
             prompts: BTreeMap::new(),
@@ -58,7 +58,7 @@ impl Base {
         }
         let figures = match fingerprint {
             Some(fingerprint) => self.shelf.read(&of(fingerprint, probes)).await,
-            None => Figures::default(),
+            None => Baseline::default(),
         };
         *self = Self {
             shelf: std::mem::take(&mut self.shelf),

@@ -12,13 +12,14 @@ use super::{
     base::Base,
     capability,
     comparison::compare,
+    internalized,
     line::Lines,
     obedience::{Obedience, OnScale, Scale},
     preference::{self, PreferencePair},
     probes::Probes,
     reference,
     report::{Bound, GateReport, GateTest},
-    tools, untold,
+    tools,
 };
 use crate::{
     config::{GateConfig, GatePart},
@@ -183,7 +184,7 @@ impl Gate {
             }
         }
         if report.passed() && !candidate.standing.is_empty() {
-            let asked = untold::Asked {
+            let asked = internalized::Asked {
                 policy,
                 judge: candidate.judge,
                 agent: candidate.agent,

@@ -14,7 +14,7 @@ use super::{
 
 /// One-sided 95 %: how far the mean of a set of questions may lie from what the base model would come to on other draws.
 const NOISE: f64 = 1.645;
-/// Figures that are read back from a file may be a rounding off.
+/// Baseline that are read back from a file may be a rounding off.
 const ROUNDING: f64 = 1e-6;
 /// The surprise that passes beside the reference's own, so many times.
 const MAX_FLUENCY: f64 = 1.6;

@@ -9,7 +9,7 @@ use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 use super::followed::{Followed, MOST_ERRANDS, followed};
 use crate::{
     judge::{AskFailed, Case, NoVerdict, Price},
-    said::owner_says,
+    owner_text::owner_says,
     sample::ExcludeReason,
     shared::Shared,
 };

@@ -8,9 +8,10 @@ use std::{
 use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::CheckpointName;
 
-use super::{rest::Rest, run::RunHandle, watched::Watched};
+use super::{rest::Rest, run::RunHandle};
 use crate::{
     batch::Seen,
+    gate::VerdictHistory,
     lineage::{ResumePoint, Shape},
     teacher::Memory,
 };
@@ -33,7 +34,7 @@ pub(crate) struct AgentState {
     /// Failures to settle the step that an earlier process left open.
     pub(crate) n_unsettled: usize,
     /// What was seen of its verdicts.
-    pub(crate) watched: Watched,
+    pub(crate) watched: VerdictHistory,
     rest: Option<Rest>,
 }
 

@@ -8,8 +8,8 @@
 use metaclaw_trainer_api::{AdapterName, BackendError, RunId};
 
 use super::{
-    calls::Call,
     error::{Stage, StepError},
+    micro_batches::MicroBatch,
     plan::Plan,
     run::{RunHandle, seen},
     runner::StepRunner,
@@ -35,7 +35,7 @@ impl StepRunner {
         &self,
         run: &mut RunHandle,
         plan: &Plan,
-        calls: &[Call],
+        calls: &[MicroBatch],
     ) -> Result<Made, StepError> {
         let standing = run.at.take().is_some_and(|at| at == plan.point);
         let id = match run.id.clone().filter(|_| standing) {

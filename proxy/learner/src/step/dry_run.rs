@@ -6,9 +6,9 @@ use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::{LogError, Turn};
 
 use super::{
-    again::again,
     context::TrainingContext,
     plan::{Plan, PlanError},
+    reuse::again,
     transaction::StepTransaction,
 };
 use crate::{

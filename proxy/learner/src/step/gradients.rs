@@ -7,12 +7,12 @@ use metaclaw_trainer_api::{
 use tokio::time::Instant;
 
 use super::{
-    calls::Call,
     error::{Stage, StepError},
-    passes::Passes,
+    micro_batches::MicroBatch,
     plan::Plan,
     run::{RunHandle, seen},
     runner::StepRunner,
+    step_stats::StepStats,
 };
 use crate::{
     config::Teacher,
@@ -29,7 +29,7 @@ impl StepRunner {
         run: &mut RunHandle,
         id: &RunId,
         plan: &Plan,
-        calls: &[Call],
+        calls: &[MicroBatch],
     ) -> Result<Numbers, StepError> {
         // The weights of some depend on what the run is by then.
         let mut groups = plan.groups.clone();
@@ -48,10 +48,10 @@ impl StepRunner {
         &self,
         run: &mut RunHandle,
         id: &RunId,
-        calls: &[Call],
+        calls: &[MicroBatch],
         groups: &mut [Group],
-    ) -> Result<Passes, StepError> {
-        let mut passes = Passes::default();
+    ) -> Result<StepStats, StepError> {
+        let mut passes = StepStats::default();
         let policy = LogprobClient {
             backend: &*self.backend,
             run: id,
@@ -101,7 +101,7 @@ impl StepRunner {
         run: &mut RunHandle,
         id: &RunId,
         plan: &Plan,
-        passes: Passes,
+        passes: StepStats,
     ) -> Result<Numbers, StepError> {
         let learning_rate = plan.rate(&self.rl, run.n_params);
         let request = self.step_request(id, learning_rate);

@@ -6,11 +6,13 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
-use super::{candidate::Candidate, rate};
+use super::rate;
 use crate::{
     batch::{NoGroups, groups, stats},
     config::RlConfig,
-    lineage::{Ancestry, BatchStats, Made, Manifest, Numbers, ResumePoint, Shape, names},
+    lineage::{
+        Ancestry, BatchStats, Candidate, Made, Manifest, Numbers, ResumePoint, Shape, names,
+    },
     methods::Group,
     sample::Batch,
 };

@@ -3,9 +3,10 @@
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_turns::{LogError, StepOutcome};
 
-use super::{candidate::Candidate, context::TrainingContext, gating, runner::StepRunner};
+use super::{context::TrainingContext, gate_candidate, runner::StepRunner};
 use crate::{
     gate::{GateReport, IN_A_ROW, LastDeclined, Series},
+    lineage::Candidate,
     shared::Shared,
 };
 
@@ -90,7 +91,7 @@ pub(crate) async fn promote(
         (context.shared.on_swap)(agent, Some(adapter));
         return Ok(Promotion::Serves(None));
     }
-    let report = match gating::test(context, runner, candidate).await? {
+    let report = match gate_candidate::test(context, runner, candidate).await? {
         Ok(report) => report,
         Err(why) => {
             tracing::error!(%agent, %adapter, why, "the new adapter cannot be tested and does not serve: what served before goes on");

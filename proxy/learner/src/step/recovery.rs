@@ -11,7 +11,6 @@ use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
-    candidate::Candidate,
     context::TrainingContext,
     error::StepError,
     promotion::{conclude, give_up},
@@ -20,7 +19,7 @@ use super::{
 use crate::{
     error::TrainError,
     gate::GateReport,
-    lineage::{Known, ResumePoint},
+    lineage::{Candidate, Known, ResumePoint},
     metrics::StepRecord,
     shared::Shared,
 };

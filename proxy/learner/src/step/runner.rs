@@ -7,11 +7,10 @@ use metaclaw_trainer_api::{
     wire::{Capabilities, SampleRequest},
 };
 
-use super::candidate::Candidate;
 use crate::{
     config::{RlConfig, TargetForm},
     error::TrainError,
-    lineage::{Known, Made, Replayed, ResumePoint, known},
+    lineage::{Candidate, Known, Made, Replayed, ResumePoint, known},
     methods::Group,
 };
 

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use super::{
     context::TrainingContext,
-    making::{Refusal, make},
+    failure_policy::Blame,
     plan::{Plan, PlanError},
     promotion::{Promotion, conclude, withdraw},
+    retry::{Refusal, make},
     runner::StepRunner,
-    trials::Blame,
 };
 use crate::{
     batch::NoGroups,

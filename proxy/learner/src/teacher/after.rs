@@ -8,7 +8,7 @@ use metaclaw_turns::{LogError, Turn, TurnState};
 
 use crate::{
     lineage::BaseModel,
-    said::owner_says,
+    owner_text::owner_says,
     sample::{hint, is_owners_answer, is_whole_target, score},
     shared::Shared,
 };

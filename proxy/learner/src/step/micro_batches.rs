@@ -8,14 +8,14 @@ use crate::methods::{Example, Group};
 
 /// One forward_backward call: some examples of one group. The gradients of all calls of a step add up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct MicroBatch {
     pub(crate) group: usize,
     range: Range<usize>,
 }
 
 /// Cuts groups into calls of at most so many tokens; what is longer alone is alone.
-pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
-    let mut calls: Vec<Call> = Vec::new();
+pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<MicroBatch> {
+    let mut calls: Vec<MicroBatch> = Vec::new();
     for (group, examples) in groups.iter().enumerate() {
         let mut room = 0;
         for (at, example) in examples.examples.iter().enumerate() {
@@ -27,7 +27,7 @@ pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
                 }
                 Some(_) | None => {
                     let range = at..at + 1;
-                    calls.push(Call { group, range });
+                    calls.push(MicroBatch { group, range });
                     room = most_tokens.saturating_sub(n_tokens);
                 }
             }
@@ -37,12 +37,12 @@ pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<Call> {
 }
 
 /// Makes two calls of one; false where it has one example alone.
-pub(crate) fn halve(calls: &mut Vec<Call>, at: usize) -> bool {
+pub(crate) fn halve(calls: &mut Vec<MicroBatch>, at: usize) -> bool {
     let Some(call) = calls.get_mut(at).filter(|call| call.range.len() > 1) else {
         return false;
     };
     let middle = call.range.start + call.range.len() / 2;
-    let second = Call {
+    let second = MicroBatch {
         group: call.group,
         range: middle..call.range.end,
     };
@@ -51,9 +51,9 @@ pub(crate) fn halve(calls: &mut Vec<Call>, at: usize) -> bool {
     true
 }
 
-// === impl Call ===
+// === impl MicroBatch ===
 
-impl Call {
+impl MicroBatch {
     /// What it carries.
     pub(crate) fn examples<'a>(&self, groups: &'a [Group]) -> &'a [Example] {
         let group = groups.get(self.group);
@@ -95,8 +95,8 @@ mod tests {
         }
     }
 
-    fn shown(calls: &[Call]) -> Vec<(usize, Range<usize>)> {
-        let shown = |call: &Call| (call.group, call.range.clone());
+    fn shown(calls: &[MicroBatch]) -> Vec<(usize, Range<usize>)> {
+        let shown = |call: &MicroBatch| (call.group, call.range.clone());
         calls.iter().map(shown).collect()
     }
 

@@ -16,27 +16,27 @@ const WATCHED: usize = 200;
 
 /// What the last look saw.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+pub(crate) struct VerdictHistory {
     /// How many verdicts there had been, and how many were changed.
-    pub(super) seen: Option<(u64, u64)>,
+    pub(crate) seen: Option<(u64, u64)>,
     /// Whether turns call tools: to read a turn for that costs more than all the rest.
     tools: BTreeMap<TurnId, bool>,
 }
 
 /// A verdict on a reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Judged {
-    pub(super) is_bad: bool,
+pub(crate) struct Judged {
+    pub(crate) is_bad: bool,
     /// The adapter that replied; none is the base model.
-    pub(super) adapter: Option<String>,
+    pub(crate) adapter: Option<String>,
 }
 
 /// The last verdicts on replies, and those on turns that call tools, the oldest first. None from before the owner, or a watch
 /// before this one, last went back: that is settled.
-pub(super) async fn verdicts(
+pub(crate) async fn verdicts(
     shared: &Shared,
     agent: &AgentId,
-    (steps, watched): (&[Step], &mut Watched),
+    (steps, watched): (&[Step], &mut VerdictHistory),
 ) -> Result<[Vec<Judged>; 2], LogError> {
     let choice = shared.persist(|| shared.log.choice(agent)).await?;
     let chosen = steps.iter().filter_map(|step| step.begun.choice_ms);

@@ -2,11 +2,11 @@
 
 use metaclaw_trainer_api::{AdapterName, CheckpointName};
 
-use super::{candidate::Candidate, context::TrainingContext, gating};
+use super::{context::TrainingContext, gate_candidate};
 use crate::{
     error::TrainError,
     gate::GateReport,
-    lineage::{Known, ResumePoint},
+    lineage::{Candidate, Known, ResumePoint},
 };
 
 /// What the tests of an adapter come to, by what its checkpoint says of itself; none where it has no checkpoint of ours.
@@ -35,7 +35,7 @@ pub(crate) async fn tested(
     runner.rl.lora_alpha = shape.alpha;
     runner.rl.targets.0.clone_from(&shape.targets);
     let candidate = candidate(adapter.clone(), known);
-    match gating::test(context, &runner, &candidate).await? {
+    match gate_candidate::test(context, &runner, &candidate).await? {
         Ok(report) => Ok(Some(report)),
         Err(why) => Err(TrainError::Refused { why }),
     }

@@ -68,7 +68,7 @@ pub(crate) struct Posed {
 }
 
 /// The probes, rendered for one base model and one list of wishes.
-pub(crate) struct Readings<'a> {
+pub(crate) struct Evaluator<'a> {
     policy: &'a Policy,
     probes: Probes,
     set: usize,
@@ -76,9 +76,9 @@ pub(crate) struct Readings<'a> {
     asked: Vec<Asked>,
 }
 
-// === impl Readings ===
+// === impl Evaluator ===
 
-impl<'a> Readings<'a> {
+impl<'a> Evaluator<'a> {
     /// Of one of the sets of everyday questions.
     ///
     /// # Errors

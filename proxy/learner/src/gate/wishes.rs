@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use metaclaw_chat::{Score, TurnId};
 use metaclaw_turns::{LogError, Step, Turn, TurnFilter};
 
-use super::candidate::Candidate;
 use crate::{
-    lineage::{Ancestry, ResumePoint},
+    lineage::{Ancestry, Candidate, ResumePoint},
     shared::Shared,
 };
 
@@ -21,7 +20,7 @@ const LISTED: usize = 400;
 /// Its standing wishes. Where it has none, the hint that most failed turns carry, for that is what the step teaches: those of
 /// this step; else those of the steps behind it, since a batch of good verdicts alone goes on from what was said before; else the
 /// agent's last ones.
-pub(super) async fn wishes(
+pub(crate) async fn wishes(
     shared: &Shared,
     candidate: &Candidate,
 ) -> Result<Vec<String>, LogError> {

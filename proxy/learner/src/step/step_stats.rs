@@ -11,7 +11,7 @@ use crate::{
 
 /// What the passes so far measured.
 #[derive(Debug, Default)]
-pub(crate) struct Passes {
+pub(crate) struct StepStats {
     loss: f64,
     losses: BTreeMap<String, f64>,
     n_tokens: usize,
@@ -20,9 +20,9 @@ pub(crate) struct Passes {
     moved: (usize, f64, f64),
 }
 
-// === impl Passes ===
+// === impl StepStats ===
 
-impl Passes {
+impl StepStats {
     /// Adds a call of one method.
     pub(crate) fn add(
         &mut self,
@@ -114,7 +114,7 @@ mod tests {
             turns: Vec::new(),
             state: None,
         }];
-        let mut passes = Passes::default();
+        let mut passes = StepStats::default();
         let now = [Some(-9.0), Some(-1.5), Some(-1.75)];
         passes.add("binary_rl", &pushed, &reply(0.5, &now), Duration::ZERO);
         passes.add("redo", &target, &reply(2.0, &[Some(-3.0)]), Duration::ZERO);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_server_that_says_no_log_probabilities_is_no_drift_of_zero() {
-        let numbers = Passes::default().numbers(&stepped(), 0.1);
+        let numbers = StepStats::default().numbers(&stepped(), 0.1);
         assert_eq!(numbers.drift, None);
     }
 }

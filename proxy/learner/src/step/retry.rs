@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    calls,
-    candidate::Candidate,
     context::TrainingContext,
+    failure_policy::{Blame, FailurePolicy},
+    micro_batches,
     plan::Plan,
     runner::StepRunner,
-    trials::{Blame, Trials},
 };
-use crate::{lineage::Numbers, status::Phase};
+use crate::{
+    lineage::{Candidate, Numbers},
+    status::Phase,
+};
 
 /// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -37,8 +39,8 @@ pub(crate) async fn make(
     let run = &mut context.agent(&plan.agent).run;
     run.save_asked = false;
     let most_tokens = run.most_tokens(runner.backend.deadline());
-    let mut calls = calls::cut(&plan.groups, most_tokens);
-    let (mut trials, mut pause) = (Trials::default(), FIRST_PAUSE);
+    let mut calls = micro_batches::cut(&plan.groups, most_tokens);
+    let (mut trials, mut pause) = (FailurePolicy::default(), FIRST_PAUSE);
     loop {
         let failed = match trials.suspect() {
             None => match runner.attempt(run, plan, &calls).await {

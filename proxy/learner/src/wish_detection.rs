@@ -13,7 +13,7 @@ use tokio::sync::{
 };
 
 pub use self::listener::Listener;
-use crate::{judge::Ask, said::owner_says, shared::Shared};
+use crate::{judge::Ask, owner_text::owner_says, shared::Shared};
 
 mod listener;
 

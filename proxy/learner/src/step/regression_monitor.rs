@@ -9,11 +9,12 @@ use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{Step, StepOutcome};
 
-use super::{
-    context::TrainingContext,
-    watched::{Judged, verdicts},
+use super::context::TrainingContext;
+use crate::{
+    error::TrainError,
+    gate::{Judged, change_point, verdicts},
+    status::WasTakenBack,
 };
-use crate::{error::TrainError, gate::change_point, status::WasTakenBack};
 
 /// Takes an adapter back since which an agent's verdicts got worse: the one before it serves.
 ///

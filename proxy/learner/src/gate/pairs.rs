@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use metaclaw_chat::Score;
 use metaclaw_turns::{LogError, StateKind, Turn};
 
-use super::candidate::Candidate;
+use super::preference::PreferencePair;
 use crate::{
-    gate::PreferencePair, lineage::BaseModel, sample::score, shared::Shared, teacher::after,
+    lineage::{BaseModel, Candidate},
+    sample::score,
+    shared::Shared,
+    teacher::after,
 };
 
 /// Pairs of a test, the newest ones.
@@ -19,7 +22,7 @@ const MOST_PROMPT: usize = 2_048;
 
 /// The last pairs that were had under the wishes that stand now, with ids of this base model. What was accepted under other
 /// wishes is not what is wished.
-pub(super) async fn pairs(
+pub(crate) async fn pairs(
     shared: &Shared,
     candidate: &Candidate,
     base: Option<&str>,

@@ -8,15 +8,13 @@ use metaclaw_trainer_api::RunId;
 use metaclaw_turns::LogError;
 
 use super::{
-    candidate::Candidate,
     context::TrainingContext,
     error::{Stage, StepError},
-    pairs::pairs,
     runner::StepRunner,
-    wished::wishes,
 };
 use crate::{
-    gate::{self, GateReport, PreferencePair},
+    gate::{self, GateReport, PreferencePair, pairs, wishes},
+    lineage::Candidate,
     status::Phase,
 };
 

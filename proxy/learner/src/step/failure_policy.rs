@@ -7,8 +7,8 @@ use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::BackendError;
 
 use super::{
-    calls::{Call, halve},
     error::{Stage, StepError},
+    micro_batches::{MicroBatch, halve},
     plan::Plan,
 };
 use crate::sample::ExcludeReason;
@@ -51,15 +51,15 @@ pub(crate) struct Suspect {
 
 /// The failures of one step so far.
 #[derive(Debug, Default)]
-pub(crate) struct Trials {
+pub(crate) struct FailurePolicy {
     n_failures: usize,
     strikes: usize,
     suspect: Option<Suspect>,
 }
 
-// === impl Trials ===
+// === impl FailurePolicy ===
 
-impl Trials {
+impl FailurePolicy {
     /// What is to be compared with something harmless next.
     pub(crate) fn suspect(&self) -> Option<&Suspect> {
         self.suspect.as_ref()
@@ -70,7 +70,7 @@ impl Trials {
         &mut self,
         failed: &StepError,
         plan: &Plan,
-        calls: &mut Vec<Call>,
+        calls: &mut Vec<MicroBatch>,
     ) -> Option<Blame> {
         let error = &failed.error;
         match failed.stage {
@@ -95,7 +95,7 @@ impl Trials {
         &mut self,
         error: &BackendError,
         at: usize,
-        (plan, calls): (&Plan, &mut Vec<Call>),
+        (plan, calls): (&Plan, &mut Vec<MicroBatch>),
     ) -> Option<Blame> {
         let turns = |datum: usize| calls.get(at)?.turns(&plan.groups, datum);
         if let Some(turns) = error.datum().and_then(turns) {
@@ -152,7 +152,7 @@ impl Trials {
     }
 }
 
-fn turns_of(plan: &Plan, calls: &[Call], at: usize) -> Vec<TurnId> {
+fn turns_of(plan: &Plan, calls: &[MicroBatch], at: usize) -> Vec<TurnId> {
     let call = calls.get(at);
     let turns = call.and_then(|call| call.turns(&plan.groups, 0));
     turns.unwrap_or_default()

@@ -18,9 +18,9 @@ const MOST_BYTES: u64 = 1 << 20;
 /// References that are kept. The plain ones stay, others go when they were not asked for the longest.
 const MOST_REFERENCES: usize = 64;
 
-/// Figures of one base model.
+/// Baseline of one base model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Figures {
+pub(super) struct Baseline {
     /// Of which base model, which probes, and how they are asked: a hash. Others are worth nothing.
     of: String,
     pub(super) capability: Option<Capability>,
@@ -43,11 +43,11 @@ struct Reference {
 
 /// Where they are kept.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shelf(Option<PathBuf>);
+pub(super) struct BaselineCache(Option<PathBuf>);
 
-// === impl Figures ===
+// === impl Baseline ===
 
-impl Figures {
+impl Baseline {
     pub(super) fn new(of: String) -> Self {
         Self {
             of,
@@ -105,27 +105,27 @@ fn key(wishes: &[String]) -> Option<String> {
     (!wishes.is_empty()).then(|| hash.finalize().to_hex().to_string())
 }
 
-// === impl Shelf ===
+// === impl BaselineCache ===
 
-impl Shelf {
+impl BaselineCache {
     /// In a file of this folder; none: nowhere.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self(folder.map(Path::to_owned))
     }
 
     /// What is kept of this hash. What is not there, damaged or of another is as if nothing had been asked.
-    pub(super) async fn read(&self, of: &str) -> Figures {
+    pub(super) async fn read(&self, of: &str) -> Baseline {
         let folder = self.0.clone();
         let read = tokio::task::spawn_blocking(move || read(&folder?)).await;
         let kept = read.ok().flatten().filter(|kept| kept.of == of);
-        kept.unwrap_or_else(|| Figures::new(of.to_owned()))
+        kept.unwrap_or_else(|| Baseline::new(of.to_owned()))
     }
 
     /// Keeps figures in place of what was there.
     ///
     /// # Cancel safety
     /// What was begun is written all the same.
-    pub(super) async fn write(&self, figures: &Figures) {
+    pub(super) async fn write(&self, figures: &Baseline) {
         let (Some(folder), Ok(json)) = (self.0.clone(), serde_json::to_vec(figures)) else {
             return;
         };
@@ -141,7 +141,7 @@ impl Shelf {
     }
 }
 
-fn read(folder: &Path) -> Option<Figures> {
+fn read(folder: &Path) -> Option<Baseline> {
     let file = folder.join(FILE);
     let size = fs::metadata(&file).ok()?.len();
     let bytes = (size <= MOST_BYTES).then(|| fs::read(&file)).transpose();
@@ -195,9 +195,9 @@ mod tests {
     #[tokio::test]
     async fn figures_are_read_again_and_only_those_of_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(Some(&dir.path().join("learning")));
+        let shelf = BaselineCache::new(Some(&dir.path().join("learning")));
         let mut figures = shelf.read("one").await;
-        assert_eq!(figures, Figures::new("one".to_owned()));
+        assert_eq!(figures, Baseline::new("one".to_owned()));
         let answered = |passed| Answered {
             passed,
             broke_call: !passed,
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(read.plain_gain(&wish(2), 2), None, "there is no reference");
         assert_eq!(read.reference(&wish(1), 1), None);
         assert_eq!(read.reference(&[], 2), None);
-        assert_eq!(shelf.read("two").await, Figures::new("two".to_owned()));
+        assert_eq!(shelf.read("two").await, Baseline::new("two".to_owned()));
         let text = fs::read_to_string(dir.path().join("learning").join(FILE)).unwrap();
         assert!(!text.contains("Wish"), "no word of the owner's: {text}");
     }
@@ -222,8 +222,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_damaged_counts_as_not_asked() {
         let dir = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(Some(dir.path()));
-        let mut figures = Figures::new("one".to_owned());
+        let shelf = BaselineCache::new(Some(dir.path()));
+        let mut figures = Baseline::new("one".to_owned());
         figures.put_reference(&[], 0, REPLIES);
         shelf.write(&figures).await;
         let file = dir.path().join(FILE);
@@ -231,7 +231,7 @@ mod tests {
         let number = "x".repeat(2 << 20).into_bytes();
         for damaged in [&whole[..whole.len() - 1], b"", b"[]", b"\xff", &number] {
             fs::write(&file, damaged).unwrap();
-            assert_eq!(shelf.read("one").await, Figures::new("one".to_owned()));
+            assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
         }
         // A number that is none is written as null.
         let ruined = Replies {
@@ -240,17 +240,20 @@ mod tests {
         };
         figures.put_reference(&[], 1, ruined);
         shelf.write(&figures).await;
-        assert_eq!(shelf.read("one").await, Figures::new("one".to_owned()));
+        assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
         // Neither does a file that cannot be there fail anything.
-        let nowhere = Shelf::new(Some(&file.join("below")));
+        let nowhere = BaselineCache::new(Some(&file.join("below")));
         nowhere.write(&figures).await;
-        assert_eq!(nowhere.read("one").await, Figures::new("one".to_owned()));
-        assert_eq!(Shelf::default().read("one").await.references.len(), 0);
+        assert_eq!(nowhere.read("one").await, Baseline::new("one".to_owned()));
+        assert_eq!(
+            BaselineCache::default().read("one").await.references.len(),
+            0
+        );
     }
 
     #[test]
     fn old_wishes_go_first_and_no_more_are_kept_than_the_bound() {
-        let mut figures = Figures::default();
+        let mut figures = Baseline::default();
         figures.put_reference(&[], 0, REPLIES);
         for n in 0..MOST_REFERENCES - 1 {
             figures.put_reference(&wish(n), 0, REPLIES);
