@@ -11,12 +11,14 @@ pub(crate) mod testing;
 mod waiting;
 
 pub(crate) use self::{
-    choose::{Choosing, MOST_AT_ONCE, choose},
-    collect::{Found, Seen, baselines, collect, look, used},
+    choose::MOST_AT_ONCE,
+    collect::{Found, Seen, assemble, collect, look, used},
     groups::{NoGroups, groups},
     stats::stats,
     waiting::Samples,
 };
 
+#[cfg(test)]
+pub(crate) use self::choose::{Choosing, choose};
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use metaclaw_turns::{LogError, StateKind, Turn};
 use serde::Serialize;
 
 use crate::{
-    batch::{self, Choosing, Found, MOST_AT_ONCE, Seen, choose, groups},
+    batch::{self, Found, MOST_AT_ONCE, Seen, groups},
     lineage::{BaseModel, BatchStats},
     methods::{Example, Group},
     sample::{Batch, Hints, Sample, Targets, Teaching},
@@ -123,7 +123,6 @@ pub(crate) async fn next_batch(
     (found, used, targets): (Found, Vec<Arc<Turn>>, &Targets),
 ) -> Result<NextBatch, LogError> {
     let rl = &shared.config.rl;
-    let baselines = batch::baselines(shared, agent).await?;
     let limit = rl.batch_size.max(MOST_AT_ONCE);
     let room = limit.saturating_sub(found.samples.answered.len());
     let ids = found.samples.unanswered.iter().map(|turn| turn.id);
@@ -139,13 +138,7 @@ pub(crate) async fn next_batch(
         }
     }
     unanswered.extend(unhinted);
-    let choosing = Choosing {
-        config: rl,
-        baselines,
-        external_teacher: shared.external_teacher().is_some(),
-        limit,
-    };
-    let batch = choose(&found.samples, again, choosing);
+    let batch = batch::assemble(shared, agent, &found.samples, again, limit).await?;
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn {
         turn: *turn,

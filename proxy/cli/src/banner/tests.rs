@@ -276,7 +276,7 @@ fn auto_trains_while_its_owner_is_away_and_calendars_are_named_by_host() {
     );
     assert!(
         about.learns.starts_with(
-            "weights by redo, while you are away, and they serve once they pass the gate"
+            "weights by context_distillation, while you are away, and they serve once they pass the gate"
         ),
         "{}",
         about.learns

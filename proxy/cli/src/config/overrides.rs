@@ -82,7 +82,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(config.rl.learning_rate, Some(1e-4));
-        assert_eq!(config.rl.method.to_string(), "redo");
+        assert_eq!(config.rl.method.to_string(), "context_distillation");
         assert_eq!((config.rl.lora_rank, config.gate.enabled), (8, false));
         assert_eq!(set(&[]).unwrap().rl.lora_rank, 8);
     }

@@ -9,11 +9,16 @@ use std::{
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnState};
 
-use super::{decision::Rules, held_out::is_held_out, waiting::Samples};
+use super::{
+    choose::{Choosing, choose},
+    decision::Rules,
+    held_out::is_held_out,
+    waiting::Samples,
+};
 use crate::{
     lineage::{Ancestry, BaseModel},
     methods::{Compares, Signal, Want},
-    sample::{Baselines, ExcludeReason, MEMORY, Sample, Teaching, baseline, is_tool_turn},
+    sample::{Baselines, Batch, ExcludeReason, MEMORY, Sample, Teaching, baseline, is_tool_turn},
     shared::Shared,
 };
 
@@ -162,8 +167,25 @@ fn of_one_base(
     }
 }
 
+/// The batch of an agent's next step: of these samples, at most `limit` of each method, with those of `again`.
+pub(crate) async fn assemble(
+    shared: &Shared,
+    agent: &AgentId,
+    samples: &Samples,
+    again: Vec<Sample>,
+    limit: usize,
+) -> Result<Batch, LogError> {
+    let choosing = Choosing {
+        config: &shared.config.rl,
+        baselines: baselines(shared, agent).await?,
+        external_teacher: shared.external_teacher().is_some(),
+        limit,
+    };
+    Ok(choose(samples, again, choosing))
+}
+
 /// The usual reward of an agent's last 100 verdicts, tool turns and others apart, where a method compares with it.
-pub(crate) async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
+async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
     let method = shared.config.rl.method.of(Signal::Verdict);
     if method.is_none_or(|it| it.compares() != Compares::Baseline) {
         return Ok(Baselines::default());

@@ -49,7 +49,11 @@ fn of_what_is_taught_every_id_counts_alike() {
     assert_eq!(batch.turns().len(), 2);
     let groups = groups(&batch, &rl).unwrap();
     assert_eq!((groups.len(), groups[0].loss), (1, LossFn::CrossEntropy));
-    assert_eq!(stats(&batch, &groups).samples["redo"], 2, "turns");
+    assert_eq!(
+        stats(&batch, &groups).samples["context_distillation"],
+        2,
+        "turns"
+    );
     let turns = groups[0].examples.iter().map(|it| it.turns[0].seq);
     assert_eq!(turns.collect::<Vec<_>>(), [0, 0, 2]);
     let sums = groups[0].examples.iter().map(|example| {
@@ -105,7 +109,13 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
     }
     assert_eq!(batch.rewards(), (0.0, 0.5));
     let stats = stats(&batch, &groups);
-    assert_eq!((stats.samples["redo"], stats.samples["binary_rl"]), (1, 2));
+    assert_eq!(
+        (
+            stats.samples["context_distillation"],
+            stats.samples["binary_rl"]
+        ),
+        (1, 2)
+    );
     let reward = stats.reward;
     assert_eq!((reward.n, reward.min, reward.max), (2, -1.0, 1.0));
     assert!(reward.mean.abs() < 1e-9 && (reward.std - 1.0).abs() < 1e-9);

@@ -42,14 +42,14 @@ impl Methods {
     /// What does not go together, or is not known, in words.
     fn named(words: &[String]) -> Result<Self, String> {
         for word in words {
-            if !ALL.iter().any(|it| it.name() == word) {
+            if !ALL.iter().any(|it| is_called(*it, word)) {
                 let of_verdicts = names(Signal::Verdict);
                 return Err(format!(
-                    "{word:?} is not known: redo, opd, and one of {of_verdicts}, joined by +"
+                    "{word:?} is not known: context_distillation (or redo), opd, and one of {of_verdicts}, joined by +"
                 ));
             }
         }
-        let named = |it: &&dyn Method| words.iter().any(|word| word == it.name());
+        let named = |it: &&dyn Method| words.iter().any(|word| is_called(*it, word));
         let methods = Self(ALL.into_iter().filter(named).collect());
         if methods.0.is_empty() {
             return Err("is empty: give at least one method".to_owned());
@@ -75,6 +75,10 @@ impl Methods {
         }
         None
     }
+}
+
+fn is_called(method: &dyn Method, word: &str) -> bool {
+    method.name() == word || method.alias() == Some(word)
 }
 
 /// The names of all methods that learn from this.

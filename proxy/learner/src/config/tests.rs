@@ -15,15 +15,18 @@ fn nothing_given_is_the_defaults() {
 fn methods_are_words_joined_by_plus_or_a_list() {
     let method =
         |json: &str| read(&format!("{{\"rl\":{{\"method\":{json}}}}}")).map(|c| c.rl.method);
-    assert_eq!(method("\"redo\"").unwrap().to_string(), "redo");
+    for name in ["redo", "context_distillation"] {
+        let named = method(&format!("\"{name}\"")).unwrap();
+        assert_eq!(named.to_string(), "context_distillation");
+    }
     let three = method("[\"binary_rl\",\"redo\",\"opd\"]").unwrap();
-    assert_eq!(three.to_string(), "redo+binary_rl+opd");
+    assert_eq!(three.to_string(), "context_distillation+binary_rl+opd");
     assert!(method("\"grpo\"").unwrap().has_advantages());
     assert!(!method("\"hybrid\"").unwrap().has_advantages());
     for (given, said) in [
         (
             "redo+magic",
-            "rl.method \"magic\" is not known: redo, opd, and one of",
+            "rl.method \"magic\" is not known: context_distillation (or redo), opd, and one of",
         ),
         (
             "binary_rl+metaclaw",

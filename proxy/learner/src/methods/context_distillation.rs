@@ -1,4 +1,4 @@
-//! Context distillation (`redo`): the teacher answers the turn's prompt with the wishes and the complaint in it, and the
+//! Context distillation, `redo` for short: the teacher answers the turn's prompt with the wishes and the complaint in it, and the
 //! student learns to give that reply without them.
 //!
 //! The loss is cross_entropy on the teacher's replies. Each of their ids counts alike, w/sum |M|, as the likelihood of the
@@ -18,7 +18,11 @@ pub(super) struct ContextDistillation;
 
 impl Method for ContextDistillation {
     fn name(&self) -> &'static str {
-        "redo"
+        "context_distillation"
+    }
+
+    fn alias(&self) -> Option<&'static str> {
+        Some("redo")
     }
 
     fn signals(&self) -> &'static [Signal] {

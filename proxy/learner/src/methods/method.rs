@@ -22,6 +22,11 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
     /// As in `rl.method`.
     fn name(&self) -> &'static str;
 
+    /// Another name in `rl.method`.
+    fn alias(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What it learns from. Two methods that learn from the same do not go together.
     fn signals(&self) -> &'static [Signal];
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metaclaw_chat::{AgentId, TurnId, now_ms};
 
 use crate::{
-    batch::{self, Choosing, MOST_AT_ONCE, Samples, choose},
+    batch::{self, MOST_AT_ONCE, Samples},
     config::{RlConfig, Teacher},
     error::TrainError,
     lineage::BaseModel,
@@ -112,14 +112,7 @@ impl<'a> NextBatch<'a> {
             return Ok(Next::Teach(vec![id]));
         }
         shared.status.window(agent, now_ms());
-        let baselines = batch::baselines(&shared, agent).await?;
-        let choosing = Choosing {
-            config: rl,
-            baselines,
-            external_teacher: shared.external_teacher().is_some(),
-            limit,
-        };
-        let batch = choose(&samples, again, choosing);
+        let batch = batch::assemble(&shared, agent, &samples, again, limit).await?;
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }

@@ -19,7 +19,7 @@ const MODEL: &str = "rl.model";
 const METHOD: &str = "rl.method";
 const ACCEPTED: &str = "gate.accept_without";
 /// Methods whose teacher has replies scored.
-const TAUGHT: [&str; 3] = ["redo", "opd", "hybrid"];
+const TAUGHT: [&str; 4] = ["context_distillation", "redo", "opd", "hybrid"];
 /// The tests of the gate that have replies scored.
 const SCORING: &str = "[replies, capability, preference]";
 /// The model that is preset where the service names none.

@@ -13,7 +13,15 @@ use crate::config::{
     },
 };
 
-const METHODS: &[&str] = &["redo", "opd", "binary_rl", "hybrid", "grpo", "metaclaw"];
+const METHODS: &[&str] = &[
+    "context_distillation",
+    "redo",
+    "opd",
+    "binary_rl",
+    "hybrid",
+    "grpo",
+    "metaclaw",
+];
 const TARGETS: &[&str] = &[
     "q_proj",
     "k_proj",
@@ -182,8 +190,8 @@ pub(super) const RL: &[Key] = &[
     key(
         "rl.method",
         SomeOf(METHODS),
-        "redo",
-        "what a step is made of: redo, opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
+        "context_distillation",
+        "what a step is made of: context_distillation (redo for short), opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
     key(

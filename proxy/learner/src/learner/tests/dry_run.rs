@@ -66,7 +66,7 @@ async fn a_dry_run_touches_nothing_and_the_step_is_what_it_said() {
     let redo: Vec<_> = shown
         .samples
         .iter()
-        .filter(|it| it.method == "redo")
+        .filter(|it| it.method == "context_distillation")
         .collect();
     assert_eq!((redo.len(), redo[0].turns.len()), (2, 1));
     assert_eq!(redo[0].loss, "cross_entropy");
@@ -132,7 +132,7 @@ async fn a_turn_shows_what_a_step_would_use_of_it() {
     answered(&rig, &world).await;
     let failed = rig.learner.turn_preview(failed).await.unwrap().unwrap();
     let methods: Vec<&str> = failed.samples.iter().map(|it| it.method).collect();
-    assert_eq!(methods, ["redo", "binary_rl"]);
+    assert_eq!(methods, ["context_distillation", "binary_rl"]);
     let [redo, pushed] = &failed.samples[..] else {
         panic!("{failed:?}")
     };

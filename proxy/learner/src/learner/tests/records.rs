@@ -28,8 +28,13 @@ async fn each_step_leaves_its_numbers_and_how_it_was_made() {
     assert!(rig.trained(4).await);
     let line = recorded(&rig, dir.path(), 1).await.remove(0);
     assert_eq!((&line["step"], &line["n"]), (&1.into(), &1.into()));
-    assert_eq!(line["samples"]["redo"], 2);
-    for name in ["loss/total", "loss/redo", "loss/binary", "reward/std"] {
+    assert_eq!(line["samples"]["context_distillation"], 2);
+    for name in [
+        "loss/total",
+        "loss/context_distillation",
+        "loss/binary",
+        "reward/std",
+    ] {
         assert!(line[name].is_number(), "{name}: {line}");
     }
     assert_eq!(line["gradient/norm"], 0.5);
@@ -70,7 +75,7 @@ async fn a_step_that_was_interrupted_is_recorded_when_it_is_settled() {
     assert!(rig.trained(2).await);
     let line = recorded(&rig, dir.path(), 1).await.remove(0);
     assert_eq!((&line["step"], &line["n"]), (&1.into(), &1.into()));
-    assert_eq!(line["samples"]["redo"], 2);
+    assert_eq!(line["samples"]["context_distillation"], 2);
     assert!(line["perf/step_time"].is_null(), "nobody measured it");
     rig.stop().await;
     assert_eq!(lines(dir.path()).len(), 1, "once");

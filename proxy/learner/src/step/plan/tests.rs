@@ -59,7 +59,7 @@ fn samples(methods: &Methods) -> Samples {
         .any(has);
     let reads_hints = has("opd") || has("hybrid");
     let mut samples = all();
-    if !has("redo") {
+    if !has("context_distillation") {
         samples.answered.clear();
     }
     if !reads_hints {
@@ -116,7 +116,7 @@ fn all() -> Samples {
 
 fn digest(rl: Value) -> String {
     let rl = config(rl);
-    let has_targets = rl.method.to_string().contains("redo");
+    let has_targets = rl.method.to_string().contains("context_distillation");
     let again = has_targets.then(|| Sample {
         is_fresh: false,
         ..answered(20, 2)
