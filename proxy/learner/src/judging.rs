@@ -19,6 +19,8 @@ use self::{
     patience::Patience,
     silence::Silence,
 };
+use tracing::Instrument as _;
+
 use crate::{
     feed::{Feed, Next},
     shared::Shared,
@@ -121,7 +123,9 @@ impl Judging {
     fn spawn(&mut self, subject: Subject) {
         let shared = Arc::clone(&self.shared);
         self.running.spawn(async move {
-            let looked = look(&shared, subject, Why::Came).await;
+            let (Subject::Follower(turn) | Subject::Session(turn)) = subject;
+            let span = tracing::info_span!("judge", %turn);
+            let looked = look(&shared, subject, Why::Came).instrument(span).await;
             (subject, looked)
         });
     }

@@ -22,6 +22,8 @@ use self::{
     next::{Next, NextBatch, TAUGHT_AT_ONCE, Why},
     request::Wanted,
 };
+use tracing::{Instrument as _, field::Empty};
+
 use crate::{
     error::TrainError,
     lineage::BaseModel,
@@ -230,7 +232,10 @@ impl Training {
                 continue;
             }
             let step = StepTransaction::new(&mut self.context, agent).await?;
-            match step.run(base, &batch).await? {
+            // The plan fills in the rest.
+            let span =
+                tracing::info_span!("step", %agent, lineage = Empty, n = Empty, attempt = Empty);
+            match step.run(base, &batch).instrument(span).await? {
                 Ended::Made(report) => reports.push(*report),
                 // What no turn is behind is an anchor, and the server fails at it.
                 Ended::SetAside(turns) if turns.is_empty() => {

@@ -4,9 +4,9 @@
 
 use std::{io, path::Path};
 
+use jiff::Timestamp;
 use metaclaw_chat::{AgentId, SessionId};
 use serde::{Deserialize, Serialize};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{failure::Failure, proposal::Proposal};
 use crate::{
@@ -202,9 +202,8 @@ fn tail(text: &str) -> String {
 
 fn timestamp(at_ms: u64) -> String {
     let seconds = i64::try_from(at_ms / 1_000).unwrap_or_default();
-    let time = OffsetDateTime::from_unix_timestamp(seconds).ok();
-    time.and_then(|time| time.format(&Rfc3339).ok())
-        .unwrap_or_default()
+    let time = Timestamp::from_second(seconds).ok();
+    time.map(|time| time.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub(crate) async fn make(
         if let Some(blame) = trials.failed(&failed, plan, &mut calls) {
             return Err(Refusal { blame, why });
         }
-        tracing::warn!(agent = %plan.agent, n = plan.n(), error = why, "the step is tried again");
+        tracing::warn!(error = why, "the step is tried again");
         status.phase(Phase::WaitingForTrainer { why });
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -80,7 +80,7 @@ impl<'a> StepTransaction<'a> {
         let plan = match self.plan(base, batch).await? {
             Ok(plan) => plan,
             Err(PlanError::Groups(NoGroups::Example(NotAnExample { turns, error }))) => {
-                tracing::error!(agent = %self.agent, ?turns, %error, "a sample cannot be trained on");
+                tracing::error!(?turns, %error, "a sample cannot be trained on");
                 return self.set_aside(turns, ExcludeReason::NoIds).await;
             }
             Err(error @ (PlanError::Groups(NoGroups::Config(_)) | PlanError::Name(_))) => {
@@ -88,6 +88,10 @@ impl<'a> StepTransaction<'a> {
                 return Err(TrainError::NotTaken { why });
             }
         };
+        tracing::Span::current()
+            .record("lineage", &plan.point.lineage)
+            .record("n", plan.n())
+            .record("attempt", plan.attempt);
         self.runner.has(&plan.groups)?;
         if let Err(error) = self.take(&plan).await {
             // The log knows something that was not known where it starts.
@@ -157,7 +161,7 @@ impl<'a> StepTransaction<'a> {
     /// Gives the turns back, but for those that are at fault.
     async fn release(&mut self, plan: &Plan, refusal: Refusal) -> Result<Ended, TrainError> {
         let Refusal { blame, why } = refusal;
-        tracing::warn!(agent = %plan.agent, n = plan.n(), why, ?blame, "the step is not made");
+        tracing::warn!(why, ?blame, "the step is not made");
         let outcome = StepOutcome::Released { why: why.clone() };
         self.context.finish(self.agent, plan.n(), outcome).await?;
         let state = self.context.agent(self.agent);
@@ -197,7 +201,7 @@ impl<'a> StepTransaction<'a> {
         why: ExcludeReason,
     ) -> Result<Ended, TrainError> {
         for id in &turns {
-            tracing::warn!(agent = %self.agent, turn = %id, %why, "a turn is set aside");
+            tracing::warn!(turn = %id, %why, "a turn is set aside");
             self.context.shared.spend(*id, why).await?;
             // One that was trained before stays so, and is not taken again.
             let state = self.context.agent(self.agent);
@@ -233,8 +237,12 @@ impl<'a> StepTransaction<'a> {
         shared.status.stepped(report);
         shared.recorder.record(StepRecord::of(report)).await;
         tracing::info!(
-            agent = %report.agent, adapter = report.adapter, turns = report.n_turns, loss = report.numbers.loss,
-            seconds = report.seconds, serves = report.serves, "learned"
+            adapter = report.adapter,
+            turns = report.n_turns,
+            loss = report.numbers.loss,
+            seconds = report.seconds,
+            serves = report.serves,
+            "learned"
         );
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId, now_ms};
+use tracing::Instrument as _;
 
 use crate::{
     batch::{self, MOST_AT_ONCE, Samples},
@@ -141,8 +142,10 @@ impl<'a> NextBatch<'a> {
             agent: self.agent.clone(),
             since_ms: now_ms(),
         });
+        let span = tracing::info_span!("teach", agent = %self.agent, turn = %id);
         let memory = &mut self.context.agent(self.agent).teacher;
-        let taught = teacher::teach(&shared, &policy, memory, id).await;
+        let taught = teacher::teach(&shared, &policy, memory, id);
+        let taught = taught.instrument(span).await;
         self.answered(id, taught)
     }
 
