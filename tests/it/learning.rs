@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::chat::laptop_home;
 
+mod examples;
 mod methods;
 mod remote;
 mod swap;

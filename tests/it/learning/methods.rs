@@ -5,7 +5,14 @@ use serde_json::Value;
 use super::{home_without_wishes, talk};
 
 /// Each has a loss of its own name.
-const METHODS: [&str; 6] = ["redo", "opd", "binary_rl", "hybrid", "grpo", "metaclaw"];
+const METHODS: [&str; 6] = [
+    "context_distillation",
+    "opd",
+    "binary_rl",
+    "hybrid",
+    "grpo",
+    "metaclaw",
+];
 
 #[tokio::test]
 #[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]

@@ -28,6 +28,9 @@ use crate::{
 /// Deadline of calls that compute nothing.
 const QUICK: Duration = Duration::from_secs(30);
 
+/// Deadline of calls that train or sample, where none is given.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// [`TrainingBackend`] over HTTP. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteBackend {
@@ -41,6 +44,23 @@ impl RemoteBackend {
     pub fn new(config: RemoteConfig) -> Self {
         let config = Arc::new(config);
         Self { config }
+    }
+
+    /// A client of the server at a fixed address, which asks for no key.
+    ///
+    /// # Panics
+    /// Where the program has installed no crypto provider of rustls.
+    pub fn at(url: impl Into<String>) -> Self {
+        let endpoint = Endpoint {
+            url: url.into(),
+            key: None,
+        };
+        Self::new(RemoteConfig {
+            client: reqwest::Client::new(),
+            endpoint: Arc::new(move || Some(endpoint.clone())),
+            timeout: TIMEOUT,
+            base_model: None,
+        })
     }
 
     fn quick(&self, name: &'static str) -> Result<Call<'_>, BackendError> {

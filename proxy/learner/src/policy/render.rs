@@ -31,12 +31,9 @@ impl Policy {
         chat_template_kwargs: Map<String, Value>,
     ) -> Result<Vec<u32>, BackendError> {
         let request = TokenizeRequest {
-            model: None,
-            prompt: None,
-            messages: Some(messages),
             tools,
-            add_generation_prompt: true,
             chat_template_kwargs,
+            ..TokenizeRequest::messages(messages)
         };
         Ok(self.backend.tokenize(request).await?.tokens)
     }
@@ -46,14 +43,7 @@ impl Policy {
     /// # Errors
     /// The server's.
     pub(crate) async fn encode(&self, text: &str) -> Result<Vec<u32>, BackendError> {
-        let request = TokenizeRequest {
-            model: None,
-            prompt: Some(text.to_owned()),
-            messages: None,
-            tools: None,
-            add_generation_prompt: false,
-            chat_template_kwargs: Map::new(),
-        };
+        let request = TokenizeRequest::text(text);
         Ok(self.backend.tokenize(request).await?.tokens)
     }
 }

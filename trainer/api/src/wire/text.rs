@@ -40,18 +40,28 @@ pub struct SampleRequest {
 // === impl SampleRequest ===
 
 impl SampleRequest {
-    /// The shortest use of a model (an adapter, or `base`) that there is.
-    pub fn one_token(model: String) -> Self {
+    /// One continuation of a prompt at temperature 1, by the adapter that was saved last.
+    pub fn new(tokens: Vec<u32>) -> Self {
         Self {
-            tokens: vec![0],
-            num_samples: 1,
-            temperature: 0.0,
-            max_tokens: 1,
+            tokens,
+            num_samples: sample_defaults::num_samples(),
+            temperature: 1.0,
+            max_tokens: sample_defaults::max_tokens(),
             top_k: 0,
             top_p: 1.0,
             stop: None,
-            model: Some(model),
+            model: None,
             seed: None,
+        }
+    }
+
+    /// The shortest use of a model (an adapter, or `base`) that there is.
+    pub fn one_token(model: String) -> Self {
+        Self {
+            temperature: 0.0,
+            max_tokens: 1,
+            model: Some(model),
+            ..Self::new(vec![0])
         }
     }
 }
@@ -141,6 +151,31 @@ pub struct TokenizeRequest {
     /// Variables of the template, such as `enable_thinking`.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub chat_template_kwargs: Map<String, Value>,
+}
+
+// === impl TokenizeRequest ===
+
+impl TokenizeRequest {
+    /// A text as it is.
+    pub fn text(prompt: impl Into<String>) -> Self {
+        Self {
+            prompt: Some(prompt.into()),
+            messages: None,
+            ..Self::messages(Vec::new())
+        }
+    }
+
+    /// A conversation, which ends where the assistant begins.
+    pub fn messages(messages: Vec<Value>) -> Self {
+        Self {
+            model: None,
+            prompt: None,
+            messages: Some(messages),
+            tools: None,
+            add_generation_prompt: true,
+            chat_template_kwargs: Map::new(),
+        }
+    }
 }
 
 /// Answer to [`TokenizeRequest`].
