@@ -101,6 +101,26 @@ impl Rules {
     }
 
     /// The score of the first rule that the turn fits; none if it fits none.
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_chat::{Message, Score};
+    /// use metaclaw_reward::{Evidence, On, Rule, Rules};
+    ///
+    /// let rule = Rule {
+    ///     on: On::Next,
+    ///     pattern: Some("too long".to_owned()),
+    ///     max_words: None,
+    ///     min_words: None,
+    ///     score: Score::Bad,
+    /// };
+    /// let rules = Rules::compile(&[rule])?;
+    /// let asked = [Message::user("What is sled?")];
+    /// let next = [Message::user("Too long. One sentence.")];
+    /// let evidence = Evidence::new(&asked, Message::assistant("sled is …"), &next);
+    /// assert_eq!(rules.judge(&evidence).unwrap().score, Score::Bad);
+    /// # Ok::<(), metaclaw_reward::RuleError>(())
+    /// ```
     pub fn judge(&self, evidence: &Evidence) -> Option<Verdict> {
         let said = evidence.said();
         let next: Vec<_> = evidence.next.iter().map(|message| message.text()).collect();

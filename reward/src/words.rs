@@ -4,6 +4,11 @@
 /// where a script puts no spaces between its words (Chinese, Japanese).
 ///
 /// About as many as a person would say: "well-known" is one, "你好吗" two, "—" none.
+///
+/// # Examples
+/// ```
+/// assert_eq!(metaclaw_reward::count_words("Paris, of course."), 3);
+/// ```
 pub fn count_words(text: &str) -> usize {
     text.split_whitespace().map(count_in_piece).sum()
 }

@@ -65,6 +65,15 @@ pub enum Heard {
 }
 
 /// Hears an owner's message. `answers` says whether it follows a reply: a complaint needs one.
+///
+/// # Examples
+/// ```
+/// use metaclaw_skills::{Heard, hear};
+///
+/// let heard = hear("From now on, please answer in French.", false);
+/// assert!(matches!(&heard[..], [Heard::Wish { .. }]));
+/// assert!(hear("What is the capital of France?", false).is_empty());
+/// ```
 pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     let mut heard = Vec::new();
     let mut is_long = false;

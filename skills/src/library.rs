@@ -211,6 +211,20 @@ impl Library {
     /// # Errors
     ///
     /// [`WishError`] when it is empty, too long, or the file cannot be written.
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_chat::AgentId;
+    /// use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let (library, warnings) = Library::open(folder.path(), SkillsConfig::default(), WishesConfig::default());
+    /// assert!(warnings.is_empty());
+    /// let agent = AgentId::default_agent();
+    /// assert!(library.add_wish(&agent, "Answer in one sentence.")?);
+    /// assert_eq!(library.wishes(&agent)[0].text, "Answer in one sentence.");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn add_wish(&self, agent: &AgentId, wish: &str) -> Result<bool, WishError> {
         self.edit_wishes(agent, |path| wishes::add(path, wish))
     }

@@ -40,6 +40,16 @@ pub enum NameError {
 ///
 /// 1 to 64 of `a-z A-Z 0-9 _ - .`, beginning with a letter, a digit or `_`; so it can hold no path
 /// separator and is never `.` or `..`. `_default` and `_shared` are ours.
+///
+/// # Examples
+/// ```
+/// use metaclaw_chat::AgentId;
+///
+/// let agent: AgentId = "writer".parse()?;
+/// assert_eq!(agent.as_str(), "writer");
+/// assert!("../other".parse::<AgentId>().is_err(), "it names a folder");
+/// # Ok::<(), metaclaw_chat::NameError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(Arc<str>);
 

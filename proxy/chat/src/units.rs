@@ -5,6 +5,15 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A length of time: `500 ms`, `60 s`, `10 min`, `8 h`, `30 d`; a bare number is seconds.
+///
+/// # Examples
+/// ```
+/// use metaclaw_chat::Span;
+///
+/// assert_eq!("10 min".parse::<Span>()?, Span::mins(10));
+/// assert!("ten minutes".parse::<Span>().is_err());
+/// # Ok::<(), metaclaw_chat::UnitError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Duration);
 

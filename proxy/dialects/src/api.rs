@@ -31,6 +31,14 @@ pub enum Api {
 
 impl Api {
     /// The API whose turns a route takes; routes beside it (`/v1/messages/count_tokens`) have none.
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_dialects::Api;
+    ///
+    /// assert_eq!(Api::of_path("/v1/messages"), Some(Api::Messages));
+    /// assert_eq!(Api::of_path("/v1/messages/count_tokens"), None);
+    /// ```
     pub fn of_path(path: &str) -> Option<Self> {
         [Self::Chat, Self::Responses, Self::Messages]
             .into_iter()
@@ -75,6 +83,20 @@ impl Api {
     }
 
     /// Reads a whole event stream, or as much of one as came.
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_dialects::Api;
+    ///
+    /// let stream = concat!(
+    ///     "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hel\"}}]}\n\n",
+    ///     "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lo\"},\"finish_reason\":\"stop\"}]}\n\n",
+    ///     "data: [DONE]\n\n",
+    /// );
+    /// let reply = Api::Chat.read_sse(stream.as_bytes());
+    /// assert_eq!(reply.message.unwrap().text(), "Hello");
+    /// assert!(reply.ended);
+    /// ```
     pub fn read_sse(self, bytes: &[u8]) -> Reply {
         match self {
             Self::Chat => read_sse::<chat::Accumulator>([bytes]),

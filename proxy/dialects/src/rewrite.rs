@@ -44,6 +44,35 @@ pub struct RawEvent<'a> {
 }
 
 /// Rewrites one event after the other.
+///
+/// # Examples
+/// ```
+/// use metaclaw_dialects::rewrite::{EventRewrite, Events, RawEvent, Rewrite as _};
+///
+/// /// Leaves comments out, which keep a connection alive, and splices everything else through as it is.
+/// struct WithoutComments;
+///
+/// impl EventRewrite for WithoutComments {
+///     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
+///         if event.event.is_some() {
+///             out.extend(event.raw);
+///         }
+///     }
+///
+///     fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
+///         out.extend(raw);
+///     }
+///
+///     fn finish(&mut self, _out: &mut Vec<u8>) {}
+/// }
+///
+/// let (mut rewrite, mut out) = (Events::new(WithoutComments), Vec::new());
+/// // Any splitting of the input gives the same bytes.
+/// for piece in [": ping\n\nda", "ta: 1\n", "\ndata: 2\n\n"] {
+///     rewrite.feed(piece.as_bytes(), &mut out);
+/// }
+/// assert_eq!(out, b"data: 1\n\ndata: 2\n\n");
+/// ```
 pub trait EventRewrite: Send {
     /// The next event: what goes on in its place is appended to `out`.
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>);

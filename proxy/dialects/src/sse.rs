@@ -24,6 +24,16 @@ pub struct SseEvent {
 }
 
 /// Reads events from bytes that come in any pieces.
+///
+/// # Examples
+/// ```
+/// use metaclaw_dialects::sse::SseReader;
+///
+/// let mut reader = SseReader::new();
+/// assert!(reader.feed(b"data: {\"delta\":").is_empty(), "the event goes on");
+/// let events = reader.feed(b"\"Hi\"}\n\ndata: [DO");
+/// assert_eq!(events[0].data, r#"{"delta":"Hi"}"#);
+/// ```
 #[derive(Debug)]
 pub struct SseReader {
     /// The line that has not ended yet.

@@ -89,6 +89,21 @@ pub(crate) fn sent_name(name: &str) -> String {
 ///
 /// # Errors
 /// [`TranslateError`] names the field that the other API cannot say, or that is not as its own API has it.
+///
+/// # Examples
+/// ```
+/// use metaclaw_dialects::translate::{self, Direction};
+/// use serde_json::json;
+///
+/// let messages = json!({
+///     "model": "claude", "max_tokens": 64, "system": "Be brief.",
+///     "messages": [{"role": "user", "content": "Hello"}],
+/// });
+/// let chat = translate::request(Direction::MessagesToChat, &messages)?;
+/// assert_eq!(chat["messages"][0]["role"], "system");
+/// assert_eq!(chat["messages"][1]["content"], "Hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateError> {
     match direction {
         Direction::ChatToMessages => to_messages::request(body),

@@ -113,6 +113,18 @@ impl Rules {
 /// On battery never, unless that is allowed; and never while a main turn ended within `scheduler.idle_minutes`: whoever
 /// chats at night is awake. Beyond that it is open while the owner is away from the keyboard (where there is none: at
 /// once), asleep, or in a meeting; the last two only while enough of them is left.
+///
+/// # Examples
+/// ```
+/// use jiff::tz::TimeZone;
+/// use metaclaw_schedule::{Facts, Keyboard, Rules, SchedulerConfig, decide};
+///
+/// let rules = Rules::new(&SchedulerConfig::default(), TimeZone::UTC);
+/// let minute = 60_000;
+/// let facts = Facts { last_main_ms: Some(0), keyboard: Keyboard::Headless, ..Facts::default() };
+/// assert!(!decide(&rules, &facts, minute).is_open(), "the owner is in a conversation");
+/// assert!(decide(&rules, &facts, 600 * minute).is_open(), "and has been away for hours");
+/// ```
 pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
     let closed = |why| Window::Closed { why };
     if facts.on_battery == Some(true) && !rules.may_on_battery {

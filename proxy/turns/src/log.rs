@@ -134,6 +134,38 @@ impl TurnLog {
     ///
     /// # Cancel safety
     /// Dropped before the turn is queued, nothing happens; later, the turn is appended all the same.
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_chat::{AgentId, ChainHash, Message};
+    /// use metaclaw_turns::{NewMessage, NewTurn, Served, TurnLog, TurnMeta, TurnsConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let folder = tempfile::tempdir()?;
+    /// let log = TurnLog::open(folder.path(), &TurnsConfig::default())?;
+    /// let agent = AgentId::default_agent();
+    /// let asked = [Message::user("What is sled?")];
+    /// let id = log
+    ///     .append(NewTurn {
+    ///         meta: TurnMeta::whole(ChainHash::start(&agent), 1_700_000_000_000),
+    ///         messages: NewMessage::all(&agent, &asked)?,
+    ///         agent,
+    ///         session: "first".parse()?,
+    ///         continues: None,
+    ///         tools: None,
+    ///         params: serde_json::Map::new(),
+    ///         reply: Some(Message::assistant("An embedded database.")),
+    ///         served: Served::default(),
+    ///         tokens: None,
+    ///     })
+    ///     .await?;
+    /// let turn = log.get(id).await?.ok_or("it is in the log")?;
+    /// assert_eq!(turn.reply.unwrap().text(), "An embedded database.");
+    /// log.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
         let (ack, acked) = oneshot::channel();
         let done = |appended| {

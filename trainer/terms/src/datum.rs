@@ -139,6 +139,17 @@ impl Datum {
     ///
     /// # Errors
     /// As [`Datum::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_trainer_terms::Datum;
+    ///
+    /// // The prompt is [7, 8], the reply [9]: the model reads all but the last id and predicts all but the first.
+    /// let datum = Datum::cross_entropy(vec![7, 8], vec![8, 9], vec![0.0, 1.0])?;
+    /// assert_eq!(datum.n_tokens(), 2);
+    /// assert!(Datum::cross_entropy(vec![7, 8], vec![9], vec![1.0]).is_err(), "one target an id");
+    /// # Ok::<(), metaclaw_trainer_terms::DatumError>(())
+    /// ```
     pub fn cross_entropy(
         input: Vec<u32>,
         targets: Vec<u32>,
@@ -157,6 +168,16 @@ impl Datum {
     ///
     /// # Errors
     /// As [`Datum::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use metaclaw_trainer_terms::Datum;
+    ///
+    /// // The reply [9, 10] after the prompt [7], sampled at these log-probabilities, was better than its group.
+    /// let datum = Datum::policy(vec![7, 9], vec![9, 10], vec![-0.5, -1.25], vec![0.75, 0.75])?;
+    /// assert_eq!(datum.parts().logprobs.as_deref(), Some(&[-0.5, -1.25][..]));
+    /// # Ok::<(), metaclaw_trainer_terms::DatumError>(())
+    /// ```
     pub fn policy(
         input: Vec<u32>,
         targets: Vec<u32>,

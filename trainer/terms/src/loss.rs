@@ -11,6 +11,15 @@ pub type LossConfig = BTreeMap<String, f64>;
 ///
 /// With w = `weights`, l = log p(target), q = `logprobs`, A = `advantages`, r = exp(l - q); formulas after
 /// Tinker's documentation. `clip` keeps r within lo and hi, which are absolute bounds, not distances from 1.
+///
+/// # Examples
+/// ```
+/// use metaclaw_trainer_terms::LossFn;
+///
+/// assert_eq!("cispo".parse::<LossFn>()?, LossFn::Cispo);
+/// assert_eq!(LossFn::CrossEntropy.as_str(), "cross_entropy");
+/// # Ok::<(), metaclaw_trainer_terms::UnknownLoss>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LossFn {
     /// -sum w l; targets `[N]` or `[N, K]`, weights may be negative.
