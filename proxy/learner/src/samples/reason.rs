@@ -56,7 +56,7 @@ pub(crate) const GRADIENT_NOT_FINITE: &str = "its gradient is no number";
 mod tests {
     /// This file itself names them all.
     const REASONS: &str = include_str!("reason.rs");
-    const DOCS: &str = include_str!("../../../../docs/training.md");
+    const DOCS: &str = include_str!("../../../../docs/training/excluded-turns.md");
 
     #[test]
     fn the_documentation_has_each_reason() {
