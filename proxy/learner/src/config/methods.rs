@@ -129,7 +129,7 @@ impl Methods {
 }
 
 impl Default for Methods {
-    /// redo alone, which learns soonest of all that was measured (docs/training.md).
+    /// redo alone, which learns soonest of all that was measured (tests/bench/learn/README.md).
     fn default() -> Self {
         Self {
             redo: true,

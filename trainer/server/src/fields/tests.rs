@@ -79,7 +79,7 @@ fn a_field_that_nobody_knows_is_refused() {
     );
 }
 
-/// The tables of `docs/trainer-api.md` as they must be.
+/// The tables of `docs/extending/trainer-api.md` as they must be.
 fn tables() -> String {
     let routes: [(&str, &[Field]); 14] = [
         ("POST /v1/chat/completions", CHAT),
