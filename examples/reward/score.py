@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A reward function for `judge.kind: http`, in nothing but Python's own library (docs/judging.md).
+"""A reward function for `judge.kind: http`, in nothing but Python's own library (docs/extending/reward-functions.md).
 
     python3 examples/reward/score.py [PORT]
 

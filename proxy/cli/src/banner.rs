@@ -181,7 +181,7 @@ fn upstreams(config: &Config) -> Option<String> {
 }
 
 /// What keeps weights from learning where no judge is set.
-const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: set judge.kind to base (the model judges its own replies), or llm.* with a key, whose model judges then (docs/judging.md)";
+const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: set judge.kind to base (the model judges its own replies), or llm.* with a key, whose model judges then (docs/training/judging.md)";
 
 fn learns(
     config: &Config,

@@ -1,4 +1,4 @@
-//! Rollouts that were had elsewhere, read from lines of JSON: `metaclaw turns import`. docs/training.md has the shape.
+//! Rollouts that were had elsewhere, read from lines of JSON: `metaclaw turns import`. docs/training/experiments.md has the shape.
 
 use std::fmt::Write as _;
 

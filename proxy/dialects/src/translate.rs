@@ -6,7 +6,7 @@
 //!
 //! What the other API has no word for becomes text where it is history, and is refused by name
 //! ([`TranslateError`]) where it is new, unless leaving it out changes nothing that the caller could notice in
-//! the reply. `docs/translation.md` lists what is changed on the way and what is left out, in which direction,
+//! the reply. `docs/operating/translation.md` lists what is changed on the way and what is left out, in which direction,
 //! and why.
 
 mod accounting;

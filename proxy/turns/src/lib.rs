@@ -2,7 +2,7 @@
 //!
 //! A turn is written once and never lost: [`TurnLog::append`] returns after the flush, and what it
 //! has acknowledged is in the log, whole and once, whatever is killed afterwards. Requests repeat
-//! their history; a record holds only what is new in it. docs/turn-log.md describes what lies on disk.
+//! their history; a record holds only what is new in it. docs/extending/turn-log.md describes what lies on disk.
 //!
 //! One thread owns the store (`worker`, `engine`); the handle sends it jobs (`log`). Only `store` names
 //! sled.

@@ -2,7 +2,7 @@
 //! `turns.mask` names.
 //!
 //! What stands in the place of one says its kind and nothing else, so that the same text is masked to the same
-//! text: it is found again when a client repeats it. `docs/privacy.md` lists the shapes.
+//! text: it is found again when a client repeats it. `docs/using/privacy.md` lists the shapes.
 
 use std::{borrow::Cow, sync::LazyLock};
 

@@ -1,7 +1,7 @@
 //! sled, alone: nothing of it leaves this module but its byte string, [`Bytes`].
 //!
 //! Small on purpose, so that another engine fits behind the same surface: `open`, `get`, `range`,
-//! `transaction` over all tables, `flush`. docs/turn-log.md says why it is used in just this way.
+//! `transaction` over all tables, `flush`. docs/extending/turn-log.md says why it is used in just this way.
 
 use std::{
     cell::Cell,
@@ -30,7 +30,7 @@ const FLUSHER_MS: u64 = 200;
 /// this somebody else has it.
 const LETS_GO: Duration = Duration::from_secs(1);
 
-/// The tables of the log; docs/turn-log.md says what each holds.
+/// The tables of the log; docs/extending/turn-log.md says what each holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {

@@ -371,7 +371,7 @@ fn pasted_rules_are_no_wishes() {
     assert_eq!(wishes(rules, false), []);
 }
 
-/// The examples of docs/lessons.md.
+/// The examples of docs/using/lessons.md.
 #[test]
 fn sentences_are_sorted_as_the_docs_say() {
     for (text, certainty) in [

@@ -1,5 +1,5 @@
 //! The limits of an adapter that serves. They lie between the base model's figures and the reference's, and depend on how
-//! much of the wish it keeps (docs/training.md, "The price of a wish"). The gate takes them from sixteen questions of its
+//! much of the wish it keeps (docs/training/gate.md, "The price of a wish"). The gate takes them from sixteen questions of its
 //! own, this from the test questions.
 
 use crate::{

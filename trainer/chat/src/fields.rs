@@ -2,7 +2,7 @@
 //!
 //! A field that is left out in silence gives another reply than the one that was asked for. So every field that OpenAI
 //! or vLLM know for a route stands in its table, and one that stands in none is refused as well. The tables of
-//! `docs/trainer-api.md` are made from these.
+//! `docs/extending/trainer-api.md` are made from these.
 
 mod text;
 
@@ -91,7 +91,7 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
         .map(|field| field.name)
         .collect();
     let text = format!(
-        "{shown} is no field of this route: {} are read (docs/trainer-api.md)",
+        "{shown} is no field of this route: {} are read (docs/extending/trainer-api.md)",
         done.join(", ")
     );
     ApiError::field(shown, text).with_code("unknown_parameter")

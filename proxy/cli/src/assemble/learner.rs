@@ -81,7 +81,7 @@ pub(super) fn judge(
         (Some(JudgeKind::Off), _) => return Ok((Judge::nobody(), JudgedWith::Nobody, None)),
         (Some(JudgeKind::Http), _) => {
             let url = all.judge.url.clone();
-            let url = url.context("judge.kind http needs judge.url: where your reward function is asked, as in http://127.0.0.1:8900/score (docs/judging.md)")?;
+            let url = url.context("judge.kind http needs judge.url: where your reward function is asked, as in http://127.0.0.1:8900/score (docs/extending/reward-functions.md)")?;
             let key = all.judge.key.as_ref();
             let function = Function::new(plan, &url, key, config.judge.timeout);
             let function = function.context("judge.url")?;

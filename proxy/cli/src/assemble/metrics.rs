@@ -298,7 +298,7 @@ mod tests {
                 .map_or_else(String::new, |(name, _)| format!("`{name}`"));
             format!("`metaclaw_{}{end}` | {kind} | {label}", it.name)
         });
-        let text = include_str!("../../../../docs/metrics.md");
+        let text = include_str!("../../../../docs/operating/metrics.md");
         let (_, table) = text.split_once("\n## ").unwrap();
         let rows = table
             .lines()

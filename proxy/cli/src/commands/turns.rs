@@ -64,7 +64,7 @@ enum What {
     },
     /// Every turn, whole, one JSON object a line.
     Export,
-    /// Turns from JSON lines: what `turns export` wrote, as it was; or turns that were had elsewhere, with scores (docs/training.md).
+    /// Turns from JSON lines: what `turns export` wrote, as it was; or turns that were had elsewhere, with scores (docs/training/experiments.md).
     Import {
         /// The file; - for standard input.
         file: PathBuf,

@@ -39,7 +39,7 @@ pub(crate) struct Cloud {
 pub(crate) enum CloudError {
     /// A service without a key.
     #[error(
-        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/tinker.md){hint}"
+        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/training/tinker.md){hint}"
     )]
     NoKey {
         /// The service or the server.

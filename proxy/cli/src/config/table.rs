@@ -52,7 +52,7 @@ pub(crate) const TABLE: &[Section] = &[
         keys: learning::TRAINER,
     },
     Section {
-        title: "When learning that costs something may run (docs/scheduler.md)",
+        title: "When learning that costs something may run (docs/operating/scheduler.md)",
         keys: learning::SCHEDULER,
     },
     Section {

@@ -3,7 +3,7 @@
 //! A chat completion may say things that Anthropic answers with 400 each time, so that a session that holds one
 //! of them is dead. All that a translator can see beforehand is made right here, in one place and this order.
 //! The rules come from the API reference (<https://docs.claude.com/en/api/messages>) and from what its errors
-//! say; `docs/translation.md` lists them.
+//! say; `docs/operating/translation.md` lists them.
 
 mod conversation;
 mod schema;

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the counters as Prometheus reads them. `docs/metrics.md` lists them.
+//! `GET /metrics`: the counters as Prometheus reads them. `docs/operating/metrics.md` lists them.
 
 use std::{borrow::Cow, fmt, sync::atomic::AtomicU64, time::Duration};
 

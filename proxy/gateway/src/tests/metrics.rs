@@ -59,7 +59,7 @@ fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
 /// The same, as the documentation has them.
 fn documented() -> BTreeSet<(String, String, String)> {
     // What other rooms count stands below.
-    let table = include_str!("../../../../docs/metrics.md")
+    let table = include_str!("../../../../docs/operating/metrics.md")
         .lines()
         .take_while(|line| !line.starts_with("## "));
     let rows = table.filter(|line| line.starts_with("| `metaclaw_"));

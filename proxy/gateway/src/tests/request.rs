@@ -37,7 +37,7 @@ async fn a_request_passes_as_it_is_but_for_what_is_ours() {
     );
 }
 
-/// No reader of ours goes as deep as what it reads: see docs/limits.md.
+/// No reader of ours goes as deep as what it reads: see docs/operating/limits.md.
 #[tokio::test]
 async fn a_request_nested_deeply_passes_as_it_came() {
     let mut harness = Harness::start().await;

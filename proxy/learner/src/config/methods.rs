@@ -95,7 +95,7 @@ impl PartialEq for Methods {
 }
 
 impl Default for Methods {
-    /// Context distillation alone, which learns soonest of all that was measured (docs/training.md).
+    /// Context distillation alone, which learns soonest of all that was measured (tests/bench/learn/README.md).
     fn default() -> Self {
         let methods = ALL.into_iter();
         Self(

@@ -69,7 +69,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// As a reward function is shown it: docs/judging.md.
+    /// As a reward function is shown it: docs/extending/reward-functions.md.
     pub(super) fn to_json(&self) -> Value {
         let Evidence { reply, next, .. } = &self.evidence;
         json!({

@@ -121,7 +121,7 @@ impl Serialize for ExcludeReason {
 mod tests {
     /// This file names them all.
     const REASONS: &str = include_str!("exclude_reason.rs");
-    const DOCS: &str = include_str!("../../../../docs/training.md");
+    const DOCS: &str = include_str!("../../../../docs/training/excluded-turns.md");
 
     #[test]
     fn the_documentation_has_each_reason() {

@@ -20,7 +20,7 @@ pub(super) enum NoChoice {
 /// calls replies good is not taught unasked: the owner has said what a good reply is.
 ///
 /// All of them: what is taught is how the teacher answers, and one reply of several is a single word more or less.
-/// Of the first alone 3 of 80 replies came to have under 3 words, of all none (docs/training.md). Nor the most relevant: that is
+/// Of the first alone 3 of 80 replies came to have under 3 words, of all none (tests/bench/learn/README.md). Nor the most relevant: that is
 /// dense, a question said again ("You can freeze fresh berries by..."), and taught it made replies shorter from step to step.
 ///
 /// # Errors

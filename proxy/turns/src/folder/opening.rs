@@ -1,6 +1,6 @@
 //! When a log is opened: what may be done about one that is damaged.
 
-/// The format that this program writes and reads; docs/turn-log.md describes it.
+/// The format that this program writes and reads; docs/extending/turn-log.md describes it.
 pub(super) const FORMAT: u32 = 4;
 
 /// When a log is opened.

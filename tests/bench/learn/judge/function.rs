@@ -1,4 +1,4 @@
-//! A reward function: `{"turns": [..]}` there, `{"scores": [..]}` back (docs/judging.md).
+//! A reward function: `{"turns": [..]}` there, `{"scores": [..]}` back (docs/extending/reward-functions.md).
 
 use std::{
     collections::BTreeMap,

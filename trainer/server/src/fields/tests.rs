@@ -79,7 +79,7 @@ fn a_field_that_nobody_knows_is_refused() {
     );
 }
 
-/// The tables of `docs/trainer-api.md` as they must be.
+/// The tables of `docs/extending/trainer-api.md` as they must be.
 fn tables() -> String {
     let routes: [(&str, &[Field]); 14] = [
         ("POST /v1/chat/completions", CHAT),
@@ -110,7 +110,7 @@ fn tables() -> String {
 fn the_documentation_says_what_the_tables_say() {
     const MARK: &str =
         "<!-- made from the tables of trainer/chat/src/fields and trainer/server/src/fields -->\n";
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trainer-api.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/extending/trainer-api.md");
     let text = std::fs::read_to_string(&file).unwrap();
     let (head, made) = text.split_once(MARK).unwrap();
     if std::env::var("METACLAW_WRITE_EXAMPLE").is_ok() {

@@ -1,4 +1,4 @@
-//! The fork's users: every call that a client of its server makes, as `docs/trainer-api.md` promises them.
+//! The fork's users: every call that a client of its server makes, as `docs/extending/trainer-api.md` promises them.
 
 use std::fmt::Write as _;
 

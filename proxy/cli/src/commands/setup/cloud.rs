@@ -100,7 +100,7 @@ impl Interview<'_> {
         }
         let service = asked.service.name();
         self.prompt.say(&format!(
-            "  {service} does not say how likely a model finds a given reply. Method redo, the usual one, and three tests of an adapter need that (docs/tinker.md)."
+            "  {service} does not say how likely a model finds a given reply. Method redo, the usual one, and three tests of an adapter need that (docs/training/tinker.md)."
         ))?;
         let question = "Learn by method binary_rl, and let an adapter serve that passes the test that remains (tools)";
         if !self.prompt.yes(question, true)? {

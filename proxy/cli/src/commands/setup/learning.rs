@@ -33,7 +33,7 @@ impl Interview<'_> {
     /// The model whose weights are trained, its judge, and when; whether there is one.
     pub(super) async fn training(&mut self, tries: bool) -> anyhow::Result<bool> {
         self.prompt.say(
-            "Weights are trained on this machine, at rl.remote_url, or by a service with Tinker's API (docs/tinker.md).",
+            "Weights are trained on this machine, at rl.remote_url, or by a service with Tinker's API (docs/training/tinker.md).",
         )?;
         if self.cloud(tries).await? {
             self.judged_by_itself()?;

@@ -135,7 +135,7 @@ fn without_key_or_model_the_refusal_says_what_to_set() {
     let told = refused("mode: rl\nrl: {backend: mint, model: Qwen/Qwen3-8B}\n");
     assert_eq!(
         told,
-        "MinT needs a key: set rl.tinker_api_key, or the variable MINT_API_KEY (docs/tinker.md)"
+        "MinT needs a key: set rl.tinker_api_key, or the variable MINT_API_KEY (docs/training/tinker.md)"
     );
     let told = refused("mode: rl\nrl: {backend: tinker, tinker_api_key: k}\n");
     assert!(
@@ -146,7 +146,7 @@ fn without_key_or_model_the_refusal_says_what_to_set() {
         "mode: rl\nrl: {backend: tinker, model: m, tinker_base_url: 'http://10.0.0.5:8000'}\n";
     assert_eq!(
         refused(own),
-        "the training server at 10.0.0.5:8000 needs a key: set rl.tinker_api_key, or the variable TINKER_API_KEY (docs/tinker.md); if it asks for none, set tml-none"
+        "the training server at 10.0.0.5:8000 needs a key: set rl.tinker_api_key, or the variable TINKER_API_KEY (docs/training/tinker.md); if it asks for none, set tml-none"
     );
 }
 

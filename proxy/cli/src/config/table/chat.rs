@@ -43,7 +43,7 @@ pub(super) const MODE: &[Key] = &[
         "claw_type",
         OneOf(CLAWS),
         "",
-        "the agent whose own file is changed while the proxy runs, once you said yes at a start (docs/openclaw.md); none: never; openclaw without one",
+        "the agent whose own file is changed while the proxy runs, once you said yes at a start (docs/using/openclaw.md); none: never; openclaw without one",
     )
     .values(OTHER_CLAWS),
     inert(
@@ -250,7 +250,7 @@ pub(super) const PROXY: &[Key] = &[
         "routing.mend_history",
         Bool,
         "true",
-        "what a client lost of its history and the upstream asks for (signatures, thinking) is put back from the log, and what another upstream made is taken out; false: histories go as they come (docs/translation.md)",
+        "what a client lost of its history and the upstream asks for (signatures, thinking) is put back from the log, and what another upstream made is taken out; false: histories go as they come (docs/operating/translation.md)",
     ),
     key(
         "compat.session_implies_side",

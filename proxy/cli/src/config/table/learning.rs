@@ -41,7 +41,7 @@ pub(super) const JUDGE: &[Key] = &[
         "judge.kind",
         OneOf(&["llm", "rules", "off", "http", "base"]),
         "",
-        "without one: llm where there is a model to ask, else rules; http: a reward function of yours at judge.url; base: the policy model without its adapter; off: turns wait (docs/judging.md)",
+        "without one: llm where there is a model to ask, else rules; http: a reward function of yours at judge.url; base: the policy model without its adapter; off: turns wait (docs/training/judging.md)",
     ),
     key(
         "judge.url",
@@ -141,7 +141,7 @@ pub(super) const RL: &[Key] = &[
         "rl.backend",
         OneOf(&["auto", "local", "remote", "tinker", "mint", "weaver"]),
         "auto",
-        "auto: remote where rl.remote_url is given, one of tinker, mint and weaver where rl.tinker_api_key or rl.tinker_base_url is, else local (docs/tinker.md)",
+        "auto: remote where rl.remote_url is given, one of tinker, mint and weaver where rl.tinker_api_key or rl.tinker_base_url is, else local (docs/training/tinker.md)",
     ),
     key(
         "rl.model",
@@ -191,7 +191,7 @@ pub(super) const RL: &[Key] = &[
         "rl.method",
         SomeOf(METHODS),
         "context_distillation",
-        "what a step is made of: context_distillation (redo for short), opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training.md)",
+        "what a step is made of: context_distillation (redo for short), opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training/README.md)",
     ),
     key("rl.w_redo", POSITIVE, "1", "weight of redo"),
     key(
@@ -210,7 +210,7 @@ pub(super) const RL: &[Key] = &[
         "rl.loss_fn",
         OneOf(&["cispo", "ppo", "importance_sampling"]),
         "",
-        "loss of what is pushed by its verdict; without one cispo, for metaclaw importance_sampling, for hybrid ppo (docs/training.md)",
+        "loss of what is pushed by its verdict; without one cispo, for metaclaw importance_sampling, for hybrid ppo (docs/training/binary-rl.md)",
     ),
     key(
         "rl.clip_low",
@@ -262,7 +262,7 @@ pub(super) const RL: &[Key] = &[
         "rl.report_to",
         AnyOf(&["tensorboard", "jsonl"]),
         "[jsonl]",
-        "the numbers of each step: jsonl: a line in steps.jsonl; tensorboard: event files (docs/metrics.md); []: nowhere",
+        "the numbers of each step: jsonl: a line in steps.jsonl; tensorboard: event files (docs/operating/metrics.md); []: nowhere",
     ),
     key(
         "rl.log_dir",
@@ -311,7 +311,7 @@ pub(super) const RL: &[Key] = &[
         "rl.anchor",
         POSITIVE,
         "0",
-        "weight of the divergence from what the model says without adapters and with the wishes, to questions of our own; 0: none (docs/training.md)",
+        "weight of the divergence from what the model says without adapters and with the wishes, to questions of our own; 0: none (docs/training/anchor.md)",
     ),
     key(
         "rl.max_steps",
@@ -394,7 +394,7 @@ pub(super) const RL: &[Key] = &[
         "gate.accept_without",
         AnyOf(GATE_TESTS),
         "[]",
-        "tests that an adapter may serve without, where the training server cannot answer what they ask: replies, capability, tools, preference (docs/tinker.md)",
+        "tests that an adapter may serve without, where the training server cannot answer what they ask: replies, capability, tools, preference (docs/training/tinker.md)",
     ),
     inert(
         "gate.max_kl",
