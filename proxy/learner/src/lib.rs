@@ -62,6 +62,7 @@ pub use self::{
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
+    methods::METHOD_NAMES,
     metrics::{Recorder, ReportTo},
     preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},

@@ -1,5 +1,5 @@
 //! The training methods of `rl.method`, one a file. [`Method`] says what one has to provide; a new one is a file here and
-//! a line in [`ALL`].
+//! a line in [`ALL`] and [`METHOD_NAMES`].
 
 mod anchor;
 mod binary_rl;
@@ -33,5 +33,26 @@ pub(crate) const ALL: [&dyn Method; 6] = [
     &metaclaw::Metaclaw,
     &opd::Opd,
 ];
+/// What `rl.method` may name, short names among them.
+pub const METHOD_NAMES: &[&str] = &[
+    "context_distillation",
+    "redo",
+    "binary_rl",
+    "hybrid",
+    "grpo",
+    "metaclaw",
+    "opd",
+];
 /// The group that is of no method in `rl.method`: `rl.anchor`.
 pub(crate) const ANCHOR: &dyn Method = &anchor::Anchor;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_that_are_allowed_are_the_methods_own() {
+        let own = ALL.iter().flat_map(|it| [Some(it.name()), it.alias()]);
+        assert_eq!(own.flatten().collect::<Vec<_>>(), METHOD_NAMES);
+    }
+}

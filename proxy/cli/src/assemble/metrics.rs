@@ -166,10 +166,14 @@ fn of_learner(counts: &LearnerCounts, asked: &AskCounts) -> Vec<Series> {
             asked.completion_tokens,
         ),
         one(JUDGE_QUEUE, None, counts.n_waiting as u64),
-        one(SAMPLES, Some(("method", "redo")), counts.n_redo as u64),
         one(
             SAMPLES,
-            Some(("method", "redo_unanswered")),
+            Some(("method", "context_distillation")),
+            counts.n_redo as u64,
+        ),
+        one(
+            SAMPLES,
+            Some(("method", "context_distillation_unanswered")),
             counts.n_unanswered as u64,
         ),
         one(

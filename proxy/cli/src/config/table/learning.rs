@@ -1,5 +1,7 @@
 //! Keys of the loop behind the chat.
 
+use metaclaw_learner::METHOD_NAMES;
+
 use super::shared::{ANY, LATER, NO_BEDROCK, NO_GOOGLE, POSITIVE, SOME};
 use crate::config::{
     key::{
@@ -13,15 +15,6 @@ use crate::config::{
     },
 };
 
-const METHODS: &[&str] = &[
-    "context_distillation",
-    "redo",
-    "opd",
-    "binary_rl",
-    "hybrid",
-    "grpo",
-    "metaclaw",
-];
 const TARGETS: &[&str] = &[
     "q_proj",
     "k_proj",
@@ -189,7 +182,7 @@ pub(super) const RL: &[Key] = &[
     ),
     key(
         "rl.method",
-        SomeOf(METHODS),
+        SomeOf(METHOD_NAMES),
         "context_distillation",
         "what a step is made of: context_distillation (redo for short), opd, and one of binary_rl, hybrid, grpo and metaclaw, joined by + (docs/training/README.md)",
     ),
