@@ -1,3 +1,4 @@
+use super::plan::MAX_GATHERED;
 use super::*;
 use crate::kv::KvPool;
 use crate::model_config::ModelConfig;
