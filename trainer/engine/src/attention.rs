@@ -7,6 +7,7 @@
 //! together. [`paged`] is the one place that a kernel of another device has to take.
 
 mod plan;
+pub mod window;
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -46,7 +47,8 @@ pub fn paged(
         let q = own(&q)?.f_view([span.len, n_kv, n_heads / n_kv, e])?;
         let q = q.f_permute([1, 2, 0, 3])?;
         let mut parts = over_past(&q, kv, &span.past)?;
-        if span.len > 1 {
+        let see_themselves = matches!(span.past, Past::Newest { .. });
+        if span.len > 1 && !see_themselves {
             parts.push(among_themselves(&q, &own(&k)?, &own(&v)?)?);
         }
         let mixed = join(parts)?.f_permute([2, 0, 1, 3])?;
@@ -61,11 +63,11 @@ pub fn paged(
 /// What a call gives: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exp of its scores, `[n_kv_heads, group, t]`, f32.
 type Part = (Tensor, Tensor);
 
-/// All rows see all of the past. The query heads of a key head are laid out as if they were positions,
+/// All rows see all of the past, unless it says otherwise. The query heads of a key head are laid out as if they were positions,
 /// so that keys and values are read once for all of them.
-fn over_past(q: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchError> {
-    let (n_kv, group, t, e) = q.size4()?;
-    let q = q.f_reshape([1, n_kv, group * t, e])?;
+fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchError> {
+    let (n_kv, group, t, e) = q_heads.size4()?;
+    let q = q_heads.f_reshape([1, n_kv, group * t, e])?;
     let call = |k: &Tensor, v: &Tensor| {
         let (out, lse) = flash(&q, &k.f_unsqueeze(0)?, &v.f_unsqueeze(0)?, None, false)?;
         let out = out.f_reshape([n_kv, group, t, e])?;
@@ -83,6 +85,7 @@ fn over_past(q: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchErro
             let all = |x: &Tensor| x.f_index_select(1, slots);
             Ok(vec![call(&all(&kv.k)?, &all(&kv.v)?)?])
         }
+        Past::Newest { slots, mask } => Ok(vec![over_newest(q_heads, kv, (slots, mask))?]),
     }
 }
 
@@ -96,6 +99,21 @@ fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, T
     };
     let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&singles.mask), false)?;
     Ok(mixed)
+}
+
+/// Each row sees what `mask` shows it. Key heads are laid out as in [`among_themselves`].
+fn over_newest(
+    q: &Tensor,
+    kv: &LayerKv,
+    (slots, mask): (&Tensor, &Tensor),
+) -> Result<Part, TchError> {
+    let (n_kv, group, _, e) = q.size4()?;
+    let repeated = |x: &Tensor| {
+        let x = x.f_index_select(1, slots)?;
+        let s = x.size3()?.1;
+        x.f_unsqueeze(1)?.f_expand([n_kv, group, s, e], false)
+    };
+    flash(q, &repeated(&kv.k)?, &repeated(&kv.v)?, Some(mask), false)
 }
 
 /// New positions see themselves and those before them. Here the key heads are the batch, and each is

@@ -1,7 +1,8 @@
 //! Where the rows of a batch are written and what they attend to, made once for all layers.
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
+use super::window;
 use crate::kv::Run;
 
 /// More runs than this are gathered into one: a call costs more than the copy then.
@@ -16,7 +17,7 @@ const MAX_GATHERED_GPU: usize = 1 << 26;
 const MASK_ALIGNMENT: usize = 8;
 
 /// New positions of one sequence, and what they attend to besides one another.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewRows {
     /// How many.
     pub len: usize,
@@ -40,6 +41,13 @@ pub(super) enum Past {
     Runs(Vec<Run>),
     /// Slots, `[n]`, i64.
     Scattered(Tensor),
+    /// The newest positions, of which each row sees another part; the rows themselves are among them.
+    Newest {
+        /// Slots, `[s]`, i64.
+        slots: Tensor,
+        /// 0, and minus infinity where a row does not see a position: `[1, 1, t, s]`, f32.
+        mask: Tensor,
+    },
 }
 
 /// Single rows, each of another sequence: their pasts side by side, the shorter ones filled up.
@@ -71,19 +79,23 @@ pub(super) enum Reads {
 // === impl PagePlan ===
 
 impl PagePlan {
-    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys.
+    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys, and sees the `window`
+    /// newest positions, if not all.
     ///
     /// # Errors
     /// What libtorch reports.
     pub fn new(
-        rows: Vec<NewRows>,
+        mut rows: Vec<NewRows>,
         slots: &[usize],
-        width: i64,
+        (width, window): (i64, Option<usize>),
         device: Device,
     ) -> Result<Self, TchError> {
+        for one in &mut rows {
+            one.forget(window);
+        }
         let reads = match Singles::new(&rows, width, device)? {
             Some(singles) => Reads::Singles(singles),
-            None => Reads::Spans(Span::each(rows, device)?),
+            None => Reads::Spans(Span::each(rows, slots, window, device)?),
         };
         let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
         Ok(Self {
@@ -119,8 +131,7 @@ impl PagePlan {
 impl Singles {
     /// None where a sequence has several rows, or there is only one, or there is too much to gather.
     fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
-        let n_past = |rows: &NewRows| rows.past.iter().map(|run| run.len).sum::<usize>();
-        let longest = rows.iter().map(n_past).max().unwrap_or(0);
+        let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
         let (longest, most) = match device {
             Device::Cpu => (longest, MAX_GATHERED),
             _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
@@ -132,10 +143,10 @@ impl Singles {
         }
         let (mut slots, mut mask) = (Vec::new(), Vec::new());
         for one in rows {
-            let filled = longest - n_past(one);
+            let filled = longest - one.n_past();
             slots.extend(one.past.iter().flat_map(slots_of));
             slots.extend(std::iter::repeat_n(0, filled));
-            mask.extend(std::iter::repeat_n(0.0, n_past(one)));
+            mask.extend(std::iter::repeat_n(0.0, one.n_past()));
             mask.extend(std::iter::repeat_n(f32::NEG_INFINITY, filled));
         }
         let (n, longest) = (to_i64(rows.len()), to_i64(longest));
@@ -158,32 +169,107 @@ impl Span {
             past: match &self.past {
                 Past::Runs(runs) => Past::Runs(runs.clone()),
                 Past::Scattered(slots) => Past::Scattered(slots.f_to_device(device)?),
+                Past::Newest { slots, mask } => Past::Newest {
+                    slots: slots.f_to_device(device)?,
+                    mask: mask.f_to_device(device)?,
+                },
             },
         })
     }
 
     /// One for each sequence.
-    fn each(rows: Vec<NewRows>, device: Device) -> Result<Vec<Self>, TchError> {
+    fn each(
+        rows: Vec<NewRows>,
+        slots: &[usize],
+        window: Option<usize>,
+        device: Device,
+    ) -> Result<Vec<Self>, TchError> {
         let mut row = 0;
         let span = |rows: NewRows| {
             let first = row;
             row += rows.len;
-            Self::new(first, rows.len, rows.past, device)
+            let own = slots.get(first..row).unwrap_or_default();
+            Ok(Self {
+                row: to_i64(first),
+                len: to_i64(rows.len),
+                past: Past::of(rows, own, window, device)?,
+            })
         };
         rows.into_iter().map(span).collect()
     }
+}
 
-    fn new(row: usize, len: usize, past: Vec<Run>, device: Device) -> Result<Self, TchError> {
-        let past = if past.len() > MAX_RUNS {
-            let slots: Vec<i64> = past.iter().flat_map(slots_of).collect();
-            Past::Scattered(Tensor::f_from_slice(&slots)?.f_to_device(device)?)
-        } else {
-            Past::Runs(past)
+// === impl NewRows ===
+
+impl NewRows {
+    fn n_past(&self) -> usize {
+        self.past.iter().map(|run| run.len).sum()
+    }
+
+    /// Leaves out what no row sees.
+    fn forget(&mut self, window: Option<usize>) {
+        let Some(window) = window else {
+            return;
         };
-        Ok(Self {
-            row: to_i64(row),
-            len: to_i64(len),
-            past,
+        // A single row is itself among its past.
+        let seen = if self.len == 1 { window } else { window - 1 };
+        let mut unseen = self.n_past().saturating_sub(seen);
+        self.past.retain_mut(|run| {
+            let n = unseen.min(run.len);
+            unseen -= n;
+            run.start += n;
+            run.len -= n;
+            run.len > 0
+        });
+    }
+}
+
+// === impl Past ===
+
+impl Past {
+    /// What rows attend to that are written to the slots `own`; nothing in their past is seen by none of them.
+    fn of(
+        rows: NewRows,
+        own: &[usize],
+        window: Option<usize>,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let n_past = rows.n_past();
+        if let Some(window) = window
+            && rows.len > 1
+            && n_past + rows.len > window
+        {
+            let slots = rows.past.iter().flat_map(slots_of);
+            let slots = slots.chain(own.iter().copied().map(to_i64)).collect();
+            return Self::newest(slots, n_past, window, device);
+        }
+        if rows.past.len() <= MAX_RUNS {
+            return Ok(Self::Runs(rows.past));
+        }
+        let slots: Vec<i64> = rows.past.iter().flat_map(slots_of).collect();
+        Ok(Self::Scattered(
+            Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+        ))
+    }
+
+    /// `slots` are those of `n_past` positions, then those of the rows.
+    fn newest(
+        mut slots: Vec<i64>,
+        n_past: usize,
+        window: usize,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let n = slots.len();
+        if device != Device::Cpu {
+            slots.resize(n.next_multiple_of(MASK_ALIGNMENT), 0);
+        }
+        // What is filled up comes after all rows, so that none sees it.
+        let seen = Tensor::f_arange(to_i64(slots.len()), (Kind::Int64, device))?;
+        let rows = seen.f_narrow(0, to_i64(n_past), to_i64(n - n_past))?;
+        let mask = window::of_newest(&rows, &seen, window, Kind::Float)?;
+        Ok(Self::Newest {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            mask: mask.f_unsqueeze(0)?.f_unsqueeze(0)?,
         })
     }
 }

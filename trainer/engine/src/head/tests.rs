@@ -51,6 +51,7 @@ fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
         ffn: 16,
         vocab: 300,
         tied: true,
+        layers_at: crate::lora::ALONE,
     };
     let spec = LoraSpec {
         rank: 2,
