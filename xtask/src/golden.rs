@@ -21,13 +21,18 @@ const PACKAGES: [&str; 5] = [
 
 /// Writes to `trainer/engine/golden/`; what changes there is committed by hand. Then the way back: adapters that the
 /// engine trained and saved are loaded by PEFT, and must give the same logits: of the demo model, whose LM head is its
-/// embedding, and of `small`, which has two matrices.
+/// embedding, of `small`, which has two matrices, and of `images`, whose layers are a part of another model.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = python(places, &mut report)?;
-    let small = places.root.join("trainer/engine/golden/small");
-    let pairs = [("ours", &model), ("ours-untied", &small)];
+    let [small, images] =
+        ["small", "images"].map(|name| places.root.join("trainer/engine/golden").join(name));
+    let pairs = [
+        ("ours", &model),
+        ("ours-untied", &small),
+        ("ours-images", &images),
+    ];
     let pairs = pairs.map(|(name, base)| (places.cache.join("golden").join(name), base));
     report.stage("the engine's side", |_| {
         pairs.iter().try_for_each(|(ours, base)| {

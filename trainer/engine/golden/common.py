@@ -48,11 +48,11 @@ def project(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.from_numpy((2.0 * bits.astype(np.float64) - 1.0).T @ values).float()
 
 
-def peft_names(n_layers: int) -> list:
+def peft_names(n_layers: int, layers_at: str) -> list:
     """Parameters in the order of `Lora::params`: the layers', then the LM head's."""
     block = lambda module: "mlp" if module in MODULES[4:] else "self_attn"
     layers = [
-        f"base_model.model.model.layers.{layer}.{block(module)}.{module}.lora_{side}.weight"
+        f"base_model.model.{layers_at}.{layer}.{block(module)}.{module}.lora_{side}.weight"
         for layer in range(n_layers)
         for module in MODULES
         for side in "AB"
@@ -60,11 +60,11 @@ def peft_names(n_layers: int) -> list:
     return layers + [f"base_model.model.lm_head.lora_{side}.weight" for side in "AB"]
 
 
-def parameters(model, n_layers: int) -> dict:
+def parameters(model, n_layers: int, layers_at: str) -> dict:
     """LoRA parameters by their names in a file, in order; in memory the adapter's name stands in them."""
     found = dict(model.named_parameters())
     memory = lambda name: name.replace(".weight", ".default.weight")
-    return {name: found[memory(name)] for name in peft_names(n_layers)}
+    return {name: found[memory(name)] for name in peft_names(n_layers, layers_at)}
 
 
 def fill(params: dict, seed: int, b_bound: float) -> None:
@@ -89,12 +89,14 @@ def datum(ids: list, first: int, seed: int) -> dict:
     }
 
 
-def adapted(base, rank: int, seed: int):
+def adapted(base, rank: int, seed: int, layers_at: str = "model.layers", excluded: str | None = None):
     """With an adapter for every map that the engine adapts. PEFT warns where the LM head is the embedding: unmerged, its
     adapter is on the output side alone, as the engine's."""
-    config = LoraConfig(r=rank, lora_alpha=32, target_modules=[*MODULES, "lm_head"], task_type="CAUSAL_LM")
+    config = LoraConfig(
+        r=rank, lora_alpha=32, target_modules=[*MODULES, "lm_head"], exclude_modules=excluded, task_type="CAUSAL_LM"
+    )
     model = get_peft_model(base, config).eval()
-    params = parameters(model, base.config.num_hidden_layers)
+    params = parameters(model, base.config.get_text_config().num_hidden_layers, layers_at)
     fill(params, seed, 0.05)
     return model, params
 

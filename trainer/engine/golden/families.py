@@ -38,25 +38,43 @@ FAMILIES = {
     "mistral": {"model_type": "mistral", "rope_theta": 1000000.0, "sliding_window": None, "head_dim": 8},
     "qwen2": {"model_type": "qwen2", "rope_theta": 1000000.0, "use_sliding_window": False, "sliding_window": 32},
     "qwen3": {"model_type": "qwen3", "rope_theta": 1000000.0, "head_dim": 16, "attention_bias": False},
+    "mistral_window": {"model_type": "mistral", "rope_theta": 10000.0, "sliding_window": 5, "head_dim": 8},
+    "qwen2_window": {"model_type": "qwen2", "rope_theta": 10000.0, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
+    # As files of before transformers 5 have it, and as newer ones do; the window goes over layers 0 and 2, then over 0 and 1.
+    "gemma3": {
+        "model_type": "gemma3_text", "num_hidden_layers": 3, "head_dim": 8, "query_pre_attn_scalar": 12, "sliding_window": 7,
+        "sliding_window_pattern": 2, "rope_theta": 10000.0, "rope_local_base_freq": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        "hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": None, "attn_logit_softcapping": None,
+    },
+    "gemma3_parameters": {
+        "model_type": "gemma3_text", "num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 6,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "tie_word_embeddings": False, "attention_bias": True,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    },
 }
 
 
 def names(config: dict) -> list:
     """The tensors in the order of `weights::expected`."""
     bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
+    gemma = config["model_type"] == "gemma3_text"
     parts = ["input_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo")]
     parts += ["post_attention_layernorm.weight", *(f"mlp.{p}_proj.weight" for p in ("gate", "up", "down"))]
     parts += [f"self_attn.{p}_proj.bias" for p in "qkv"] if bias else []
     parts += ["self_attn.o_proj.bias"] if bias and config["model_type"] != "qwen2" else []
-    parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] == "qwen3" else []
+    parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] in ("qwen3", "gemma3_text") else []
+    parts += ["pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"] if gemma else []
     layers = [f"model.layers.{i}.{part}" for i in range(config["num_hidden_layers"]) for part in parts]
     head = [] if config["tie_word_embeddings"] else ["lm_head.weight"]
     return ["model.embed_tokens.weight", *layers, "model.norm.weight", *head]
 
 
-def weight(index: int, name: str, shape: tuple) -> torch.Tensor:
-    """As `testing::write_model`: norms around 1, all else around 0."""
-    middle, spread = (1.0, 0.3) if "norm" in name else (0.0, 0.4)
+def weight(index: int, name: str, shape: tuple, gemma: bool) -> torch.Tensor:
+    """As `testing::write_model`: norms multiply by around 1, and Gemma's add 1 by themselves; all else is around 0."""
+    middle, spread = (0.0 if gemma else 1.0, 0.3) if "norm" in name else (0.0, 0.4)
     low, high = middle - spread, middle + spread
     n = int(torch.Size(shape).numel())
     unit = (common.words(common.stream(SEED, index), n) >> 11).astype("float64") / (1 << 53)
@@ -69,7 +87,8 @@ def build(config: dict):
         AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32, attn_implementation="eager"
     ).eval()
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    made = {name: weight(i, name, shapes[name]) for i, name in enumerate(names(config))}
+    gemma = config["model_type"] == "gemma3_text"
+    made = {name: weight(i, name, shapes[name], gemma) for i, name in enumerate(names(config))}
     missing, unexpected = model.load_state_dict(made, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()

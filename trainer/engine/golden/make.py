@@ -4,6 +4,7 @@ Run by `cargo xtask golden`, never in CI. Writes beside itself:
 
 small/    a random Llama (its weights too), a PEFT adapter with random B, logits, and the gradient of
           every LoRA matrix under each loss, whole
+images/   the same of a random Gemma 3 of text and images
 smollm2/  for METACLAW_TEST_MODEL as the engine converts it: two rows of logits, projections of all, and
           projections of the gradient of every LoRA matrix; the adapter comes from a generator that Rust has
 families/ logits of tiny models of every family, and the gradient of every LoRA matrix under each loss, whole
@@ -15,15 +16,15 @@ import shutil
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM, AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM
+)
 
 import common
 import families
 
 
 def small() -> None:
-    folder = common.HERE / "small"
-    shutil.rmtree(folder, ignore_errors=True)
     config = LlamaConfig(
         vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
@@ -35,10 +36,42 @@ def small() -> None:
         for index, (name, param) in enumerate(base.named_parameters()):
             noise = common.uniform(common.stream(1, index), tuple(param.shape), 0.2)
             param.copy_(1.0 + noise if "norm" in name else noise)
+    whole("small", base)
+
+
+def images() -> None:
+    text = {
+        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256, "query_pre_attn_scalar": 12,
+        "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    }
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+    }
+    config = Gemma3Config(
+        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=127, boi_token_index=126,
+        eoi_token_index=125, eos_token_id=[1, 106], attn_implementation="eager",
+    )
+    base = Gemma3ForConditionalGeneration(config).float()
+    with torch.no_grad():
+        for index, (name, param) in enumerate(base.named_parameters()):
+            # Norms of Gemma add 1 by themselves.
+            param.copy_(common.uniform(common.stream(1, index), tuple(param.shape), 0.3))
+    whole("images", base, "model.language_model.layers", ".*(vision_tower|multi_modal_projector).*")
+
+
+def whole(name: str, base, layers_at: str = "model.layers", excluded: str | None = None) -> None:
+    """A base, an adapter, logits and gradients, whole."""
+    folder = common.HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
     base.save_pretrained(folder)
-    model, params = common.adapted(base, 4, 2)
+    model, params = common.adapted(base, 4, 2, layers_at, excluded)
     # PEFT leaves it empty for a base that was made rather than loaded.
-    model.peft_config["default"].base_model_name_or_path = "small"
+    model.peft_config["default"].base_model_name_or_path = name
     model.save_pretrained(folder / "adapter")
     (folder / "adapter" / "README.md").unlink(missing_ok=True)
     # A set in PEFT: without an order of its own the file would differ at every run.
@@ -94,6 +127,7 @@ def smollm2() -> None:
 if __name__ == "__main__":
     torch.manual_seed(0)
     small()
+    images()
     smollm2()
     families.main()
     size = sum(f.stat().st_size for f in common.HERE.rglob("*") if f.is_file())

@@ -151,7 +151,7 @@ impl<'a> Files<'a> {
         let sha256 = content::sha256(lora)?;
         Ok(Self {
             lora,
-            config: pretty(&config::to_json(&lora.spec, &base.name)),
+            config: pretty(&config::to_json(lora, &base.name)),
             origin: Origin::new(base, step, &sha256),
             readme: readme::text(lora, &base.name),
             sha256,

@@ -54,16 +54,18 @@ impl Model {
         let ids = rows.iter().flat_map(|r| r.ids);
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
-        let rope = self.rope.at(&tensor(positions.map(to_i64).collect())?)?;
-        let ropes = self.placement.each(|device| rope.to_device(device))?;
+        let ropes = self.angles(&tensor(positions.map(to_i64).collect())?)?;
         let new = rows.iter().map(|r| NewRows {
             len: r.ids.len(),
             past: r.past.clone(),
         });
+        let new: Vec<NewRows> = new.collect();
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
         let width = self.config.n_kv_heads * self.config.head_dim;
-        let plan = PagePlan::new(new.collect(), &slots, width, first)?;
-        let plans = self.placement.each(|device| plan.to_device(device))?;
+        let plans = self.windows.try_map(|&window| {
+            let plan = PagePlan::new(new.clone(), &slots, (width, window), first)?;
+            self.placement.each(|device| plan.to_device(device))
+        })?;
         let mut n = 0;
         let kept = rows.iter().flat_map(|r| {
             let start = n;
@@ -82,8 +84,8 @@ impl Model {
                 segments: &segments,
                 layer,
             };
-            let rope = ropes.of(&self.placement, layer)?;
-            let plan = plans.of(&self.placement, layer)?;
+            let rope = ropes.of(layer)?.of(&self.placement, layer)?;
+            let plan = plans.of(layer)?.of(&self.placement, layer)?;
             let attention = Attention::Paged { kv, plan };
             x = self.placement.moved(&x, layer)?;
             x = layer_forward(&self.config, w, adapters, &x, rope, attention)?;

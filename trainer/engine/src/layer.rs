@@ -9,7 +9,7 @@ use tch::{Kind, TchError, Tensor};
 use crate::attention::{self, PagePlan};
 use crate::kv::LayerKv;
 use crate::linear::{Adapters, Linear};
-use crate::model_config::ModelConfig;
+use crate::model_config::{Activation, ModelConfig};
 use crate::rope::RopeSlice;
 
 /// Base weights of one layer; norms in f32.
@@ -21,14 +21,18 @@ pub struct LayerWeights {
     pub qkv: Linear,
     /// Attention output.
     pub o: Linear,
-    /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]` (Qwen3).
+    /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]`, a scale of the queries multiplied in (Qwen3, Gemma 3).
     pub qk_norm: Option<Tensor>,
+    /// RMSNorm of what attention adds, `[d]` (Gemma 3).
+    pub attention_added_norm: Option<Tensor>,
     /// RMSNorm before the MLP, `[d]`.
-    pub post_norm: Tensor,
+    pub mlp_norm: Tensor,
     /// MLP gate and up.
     pub gate_up: Linear,
     /// MLP down.
     pub down: Linear,
+    /// RMSNorm of what the MLP adds, `[d]` (Gemma 3).
+    pub mlp_added_norm: Option<Tensor>,
 }
 
 /// What the new positions attend to.
@@ -104,7 +108,24 @@ pub fn attention_half<'a>(
         }
         Attention::Paged { kv, plan } => attention::paged([&q, &k, &v], kv, plan)?,
     };
-    x.f_add(&w.o.forward(&mixed, adapters)?)
+    x.f_add(&attention_out(config, w, adapters, &mixed)?)
+}
+
+/// What attention adds to the residual stream.
+///
+/// # Shapes
+/// `mixed`: `[b, t, heads * e]`, in the dtype of the weights. Returns `[b, t, d]`, in that dtype or f32.
+///
+/// # Errors
+/// As [`layer_forward`].
+pub fn attention_out<'a>(
+    config: &ModelConfig,
+    w: &LayerWeights,
+    adapters: impl Into<Adapters<'a>>,
+    mixed: &Tensor,
+) -> Result<Tensor, TchError> {
+    let out = w.o.forward(mixed, adapters.into())?;
+    added(config, w.attention_added_norm.as_ref(), out)
 }
 
 /// The second half of [`layer_forward`], in which positions do not meet: `x` may be any of them.
@@ -122,12 +143,24 @@ pub fn mlp_half<'a>(
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
     let kind = w.gate_up.weight.kind()?;
-    let normed = rms_norm(x, &w.post_norm, config.norm_eps, kind)?;
+    let normed = rms_norm(x, &w.mlp_norm, config.norm_eps, kind)?;
     let width = config.intermediate;
     let both = w.gate_up.forward(&normed, adapters)?;
     let [gate, up] = split(&both, [width, width], -1)?;
-    let wide = gate.f_silu()?.f_mul(&up)?;
-    x.f_add(&w.down.forward(&wide, adapters)?)
+    let gate = match config.activation {
+        Activation::Silu => gate.f_silu()?,
+        Activation::GeluTanh => gate.f_gelu("tanh")?,
+    };
+    let out = w.down.forward(&gate.f_mul(&up)?, adapters)?;
+    x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
+}
+
+/// What a half of a layer adds to the residual stream, normalised where the layer has a norm for it.
+fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Tensor, TchError> {
+    match norm {
+        Some(weight) => rms_norm(&out, weight, config.norm_eps, Kind::Float),
+        None => Ok(out),
+    }
 }
 
 /// Root-mean-square normalisation over the last axis, computed in f32 and given in `kind`.

@@ -1,7 +1,7 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
-//! the ground up: [`device`] and [`placement`] (which layer is where), [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`] and [`model`]
+//! the ground up: [`device`] and [`placement`] (which layer is where), [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`], [`by_layer`] (what layers differ in) and [`model`]
 //! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
@@ -11,6 +11,7 @@
 pub mod adapter;
 pub mod attention;
 pub mod batch;
+pub mod by_layer;
 pub mod checkpoint;
 pub mod datum;
 pub mod device;

@@ -26,7 +26,7 @@ use self::param::Param;
 use self::projection::PEFT_HEAD_BASE;
 pub use self::projection::{Part, Projection, Side, peft_head_name, peft_name};
 pub use self::spec::LoraSpec;
-pub use self::target::{BaseDims, Targets};
+pub use self::target::{ALONE, BaseDims, IN_PART, Targets};
 use crate::placement::Placement;
 use crate::rng::SplitMix64;
 
@@ -92,7 +92,7 @@ impl Lora {
             check_shape(PEFT_HEAD_BASE.into(), &base, &[dims.vocab, dims.hidden])?;
         }
         let set = Self::build(spec, dims, n_layers, |param, wanted| {
-            let name = param.peft_name();
+            let name = param.peft_name(dims.layers_at);
             let Some(tensor) = tensors.remove(&name) else {
                 return Err(LoraError::Missing { name });
             };
@@ -189,7 +189,9 @@ impl Lora {
         };
         let layers = (0..self.layers.len()).flat_map(of_layer);
         let head = self.head.iter().flat_map(|_| SIDES.map(Param::Head));
-        layers.chain(head).map(Param::peft_name).collect()
+        let all = layers.chain(head);
+        all.map(|param| param.peft_name(self.dims.layers_at))
+            .collect()
     }
 
     /// The same set with every parameter replaced, in the order of [`Lora::params`].

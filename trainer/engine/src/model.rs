@@ -4,6 +4,8 @@ use std::path::Path;
 
 use tch::{Kind, TchError, Tensor};
 
+use crate::attention::window;
+use crate::by_layer::ByLayer;
 use crate::device::Devices;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
@@ -11,8 +13,8 @@ use crate::linear::Segment;
 use crate::lora::Lora;
 use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
-use crate::placement::Placement;
-use crate::rope::Rope;
+use crate::placement::{Placement, Staged};
+use crate::rope::{Rope, RopeSlice};
 use crate::weights::{self, LoadError, Weights};
 
 /// A base model on one device or several.
@@ -23,7 +25,9 @@ pub struct Model {
     /// Base weights; read-only memory where mapped.
     pub weights: Weights,
     /// Angles of every position up to the context.
-    pub rope: Rope,
+    pub ropes: ByLayer<Rope>,
+    /// How far each layer sees, as [`LayerSpec`](crate::model_config::LayerSpec) has it.
+    pub windows: ByLayer<Option<usize>>,
     /// Dtype of weights and activations.
     pub kind: Kind,
     /// How its matrices are rounded, if they are.
@@ -54,11 +58,15 @@ impl Model {
         let config = ModelConfig::read(dir)?;
         let placement = Placement::new(devices, config.n_layers);
         let weights = weights::load(dir, &config, (kind, quantization), &placement)?;
-        let rope = Rope::new(&config, config.context, kind, placement.first())?;
+        let (head_dim, context) = (config.head_dim, config.context);
+        let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
+        let ropes =
+            specs.try_map(|spec| Rope::new(spec, head_dim, context, kind, placement.first()))?;
         Ok(Self {
+            windows: ByLayer::new(config.layers.iter().map(|layer| layer.window)),
             config,
             weights,
-            rope,
+            ropes,
             kind,
             quantization,
             placement,
@@ -76,7 +84,40 @@ impl Model {
         let mut shape = ids.size();
         shape.push(self.config.hidden);
         let rows = self.weights.embed.rows(&ids.f_reshape([-1])?)?;
+        let rows = match self.embed_scale()? {
+            Some(scale) => rows.f_mul_scalar(scale)?,
+            None => rows,
+        };
         rows.f_view(shape.as_slice())
+    }
+
+    /// What embeddings are multiplied by, where that is not 1: rounded to the dtype of the weights, as in training before us.
+    fn embed_scale(&self) -> Result<Option<f64>, TchError> {
+        let scale = self.config.embed_scale;
+        #[expect(
+            clippy::float_cmp,
+            reason = "1 is the absence of a scale, not a result"
+        )]
+        if scale == 1.0 {
+            return Ok(None);
+        }
+        let scale = Tensor::f_from_slice(&[scale])?;
+        let rounded = scale.f_to_kind(Kind::Float)?.f_to_kind(self.kind)?;
+        rounded.f_double_value(&[0]).map(Some)
+    }
+
+    /// Angles of given positions for every layer, where the layer is.
+    ///
+    /// # Shapes
+    /// `positions`: `[t]` or `[b, t]`, i64, on the first device. The angles: as [`Rope::at`] gives them.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn angles(&self, positions: &Tensor) -> Result<ByLayer<Staged<RopeSlice>>, TchError> {
+        self.ropes.try_map(|rope| {
+            let here = rope.at(positions)?;
+            self.placement.each(|device| here.to_device(device))
+        })
     }
 
     /// Runs whole rows through all layers; differentiable with respect to `lora`.
@@ -89,13 +130,26 @@ impl Model {
     /// When an id is not below `vocab` or a row is beyond the context.
     pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor, TchError> {
         let (_, t) = ids.size2()?;
-        let rope = self.rope.range(0, usize::try_from(t).unwrap_or(0))?;
-        let ropes = self.placement.each(|device| rope.to_device(device))?;
+        let t = usize::try_from(t).unwrap_or(0);
+        let ropes = self.ropes.try_map(|rope| {
+            let here = rope.range(0, t)?;
+            self.placement.each(|device| here.to_device(device))
+        })?;
+        let masks = self.windows.try_map(|&window| {
+            let mask = window::of_whole_rows(t, window, (self.kind, self.placement.first()))?;
+            let there = |device| {
+                mask.as_ref()
+                    .map(|mask| mask.f_to_device(device))
+                    .transpose()
+            };
+            self.placement.each(there)
+        })?;
         let mut x = self.embed(ids)?;
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
-            let attention = Attention::Causal { mask: None };
-            let rope = ropes.of(&self.placement, i)?;
+            let mask = masks.of(i)?.of(&self.placement, i)?.as_ref();
+            let attention = Attention::Causal { mask };
+            let rope = ropes.of(i)?.of(&self.placement, i)?;
             x = self.placement.moved(&x, i)?;
             x = layer_forward(&self.config, w, lora, &x, rope, attention)?;
         }

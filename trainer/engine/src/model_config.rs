@@ -1,44 +1,43 @@
 //! What a `config.json` says about a model, checked once.
 //!
-//! The four families differ in few places: Qwen2 has biases on q, k and v; Qwen3 normalises each
-//! head of q and k; head sizes may be free of the hidden size. Everything else is one Llama.
-//! What this engine would compute wrongly is refused here by name, before a weight is read.
+//! The families differ in few places: Qwen2 has biases on q, k and v; Qwen3 and Gemma 3 normalise each head of q and k; head
+//! sizes may be free of the hidden size; some layers see only what is near; Gemma 3 normalises what a layer adds, too.
+//! Everything else is one Llama. What this engine would compute wrongly is refused here by name, before a weight is read.
 
+mod architecture;
 mod error;
 mod fields;
+mod layers;
 mod rope;
+mod unsupported;
 
 use std::path::Path;
 
 use serde_json::Value;
 
+pub use self::architecture::Architecture;
+use self::architecture::{Described, described};
 pub use self::error::ModelConfigError;
 use self::fields::Fields;
-pub use self::rope::RopeScaling;
+pub use self::layers::LayerSpec;
+pub use self::rope::{RopeScaling, RopeSpec};
 
-/// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
+/// What the gate of an MLP goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    /// Llama 2 and 3, SmolLM2.
-    Llama,
-    /// Mistral (dense).
-    Mistral,
-    /// Qwen2 and Qwen2.5 (dense).
-    Qwen2,
-    /// Qwen3 (dense).
-    Qwen3,
+pub enum Activation {
+    /// `x sigmoid(x)`.
+    Silu,
+    /// GELU by its approximation with tanh.
+    GeluTanh,
 }
 
-impl Architecture {
-    /// The `model_type` of config.json.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Mistral => "mistral",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-        }
-    }
+/// How an RMS norm's numbers are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormWeights {
+    /// As they multiply.
+    Plain,
+    /// Less 1, which is added before they multiply.
+    LessOne,
 }
 
 /// Shapes and constants of one model.
@@ -58,6 +57,8 @@ pub struct ModelConfig {
     pub intermediate: i64,
     /// Number of layers.
     pub n_layers: usize,
+    /// How each of them attends.
+    pub layers: Vec<LayerSpec>,
     /// Query heads.
     pub n_heads: i64,
     /// Key and value heads; divides `n_heads`.
@@ -66,10 +67,16 @@ pub struct ModelConfig {
     pub head_dim: i64,
     /// RMSNorm epsilon.
     pub norm_eps: f64,
-    /// Rotary base.
-    pub rope_theta: f64,
-    /// Rotary stretching.
-    pub rope_scaling: RopeScaling,
+    /// How the norms' numbers are stored.
+    pub norm_weights: NormWeights,
+    /// What attention and MLP give is normalised before it is added.
+    pub added_norms: bool,
+    /// What the MLP's gate goes through.
+    pub activation: Activation,
+    /// Multiplies embeddings, rounded to the dtype of the weights.
+    pub embed_scale: f64,
+    /// Multiplies queries, beside the `1 / sqrt(head_dim)` of every model.
+    pub query_scale: f64,
     /// q, k and v have biases.
     pub qkv_bias: bool,
     /// o has a bias.
@@ -78,7 +85,9 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// The LM head is the embedding.
     pub tied: bool,
-    /// Longest sequence, tokens: a sliding window caps it, since up to the window it changes nothing.
+    /// It is the text part of a model that takes images too, whose tensors and modules have names of their own.
+    pub is_part: bool,
+    /// Longest sequence, tokens.
     pub context: usize,
     /// Token ids that end a reply.
     pub eos_ids: Vec<u32>,
@@ -91,7 +100,7 @@ impl ModelConfig {
     /// [`ModelConfigError`] naming file, field, value and what is allowed.
     pub fn read(dir: &Path) -> Result<Self, ModelConfigError> {
         let fields = Fields::read(&dir.join("config.json"))?;
-        let mut config = Self::from_fields(&fields)?;
+        let mut config = Self::from_fields(fields)?;
         let generation = dir.join("generation_config.json");
         if generation.exists() {
             for id in Fields::read(&generation)?.ids("eos_token_id")? {
@@ -101,33 +110,50 @@ impl ModelConfig {
         Ok(config)
     }
 
-    fn from_fields(c: &Fields) -> Result<Self, ModelConfigError> {
-        let architecture = architecture(c)?;
-        refuse_unsupported(c)?;
+    fn from_fields(file: Fields) -> Result<Self, ModelConfigError> {
+        let Described {
+            architecture,
+            text: c,
+            is_part,
+        } = described(file)?;
+        unsupported::refuse(&c)?;
+        let is_gemma = architecture == Architecture::Gemma3;
         let hidden = c.size("hidden_size")?;
         let n_heads = c.size("num_attention_heads")?;
-        let (n_kv_heads, head_dim) = heads(c, hidden, n_heads)?;
+        let (n_kv_heads, head_dim) = heads(&c, hidden, n_heads)?;
         let attention_bias = c.flag("attention_bias", false)?;
-        let eos_ids = c.ids("eos_token_id")?;
-        let rope_scaling = rope::scaling(c)?;
+        let n_layers = usize::try_from(c.size("num_hidden_layers")?).unwrap_or(usize::MAX);
+        let layers = layers::read(&c, architecture, n_layers)?;
         Ok(Self {
             architecture,
             vocab: c.size("vocab_size")?,
             hidden,
             intermediate: c.size("intermediate_size")?,
-            n_layers: usize::try_from(c.size("num_hidden_layers")?).unwrap_or(usize::MAX),
+            n_layers,
             n_heads,
             n_kv_heads,
             head_dim,
             norm_eps: c.positive("rms_norm_eps", Some(1e-6))?,
-            rope_theta: rope::theta(c)?,
-            rope_scaling,
+            norm_weights: match architecture {
+                Architecture::Gemma3 => NormWeights::LessOne,
+                _ => NormWeights::Plain,
+            },
+            added_norms: is_gemma,
+            activation: activation(&c, architecture)?,
+            embed_scale: if is_gemma {
+                (hidden as f64).sqrt()
+            } else {
+                1.0
+            },
+            query_scale: query_scale(&c, architecture, head_dim)?,
             qkv_bias: attention_bias || architecture == Architecture::Qwen2,
             o_bias: attention_bias && architecture != Architecture::Qwen2,
-            qk_norm: architecture == Architecture::Qwen3,
+            qk_norm: is_gemma || architecture == Architecture::Qwen3,
             tied: c.flag("tie_word_embeddings", false)?,
-            context: context(c, architecture, rope_scaling)?,
-            eos_ids,
+            is_part,
+            context: context(&c, &layers)?,
+            layers,
+            eos_ids: c.ids("eos_token_id")?,
         })
     }
 
@@ -148,40 +174,40 @@ impl ModelConfig {
         layer += if self.qkv_bias { q + 2 * kv } else { 0 };
         layer += if self.o_bias { self.hidden } else { 0 };
         layer += if self.qk_norm { 2 * self.head_dim } else { 0 };
+        layer += if self.added_norms { 2 * self.hidden } else { 0 };
         let embeddings = self.vocab * self.hidden * if self.tied { 1 } else { 2 };
         (embeddings + self.hidden).unsigned_abs() + layer.unsigned_abs() * self.n_layers as u64
     }
 }
 
-fn architecture(c: &Fields) -> Result<Architecture, ModelConfigError> {
-    const ALL: [Architecture; 4] = [
-        Architecture::Llama,
-        Architecture::Mistral,
-        Architecture::Qwen2,
-        Architecture::Qwen3,
-    ];
-    let given = c.text("model_type")?;
-    ALL.into_iter()
-        .find(|a| given == Some(a.name()))
-        .ok_or_else(|| {
-            c.wrong(
-                "model_type",
-                "llama, mistral, qwen2, qwen3 (dense text models)",
-            )
-        })
+fn activation(c: &Fields, architecture: Architecture) -> Result<Activation, ModelConfigError> {
+    let (field, name, activation) = match architecture {
+        Architecture::Gemma3 => (
+            "hidden_activation",
+            "gelu_pytorch_tanh",
+            Activation::GeluTanh,
+        ),
+        _ => ("hidden_act", "silu", Activation::Silu),
+    };
+    let is_known = |given: &str| given == name || (name == "silu" && given == "swish");
+    if c.text(field)?.is_none_or(is_known) {
+        Ok(activation)
+    } else {
+        Err(c.wrong(field, name))
+    }
 }
 
-fn refuse_unsupported(c: &Fields) -> Result<(), ModelConfigError> {
-    if !matches!(c.text("hidden_act")?, None | Some("silu" | "swish")) {
-        return Err(c.wrong("hidden_act", "silu"));
+/// Gemma's scores are divided by the root of a number of their own in place of `head_dim`.
+fn query_scale(
+    c: &Fields,
+    architecture: Architecture,
+    head_dim: i64,
+) -> Result<f64, ModelConfigError> {
+    if architecture != Architecture::Gemma3 {
+        return Ok(1.0);
     }
-    if c.flag("mlp_bias", false)? {
-        return Err(c.wrong("mlp_bias", "false"));
-    }
-    if c.has("quantization_config") {
-        return Err(c.wrong("quantization_config", "absent (bf16, f16 or f32 weights)"));
-    }
-    Ok(())
+    let scalar = c.positive("query_pre_attn_scalar", None)?;
+    Ok((head_dim as f64 / scalar).sqrt())
 }
 
 fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfigError> {
@@ -197,24 +223,13 @@ fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfi
     Ok((n_kv_heads, head_dim))
 }
 
-fn context(
-    c: &Fields,
-    architecture: Architecture,
-    rope: RopeScaling,
-) -> Result<usize, ModelConfigError> {
-    let longest = c.size("max_position_embeddings")?.max(rope.context());
-    // Qwen files carry a window that is switched off by `use_sliding_window`.
-    let on = match architecture {
-        Architecture::Mistral => true,
-        Architecture::Qwen2 | Architecture::Qwen3 => c.flag("use_sliding_window", false)?,
-        Architecture::Llama => false,
-    };
-    let window = if on && c.has("sliding_window") {
-        c.size("sliding_window")?
-    } else {
-        longest
-    };
-    Ok(usize::try_from(longest.min(window)).unwrap_or(usize::MAX))
+/// Longest sequence, which some stretchings of angles say by themselves.
+fn context(c: &Fields, layers: &[LayerSpec]) -> Result<usize, ModelConfigError> {
+    let stretched = layers.iter().map(|layer| layer.rope.scaling.context());
+    let longest = c
+        .size("max_position_embeddings")?
+        .max(stretched.max().unwrap_or(0));
+    Ok(usize::try_from(longest).unwrap_or(usize::MAX))
 }
 
 /// Parses a configuration from JSON text, as [`ModelConfig::read`] does from a file (tests, converters).
@@ -222,7 +237,7 @@ fn context(
 /// # Errors
 /// As [`ModelConfig::read`].
 pub fn from_json(file: &Path, json: Value) -> Result<ModelConfig, ModelConfigError> {
-    ModelConfig::from_fields(&Fields::from_value(file, json)?)
+    ModelConfig::from_fields(Fields::from_value(file, json)?)
 }
 
 #[cfg(test)]

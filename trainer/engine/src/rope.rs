@@ -9,9 +9,9 @@ mod frequencies;
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::model_config::ModelConfig;
+use crate::model_config::RopeSpec;
 
-/// Angles of every position a model can hold.
+/// Angles of every position a model can hold, in layers that turn alike.
 #[derive(Debug)]
 pub struct Rope {
     /// Angle per position of each pair, `[head_dim / 2]`, f32.
@@ -32,20 +32,21 @@ pub struct RopeSlice {
 }
 
 impl Rope {
-    /// Angles of `positions` positions, computed in f32 and given as `kind`.
+    /// Angles of `positions` positions for heads of a size, computed in f32 and given as `kind`.
     ///
     /// # Errors
     /// What libtorch reports, such as lack of memory.
     pub fn new(
-        config: &ModelConfig,
+        spec: &RopeSpec,
+        head_dim: i64,
         positions: usize,
         kind: Kind,
         device: Device,
     ) -> Result<Self, TchError> {
-        let frequencies = frequencies::of_pairs(config);
+        let frequencies = frequencies::of_pairs(spec, head_dim);
         Ok(Self {
             frequencies: Tensor::f_from_slice(&frequencies)?.f_to_device(device)?,
-            attention: frequencies::attention(config),
+            attention: frequencies::attention(spec),
             n_positions: positions,
             kind,
         })
@@ -158,11 +159,12 @@ mod tests {
     #[test]
     fn rotation_is_the_textbook_one() {
         let config = crate::testing::tiny_model_config();
-        let rope = Rope::new(&config, 16, Kind::Float, Device::Cpu).unwrap();
+        let spec = config.layers[0].rope;
+        let rope = Rope::new(&spec, config.head_dim, 16, Kind::Float, Device::Cpu).unwrap();
         let x = Tensor::randn([1, 3, 2, config.head_dim], (Kind::Float, Device::Cpu));
         let turned = rope.range(5, 3).unwrap().rotate(&x).unwrap();
         for t in 0..3 {
-            let want = reference(&x.narrow(1, t, 1), 5.0 + t as f64, config.rope_theta);
+            let want = reference(&x.narrow(1, t, 1), 5.0 + t as f64, spec.theta);
             assert!(
                 turned.narrow(1, t, 1).allclose(&want, 1e-5, 1e-5, false),
                 "position {t}"
@@ -179,7 +181,8 @@ mod tests {
     #[test]
     fn angles_of_a_million_positions_cost_what_is_asked_for() {
         let config = crate::testing::tiny_model_config();
-        let rope = Rope::new(&config, 1 << 20, Kind::Float, Device::Cpu).unwrap();
+        let spec = config.layers[0].rope;
+        let rope = Rope::new(&spec, config.head_dim, 1 << 20, Kind::Float, Device::Cpu).unwrap();
         let last = rope.range((1 << 20) - 1, 1).unwrap();
         assert_eq!(last.cos.size(), [1, 1, config.head_dim]);
         let beyond = rope.range((1 << 20) - 1, 2).unwrap_err().to_string();

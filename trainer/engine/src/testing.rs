@@ -10,7 +10,7 @@ use metaclaw_trainer_text::testing::write_tiny_text;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
-use crate::model_config::{self, ModelConfig};
+use crate::model_config::{self, ModelConfig, NormWeights};
 use crate::rng::SplitMix64;
 use crate::weights::{LoadError, expected};
 
@@ -64,11 +64,11 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     for (i, (name, shape)) in expected(model_config).into_iter().enumerate() {
         let mut rng = SplitMix64::stream(seed, i as u64);
         let n: i64 = shape.iter().product();
-        // Norms around 1; matrices wide enough that attention and MLP are felt in the logits.
-        let (middle, spread) = if name.contains("norm") {
-            (1.0, 0.3)
-        } else {
-            (0.0, 0.4)
+        // Norms multiply by around 1; matrices are wide enough that attention and MLP are felt in the logits.
+        let (middle, spread) = match (name.contains("norm"), model_config.norm_weights) {
+            (true, NormWeights::Plain) => (1.0, 0.3),
+            (true, NormWeights::LessOne) => (0.0, 0.3),
+            (false, _) => (0.0, 0.4),
         };
         #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
         let value = |_| (rng.uniform(middle - spread, middle + spread) as f32).to_le_bytes();
@@ -77,7 +77,7 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
             .iter()
             .filter_map(|&n| usize::try_from(n).ok())
             .collect();
-        tensors.insert(name, (shape, bytes));
+        tensors.insert(name_in_file(model_config, name), (shape, bytes));
     }
     let damaged = |error: safetensors::SafeTensorError| LoadError::Damaged {
         file: dir.join("model.safetensors"),
@@ -93,6 +93,15 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     let metadata = [("format".to_owned(), "pt".to_owned())].into();
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(damaged)?;
     write(dir, "model.safetensors", &bytes)
+}
+
+/// What a tensor is called in the file of a model that takes images too.
+fn name_in_file(model_config: &ModelConfig, name: String) -> String {
+    if model_config.is_part {
+        format!("language_model.{name}")
+    } else {
+        name
+    }
 }
 
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), LoadError> {

@@ -217,7 +217,9 @@ impl TrainJob {
         } = self;
         drop((rows, pass, out));
         let Some(sizes) = work.sizes.smaller() else {
-            let detail = error.to_string();
+            // The first line: libtorch puts its stack below it, and what can be done about it stands behind.
+            let text = error.to_string();
+            let detail = text.lines().next().unwrap_or_default().to_owned();
             return Err(TrainError::OutOfMemory { detail });
         };
         work.sizes = sizes;

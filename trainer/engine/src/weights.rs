@@ -25,7 +25,7 @@ use crate::linear::Linear;
 use crate::lora::Part;
 use crate::lora::{BaseDims, Projection};
 use crate::matrix::{Matrix, Quantization};
-use crate::model_config::ModelConfig;
+use crate::model_config::{ModelConfig, NormWeights};
 use crate::placement::Placement;
 
 /// All base weights of a model, in the engine's dtype.
@@ -54,7 +54,7 @@ pub fn load(
     (kind, quantization): (Kind, Option<Quantization>),
     placement: &Placement,
 ) -> Result<Weights, LoadError> {
-    let files = SafeFiles::open(dir)?;
+    let files = SafeFiles::open(dir, config.is_part)?;
     files.check(&expected(config), config.tied)?;
     let (first, last) = (placement.first(), placement.last());
     let matrix = |name, device| matrix(files.tensor(name, kind, device)?, quantization);
@@ -78,7 +78,7 @@ pub fn load(
     Ok(Weights {
         embed,
         layers,
-        norm: files.tensor(NORM, Kind::Float, last)?,
+        norm: stored_norm(config, files.tensor(NORM, Kind::Float, last)?)?,
         lm_head,
     })
 }
@@ -104,8 +104,10 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
     // Small, and what they scale is f32.
     let norm = |part: &str| {
         let name = format!("model.layers.{i}.{part}");
-        source.files.tensor(&name, Kind::Float, source.device)
+        let stored = source.files.tensor(&name, Kind::Float, source.device)?;
+        stored_norm(config, stored)
     };
+    let added = |part: &str| config.added_norms.then(|| norm(part)).transpose();
     let linear = |parts: &[(Projection, &str)], bias| linear(config, source, (i, parts, bias));
     let qkv = [
         (Projection::Q, "self_attn.q_proj"),
@@ -121,9 +123,11 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
         qkv: linear(&qkv, config.qkv_bias)?,
         o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
         qk_norm: config.qk_norm.then(|| qk_norm(config, &norm)).transpose()?,
-        post_norm: norm("post_attention_layernorm.weight")?,
+        attention_added_norm: added("post_attention_layernorm.weight")?,
+        mlp_norm: norm(shapes::mlp_norm(config))?,
         gate_up: linear(&gate_up, false)?,
         down: linear(&[(Projection::Down, "mlp.down_proj")], false)?,
+        mlp_added_norm: added("post_feedforward_layernorm.weight")?,
     })
 }
 
@@ -164,7 +168,16 @@ fn for_few_rows(weight: Tensor) -> Result<Tensor, LoadError> {
     Ok(weight.f_tr()?.f_contiguous()?.f_tr()?)
 }
 
-/// The norm of every query and key head, `[n_heads + n_kv_heads, e]`.
+/// A norm's numbers as they multiply.
+fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor, LoadError> {
+    match config.norm_weights {
+        NormWeights::Plain => Ok(stored),
+        NormWeights::LessOne => Ok(stored.f_add_scalar(1.0)?),
+    }
+}
+
+/// The norm of every query and key head, `[n_heads + n_kv_heads, e]`. Angles and scores are linear in the queries, so that a
+/// scale of theirs is a part of their norm.
 fn qk_norm(
     config: &ModelConfig,
     norm: &impl Fn(&str) -> Result<Tensor, LoadError>,
@@ -175,6 +188,7 @@ fn qk_norm(
             .map_err(LoadError::from)
     };
     let q = heads("self_attn.q_norm.weight", config.n_heads)?;
+    let q = q.f_mul_scalar(config.query_scale)?;
     let k = heads("self_attn.k_norm.weight", config.n_kv_heads)?;
     Ok(Tensor::f_cat(&[q, k], 0)?)
 }

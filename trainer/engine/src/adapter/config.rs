@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::{AdapterError, from_json};
-use crate::lora::{LoraSpec, Targets};
+use crate::lora::{IN_PART, Lora, LoraSpec, Targets};
 
 /// The file and where it is, for messages.
 pub(super) struct Config {
@@ -13,11 +13,15 @@ pub(super) struct Config {
     fields: Map<String, Value>,
 }
 
+/// The modules of a model of text and images that have names like ours and are not of its text part; a regular expression.
+const OF_IMAGES: &str = ".*(vision_tower|multi_modal_projector).*";
+
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
-pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
+pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
+    let spec = &lora.spec;
     let mut targets = spec.targets.names();
     targets.sort_unstable();
-    json!({
+    let mut json = json!({
         "alpha_pattern": {},
         "auto_mapping": null,
         "base_model_name_or_path": base_name,
@@ -38,7 +42,11 @@ pub(super) fn to_json(spec: &LoraSpec, base_name: &str) -> Value {
         "task_type": "CAUSAL_LM",
         "use_dora": false,
         "use_rslora": false,
-    })
+    });
+    if lora.dims.layers_at == IN_PART {
+        json["exclude_modules"] = json!(OF_IMAGES);
+    }
+    json
 }
 
 /// Fields that change what an adapter computes in ways this engine does not do; absent or empty is fine.
@@ -85,8 +93,11 @@ impl Config {
         if self.fields.contains_key("bias") {
             self.text("bias", "none")?;
         }
+        let ours = ("exclude_modules", OF_IMAGES);
         for field in REFUSED {
-            if !self.fields.get(field).is_none_or(is_empty) {
+            let value = self.fields.get(field);
+            let is_ours = field == ours.0 && value.and_then(Value::as_str) == Some(ours.1);
+            if !is_ours && !value.is_none_or(is_empty) {
                 return Err(self.error(field, "nothing: this engine does not do it"));
             }
         }

@@ -1,4 +1,5 @@
 mod lm_head;
+mod part;
 
 use std::fs;
 
@@ -14,6 +15,7 @@ const DIMS: BaseDims = BaseDims {
     ffn: 12,
     vocab: 20,
     tied: true,
+    layers_at: crate::lora::ALONE,
 };
 
 fn base(name: &str) -> BaseId {

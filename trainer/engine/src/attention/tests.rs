@@ -1,3 +1,4 @@
+use super::plan::MAX_GATHERED;
 use super::*;
 use crate::kv::KvPool;
 use crate::model_config::ModelConfig;
@@ -13,12 +14,22 @@ fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
 
 /// Rows of sequences, so many of each, with what is before them, written to these slots.
 fn plan(config: &ModelConfig, rows: &[(usize, Vec<Run>)], slots: &[usize]) -> PagePlan {
+    plan_of(config, rows, slots, None)
+}
+
+/// The same where a position sees the newest ones alone.
+fn plan_of(
+    config: &ModelConfig,
+    rows: &[(usize, Vec<Run>)],
+    slots: &[usize],
+    window: Option<usize>,
+) -> PagePlan {
     let rows = rows.iter().map(|(len, past)| NewRows {
         len: *len,
         past: past.clone(),
     });
     let width = config.n_kv_heads * config.head_dim;
-    PagePlan::new(rows.collect(), slots, width, Device::Cpu).unwrap()
+    PagePlan::new(rows.collect(), slots, (width, window), Device::Cpu).unwrap()
 }
 
 fn runs(at: &[usize]) -> Vec<Run> {
@@ -33,24 +44,44 @@ fn runs(at: &[usize]) -> Vec<Run> {
 }
 
 /// Rows of one sequence in chunks, each position at the slot that `place` gives it, against plain causal attention.
+fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance: f64) {
+    check_within(None, kind, place, chunks, tolerance);
+}
+
+/// The same where a position sees the newest ones alone.
 #[expect(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
 )]
-fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance: f64) {
+fn check_within(
+    window: Option<usize>,
+    kind: Kind,
+    place: impl Fn(usize) -> usize,
+    chunks: &[usize],
+    tolerance: f64,
+) {
     let config = tiny_model_config();
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
     let options = (Kind::Float, Device::Cpu);
     let of = |heads| Tensor::randn([1, to_i64(T), heads, e], options).to_kind(kind);
     let (q, k, v) = (of(h), of(kv), of(kv));
     let heads_first = |x: &Tensor| x.transpose(1, 2).to_kind(Kind::Float);
+    let seen = |i: usize, j: usize| j <= i && window.is_none_or(|n| i - j < n);
+    let mask = (0..T * T).map(|at| {
+        if seen(at / T, at % T) {
+            0.0
+        } else {
+            f32::NEG_INFINITY
+        }
+    });
+    let mask = Tensor::from_slice(&mask.collect::<Vec<f32>>());
     let want = Tensor::scaled_dot_product_attention(
         &heads_first(&q),
         &heads_first(&k),
         &heads_first(&v),
-        None::<Tensor>,
+        Some(mask.view([to_i64(T), to_i64(T)])),
         0.0,
-        true,
+        false,
         None,
         true,
     );
@@ -61,7 +92,8 @@ fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance
     let (mut start, mut got) = (0, Vec::new());
     for &n in chunks {
         let past = if n == 1 { start + 1 } else { start };
-        let plan = plan(&config, &[(n, runs(&at[..past]))], &at[start..start + n]);
+        let rows = [(n, runs(&at[..past]))];
+        let plan = plan_of(&config, &rows, &at[start..start + n], window);
         let part = |x: &Tensor| x.narrow(1, to_i64(start), to_i64(n));
         let (q, k, v) = (part(&q), part(&k), part(&v));
         got.push(paged([&q, &k, &v], &mut pool.layers_mut()[0], &plan).unwrap());
@@ -69,7 +101,22 @@ fn check(kind: Kind, place: impl Fn(usize) -> usize, chunks: &[usize], tolerance
     }
     let got = Tensor::cat(&got, 1).to_kind(Kind::Float);
     let worst = (&got - &want).abs().max().double_value(&[]);
-    assert!(worst < tolerance, "{chunks:?}: {worst}");
+    assert!(worst < tolerance, "{chunks:?}, window {window:?}: {worst}");
+}
+
+#[test]
+fn a_window_hides_all_but_the_newest_positions() {
+    for window in [1, 2, 7, 16, 39, 40, 41] {
+        for chunks in [&[40][..], &[1; 40], &[16, 16, 8], &[7, 1, 1, 30, 1]] {
+            let of = |kind, place: fn(usize) -> usize, tolerance| {
+                check_within(Some(window), kind, place, chunks, tolerance);
+            };
+            of(Kind::Float, |i| 100 + i, 1e-5);
+            of(Kind::Float, |i| if i < 16 { i } else { 184 + i }, 1e-5);
+            of(Kind::Float, |i| 255 - 2 * i, 1e-5);
+            of(Kind::BFloat16, |i| if i < 16 { i } else { 64 + i }, 3e-2);
+        }
+    }
 }
 
 #[test]
@@ -157,6 +204,16 @@ fn single_rows_side_by_side_are_what_each_is_alone() {
             let worst = (part(&together) - alone).abs().max().double_value(&[]);
             assert!(worst < tolerance, "{kind:?}, row {at}: {worst}");
         }
+        // A window of two: the row itself and the one before.
+        let near = plan_of(&config, &rows, &written, Some(2));
+        let near = paged([&q, &k, &v], layer, &near).unwrap();
+        let newest = [
+            (1, vec![run(15, 1), run(20, 1)]),
+            (1, vec![run(40, 1), run(60, 1)]),
+            (1, vec![run(5, 2)]),
+        ];
+        let cut = paged([&q, &k, &v], layer, &plan(&config, &newest, &written)).unwrap();
+        assert!(near.equal(&cut) && !near.equal(&together), "{kind:?}");
     }
 }
 

@@ -62,7 +62,7 @@ pub struct EngineConfig {
 pub struct ModelInfo {
     /// The file's or folder's name.
     pub name: String,
-    /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`.
+    /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`, `gemma3_text`.
     pub family: &'static str,
     /// Longest sequence, tokens.
     pub context: usize,

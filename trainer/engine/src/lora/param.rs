@@ -17,9 +17,9 @@ impl Param {
     /// The LM head's stream is beyond that of any layer.
     const HEAD_STREAM: u64 = u64::MAX;
 
-    pub(super) fn peft_name(self) -> String {
+    pub(super) fn peft_name(self, layers_at: &str) -> String {
         match self {
-            Self::Layer(layer, projection, side) => peft_name(layer, projection, side),
+            Self::Layer(layer, projection, side) => peft_name(layers_at, layer, projection, side),
             Self::Head(side) => peft_head_name(side),
         }
     }

@@ -39,12 +39,12 @@ pub enum Side {
     B,
 }
 
-/// The name of a layer's parameter in a PEFT file.
+/// The name of a layer's parameter in a PEFT file; `layers_at` is where the model has its layers.
 ///
 /// `base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight`
-pub fn peft_name(layer: usize, projection: Projection, side: Side) -> String {
+pub fn peft_name(layers_at: &str, layer: usize, projection: Projection, side: Side) -> String {
     let (block, module, side) = (projection.block(), projection.peft(), side.peft());
-    format!("base_model.model.model.layers.{layer}.{block}.{module}.{side}.weight")
+    format!("base_model.model.{layers_at}.{layer}.{block}.{module}.{side}.weight")
 }
 
 /// The name of a parameter of the LM head's adapter in a PEFT file.

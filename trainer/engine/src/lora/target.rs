@@ -28,7 +28,14 @@ pub struct BaseDims {
     pub vocab: i64,
     /// Whether the LM head is the embedding's matrix.
     pub tied: bool,
+    /// Where its layers are among its modules, as transformers names them.
+    pub layers_at: &'static str,
 }
+
+/// Where a text model has its layers.
+pub const ALONE: &str = "model.layers";
+/// The same where it is a part of a model of text and images.
+pub const IN_PART: &str = "model.language_model.layers";
 
 // === impl Targets ===
 
@@ -121,6 +128,7 @@ impl BaseDims {
             ffn: config.intermediate,
             vocab: config.vocab,
             tied: config.tied,
+            layers_at: if config.is_part { IN_PART } else { ALONE },
         }
     }
 

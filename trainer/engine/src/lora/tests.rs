@@ -10,6 +10,7 @@ const DIMS: BaseDims = BaseDims {
     ffn: 12,
     vocab: 20,
     tied: true,
+    layers_at: crate::lora::ALONE,
 };
 
 fn spec(rank: i64) -> LoraSpec {
@@ -167,7 +168,7 @@ fn names_the_tensor_that_does_not_fit() {
         let result = Lora::from_named(spec(2), DIMS, 1, map);
         result.unwrap_err().to_string()
     };
-    let name = peft_name(0, Projection::O, Side::B);
+    let name = peft_name(DIMS.layers_at, 0, Projection::O, Side::B);
 
     let mut missing = map();
     missing.remove(&name);

@@ -210,19 +210,37 @@ fn every_family_computes_what_transformers_computes() {
     );
     let wanted = crate::tensors::read(&folder.join("values.safetensors")).unwrap();
     let configs = text["configs"].as_object().unwrap();
-    assert_eq!(configs.len(), 7);
+    assert_eq!(configs.len(), 11);
     for (name, config) in configs {
         let dir = tempfile::tempdir().unwrap();
         write_model(dir.path(), config, text["seed"].as_u64().unwrap()).unwrap();
         let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
         let hidden = model.forward(&ids.unsqueeze(0), None).unwrap();
-        let logits = model
-            .logits(&hidden, None)
-            .unwrap()
-            .squeeze_dim(0)
-            .index_select(0, &rows);
+        let logits = model.logits(&hidden, None).unwrap().squeeze_dim(0);
+        let logits = logits.index_select(0, &rows);
         let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
-        let distance = norm(&(&logits - &wanted[name])) / norm(&wanted[name]);
-        assert!(distance < 1e-5, "{name}: {distance:e}");
+        let distance = |found: &Tensor| norm(&(found - &wanted[name])) / norm(&wanted[name]);
+        assert!(distance(&logits) < 1e-5, "{name}: {:e}", distance(&logits));
+        // Position by position, and in portions longer and shorter than a window, from pages.
+        for portions in [vec![1; 100], vec![1, 1, 60, 3, 30, 1, 3, 1]] {
+            let logits = of_portions(&model, &numbers("ids"), &portions);
+            let logits = logits.index_select(0, &rows);
+            let distance = distance(&logits);
+            assert!(distance < 1e-5, "{name}, {portions:?}: {distance:e}");
+        }
     }
+}
+
+/// Logits of all positions, which come in portions.
+fn of_portions(model: &Model, ids: &[i64], portions: &[usize]) -> Tensor {
+    let ids: Vec<u32> = ids.iter().map(|&id| u32::try_from(id).unwrap()).collect();
+    let mut pool = pool(model);
+    let (mut start, mut hidden) = (0, Vec::new());
+    for &n in portions {
+        let mut rows = rows(&ids[start..start + n], start, 32, None);
+        rows.keep = Keep::All;
+        hidden.push(model.forward_batch(&[rows], &mut pool).unwrap());
+        start += n;
+    }
+    model.logits(&Tensor::cat(&hidden, 0), None).unwrap()
 }

@@ -52,13 +52,50 @@ impl Fields {
         self.get(name).is_some()
     }
 
+    /// Whether the file has a word of it, `null` too.
+    pub(super) fn is_written(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
+    /// Puts values where the file has no word of them.
+    pub(super) fn fill_in(&mut self, defaults: Value) {
+        if let Value::Object(defaults) = defaults {
+            for (name, value) in defaults {
+                self.map.entry(name).or_insert(value);
+            }
+        }
+    }
+
+    /// Takes some fields of another object, where that has them.
+    pub(super) fn take_from(&mut self, other: &Self, names: &[&str]) {
+        for name in names {
+            if let Some(value) = other.get(name) {
+                self.map.insert((*name).to_owned(), value.clone());
+            }
+        }
+    }
+
     pub(super) fn wrong(&self, name: &str, allowed: &str) -> ModelConfigError {
+        self.wrong_because(name, None, allowed)
+    }
+
+    /// As [`Self::wrong`], with what it is about the value that is not supported.
+    pub(super) fn wrong_because(
+        &self,
+        name: &str,
+        reason: Option<&str>,
+        allowed: &str,
+    ) -> ModelConfigError {
+        let value = self
+            .get(name)
+            .map_or_else(|| "missing".into(), |v| shorten(&v.to_string()));
         ModelConfigError::Field {
             file: self.file.clone(),
             field: format!("{}{name}", self.prefix),
-            value: self
-                .get(name)
-                .map_or_else(|| "missing".into(), |v| shorten(&v.to_string())),
+            value: match reason {
+                Some(reason) => format!("{value} ({reason})"),
+                None => value,
+            },
             allowed: allowed.into(),
         }
     }
@@ -76,6 +113,15 @@ impl Fields {
         } else {
             Ok(default)
         }
+    }
+
+    /// A whole number that may be 0.
+    pub(super) fn count_or(&self, name: &str, default: i64) -> Result<usize, ModelConfigError> {
+        let value = self.get(name).map_or(Some(default), Value::as_i64);
+        let count = value.filter(|n| (0..=LARGEST).contains(n));
+        count
+            .and_then(|n| usize::try_from(n).ok())
+            .ok_or_else(|| self.wrong(name, &format!("a whole number from 0 to {LARGEST}")))
     }
 
     pub(super) fn positive(
@@ -109,6 +155,24 @@ impl Fields {
                 .map(Some)
                 .ok_or_else(|| self.wrong(name, "a string")),
         }
+    }
+
+    /// A list of strings.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, ModelConfigError> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        match self.get(name) {
+            None => Ok(None),
+            Some(value) => value
+                .as_array()
+                .and_then(|list| list.iter().map(text).collect::<Option<_>>())
+                .map(Some)
+                .ok_or_else(|| self.wrong(name, "a list of strings")),
+        }
+    }
+
+    /// Whether any of its values is an object.
+    pub(super) fn has_objects(&self) -> bool {
+        self.map.values().any(Value::is_object)
     }
 
     pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelConfigError> {

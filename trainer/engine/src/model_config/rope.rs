@@ -3,6 +3,9 @@
 use super::ModelConfigError;
 use super::fields::{Fields, LARGEST};
 
+/// The layers that see everything, in `layer_types` and `rope_parameters`.
+pub(super) const FULL: &str = "full_attention";
+
 /// How rotary angles are stretched beyond the length trained first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
@@ -54,18 +57,53 @@ impl RopeScaling {
     }
 }
 
-/// Newer files keep both the base and its scaling in `rope_parameters`.
-pub(super) fn theta(c: &Fields) -> Result<f64, ModelConfigError> {
-    match c.object("rope_parameters")? {
-        Some(rope) if rope.has("rope_theta") => rope.positive("rope_theta", None),
-        _ => c.positive("rope_theta", Some(10_000.0)),
-    }
+/// The rotary angles of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeSpec {
+    /// Rotary base.
+    pub theta: f64,
+    /// Rotary stretching.
+    pub scaling: RopeScaling,
 }
 
-pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, ModelConfigError> {
-    let Some(rope) = c.object("rope_scaling")?.or(c.object("rope_parameters")?) else {
-        return Ok(RopeScaling::None);
+/// The angles of all layers. Newer files keep both the base and its scaling in `rope_parameters`.
+pub(super) fn of_all(c: &Fields) -> Result<RopeSpec, ModelConfigError> {
+    let parameters = c.object("rope_parameters")?;
+    if parameters.as_ref().is_some_and(Fields::has_objects) {
+        return Err(c.wrong("rope_parameters", "the same angles for all layers"));
+    }
+    let theta = match &parameters {
+        Some(rope) if rope.has("rope_theta") => rope.positive("rope_theta", None)?,
+        _ => c.positive("rope_theta", Some(10_000.0))?,
     };
+    let scaling = match c.object("rope_scaling")?.or(parameters) {
+        Some(rope) => scaling(&rope, c)?,
+        None => RopeScaling::None,
+    };
+    Ok(RopeSpec { theta, scaling })
+}
+
+/// The angles of one kind of layers, of two that have their own. Newer files have an object of each kind's name in
+/// `rope_parameters`; older ones have a base of each, `theta`, and stretch the angles of [`FULL`] alone.
+pub(super) fn of_kind(c: &Fields, kind: &str, theta: &str) -> Result<RopeSpec, ModelConfigError> {
+    let Some(parameters) = c.object("rope_parameters")? else {
+        let rope = c.object("rope_scaling")?.filter(|_| kind == FULL);
+        return Ok(RopeSpec {
+            theta: c.positive(theta, None)?,
+            scaling: rope.map_or(Ok(RopeScaling::None), |rope| scaling(&rope, c))?,
+        });
+    };
+    let Some(rope) = parameters.object(kind)? else {
+        return Err(parameters.wrong(kind, "an object with rope_type and rope_theta"));
+    };
+    Ok(RopeSpec {
+        theta: rope.positive("rope_theta", None)?,
+        scaling: scaling(&rope, c)?,
+    })
+}
+
+fn scaling(rope: &Fields, c: &Fields) -> Result<RopeScaling, ModelConfigError> {
+    whole_heads(rope)?;
     let kind = if rope.has("rope_type") {
         "rope_type"
     } else {
@@ -76,10 +114,19 @@ pub(super) fn scaling(c: &Fields) -> Result<RopeScaling, ModelConfigError> {
         Some("linear") => Ok(RopeScaling::Linear {
             factor: rope.positive("factor", None)?,
         }),
-        Some("llama3") => llama3(&rope),
-        Some("yarn") => yarn(&rope, c),
+        Some("llama3") => llama3(rope),
+        Some("yarn") => yarn(rope, c),
         Some(_) => Err(rope.wrong(kind, "default, linear, llama3, yarn")),
     }
+}
+
+/// Refuses angles of a part of each head.
+pub(super) fn whole_heads(fields: &Fields) -> Result<(), ModelConfigError> {
+    #[expect(clippy::float_cmp, reason = "1 is a whole head, not a result")]
+    if fields.positive("partial_rotary_factor", Some(1.0))? != 1.0 {
+        return Err(fields.wrong("partial_rotary_factor", "1, the whole head"));
+    }
+    Ok(())
 }
 
 fn llama3(rope: &Fields) -> Result<RopeScaling, ModelConfigError> {

@@ -1,3 +1,6 @@
+mod gemma3;
+mod unsupported;
+
 use super::*;
 use serde_json::json;
 
@@ -46,13 +49,20 @@ fn biases_and_norms_follow_the_architecture() {
 #[test]
 fn rope_is_read_in_both_forms() {
     let old = with("rope_scaling", json!({"type": "linear", "factor": 2.0})).unwrap();
-    assert_eq!(old.rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    assert_eq!(
+        old.layers[1].rope.scaling,
+        RopeScaling::Linear { factor: 2.0 }
+    );
     let new = with(
         "rope_parameters",
         json!({"rope_type": "default", "rope_theta": 5e5}),
     )
     .unwrap();
-    assert_eq!((new.rope_theta, new.rope_scaling), (5e5, RopeScaling::None));
+    let rope = RopeSpec {
+        theta: 5e5,
+        scaling: RopeScaling::None,
+    };
+    assert_eq!(new.layers[0], LayerSpec { window: None, rope });
 }
 
 #[test]
@@ -68,16 +78,19 @@ fn yarn_is_read_with_its_defaults() {
         whole_pairs: true,
         attention,
     };
-    assert_eq!((config.rope_scaling, config.context), (expected, 128));
+    assert_eq!(
+        (config.layers[0].rope.scaling, config.context),
+        (expected, 128)
+    );
     let given = json!({"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0});
     let config = with("rope_scaling", given).unwrap();
     let RopeScaling::Yarn {
         attention,
         original,
         ..
-    } = config.rope_scaling
+    } = config.layers[0].rope.scaling
     else {
-        panic!("{:?}", config.rope_scaling);
+        panic!("{:?}", config.layers[0]);
     };
     assert_eq!((attention, original, config.context), (1.0, 64.0, 256));
     let swapped = json!({"rope_type": "yarn", "factor": 4.0, "beta_fast": 0.5});
@@ -87,20 +100,54 @@ fn yarn_is_read_with_its_defaults() {
     );
 }
 
+fn windows(config: &ModelConfig) -> Vec<Option<usize>> {
+    config.layers.iter().map(|layer| layer.window).collect()
+}
+
 #[test]
-fn a_sliding_window_caps_the_context() {
-    let mut json = base();
-    json["model_type"] = json!("mistral");
-    json["sliding_window"] = json!(32);
-    assert_eq!(from_json(Path::new("c"), json).unwrap().context, 32);
-    assert_eq!(with("sliding_window", json!(32)).unwrap().context, 64);
+fn layers_with_a_window_are_those_that_transformers_gives_one() {
+    let of = |fields: &[(&str, Value)]| {
+        let mut json = base();
+        for (key, value) in fields {
+            json[*key] = value.clone();
+        }
+        windows(&from_json(Path::new("c"), json).unwrap())
+    };
+    let mistral = ("model_type", json!("mistral"));
+    let qwen = ("model_type", json!("qwen3"));
+    let (window, none) = (
+        ("sliding_window", json!(32)),
+        ("sliding_window", Value::Null),
+    );
+    let on = ("use_sliding_window", json!(true));
+    let from_1 = ("max_window_layers", json!(1));
+    let kinds = json!(["sliding_attention", "full_attention"]);
+    let listed = ("layer_types", kinds);
+    let (full, near) = (None, Some(32));
+    let cases = [
+        (vec![window.clone()], [full; 2]),
+        (vec![mistral.clone(), window.clone()], [near; 2]),
+        (vec![mistral.clone(), none.clone()], [full; 2]),
+        (vec![mistral], [Some(4096); 2]),
+        (vec![qwen.clone(), window.clone()], [full; 2]),
+        (vec![qwen.clone(), window.clone(), on.clone()], [full; 2]),
+        (
+            vec![qwen.clone(), window.clone(), on.clone(), from_1.clone()],
+            [full, near],
+        ),
+        (vec![qwen.clone(), none, on.clone(), from_1], [full; 2]),
+        (vec![qwen, window, on, listed], [near, full]),
+    ];
+    for (fields, wanted) in cases {
+        assert_eq!(of(&fields), wanted, "{fields:?}");
+    }
 }
 
 #[test]
 fn refusals_name_file_field_value_and_what_is_allowed() {
     assert_eq!(
         refusal("model_type", json!("gpt2")),
-        "m/config.json: model_type is \"gpt2\", allowed: llama, mistral, qwen2, qwen3 (dense text models)"
+        "m/config.json: model_type is \"gpt2\", allowed: llama, mistral, qwen2, qwen3, gemma3, gemma3_text (dense text models)"
     );
     assert_eq!(
         refusal(

@@ -14,6 +14,7 @@ fn lora() -> Lora {
         ffn: 8,
         vocab: 20,
         tied: true,
+        layers_at: crate::lora::ALONE,
     };
     let spec = LoraSpec {
         rank: 2,

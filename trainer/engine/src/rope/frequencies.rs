@@ -2,35 +2,35 @@
 
 use std::f64::consts::TAU;
 
-use crate::model_config::{ModelConfig, RopeScaling};
+use crate::model_config::{RopeScaling, RopeSpec};
 
 /// Angle per position of each pair, `head_dim / 2` of them; computed in f64.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "angles are f32 by convention"
 )]
-pub(super) fn of_pairs(config: &ModelConfig) -> Vec<f32> {
-    let dim = config.head_dim as f64;
-    (0..config.head_dim / 2)
+pub(super) fn of_pairs(spec: &RopeSpec, head_dim: i64) -> Vec<f32> {
+    let dim = head_dim as f64;
+    (0..head_dim / 2)
         .map(|pair| {
-            let plain = config.rope_theta.powf(-2.0 * pair as f64 / dim);
-            stretch(plain, pair as f64, config) as f32
+            let plain = spec.theta.powf(-2.0 * pair as f64 / dim);
+            stretch(plain, pair as f64, spec, dim) as f32
         })
         .collect()
 }
 
 /// What cosines and sines are multiplied by.
-pub(super) fn attention(config: &ModelConfig) -> f64 {
-    match config.rope_scaling {
+pub(super) fn attention(spec: &RopeSpec) -> f64 {
+    match spec.scaling {
         RopeScaling::Yarn { attention, .. } => attention,
         RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
     }
 }
 
-fn stretch(frequency: f64, pair: f64, config: &ModelConfig) -> f64 {
+fn stretch(frequency: f64, pair: f64, spec: &RopeSpec, dim: f64) -> f64 {
     // `kept` of the frequency stays, the rest is divided.
     let mixed = |kept: f64, factor: f64| frequency * (kept + (1.0 - kept) / factor);
-    match config.rope_scaling {
+    match spec.scaling {
         RopeScaling::None => frequency,
         RopeScaling::Linear { factor } => frequency / factor,
         RopeScaling::Llama3 {
@@ -50,10 +50,9 @@ fn stretch(frequency: f64, pair: f64, config: &ModelConfig) -> f64 {
             whole_pairs,
             ..
         } => {
-            let dim = config.head_dim as f64;
             // The pair that makes so many turns within the context trained first.
             let turning =
-                |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * config.rope_theta.ln());
+                |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * spec.theta.ln());
             let (first, last) = (turning(beta_fast), turning(beta_slow));
             let (first, last) = if whole_pairs {
                 (first.floor(), last.ceil())
@@ -72,15 +71,6 @@ fn stretch(frequency: f64, pair: f64, config: &ModelConfig) -> f64 {
 mod tests {
     use super::*;
 
-    fn config(theta: f64, head_dim: i64, rope_scaling: RopeScaling) -> ModelConfig {
-        ModelConfig {
-            rope_theta: theta,
-            head_dim,
-            rope_scaling,
-            ..crate::testing::tiny_model_config()
-        }
-    }
-
     #[test]
     fn llama3_keeps_fast_pairs_and_divides_slow_ones() {
         let scaling = RopeScaling::Llama3 {
@@ -89,10 +79,13 @@ mod tests {
             high: 4.0,
             original: 8192.0,
         };
-        let config = config(500_000.0, 128, scaling);
-        assert!((stretch(1.0, 0.0, &config) - 1.0).abs() < 1e-7);
+        let spec = RopeSpec {
+            theta: 500_000.0,
+            scaling,
+        };
+        assert!((stretch(1.0, 0.0, &spec, 128.0) - 1.0).abs() < 1e-7);
         let slow = 1e-5;
-        assert!((stretch(slow, 60.0, &config) - slow / 8.0).abs() < 1e-11);
+        assert!((stretch(slow, 60.0, &spec, 128.0) - slow / 8.0).abs() < 1e-11);
     }
 
     /// Qwen2.5's with factor 4, by the formulas of transformers' `_compute_yarn_parameters` in Python.
@@ -106,8 +99,11 @@ mod tests {
             whole_pairs: true,
             attention: 1.1,
         };
-        let config = config(1e6, 128, scaling);
-        let found = of_pairs(&config);
+        let spec = RopeSpec {
+            theta: 1e6,
+            scaling,
+        };
+        let found = of_pairs(&spec, 128);
         let expected = [
             (0, 1.0),
             (20, 0.013_335_214_321_631_63),
@@ -120,6 +116,6 @@ mod tests {
             let off = f64::from(found[pair]) / expected - 1.0;
             assert!(off.abs() < 1e-6, "pair {pair}: {}", found[pair]);
         }
-        assert_eq!(attention(&config).to_bits(), 1.1_f64.to_bits());
+        assert_eq!(attention(&spec).to_bits(), 1.1_f64.to_bits());
     }
 }

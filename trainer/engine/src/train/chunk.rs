@@ -6,6 +6,8 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use crate::attention::window;
+use crate::by_layer::ByLayer;
 use crate::model::Model;
 use crate::pack::{Row, Span, push, to_i64};
 use crate::placement::Staged;
@@ -15,8 +17,10 @@ use crate::rope::RopeSlice;
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) span: Span,
-    /// Angles of its positions, on each of the devices.
-    pub(super) rope: Staged<RopeSlice>,
+    /// Which positions of their samples its places are.
+    positions: Vec<i64>,
+    /// Angles of its positions, of each kind and on each of the devices.
+    pub(super) ropes: ByLayer<Staged<RopeSlice>>,
     /// Places before it that some place of it sees, in order.
     keys: Vec<Span>,
     parts: Vec<Part>,
@@ -47,13 +51,13 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, 
             start: edge(i),
             len: edge(i + 1) - edge(i),
         };
-        let here = Tensor::f_from_slice(&positions[span.start..span.end()])?;
+        let positions = positions[span.start..span.end()].to_vec();
+        let here = Tensor::f_from_slice(&positions)?;
         let (keys, parts) = seen(row, span);
-        let placement = &model.placement;
-        let rope = model.rope.at(&here.f_to_device(placement.first())?)?;
         Ok(Chunk {
             span,
-            rope: placement.each(|device| rope.to_device(device))?,
+            ropes: model.angles(&here.f_to_device(model.placement.first())?)?,
+            positions,
             keys,
             parts,
         })
@@ -120,8 +124,34 @@ impl Chunk {
     }
 
     /// What is added to its attention scores, `[c, s]`: 0 where a place sees another, else minus infinity.
-    /// `None` where the plain triangle is right.
-    pub(super) fn mask(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
+    /// `None` where the plain triangle is right. A place sees the `window` newest positions of its sample, if not all.
+    pub(super) fn mask(
+        &self,
+        window: Option<usize>,
+        (kind, device): (Kind, Device),
+    ) -> Result<Option<Tensor>, TchError> {
+        let mask = self.mask_of_all(kind, device)?;
+        let newest = self.positions.iter().max().map_or(0, |&last| last + 1);
+        let Some(window) = window.filter(|&window| to_i64(window) < newest) else {
+            return Ok(mask);
+        };
+        // A branch's ancestors are all positions before it: those among the keys are the first ones, in order.
+        let seen: Vec<i64> = (0..to_i64(self.n_keys()))
+            .chain(self.positions.iter().copied())
+            .collect();
+        let seen = Tensor::f_from_slice(&seen)?.f_to_device(device)?;
+        let own = seen.f_narrow(0, to_i64(self.n_keys()), to_i64(self.span.len))?;
+        match mask {
+            Some(mask) => {
+                let hidden = window::too_far(&own, &seen, window)?;
+                mask.f_masked_fill(&hidden, f64::NEG_INFINITY).map(Some)
+            }
+            None => window::of_newest(&own, &seen, window, kind).map(Some),
+        }
+    }
+
+    /// The same where a place sees all that its branch has before it.
+    fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
         let (c, n_keys) = (self.span.len, self.n_keys());
         let blocked = |rows: usize, columns: usize| {
             let shape = [to_i64(rows), to_i64(columns)];
@@ -165,7 +195,7 @@ mod tests {
     use crate::pack::pack;
 
     /// For every place of a row, which places it sees, as the masks of its chunks say.
-    fn sees(row: &Row, limit: usize, model: &Model) -> Vec<Vec<usize>> {
+    fn sees(row: &Row, limit: usize, window: Option<usize>, model: &Model) -> Vec<Vec<usize>> {
         let mut all = Vec::new();
         for chunk in cut(row, limit, model).unwrap() {
             let keys: Vec<usize> = chunk
@@ -178,7 +208,7 @@ mod tests {
                 assert_eq!(keys.len(), chunk.span.len);
                 Tensor::full([c, c], f64::NEG_INFINITY, (Kind::Float, Device::Cpu)).triu(1)
             };
-            let mask = chunk.mask(Kind::Float, Device::Cpu).unwrap();
+            let mask = chunk.mask(window, (Kind::Float, Device::Cpu)).unwrap();
             let mask = mask.unwrap_or_else(plain);
             for i in 0..c {
                 let open = |j: &usize| mask.double_value(&[i, to_i64(*j)]) == 0.0;
@@ -203,15 +233,19 @@ mod tests {
         ];
         let numbered: Vec<(usize, &[i64])> = samples.into_iter().enumerate().collect();
         for row in pack(&numbered, 64, 64) {
-            let mut wanted = vec![Vec::new(); row.len()];
-            for branch in &row.branches {
-                let path: Vec<usize> = branch.places().collect();
-                for (i, &place) in path.iter().enumerate() {
-                    wanted[place] = path[..=i].to_vec();
+            for window in [None, Some(1), Some(3), Some(5), Some(8)] {
+                let mut wanted = vec![Vec::new(); row.len()];
+                for branch in &row.branches {
+                    let path: Vec<usize> = branch.places().collect();
+                    for (i, &place) in path.iter().enumerate() {
+                        let first = window.map_or(0, |n: usize| (i + 1).saturating_sub(n));
+                        wanted[place] = path[first..=i].to_vec();
+                    }
                 }
-            }
-            for limit in 1..=row.len() {
-                assert_eq!(sees(&row, limit, &model), wanted, "chunks of {limit}");
+                for limit in 1..=row.len() {
+                    let found = sees(&row, limit, window, &model);
+                    assert_eq!(found, wanted, "chunks of {limit}, window {window:?}");
+                }
             }
         }
     }

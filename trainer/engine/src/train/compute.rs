@@ -106,7 +106,8 @@ impl LayerContext<'_> {
     }
 
     fn rope<'a>(&self, chunk: &'a Chunk) -> Result<&'a RopeSlice, TchError> {
-        chunk.rope.of(&self.model.placement, self.layer)
+        let ropes = chunk.ropes.of(self.layer)?;
+        ropes.of(&self.model.placement, self.layer)
     }
 
     fn weights(&self) -> &LayerWeights {
@@ -136,8 +137,9 @@ impl LayerContext<'_> {
     fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
         let w = self.weights();
         let device = self.model.placement.of(self.layer);
-        let mask = chunk.mask(self.model.kind, device)?;
+        let window = *self.model.windows.of(self.layer)?;
+        let mask = chunk.mask(window, (self.model.kind, device))?;
         let mixed = attention::whole([q, k, v], mask.as_ref())?;
-        w.o.forward(&mixed, self.lora.into())
+        layer::attention_out(&self.model.config, w, self.lora, &mixed)
     }
 }

@@ -114,10 +114,12 @@ impl Costs {
         // their product in f32. The narrow side of every adapter, twice.
         let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
         let mlp = 3 * d * wide + f * (3 * narrow + wide);
+        // What is normalised before it is added, in f32.
+        let added = if config.added_norms { 2 * d * wide } else { 0 };
         let low = 7 * 2 * n(rank) * wide;
         Self {
             input: d * wide,
-            graph: attention + mlp + low,
+            graph: attention + mlp + added + low,
             keys: 2 * kv * narrow,
             at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
             // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights. What an

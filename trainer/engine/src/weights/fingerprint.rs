@@ -8,7 +8,7 @@ use super::LoadError;
 use super::index::SafeFiles;
 use super::shapes::expected;
 use crate::digest::hex;
-use crate::model_config::{ModelConfig, RopeScaling};
+use crate::model_config::{Architecture, LayerSpec, ModelConfig, RopeScaling, RopeSpec};
 
 /// Bytes looked at in each place of a tensor, and how many places of a large one, spread evenly: the whole of
 /// a large model would take seconds at each start.
@@ -24,7 +24,7 @@ const PLACES: usize = 16;
 /// # Errors
 /// When a file cannot be read or is not what config.json calls for.
 pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String, LoadError> {
-    let files = SafeFiles::open(dir)?;
+    let files = SafeFiles::open(dir, config.is_part)?;
     let mut hash = Sha256::new();
     hash.update(numbers_of(config));
     for (name, shape) in expected(config) {
@@ -35,9 +35,28 @@ pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String, LoadError
     Ok(hex(hash))
 }
 
-/// What config.json says that changes a number. A field added here changes every fingerprint.
+/// What config.json says that changes a number. A field added here changes the fingerprints of the models that have it.
 fn numbers_of(config: &ModelConfig) -> String {
-    let rope = match config.rope_scaling {
+    let name = config.architecture.name();
+    // Sizes are in the tensors' shapes, biases and norms in their names; of heads only the number is not.
+    let (heads, kv_heads) = (config.n_heads, config.n_kv_heads);
+    let eps = config.norm_eps;
+    let mut layers: Vec<String> = config.layers.iter().map(layer).collect();
+    // One stands for all where all are alike.
+    if layers.iter().all(|it| Some(it) == layers.first()) {
+        layers.truncate(1);
+    }
+    let (layers, queries) = (layers.join("; "), config.query_scale);
+    let text = format!("{name} heads {heads} {kv_heads} eps {eps} {layers}");
+    match config.architecture {
+        Architecture::Gemma3 => format!("{text} queries {queries}"),
+        _ => text,
+    }
+}
+
+fn layer(spec: &LayerSpec) -> String {
+    let RopeSpec { theta, scaling } = spec.rope;
+    let rope = match scaling {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!("linear {factor}"),
         RopeScaling::Llama3 {
@@ -55,11 +74,10 @@ fn numbers_of(config: &ModelConfig) -> String {
             attention,
         } => format!("yarn {factor} {beta_fast} {beta_slow} {original} {whole_pairs} {attention}"),
     };
-    let name = config.architecture.name();
-    // Sizes are in the tensors' shapes, biases and norms in their names; of heads only the number is not.
-    let (heads, kv_heads) = (config.n_heads, config.n_kv_heads);
-    let (eps, theta) = (config.norm_eps, config.rope_theta);
-    format!("{name} heads {heads} {kv_heads} eps {eps} rope {theta} {rope}")
+    let window = spec
+        .window
+        .map_or_else(String::new, |n| format!(" window {n}"));
+    format!("rope {theta} {rope}{window}")
 }
 
 fn sample(bytes: &[u8], hash: &mut Sha256) {

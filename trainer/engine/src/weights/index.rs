@@ -31,10 +31,18 @@ pub(super) struct SafeFiles {
 }
 
 impl SafeFiles {
-    pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
+    /// The tensors of a folder; of a model that takes images too (`is_part`) those of its text part, by the names that they
+    /// would have alone.
+    pub(super) fn open(dir: &Path, is_part: bool) -> Result<Self, LoadError> {
         let mut entries = BTreeMap::new();
         for file in files(dir)? {
             read(&file, &mut entries)?;
+        }
+        if is_part {
+            let named = entries.into_iter();
+            entries = named
+                .filter_map(|(name, entry)| Some((name_in_part(name)?, entry)))
+                .collect();
         }
         Ok(Self {
             dir: dir.to_owned(),
@@ -118,6 +126,21 @@ impl SafeFiles {
             detail: format!("tensor {name} is missing"),
         })
     }
+}
+
+/// The name that a tensor of a model of text and images has in its text part; `None` for one of the images' part.
+fn name_in_part(name: String) -> Option<String> {
+    // Before and after transformers 4.52.
+    const TEXT: [(&str, &str); 2] = [("language_model.", ""), ("model.language_model.", "model.")];
+    const IMAGES: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
+    for (theirs, ours) in TEXT {
+        if let Some(rest) = name.strip_prefix(theirs) {
+            return Some(format!("{ours}{rest}"));
+        }
+    }
+    let module = name.strip_prefix("model.").unwrap_or(&name);
+    let is_of_images = IMAGES.iter().any(|images| module.starts_with(images));
+    (!is_of_images).then_some(name)
 }
 
 // === impl Entry ===

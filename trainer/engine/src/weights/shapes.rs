@@ -51,5 +51,18 @@ fn layer_shapes(config: &ModelConfig, d: i64, m: i64) -> Vec<(&'static str, Vec<
         shapes.push(("self_attn.q_norm.weight", vec![config.head_dim]));
         shapes.push(("self_attn.k_norm.weight", vec![config.head_dim]));
     }
+    if config.added_norms {
+        shapes.push((mlp_norm(config), vec![d]));
+        shapes.push(("post_feedforward_layernorm.weight", vec![d]));
+    }
     shapes
+}
+
+/// The norm before the MLP. Where what attention adds has a norm, that has the name which this one has elsewhere.
+pub(super) const fn mlp_norm(config: &ModelConfig) -> &'static str {
+    if config.added_norms {
+        "pre_feedforward_layernorm.weight"
+    } else {
+        "post_attention_layernorm.weight"
+    }
 }

@@ -177,6 +177,7 @@ fn adapter(error: &AdapterError, text: String) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
     use metaclaw_trainer_api::LossFn;
 
     use super::*;
@@ -209,6 +210,12 @@ mod tests {
             max_tokens: 1,
         };
         assert_eq!(told(long), (third(), code("out_of_memory")));
+        let smallest = || TrainError::OutOfMemory {
+            detail: "can't allocate memory".into(),
+        };
+        assert_eq!(told(smallest()), (None, code("out_of_memory")));
+        let refused = ApiError::from(RunError::Train(smallest())).into_response();
+        assert_eq!(refused.status(), 503);
         let long = TrainInputError::TooLong {
             datum: 3,
             found: 9,

@@ -148,6 +148,52 @@ fn constructs_of_templates_render_as_in_transformers() {
     assert_eq!(text, include_str!("testdata/constructs.txt"));
 }
 
+/// A template in the way of Gemma 3, which has no turn for the system: its text begins the first user's. The expected texts are
+/// what `transformers` 5.19 makes of it.
+#[test]
+fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
+    let source = include_str!("testdata/gemma.jinja");
+    let of = |list: &Value, append_system, add_generation_prompt| {
+        let list = messages(list);
+        let request = RenderRequest {
+            messages: &list,
+            append_system,
+            add_generation_prompt,
+            ..RenderRequest::default()
+        };
+        render(source, &request)
+    };
+    let dutch = json!([
+        {"role": "system", "content": [{"type": "text", "text": "Speak Dutch."}]},
+        {"role": "user", "content": " Hi \n"},
+        {"role": "assistant", "content": "Hoi!"},
+        {"role": "user", "content": "Bye"},
+    ]);
+    let text = of(&dutch, None, true).unwrap();
+    let expected = "<s><start_of_turn>user\nSpeak Dutch.\n\nHi<end_of_turn>\n<start_of_turn>model\nHoi!<end_of_turn>\n\
+        <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n";
+    assert_eq!(text, expected);
+    let lessons = of(&dutch, Some("Be short."), true).unwrap();
+    assert_eq!(
+        lessons,
+        expected.replace("Dutch.\n\n", "Dutch.\n\nBe short.\n\n")
+    );
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    let alone = of(&user, None, false).unwrap();
+    assert_eq!(alone, "<s><start_of_turn>user\nHi<end_of_turn>\n");
+    let lessons = of(&user, Some("Be short."), false).unwrap();
+    assert_eq!(lessons, alone.replace("Hi", "Be short.\n\nHi"));
+    // Lessons replace no default: there is none.
+    let template = ChatTemplate::new(source, BTreeMap::new()).unwrap();
+    assert_eq!(template.default_system(), None);
+    let twice = json!([{"role": "user", "content": "Hi"}, {"role": "user", "content": "there"}]);
+    let refused = of(&twice, None, false).unwrap_err().to_string();
+    assert!(
+        refused.contains("user and assistant must take turns"),
+        "{refused}"
+    );
+}
+
 /// A template in the way of Qwen's coders, over calls of an assistant's message.
 const ITEMS: &str = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set c = c.function if c.function is defined else c %}[{{ c.name }}\
     {% for k, v in c.arguments|items %} {{ k }}={{ v if v is string else v|tojson }}{% endfor %}]{% endfor %}{% endfor %}";

@@ -15,6 +15,7 @@ const DIMS: BaseDims = BaseDims {
     ffn: 12,
     vocab: 20,
     tied: true,
+    layers_at: crate::lora::ALONE,
 };
 /// Of one of rank 2 on q, in two layers.
 const BYTES: usize = 2 * (8 + 8) * 2 * 4;

@@ -238,7 +238,10 @@ fn llama3s_divisors_become_its_scaling() {
         high: 4.0,
         original: 8192.0,
     };
-    assert_eq!(ModelConfig::read(&out).unwrap().rope_scaling, expected);
+    assert_eq!(
+        ModelConfig::read(&out).unwrap().layers[0].rope.scaling,
+        expected
+    );
     insta::assert_snapshot!(error(&with(&[1.0, 2.0, 3.0, 4.0])), @"DIR/m.gguf: divisor 1 of rope_freqs.weight is 2, allowed: 1 as in Llama 3 (low 1, high 4, original 8192; for others use the model's Hugging Face folder)");
 }
 

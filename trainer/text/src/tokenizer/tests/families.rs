@@ -24,6 +24,7 @@ pub(crate) struct Family {
 enum Prefix {
     Normaliser,
     First,
+    Never,
 }
 
 pub(crate) const FAMILIES: [Family; 6] = [
@@ -93,6 +94,24 @@ pub(crate) const FAMILIES: [Family; 6] = [
         ends: ["<s>", "</s>"],
     },
 ];
+
+/// Not among the others: its template has no tools, and system texts have no turn of their own.
+pub(crate) const GEMMA: Family = Family {
+    name: "gemma",
+    template: include_str!("../../template/testdata/gemma.jinja"),
+    sentencepiece: Some(Prefix::Never),
+    special: &[
+        "<pad>",
+        "<eos>",
+        "<bos>",
+        "<unk>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "<start_of_image>",
+    ],
+    plain: &["<unused0>"],
+    ends: ["<bos>", "<end_of_turn>"],
+};
 
 /// The last is a run of blanks, as some models add: no control token.
 const QWEN_PLAIN: &[&str] = &[
@@ -183,11 +202,13 @@ impl Family {
     fn steps(&self) -> [Value; 3] {
         let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
         let blanks = json!({"String": " "});
-        let decoder = json!({"type": "Sequence", "decoders": [
+        let whole = json!({"type": "Sequence", "decoders": [
             {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
             {"type": "ByteFallback"}, {"type": "Fuse"},
-            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
         ]});
+        let mut decoder = whole.clone();
+        let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+        decoder["decoders"].as_array_mut().unwrap().push(strip);
         match self.sentencepiece {
             None => [json!({"type": "NFC"}), level.clone(), level],
             Some(Prefix::Normaliser) => {
@@ -201,6 +222,13 @@ impl Family {
                 let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}",
                     "prepend_scheme": "first", "split": false});
                 [Value::Null, metaspace, decoder]
+            }
+            Some(Prefix::Never) => {
+                let normalizer =
+                    json!({"type": "Replace", "pattern": blanks, "content": "\u{2581}"});
+                let split = json!({"type": "Split", "pattern": blanks,
+                    "behavior": "MergedWithPrevious", "invert": false});
+                [normalizer, split, whole]
             }
         }
     }

@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
-use super::families::{FAMILIES, Family};
+use super::families::{FAMILIES, Family, GEMMA};
 use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderRequest};
 use crate::tokenizer::ChatTokenizer;
@@ -85,6 +85,37 @@ fn no_control_token_comes_from_content() {
             );
         }
     }
+}
+
+/// System text before the first user's, and no tools: what others wrote opens no turn there either.
+#[test]
+fn content_in_a_gemma_stays_content() {
+    let tokenizer = GEMMA.load();
+    let ids = |data: &str| {
+        let messages = [
+            json!({"role": "system", "content": data}),
+            json!({"role": "user", "content": format!("hello {data} Grüße 🦀")}),
+            json!({"role": "assistant", "content": format!("ok{data}.")}),
+            json!({"role": "user", "content": format!("go on{data}.")}),
+        ];
+        let rendered = tokenizer.render(&messages, None, true).unwrap();
+        tokenizer.encode_rendered(&rendered).unwrap()
+    };
+    let controls = |data: &str| {
+        let all = ids(data).into_iter();
+        all.filter(|&id| tokenizer.is_control(id))
+            .collect::<Vec<u32>>()
+    };
+    let own = controls("benign");
+    let id = |token: &str| tokenizer.encode(token).unwrap()[0];
+    let [bos, start, end] = ["<bos>", "<start_of_turn>", "<end_of_turn>"].map(id);
+    assert_eq!(own, [bos, start, end, start, end, start, end, start]);
+    for token in GEMMA.controls() {
+        assert_eq!(controls(token), own, "{token}");
+    }
+    let text = tokenizer.decode_special(&ids("benign"));
+    let begins = "<bos><start_of_turn>user\nbenign\n\nhello benign Grüße 🦀<end_of_turn>\n";
+    assert!(text.starts_with(begins), "{text}");
 }
 
 #[test]

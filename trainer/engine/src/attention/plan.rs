@@ -1,0 +1,283 @@
+//! Where the rows of a batch are written and what they attend to, made once for all layers.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::window;
+use crate::kv::Run;
+
+/// More runs than this are gathered into one: a call costs more than the copy then.
+const MAX_RUNS: usize = 8;
+
+/// Numbers of a layer's keys that are gathered for one call at most on a CPU, 4 MB in f32. A step of eight replies of 100 positions each
+/// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
+pub(super) const MAX_GATHERED: usize = 1 << 20;
+/// The same on a GPU, where each call costs a launch and a copy next to nothing: 128 MB in bf16.
+const MAX_GATHERED_GPU: usize = 1 << 26;
+/// A GPU's kernel takes masks whose rows begin at a multiple of so many numbers.
+const MASK_ALIGNMENT: usize = 8;
+
+/// New positions of one sequence, and what they attend to besides one another.
+#[derive(Debug, Clone)]
+pub struct NewRows {
+    /// How many.
+    pub len: usize,
+    /// The positions before them, and the row itself where it is one.
+    pub past: Vec<Run>,
+}
+
+/// The rows of one sequence in a batch, and what they attend to besides one another.
+#[derive(Debug)]
+pub(super) struct Span {
+    /// Its first row.
+    pub(super) row: i64,
+    /// How many rows.
+    pub(super) len: i64,
+    pub(super) past: Past,
+}
+
+/// Cached positions of one sequence; a single row is among them.
+#[derive(Debug)]
+pub(super) enum Past {
+    Runs(Vec<Run>),
+    /// Slots, `[n]`, i64.
+    Scattered(Tensor),
+    /// The newest positions, of which each row sees another part; the rows themselves are among them.
+    Newest {
+        /// Slots, `[s]`, i64.
+        slots: Tensor,
+        /// 0, and minus infinity where a row does not see a position: `[1, 1, t, s]`, f32.
+        mask: Tensor,
+    },
+}
+
+/// Single rows, each of another sequence: their pasts side by side, the shorter ones filled up.
+#[derive(Debug)]
+pub(super) struct Singles {
+    /// `[n * longest]`, i64.
+    pub(super) slots: Tensor,
+    /// 0, and minus infinity where a past is filled up: `[n, 1, 1, longest]`, f32.
+    pub(super) mask: Tensor,
+    pub(super) longest: i64,
+}
+
+/// Where all rows of a batch are written and what they attend to.
+#[derive(Debug)]
+pub struct PagePlan {
+    /// `[t]`, i64.
+    pub(super) slots: Tensor,
+    pub(super) reads: Reads,
+}
+
+/// What rows attend to.
+#[derive(Debug)]
+pub(super) enum Reads {
+    /// In the order of their rows.
+    Spans(Vec<Span>),
+    Singles(Singles),
+}
+
+// === impl PagePlan ===
+
+impl PagePlan {
+    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys, and sees the `window`
+    /// newest positions, if not all.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn new(
+        mut rows: Vec<NewRows>,
+        slots: &[usize],
+        (width, window): (i64, Option<usize>),
+        device: Device,
+    ) -> Result<Self, TchError> {
+        for one in &mut rows {
+            one.forget(window);
+        }
+        let reads = match Singles::new(&rows, width, device)? {
+            Some(singles) => Reads::Singles(singles),
+            None => Reads::Spans(Span::each(rows, slots, window, device)?),
+        };
+        let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
+        Ok(Self {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            reads,
+        })
+    }
+
+    /// The same where it is wanted: handles of its own, if it is there.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(Self {
+            slots: self.slots.f_to_device(device)?,
+            reads: match &self.reads {
+                Reads::Spans(spans) => {
+                    let spans = spans.iter().map(|span| span.to_device(device));
+                    Reads::Spans(spans.collect::<Result<_, _>>()?)
+                }
+                Reads::Singles(singles) => Reads::Singles(Singles {
+                    slots: singles.slots.f_to_device(device)?,
+                    mask: singles.mask.f_to_device(device)?,
+                    longest: singles.longest,
+                }),
+            },
+        })
+    }
+}
+
+// === impl Singles ===
+
+impl Singles {
+    /// None where a sequence has several rows, or there is only one, or there is too much to gather.
+    fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
+        let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
+        let (longest, most) = match device {
+            Device::Cpu => (longest, MAX_GATHERED),
+            _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
+        };
+        let width = usize::try_from(width).unwrap_or(usize::MAX);
+        let size = rows.len().saturating_mul(longest).saturating_mul(width);
+        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
+            return Ok(None);
+        }
+        let (mut slots, mut mask) = (Vec::new(), Vec::new());
+        for one in rows {
+            let filled = longest - one.n_past();
+            slots.extend(one.past.iter().flat_map(slots_of));
+            slots.extend(std::iter::repeat_n(0, filled));
+            mask.extend(std::iter::repeat_n(0.0, one.n_past()));
+            mask.extend(std::iter::repeat_n(f32::NEG_INFINITY, filled));
+        }
+        let (n, longest) = (to_i64(rows.len()), to_i64(longest));
+        let mask = Tensor::f_from_slice(&mask)?.f_view([n, 1, 1, longest])?;
+        Ok(Some(Self {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            mask: mask.f_to_device(device)?,
+            longest,
+        }))
+    }
+}
+
+// === impl Span ===
+
+impl Span {
+    fn to_device(&self, device: Device) -> Result<Self, TchError> {
+        Ok(Self {
+            row: self.row,
+            len: self.len,
+            past: match &self.past {
+                Past::Runs(runs) => Past::Runs(runs.clone()),
+                Past::Scattered(slots) => Past::Scattered(slots.f_to_device(device)?),
+                Past::Newest { slots, mask } => Past::Newest {
+                    slots: slots.f_to_device(device)?,
+                    mask: mask.f_to_device(device)?,
+                },
+            },
+        })
+    }
+
+    /// One for each sequence.
+    fn each(
+        rows: Vec<NewRows>,
+        slots: &[usize],
+        window: Option<usize>,
+        device: Device,
+    ) -> Result<Vec<Self>, TchError> {
+        let mut row = 0;
+        let span = |rows: NewRows| {
+            let first = row;
+            row += rows.len;
+            let own = slots.get(first..row).unwrap_or_default();
+            Ok(Self {
+                row: to_i64(first),
+                len: to_i64(rows.len),
+                past: Past::of(rows, own, window, device)?,
+            })
+        };
+        rows.into_iter().map(span).collect()
+    }
+}
+
+// === impl NewRows ===
+
+impl NewRows {
+    fn n_past(&self) -> usize {
+        self.past.iter().map(|run| run.len).sum()
+    }
+
+    /// Leaves out what no row sees.
+    fn forget(&mut self, window: Option<usize>) {
+        let Some(window) = window else {
+            return;
+        };
+        // A single row is itself among its past.
+        let seen = if self.len == 1 { window } else { window - 1 };
+        let mut unseen = self.n_past().saturating_sub(seen);
+        self.past.retain_mut(|run| {
+            let n = unseen.min(run.len);
+            unseen -= n;
+            run.start += n;
+            run.len -= n;
+            run.len > 0
+        });
+    }
+}
+
+// === impl Past ===
+
+impl Past {
+    /// What rows attend to that are written to the slots `own`; nothing in their past is seen by none of them.
+    fn of(
+        rows: NewRows,
+        own: &[usize],
+        window: Option<usize>,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let n_past = rows.n_past();
+        if let Some(window) = window
+            && rows.len > 1
+            && n_past + rows.len > window
+        {
+            let slots = rows.past.iter().flat_map(slots_of);
+            let slots = slots.chain(own.iter().copied().map(to_i64)).collect();
+            return Self::newest(slots, n_past, window, device);
+        }
+        if rows.past.len() <= MAX_RUNS {
+            return Ok(Self::Runs(rows.past));
+        }
+        let slots: Vec<i64> = rows.past.iter().flat_map(slots_of).collect();
+        Ok(Self::Scattered(
+            Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+        ))
+    }
+
+    /// `slots` are those of `n_past` positions, then those of the rows.
+    fn newest(
+        mut slots: Vec<i64>,
+        n_past: usize,
+        window: usize,
+        device: Device,
+    ) -> Result<Self, TchError> {
+        let n = slots.len();
+        if device != Device::Cpu {
+            slots.resize(n.next_multiple_of(MASK_ALIGNMENT), 0);
+        }
+        // What is filled up comes after all rows, so that none sees it.
+        let seen = Tensor::f_arange(to_i64(slots.len()), (Kind::Int64, device))?;
+        let rows = seen.f_narrow(0, to_i64(n_past), to_i64(n - n_past))?;
+        let mask = window::of_newest(&rows, &seen, window, Kind::Float)?;
+        Ok(Self::Newest {
+            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
+            mask: mask.f_unsqueeze(0)?.f_unsqueeze(0)?,
+        })
+    }
+}
+
+fn slots_of(run: &Run) -> impl Iterator<Item = i64> + use<> {
+    (run.start..run.start + run.len).map(to_i64)
+}
+
+fn to_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

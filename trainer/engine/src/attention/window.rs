@@ -1,0 +1,57 @@
+//! Layers whose positions see only the newest ones: what is added to scores to hide the others.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+/// Where a position is too far behind another to be seen by it, `[t, s]`, bool: of `window` positions it is itself the newest.
+///
+/// # Shapes
+/// `seeing`: `[t]`, `seen`: `[s]`, positions, i64.
+///
+/// # Errors
+/// What libtorch reports.
+pub fn too_far(seeing: &Tensor, seen: &Tensor, window: usize) -> Result<Tensor, TchError> {
+    let distance = seeing.f_unsqueeze(1)?.f_sub(&seen.f_unsqueeze(0)?)?;
+    distance.f_ge(to_i64(window))
+}
+
+/// What is added to the scores of whole rows, `[t, t]` in `kind`; `None` where the plain triangle is right.
+///
+/// # Shapes
+/// Returns 0 where a position is seen, else minus infinity.
+///
+/// # Errors
+/// What libtorch reports.
+pub fn of_whole_rows(
+    t: usize,
+    window: Option<usize>,
+    (kind, device): (Kind, Device),
+) -> Result<Option<Tensor>, TchError> {
+    let Some(window) = window.filter(|&window| window < t) else {
+        return Ok(None);
+    };
+    let positions = Tensor::f_arange(to_i64(t), (Kind::Int64, device))?;
+    of_newest(&positions, &positions, window, kind).map(Some)
+}
+
+/// What is added to scores where positions see those before them as far as the window goes.
+///
+/// # Shapes
+/// `seeing`: `[t]`, `seen`: `[s]`, positions, i64. Returns `[t, s]` in `kind`: 0 where a position is seen, else minus infinity.
+///
+/// # Errors
+/// What libtorch reports.
+pub fn of_newest(
+    seeing: &Tensor,
+    seen: &Tensor,
+    window: usize,
+    kind: Kind,
+) -> Result<Tensor, TchError> {
+    let later = seeing.f_unsqueeze(1)?.f_lt_tensor(&seen.f_unsqueeze(0)?)?;
+    let hidden = too_far(seeing, seen, window)?.f_logical_or(&later)?;
+    let shown = Tensor::f_zeros(hidden.size(), (kind, seeing.device()))?;
+    shown.f_masked_fill(&hidden, f64::NEG_INFINITY)
+}
+
+fn to_i64(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}

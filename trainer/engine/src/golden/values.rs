@@ -1,0 +1,169 @@
+//! What PyTorch computed, and how it is compared.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use metaclaw_trainer_terms::{Datum, LossConfig, LossFn};
+use serde::Deserialize;
+use tch::{Kind, Tensor};
+
+use crate::device::Devices;
+use crate::lora::Lora;
+use crate::loss::Loss;
+use crate::model::Model;
+use crate::tensors;
+use crate::train::{SliceSizes, TrainJob};
+
+/// Where and in what it is computed: on the CPU in f32, unless `cargo xtask gpu` says otherwise.
+pub(super) struct Setting {
+    pub(super) devices: Devices,
+    pub(super) kind: Kind,
+    /// Largest distance that is allowed.
+    pub(super) limit: f64,
+}
+
+impl Setting {
+    pub(super) fn read() -> Self {
+        let word = |name| std::env::var_os(name)?.into_string().ok();
+        let devices = word("METACLAW_GOLDEN_DEVICES");
+        let devices: Devices = devices.as_deref().unwrap_or("cpu").parse().unwrap();
+        devices.check().unwrap();
+        let is_bf16 = word("METACLAW_GOLDEN_DTYPE").is_some_and(|it| it == "bf16");
+        // A GPU adds up in another order than the CPU that made the values.
+        let (kind, limit) = match (is_bf16, devices.gpus().is_empty()) {
+            (true, _) => (Kind::BFloat16, BF16_LIMIT),
+            (false, true) => (Kind::Float, 1e-4),
+            (false, false) => (Kind::Float, 1e-3),
+        };
+        Self {
+            devices,
+            kind,
+            limit,
+        }
+    }
+
+    /// The losses that are compared of every family. In bf16 one: what the others do with log-probabilities is the same code in
+    /// f32, and magnifies their rounding. Of transformers' own bf16, PPO's gradients are 0.68 from those in f32.
+    pub(super) fn losses(&self) -> &'static [LossFn] {
+        if self.kind == Kind::BFloat16 {
+            &[LossFn::CrossEntropy]
+        } else {
+            &LossFn::ALL
+        }
+    }
+
+    pub(super) fn load(&self, folder: &Path) -> Model {
+        Model::load(folder, self.kind, &self.devices).unwrap()
+    }
+}
+
+/// Of numbers with 8 bits, through all layers and back. Transformers' own bf16 gives single gradients that are 0.03 to 0.12 from
+/// those in f32.
+const BF16_LIMIT: f64 = 0.15;
+
+/// `values.json` and `values.safetensors` of a folder.
+pub(super) struct Golden {
+    pub(super) folder: PathBuf,
+    pub(super) text: Text,
+    pub(super) tensors: BTreeMap<String, Tensor>,
+    /// The largest difference seen, for the log.
+    pub(super) worst: (f64, String),
+}
+
+#[derive(Deserialize)]
+pub(super) struct Text {
+    pub(super) datums: Vec<GoldenDatum>,
+    pub(super) losses: BTreeMap<String, f64>,
+}
+
+/// `values.json` of `families/`.
+#[derive(Deserialize)]
+pub(super) struct Families {
+    pub(super) seed: u64,
+    pub(super) configs: BTreeMap<String, serde_json::Value>,
+    pub(super) datums: Vec<GoldenDatum>,
+    pub(super) losses: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+#[derive(Clone, Deserialize)]
+pub(super) struct GoldenDatum {
+    pub(super) input_ids: Vec<u32>,
+    pub(super) target_ids: Vec<u32>,
+    pub(super) weights: Vec<f32>,
+    pub(super) advantages: Vec<f32>,
+    pub(super) logprobs: Vec<f32>,
+}
+
+impl Golden {
+    pub(super) fn read(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("golden")
+            .join(name);
+        let text = std::fs::read(folder.join("values.json")).unwrap();
+        Self {
+            text: serde_json::from_slice(&text).unwrap(),
+            tensors: tensors::read(&folder.join("values.safetensors")).unwrap(),
+            folder,
+            worst: (0.0, String::new()),
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn compare(&mut self, name: &str, found: &Tensor) {
+        let wanted = &self.tensors[name];
+        assert_eq!(found.size(), wanted.size(), "{name}");
+        let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
+        let found = found.to_device(tch::Device::Cpu);
+        let distance = norm(&(found - wanted)) / norm(wanted);
+        let limit = Setting::read().limit;
+        assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
+        if distance > self.worst.0 {
+            self.worst = (distance, name.into());
+        }
+    }
+
+    pub(super) fn datums(&self, loss: LossFn) -> Vec<Datum> {
+        let datum = |d: &GoldenDatum| {
+            let d = d.clone();
+            let made = if loss == LossFn::CrossEntropy {
+                Datum::cross_entropy(d.input_ids, d.target_ids, d.weights)
+            } else {
+                Datum::policy(d.input_ids, d.target_ids, d.logprobs, d.advantages)
+            };
+            made.unwrap()
+        };
+        self.text.datums.iter().map(datum).collect()
+    }
+
+    /// Gradients by name, after the loss was compared.
+    pub(super) fn gradients(
+        &self,
+        model: &Model,
+        lora: &Lora,
+        loss: LossFn,
+    ) -> Vec<(String, Tensor)> {
+        // As the engine cuts them: datums share rows, so packing is part of what is compared.
+        self.gradients_cut(model, lora, loss, SliceSizes::default())
+    }
+
+    pub(super) fn gradients_cut(
+        &self,
+        model: &Model,
+        lora: &Lora,
+        loss: LossFn,
+        sizes: SliceSizes,
+    ) -> Vec<(String, Tensor)> {
+        let (name, datums) = (loss.as_str(), self.datums(loss));
+        let loss = Loss::new(loss, &LossConfig::new()).unwrap();
+        let job = TrainJob::forward_backward(model, lora, &datums, loss, sizes).unwrap();
+        let out = job.finish(model).unwrap();
+        let wanted = self.text.losses[name];
+        let distance = (out.loss - wanted).abs() / wanted.abs();
+        assert!(
+            distance <= Setting::read().limit,
+            "{name}: loss {} for {wanted}",
+            out.loss
+        );
+        lora.names().into_iter().zip(out.gradients).collect()
+    }
+}

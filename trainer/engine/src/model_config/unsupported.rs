@@ -1,0 +1,86 @@
+//! What this engine does not compute, and says so.
+
+use super::ModelConfigError;
+use super::fields::Fields;
+use super::rope;
+
+/// What it is about a model type that this engine does not compute, where that is known.
+pub(super) fn reason(model_type: &str) -> Option<&'static str> {
+    const EXPERTS: &str = "mixture of experts is not supported";
+    match model_type {
+        "qwen3_5" | "qwen3_5_text" => Some(
+            "three of four layers are linear attention (gated delta nets), which is not supported",
+        ),
+        "qwen3_next" | "qwen3_5_moe" | "qwen3_5_moe_text" => {
+            Some("linear attention (gated delta nets) and mixture of experts are not supported")
+        }
+        "mixtral" | "deepseek_v2" | "deepseek_v3" | "gpt_oss" | "llama4" | "llama4_text" => {
+            Some(EXPERTS)
+        }
+        "gemma2" => Some("soft caps on scores and logits are not supported"),
+        "gemma3n" | "gemma3n_text" => Some("embeddings of each layer are not supported"),
+        "mamba" | "mamba2" | "falcon_mamba" => Some("state space layers are not supported"),
+        other if other.contains("moe") => Some(EXPERTS),
+        _ => None,
+    }
+}
+
+/// Refuses fields by which a known architecture computes what this engine does not.
+///
+/// # Errors
+/// The first such field.
+pub(super) fn refuse(c: &Fields) -> Result<(), ModelConfigError> {
+    for flag in [
+        "mlp_bias",
+        "use_bidirectional_attention",
+        "is_encoder_decoder",
+    ] {
+        if c.flag(flag, false)? {
+            return Err(c.wrong(flag, "false"));
+        }
+    }
+    for cap in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        if c.has(cap) {
+            return Err(c.wrong(cap, "null (no soft cap)"));
+        }
+    }
+    for experts in ["num_experts", "num_local_experts", "n_routed_experts"] {
+        if c.count_or(experts, 0)? > 0 {
+            return Err(c.wrong(experts, "0 or absent (dense models)"));
+        }
+    }
+    refuse_quantised(c)?;
+    rope::whole_heads(c)?;
+    refuse_other_heads(c)
+}
+
+/// Refuses weights that are stored as anything but plain numbers.
+///
+/// # Errors
+/// The field that says so.
+pub(super) fn refuse_quantised(c: &Fields) -> Result<(), ModelConfigError> {
+    for field in ["quantization_config", "compression_config"] {
+        if c.has(field) {
+            return Err(c.wrong(field, "absent (bf16, f16 or f32 weights)"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses models that end in something else than the next token's logits: classifiers, reward models, encoders.
+fn refuse_other_heads(c: &Fields) -> Result<(), ModelConfigError> {
+    let Some(classes) = c.texts("architectures")? else {
+        return Ok(());
+    };
+    let is_language_model = |class: &String| {
+        let class = class.to_ascii_lowercase();
+        class.ends_with("forcausallm") || class.ends_with("forconditionalgeneration")
+    };
+    if classes.is_empty() || classes.iter().any(is_language_model) {
+        return Ok(());
+    }
+    Err(c.wrong(
+        "architectures",
+        "a language model, whose class ends with ForCausalLM",
+    ))
+}
