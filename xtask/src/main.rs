@@ -43,7 +43,7 @@ usage: cargo xtask <command> [arguments]
   test --all      everything, as CI runs it: documentation and all end-to-end tests as well (3 GB are fetched)
 
   setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
-                  to fetch, 7 GB of disk)
+                  to fetch, 8 GB of disk)
   dist [--quick]  release archives in target/dist: the proxy for old systems, the training server with its libtorch;
                   --quick without the optimising pass over all crates at once
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)

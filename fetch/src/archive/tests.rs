@@ -2,8 +2,11 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
+/// A name, what it is, and its content or target.
+type Entry<'a> = (&'a str, EntryType, &'a str);
+
 /// An archive of these entries, as another program may have made it.
-fn made(folder: &Path, entries: &[(&str, EntryType, &str)]) -> PathBuf {
+fn made(folder: &Path, entries: &[Entry<'_>]) -> PathBuf {
     let path = folder.join("made.tar.gz");
     let gzip = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
     let mut builder = Builder::new(gzip);
@@ -70,11 +73,10 @@ fn an_archive_that_is_cut_anywhere_or_has_a_wrong_byte_is_refused() {
     let archive = made(folder.path(), &[("top/a", EntryType::Regular, &text)]);
     let whole = fs::read(&archive).unwrap();
     let broken = folder.path().join("broken.tar.gz");
-    let mut step = 0;
-    for cut in (0..whole.len()).step_by(7).chain([whole.len() - 1]) {
+    let cuts = (0..whole.len()).step_by(7).chain([whole.len() - 1]);
+    for (step, cut) in cuts.enumerate() {
         fs::write(&broken, &whole[..cut]).unwrap();
         let out = folder.path().join(format!("out-{step}"));
-        step += 1;
         let error = unpack(&broken, &out).unwrap_err().to_string();
         assert!(error.contains("is no whole .tar.gz"), "{cut}: {error}");
     }
@@ -89,7 +91,7 @@ fn an_archive_that_is_cut_anywhere_or_has_a_wrong_byte_is_refused() {
 #[test]
 fn names_that_lead_out_links_and_second_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: &[(&[(&str, EntryType, &str)], &str)] = &[
+    let cases: &[(&[Entry<'_>], &str)] = &[
         (
             &[("top/../../evil", EntryType::Regular, "x")],
             "leads out of the archive's folder",
