@@ -86,7 +86,7 @@ fn programs(home: &TestHome) -> Vec<String> {
 
 #[tokio::test]
 async fn what_was_installed_is_started_and_can_be_taken_away() {
-    let home = TestHome::new(SETTINGS).unwrap();
+    let home = TestHome::new(SETTINGS).unwrap().by_itself().unwrap();
     let note = home.path().join("note");
     let home = home.with_variable("METACLAW_NOTE", &note);
     fs::write(home.path().join("model.gguf"), "").unwrap();
@@ -136,7 +136,7 @@ async fn what_was_installed_is_started_and_can_be_taken_away() {
 
 #[tokio::test]
 async fn an_archive_that_is_not_right_is_refused_and_what_was_there_stays() {
-    let home = TestHome::new(SETTINGS).unwrap();
+    let home = TestHome::new(SETTINGS).unwrap().by_itself().unwrap();
     let good = archive(&home, "good", GOOD).unwrap();
     install(&home, &good).await.unwrap();
     let before = programs(&home);
@@ -184,7 +184,7 @@ async fn an_archive_that_is_not_right_is_refused_and_what_was_there_stays() {
 
 #[tokio::test]
 async fn without_an_address_none_is_made_up() {
-    let home = TestHome::new(SETTINGS).unwrap();
+    let home = TestHome::new(SETTINGS).unwrap().by_itself().unwrap();
     let said = home.refusal(&["trainer", "install"]).await.unwrap();
     insta::assert_snapshot!(said, @"metaclaw: no release address is configured: give --from FILE or URL of metaclaw-trainer-0.1.0-x86_64-linux.tar.gz, or set trainer.archive to where it is (in a checkout, `cargo xtask dist` makes it)");
     let archive = archive(&home, "release", GOOD).unwrap();
@@ -198,7 +198,7 @@ async fn without_an_address_none_is_made_up() {
 
 #[tokio::test]
 async fn an_archive_at_an_address_comes_with_its_checksum() {
-    let home = TestHome::new(SETTINGS).unwrap();
+    let home = TestHome::new(SETTINGS).unwrap().by_itself().unwrap();
     let archive = archive(&home, "release", GOOD).unwrap();
     let (url, mut server) = served(&archive).await.unwrap();
     let from = ["trainer", "install", "--from", &url];
@@ -258,7 +258,7 @@ async fn on_small_disk(home: &TestHome, archive: &Path) -> Result<Output> {
 
 #[tokio::test]
 async fn a_disk_without_room_is_told_before_and_a_full_one_meanwhile() {
-    let home = TestHome::new(SETTINGS).unwrap();
+    let home = TestHome::new(SETTINGS).unwrap().by_itself().unwrap();
     let may_mount = tokio::process::Command::new("unshare")
         .args(["--map-root-user", "--mount", "true"])
         .output()
