@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
     /// The archive, metaclaw-trainer-VERSION-x86_64-linux.tar.gz: a file, or an address [default: trainer.archive]
-    #[arg(long, value_name = "FILE|URL")]
+    #[arg(long, value_name = "ARCHIVE")]
     from: Option<String>,
     /// What the archive's SHA-256 has to be, in place of what SHA256SUMS beside it says.
     #[arg(long, value_name = "HEX")]
