@@ -32,4 +32,8 @@ if [ -z "${METACLAW_API_KEY-}" ]; then
     echo "$0: METACLAW_API_KEY in $file is empty: whoever reaches the port could use and train the model" >&2
     exit 2
 fi
+# In a release archive the program lies in the folder above.
+if [ -z "${METACLAW_TRAINER-}" ] && [ -x "$here/../metaclaw-trainer" ]; then
+    METACLAW_TRAINER=$here/../metaclaw-trainer
+fi
 exec "${METACLAW_TRAINER:-metaclaw-trainer}" --model "$MODEL" --host "${HOST:-127.0.0.1}" "$@"

@@ -17,8 +17,9 @@ use self::options::{Options, USAGE};
 use crate::bench::inputs::{Ids, sample};
 use crate::cargo::cargo;
 use crate::command;
-use crate::places::{Places, writing};
+use crate::places::Places;
 use crate::report::Report;
+use metaclaw_fetch::writing;
 
 /// Measures, and writes the report.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {

@@ -12,17 +12,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use metaclaw_fetch::torch::{self, REQUIREMENT, VERSION, check};
+use metaclaw_fetch::{is_stamped, writing};
+
 use crate::command;
 use crate::pip;
-use crate::places::{Places, is_stamped, writing};
+use crate::places::Places;
 use crate::report::Stage;
 use crate::wheel;
 
-/// tch 0.24 pairs with exactly this release.
-const VERSION: &str = "2.11";
-const REQUIREMENT: &str = "torch==2.11.0";
-/// The part for NVIDIA's GPUs.
-const CUDA: &str = "libtorch_cuda.so";
 /// Parts of `torch/lib` that a CPU needs; the rest of the wheel is for CUDA and Python.
 const LIBRARIES: [&str; 3] = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"];
 
@@ -47,72 +45,17 @@ pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
     point(&link, &folder)
 }
 
-/// Sees to it that `.libtorch` leads to a libtorch with CUDA: that of PyTorch, in an environment of its own, where NVIDIA's
-/// libraries are beside it. What was built with the other one runs on it.
+/// Sees to it that `.libtorch` leads to a libtorch with CUDA. What was built with the other one runs on it.
 pub(crate) fn ensure_cuda(places: &Places, stage: &mut Stage) -> Result<()> {
-    let venv = places.cache.join("libtorch-2.11.0-cuda");
-    pip::environment(&venv, &[REQUIREMENT])?;
-    let folder = torch_below(&venv)?;
-    check(&folder).with_context(|| format!("fetched {}", folder.display()))?;
-    if !folder.join("lib").join(CUDA).is_file() {
-        bail!(
-            "the package index gave a PyTorch without CUDA ({} has no {CUDA}): set LIBTORCH to the folder of a libtorch {VERSION} with CUDA",
-            folder.display()
-        );
-    }
+    let folder = torch::with_cuda(&places.cache)?;
     stage.note = format!("{REQUIREMENT}, {}", folder.display());
     point(&places.libtorch_link(), &folder)
-}
-
-/// The folder of PyTorch in a virtual environment.
-fn torch_below(venv: &Path) -> Result<PathBuf> {
-    let lib = venv.join("lib");
-    let versions = fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))?;
-    let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/torch")));
-    let mut found = folders.filter(|folder| folder.is_dir());
-    found
-        .next()
-        .with_context(|| format!("{} has no PyTorch", lib.display()))
 }
 
 /// `LIBTORCH` as the user set it: cargo itself sets it to the link for whatever it runs.
 fn given_by_user(link: &Path) -> Option<PathBuf> {
     let given = PathBuf::from(std::env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
     (given != link).then_some(given)
-}
-
-/// Says what is missing in a folder that should hold libtorch.
-fn check(folder: &Path) -> Result<()> {
-    for name in ["libtorch.so", "libtorch_cpu.so", "libc10.so"] {
-        if !folder.join("lib").join(name).is_file() {
-            bail!("it has no lib/{name}; an unpacked libtorch {VERSION} is wanted");
-        }
-    }
-    let header = folder.join("include/torch/headeronly/version.h");
-    let text = fs::read_to_string(&header)
-        .with_context(|| format!("it has no {} as libtorch {VERSION} has", header.display()))?;
-    match version(&text) {
-        Some(found) if found == VERSION => Ok(()),
-        found => bail!(
-            "it is libtorch {}; {VERSION} is wanted",
-            found.as_deref().unwrap_or("of no known version")
-        ),
-    }
-}
-
-/// "2.11" out of `version.h`.
-fn version(header: &str) -> Option<String> {
-    let number = |name: &str| {
-        let line = header
-            .lines()
-            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
-        line.trim().parse::<u32>().ok()
-    };
-    Some(format!(
-        "{}.{}",
-        number("TORCH_VERSION_MAJOR")?,
-        number("TORCH_VERSION_MINOR")?
-    ))
 }
 
 /// The folder of a PyTorch that `python3` imports, if it is of the right release.
@@ -202,31 +145,6 @@ mod tests {
         assert_eq!(at("torch/lib/libtorch_cuda.so"), None);
         assert_eq!(at("torch/nn/functional.py"), None);
         assert_eq!(at("torch-2.11.0.dist-info/METADATA"), None);
-    }
-
-    #[test]
-    fn reads_the_version_of_a_header() {
-        let header =
-            "#pragma once\n#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n";
-        assert_eq!(version(header).as_deref(), Some("2.11"));
-        assert_eq!(version("#define TORCH_VERSION_MAJOR 2\n"), None);
-    }
-
-    #[test]
-    fn pytorch_is_found_in_an_environment_whatever_its_python() {
-        let venv = tempfile::tempdir().unwrap();
-        fs::create_dir_all(venv.path().join("lib/pkgconfig")).unwrap();
-        assert!(torch_below(venv.path()).is_err());
-        let torch = venv.path().join("lib/python3.12/site-packages/torch");
-        fs::create_dir_all(&torch).unwrap();
-        assert_eq!(torch_below(venv.path()).unwrap(), torch);
-    }
-
-    #[test]
-    fn a_folder_without_libtorch_is_refused_in_words() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = check(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("no lib/libtorch.so"), "{error}");
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! Set-up, start, test: `cargo xtask`.
 //!
-//! It compiles before everything else, so it has few dependencies and knows no crate of ours.
+//! It compiles before everything else, so it has few dependencies, and of our crates knows `metaclaw-fetch` alone.
 
 mod agents;
 mod bench;
 mod cargo;
 mod circles;
 mod clients;
-mod command;
-mod fetch;
+mod dist;
 mod fuzz;
 mod golden;
 mod gpu;
@@ -17,7 +16,6 @@ mod libtorch;
 mod lint;
 mod model;
 mod npm;
-mod pip;
 mod places;
 mod report;
 mod setup;
@@ -31,6 +29,7 @@ mod wheel;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use metaclaw_fetch::{command, pip};
 
 use crate::places::Places;
 
@@ -44,7 +43,9 @@ usage: cargo xtask <command> [arguments]
   test --all      everything, as CI runs it: documentation and all end-to-end tests as well (3 GB are fetched)
 
   setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
-                  to fetch, 7 GB of disk)
+                  to fetch, 8 GB of disk)
+  dist [--quick]  release archives in target/dist: the proxy for old systems, the training server with its libtorch;
+                  --quick without the optimising pass over all crates at once
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
   bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)
   bench learn     scripted owners teach the demo model: what it learns, what it keeps, what passes the gate (90 minutes)
@@ -83,7 +84,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
     }
     let takes_arguments = matches!(
         command,
-        "setup" | "start" | "test" | "laptop" | "bench" | "soak" | "fuzz" | "gpu"
+        "setup" | "start" | "test" | "dist" | "laptop" | "bench" | "soak" | "fuzz" | "gpu"
     );
     if let (false, Some(stray)) = (takes_arguments, args.first()) {
         bail!("takes no arguments, was given `{stray}`\n\n{USAGE}");
@@ -93,6 +94,7 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "setup" => setup::run(&places, args),
         "start" => start::run(&places, args),
         "test" => test::run(&places, args),
+        "dist" => dist::run(&places, args),
         "clients" => setup::clients(&places),
         "laptop" => laptop::run(&places, args),
         "bench" => bench::run(&places, args),

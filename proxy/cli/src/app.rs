@@ -32,6 +32,7 @@ use crate::{
     config::fingerprint,
     control::{LogStatus, LostAdapter, SkillView, Status, TrainerStatus},
     home::Home,
+    policy_context::PolicyContext,
     privacy::{self, SwitchChange},
     replays::Replays,
     report::Sources,
@@ -91,6 +92,8 @@ pub(crate) struct App {
     pub elsewhere: Option<watch::Receiver<TrainerStatus>>,
     /// Adapters that were to serve and cannot.
     pub lost: LostAdapters,
+    /// How long conversations with the policy model may be.
+    pub context: PolicyContext,
     /// What the gateway counts.
     pub metrics: Arc<Metrics>,
     /// Counts log lines that were dropped.
@@ -157,6 +160,7 @@ impl App {
                 .map(|(agent, adapter)| (agent.to_string(), adapter))
                 .collect(),
             lost: lost.ok().and_then(Result::ok).unwrap_or_default(),
+            context: self.context.tokens(),
             funnel: funnel
                 .ok()
                 .and_then(Result::ok)

@@ -33,6 +33,7 @@ use crate::{
     daemon::Ready,
     home::{Home, RunFile},
     logging::warn_dropped,
+    policy_context::PolicyContext,
     privacy, report,
     signals::Signals,
     supervise::Supervisor,
@@ -167,11 +168,9 @@ impl Running {
         let services = services::services(&late_app, ready, &token);
         let gateway =
             gateway::gateway(plan, &log, &library, (&serving, &privacy), services).await?;
-        let lost = LostAdapters::default();
-        let adapters = training
-            .backend
-            .as_ref()
-            .map(|backend| Adapters::new(&serving, &log, backend, &lost));
+        let (lost, context) = (LostAdapters::default(), PolicyContext::default());
+        let backend = training.backend.as_ref();
+        let adapters = backend.map(|it| Adapters::new(&serving, &log, it, (&lost, &context)));
         let elsewhere = adapters.and_then(|it| follow(plan, it, &training, (&tasks, &background)));
         let app = Arc::new(App {
             about: learning.about,
@@ -195,6 +194,7 @@ impl Running {
             trainer: training.state,
             elsewhere,
             lost,
+            context,
             metrics: gateway.metrics(),
             dropped_lines: plan.dropped_lines.clone(),
             authenticator: gateway.authenticator(),

@@ -37,6 +37,7 @@ mod status;
 mod stop;
 mod switch;
 mod train_step;
+mod trainer;
 mod turns;
 mod uninstall;
 mod wishes;
@@ -122,6 +123,8 @@ enum Command {
     Adapters(adapters::AdaptersArgs),
     /// Train one batch now.
     TrainStep(train_step::TrainStepArgs),
+    /// The training server, installed from a release archive.
+    Trainer(trainer::TrainerArgs),
     /// What a shell needs to finish these commands.
     Completions(completions::CompletionsArgs),
 }
@@ -140,15 +143,18 @@ impl Cli {
         let context = Context::new(environment, self.home, self.port);
         let context = &match self.command {
             // To the first two, --port says where a proxy is to listen; the others are of the whole home.
-            Command::Start(_) | Command::Setup(_) | Command::Uninstall(_) | Command::Service(_) => {
-                context
-            }
+            Command::Start(_)
+            | Command::Setup(_)
+            | Command::Uninstall(_)
+            | Command::Service(_)
+            | Command::Trainer(_) => context,
             _ => context.at_proxy()?,
         };
         match self.command {
             Command::Start(args) => args.run(context),
             Command::Config(args) => args.run(context),
             Command::Service(args) => args.run(context),
+            Command::Trainer(args) => args.run(context),
             Command::Doctor(args) => wait(args.run(context)),
             Command::Uninstall(args) => wait(args.run(context)),
             Command::Auth(args) => args.run(context),

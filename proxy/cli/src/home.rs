@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::installed::Programs;
+
 mod lock;
 mod private;
 mod run_file;
@@ -18,7 +20,7 @@ pub(crate) use self::{
 };
 
 /// All that lies in a home. What is not listed here is somebody else's, and `uninstall` leaves it.
-const LAYOUT: [&str; 18] = [
+const LAYOUT: [&str; 19] = [
     "auth-profiles.json",
     "config.yaml",
     INSTANCES,
@@ -27,6 +29,7 @@ const LAYOUT: [&str; 18] = [
     "metaclaw.log",
     "off.json",
     "off_record.jsonl",
+    "programs",
     "replay",
     "reports",
     "run.json",
@@ -123,6 +126,11 @@ impl Home {
     /// What `metaclaw auth` keeps.
     pub(crate) fn auth_profiles(&self) -> PathBuf {
         self.shared.join("auth-profiles.json")
+    }
+
+    /// What `metaclaw trainer install` brings.
+    pub(crate) fn programs(&self) -> Programs {
+        Programs::at(self.shared.join("programs"))
     }
 
     /// The skill library, where `skills.dir` names no other.

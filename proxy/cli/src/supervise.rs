@@ -17,7 +17,10 @@ mod priority;
 mod spec;
 
 use self::{backoff::Backoff, child::Child};
-pub(crate) use self::{find::find_trainer, spec::TrainerSpec};
+pub(crate) use self::{
+    find::{Origin, Trainer},
+    spec::TrainerSpec,
+};
 
 /// How long a trainer that was told to end may take.
 const GRACE: Duration = Duration::from_secs(5);

@@ -79,6 +79,7 @@ async fn health(State(app): State<App>) -> Json<Health> {
         // The fork's server has no model before a run, and says none; ours may have been started with one.
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
+        context: app.context(),
         step: app.host.last_step().unwrap_or(0),
         inference_backend: app
             .inference

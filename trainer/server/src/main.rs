@@ -33,6 +33,12 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 const ENGINE: &str = "metaclaw-trainer-engine";
 /// The library that it cannot start without.
 const LIBTORCH: &str = "libtorch_cpu.so";
+/// The link in the checkout, from where a build lies; none in a program that is handed out.
+const IN_CHECKOUT: Option<&str> = if cfg!(feature = "portable") {
+    None
+} else {
+    Some("../../.libtorch/lib")
+};
 /// Where libtorch was when this was built.
 const BUILT_WITH: Option<&str> = option_env!("METACLAW_LIBTORCH_LIB");
 /// Where the dynamic linker looks by itself.
@@ -60,7 +66,7 @@ fn start() -> String {
     let engine = folder.join(ENGINE);
     if !engine.is_file() {
         return format!(
-            "{ENGINE} is not beside {}: `cargo build -p metaclaw-trainer` makes both",
+            "{ENGINE} is not beside {}: a release archive has both, `cargo build -p metaclaw-trainer` makes both",
             own.display()
         );
     }
@@ -71,7 +77,7 @@ fn start() -> String {
             .map(|place| place.display().to_string())
             .collect();
         return format!(
-            "{LIBTORCH} is in none of {}: `cargo xtask setup` fetches it, or set LD_LIBRARY_PATH to the lib folder of libtorch 2.11",
+            "{LIBTORCH} is in none of {}: `metaclaw trainer install` brings it (in a checkout, `cargo xtask setup`), or set LD_LIBRARY_PATH to the lib folder of libtorch 2.11",
             places.join(", ")
         );
     }
@@ -87,7 +93,8 @@ fn library_folders(folder: &Path, by_hand: Option<OsString>) -> Vec<PathBuf> {
     let by_hand = by_hand.unwrap_or_default();
     std::env::split_paths(&by_hand)
         .filter(|place| !place.as_os_str().is_empty())
-        .chain([folder.join("../../.libtorch/lib")])
+        .chain(["lib-cuda", "lib"].map(|name| folder.join(name)))
+        .chain(IN_CHECKOUT.map(|link| folder.join(link)))
         .chain(BUILT_WITH.map(PathBuf::from))
         .chain(SYSTEM.map(PathBuf::from))
         .collect()

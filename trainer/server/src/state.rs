@@ -146,6 +146,13 @@ impl App {
         WeakApp(Arc::downgrade(&self.0))
     }
 
+    /// The longest conversation that whoever answers chats takes, in tokens; none before there is a model.
+    pub(crate) fn context(&self) -> Option<u64> {
+        let own = self.host.model().ok()?.context();
+        let behind = self.inference.as_ref().and_then(|it| it.link.context());
+        u64::try_from(behind.map_or(own, |it| it.min(own))).ok()
+    }
+
     /// The key that callers must show.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()

@@ -19,9 +19,10 @@ use self::cell::Cell;
 use self::options::{Options, USAGE};
 use self::runs::{Programs, Record};
 use crate::cargo::cargo;
-use crate::places::{Places, writing};
+use crate::places::Places;
 use crate::report::Report;
 use crate::{command, golden};
+use metaclaw_fetch::writing;
 
 /// Sets up, measures, judges. A promise that is not kept is in the table and in the exit status.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {

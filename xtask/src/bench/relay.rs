@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail};
 use super::program::{build, program, quick_or};
 use crate::command;
 use crate::pip;
-use crate::places::{Places, writing};
+use crate::places::Places;
 use crate::report::{Report, Stage};
+use metaclaw_fetch::writing;
 
 /// Newer ones may be slower or faster: a table compares with this one.
 const LITELLM: &str = "litellm[proxy]==1.106.2";

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use crate::places::writing;
+use metaclaw_fetch::writing;
 
 /// What one target came to, on one build of the code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::report::{Outcome, Report};
-use crate::places::writing;
+use metaclaw_fetch::writing;
 
 /// An input longer than this reaches nothing that a shorter one does not.
 const MAX_LEN: &str = "-max_len=4096";

@@ -15,7 +15,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::command;
-use crate::places::writing;
+use metaclaw_fetch::writing;
 
 /// cudaErrorUnknown and CUPTI_ERROR_UNKNOWN.
 const UNKNOWN_ERROR: u32 = 999;

@@ -4,8 +4,8 @@ use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
-use crate::fetch::server::{Manners, Server};
 use crate::report::Report;
+use metaclaw_fetch::testing::{Manners, Server};
 
 const RECORD: &str = "t-1.dist-info/RECORD";
 

@@ -17,7 +17,8 @@ use metaclaw_turns::TurnLog;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::control::LostAdapter;
+use super::trainer::HEALTH_DEADLINE;
+use crate::{control::LostAdapter, policy_context::PolicyContext};
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,6 +40,7 @@ pub(super) struct Adapters {
     log: TurnLog,
     pub(super) backend: Arc<dyn TrainingBackend>,
     lost: LostAdapters,
+    context: PolicyContext,
     /// What [`Adapters::find`] found last.
     found: Vec<(AgentId, String, bool)>,
 }
@@ -63,21 +65,31 @@ impl Adapters {
         serving: &Arc<Serving>,
         log: &TurnLog,
         backend: &Arc<dyn TrainingBackend>,
-        lost: &LostAdapters,
+        (lost, context): (&LostAdapters, &PolicyContext),
     ) -> Self {
         Self {
             serving: Arc::clone(serving),
             log: log.clone(),
             backend: Arc::clone(backend),
             lost: lost.clone(),
+            context: context.clone(),
             found: Vec::new(),
         }
     }
 
     /// Has each one loaded; an agent whose adapter cannot serve gets the base model, and its adapter again when it can.
     pub(super) async fn load(&mut self) {
+        self.ask_context().await;
         self.found = self.find().await.unwrap_or_default();
         self.load_all().await;
+    }
+
+    /// How long conversations may be: the server may have another model than before.
+    async fn ask_context(&self) {
+        // One that does not answer is away, which is seen next.
+        if let Ok(Ok(health)) = timeout(HEALTH_DEADLINE, self.backend.health()).await {
+            self.context.note(health.context);
+        }
     }
 
     /// The same where others are to serve, or are there, than when this was last asked.

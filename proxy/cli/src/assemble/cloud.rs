@@ -33,6 +33,7 @@ use super::plan::{Plan, random_token};
 use crate::{
     config::{Cloud, Service},
     environment::Environment,
+    policy_context,
 };
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
@@ -173,7 +174,12 @@ impl CloudSide {
     async fn load(&self) -> anyhow::Result<Model> {
         let client = self.client.clone();
         let folder = find(&self.tokenizer, &self.environment, client).await?;
-        let load = move || (ChatTokenizer::load(&folder), trained_context(&folder));
+        let load = move || {
+            (
+                ChatTokenizer::load(&folder),
+                policy_context::of_folder(&folder),
+            )
+        };
         let (tokenizer, trained) = tokio::task::spawn_blocking(load).await?;
         let tokenizer = Arc::new(tokenizer?);
         let offer = self.backend.offer().await?;
@@ -222,16 +228,6 @@ async fn find(
     })
 }
 
-/// The longest sequence that a model was made for, by the config.json beside its tokenizer.
-fn trained_context(folder: &Path) -> Option<u32> {
-    let config = std::fs::read(folder.join("config.json")).ok()?;
-    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
-    let of = |config: &serde_json::Value| config["max_position_embeddings"].as_u64();
-    // Models that read pictures as well have the text model's settings one level below.
-    let longest = of(&config).or_else(|| of(&config["text_config"]))?;
-    u32::try_from(longest).ok().filter(|it| *it > 0)
-}
-
 // === impl Text ===
 
 impl Text {
@@ -277,25 +273,5 @@ impl LocalText for Text {
 
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>> {
         self.front.sampled(reply_id)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_context_of_a_server_that_says_none_is_the_models_own() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |config: &str| {
-            std::fs::write(folder.path().join("config.json"), config).unwrap();
-            trained_context(folder.path())
-        };
-        assert_eq!(of(r#"{"max_position_embeddings": 8192}"#), Some(8192));
-        let below = r#"{"text_config": {"max_position_embeddings": 262144}}"#;
-        assert_eq!(of(below), Some(262_144));
-        for none in ["{}", "no JSON", r#"{"max_position_embeddings": -1}"#] {
-            assert_eq!(of(none), None, "{none}");
-        }
     }
 }

@@ -26,7 +26,7 @@ use super::{cloud::CloudSide, plan::Plan};
 use crate::{
     config::{Config, Policy},
     home::Home,
-    supervise::{OnAddress, Supervisor, TrainerSpec, TrainerState, find_trainer},
+    supervise::{OnAddress, Supervisor, Trainer, TrainerSpec, TrainerState},
 };
 
 /// How long it may take a training server to say how it is.
@@ -247,7 +247,8 @@ fn on_address(key: String, address_cell: &TrainerAddress, serving: &Arc<Serving>
 fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
     let config = &plan.loaded.config;
     let own = std::env::current_exe()?;
-    let program = find_trainer(&own, plan.environment.get("PATH"))?;
+    let path = plan.environment.get("PATH");
+    let Trainer { program, .. } = Trainer::find(&own, &plan.home.programs(), path)?;
     let folder = |path: PathBuf| path.to_string_lossy().into_owned();
     let checkpoints = checkpoint_dir(config, &plan.home);
     make_private(&checkpoints)

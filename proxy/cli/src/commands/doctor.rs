@@ -12,6 +12,7 @@ use crate::{
 
 mod agent;
 mod check;
+mod context;
 mod home;
 mod proxy;
 mod turns;
@@ -63,6 +64,7 @@ impl DoctorArgs {
         };
         let (check, running) = proxy::check(context, &loaded).await;
         checks.push(check);
+        checks.extend(context::check(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
         checks.push(upstream::check(&loaded).await);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use self::learner::{learner, said};
 use super::{context::Context, exit, source::running};
-use crate::{assemble::CloudSpend, out, privacy, waiting::Waiting};
+use crate::{assemble::CloudSpend, out, policy_context::too_short, privacy, waiting::Waiting};
 
 mod learner;
 
@@ -95,6 +95,8 @@ fn text(status: &Value, now_ms: u64) -> String {
     lines.extend(trainer(&status["trainer"]));
     lines.extend(inference(&status["inference"]));
     lines.extend(lost(&status["lost"]));
+    let short = too_short(status["context"].as_u64().unwrap_or_default());
+    lines.extend(short.map(|it| format!("context: {it}")));
     let upstreams = status["upstreams"].as_object().into_iter().flatten();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
     let weights = status["learner"]["phase"]["is"] != "off";

@@ -222,6 +222,8 @@ pub(crate) struct Trainer {
     pub memory: Option<Size>,
     /// Requests for text that may wait or run.
     pub max_queue: u16,
+    /// Where `metaclaw trainer install` takes the training server from: an address or a file.
+    pub archive: Option<String>,
 }
 
 /// `trainer.dtype`.
@@ -280,6 +282,7 @@ impl Default for Trainer {
             keep: 5,
             memory: None,
             max_queue: 256,
+            archive: None,
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Status {
     pub serving: BTreeMap<String, String>,
     /// Adapters that were to serve and cannot.
     pub lost: Vec<LostAdapter>,
+    /// Tokens of the longest conversation with the policy model; none where its server has not said it.
+    pub context: Option<u64>,
     /// How many turns came how far.
     pub funnel: Funnel,
     /// The log of turns.

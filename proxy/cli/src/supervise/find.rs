@@ -2,33 +2,61 @@
 
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "metaclaw-trainer";
+use serde::Serialize;
+
+use crate::installed::{Programs, TRAINER};
 
 /// The program is nowhere.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "metaclaw-trainer is neither beside {} nor in PATH: `cargo xtask start` builds it, or set mode: skills_only",
+    "metaclaw-trainer is neither beside {} nor installed nor in PATH: `metaclaw trainer install` brings it (in a checkout, `cargo xtask start` builds it), or set mode: skills_only",
     beside.display()
 )]
 pub(crate) struct NoTrainer {
     pub beside: PathBuf,
 }
 
-/// Finds the trainer: beside our own program, so that a build or an installation stays together,
-/// else in `path`.
-///
-/// # Errors
-///
-/// [`NoTrainer`] says where it was looked for.
-pub(crate) fn find_trainer(own: &Path, path: Option<&str>) -> Result<PathBuf, NoTrainer> {
-    let beside = own.parent().map(Path::to_owned);
-    let in_path = path.into_iter().flat_map(std::env::split_paths);
-    let found = beside
-        .into_iter()
-        .chain(in_path)
-        .map(|folder| folder.join(NAME))
-        .find(|program| program.is_file());
-    found.ok_or_else(|| NoTrainer {
-        beside: own.to_owned(),
-    })
+/// The trainer's program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trainer {
+    pub program: PathBuf,
+    pub origin: Origin,
+}
+
+/// Where it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Origin {
+    /// In the folder of our own program: a build stays together.
+    Beside,
+    /// In the home, by `metaclaw trainer install`.
+    Installed,
+    /// In a folder of `PATH`.
+    Path,
+}
+
+// === impl Trainer ===
+
+impl Trainer {
+    /// Finds it: beside our own program, else among what was installed, else in `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoTrainer`] says where it was looked for.
+    pub(crate) fn find(
+        own: &Path,
+        programs: &Programs,
+        path: Option<&str>,
+    ) -> Result<Self, NoTrainer> {
+        let beside = own.parent().map(|it| (it.join(TRAINER), Origin::Beside));
+        let installed = (programs.trainer_program(), Origin::Installed);
+        let in_path = path.into_iter().flat_map(std::env::split_paths);
+        let in_path = in_path.map(|folder| (folder.join(TRAINER), Origin::Path));
+        let mut places = beside.into_iter().chain([installed]).chain(in_path);
+        let found = places.find(|(program, _)| program.is_file());
+        let found = found.ok_or_else(|| NoTrainer {
+            beside: own.to_owned(),
+        });
+        found.map(|(program, origin)| Self { program, origin })
+    }
 }

@@ -237,6 +237,19 @@ impl TestHome {
         Ok(self)
     }
 
+    /// The same, with the program in a folder without a trainer: a build has one beside it.
+    pub(crate) fn by_itself(mut self) -> Result<Self> {
+        let folder = self.path().join("bin");
+        std::fs::create_dir(&folder)?;
+        let program = folder.join("metaclaw");
+        if std::fs::hard_link(&self.program, &program).is_err() {
+            // The home may be on another disk.
+            std::fs::copy(&self.program, &program)?;
+        }
+        self.program = program;
+        Ok(self)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }

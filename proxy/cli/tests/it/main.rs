@@ -2,6 +2,7 @@
 
 mod auth;
 mod bad_input;
+mod context;
 mod day;
 mod evolution;
 mod harness;
@@ -18,6 +19,7 @@ mod setup;
 mod start;
 mod tools;
 mod trainer;
+mod trainer_install;
 mod turns;
 mod wiring;
 mod wishes;

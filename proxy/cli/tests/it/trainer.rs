@@ -235,7 +235,7 @@ async fn a_trainer_that_was_never_built_is_missed_in_words() {
     let home = home.with_trainer("").unwrap();
     std::fs::remove_file(home.path().join("bin/metaclaw-trainer")).unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();
-    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw-trainer is neither beside HOME/bin/metaclaw nor in PATH: `cargo xtask start` builds it, or set mode: skills_only"#);
+    insta::assert_snapshot!(refusal, @r#"metaclaw: metaclaw-trainer is neither beside HOME/bin/metaclaw nor installed nor in PATH: `metaclaw trainer install` brings it (in a checkout, `cargo xtask start` builds it), or set mode: skills_only"#);
 }
 
 /// As the fork's server answers: nothing of what it can do.

@@ -22,6 +22,9 @@ pub struct Health {
     /// another name the same. Null before a model is loaded. Ours.
     #[serde(default)]
     pub base_fingerprint: Option<String>,
+    /// The longest conversation with its reply, in tokens. Null where it is not known. Ours.
+    #[serde(default)]
+    pub context: Option<u64>,
     /// Optimiser steps of the newest run; 0 before one exists.
     #[serde(default)]
     pub step: u64,

@@ -19,7 +19,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 /// The library with the kernels for NVIDIA's GPUs.
 const LIBRARY: &str = "libtorch_cuda.so";
-const MENDS: &str = "`cargo xtask setup --cuda` fetches a libtorch with CUDA; or say cpu";
+const MENDS: &str = "`metaclaw trainer install --cuda` (in a checkout, `cargo xtask setup --cuda`) fetches a libtorch with CUDA; or say cpu";
 
 /// What libtorch can do with GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]

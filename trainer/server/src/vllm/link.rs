@@ -103,6 +103,14 @@ impl Link {
         ending.run_until_cancelled(follow).await;
     }
 
+    /// The longest sequence that it takes, in tokens; none while it may not be asked.
+    pub(crate) fn context(&self) -> Option<usize> {
+        match self.state() {
+            State::Ready(ready) => Some(ready.context),
+            State::Away { .. } | State::Refused { .. } => None,
+        }
+    }
+
     /// As `/v1/health` tells it.
     pub(crate) fn told(&self) -> Inference {
         let (state, why) = match self.state() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::places::writing;
+use metaclaw_fetch::writing;
 
 /// Positions of the copy of the model whose context is raised.
 const LONG_CONTEXT: u64 = 16_384;

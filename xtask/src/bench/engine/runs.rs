@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::cell::Side;
 use crate::command;
-use crate::fetch::hex;
-use crate::places::writing;
+use metaclaw_fetch::hex;
+use metaclaw_fetch::writing;
 
 /// What runs.
 #[derive(Debug)]

@@ -344,6 +344,23 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "trainer",
+        &[
+            (
+                "metaclaw trainer install --from metaclaw-trainer-0.1.0-x86_64-linux.tar.gz",
+                "unpacks it into the home, checks it, and has `metaclaw start` use it",
+            ),
+            (
+                "metaclaw trainer install --cuda",
+                "gives what is installed a libtorch for NVIDIA's GPUs",
+            ),
+            (
+                "metaclaw trainer status",
+                "which one `metaclaw start` would use, and whether it runs here",
+            ),
+        ],
+    ),
+    (
         "completions",
         &[
             (

@@ -483,6 +483,12 @@ pub(super) const TRAINER: &[Key] = &[
         "requests for text that may wait or run at once; more are answered 429",
     ),
     key(
+        "trainer.archive",
+        Text,
+        "",
+        "where `metaclaw trainer install` takes the training server from: the address or file of its release archive, in which {version} stands for this program's version",
+    ),
+    key(
         "serving.pin_idle",
         Span,
         "10 min",

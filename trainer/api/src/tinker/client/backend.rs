@@ -153,8 +153,8 @@ impl Inner {
         Ok(models)
     }
 
-    /// Sees that the server answers now, and offers the model to be trained.
-    async fn offered(&self) -> Result<(), BackendError> {
+    /// Sees that the server answers now, and offers the model to be trained; its longest sequence, if that is said.
+    async fn offered(&self) -> Result<Option<u32>, BackendError> {
         let offer = self.ask_offer().await?;
         let wanted = self.config.base_model.as_str();
         let named = |it: &&SupportedModel| it.model_name.as_deref() == Some(wanted);
@@ -165,9 +165,9 @@ impl Inner {
                 let why = format!("the server has {wanted} and does not train it");
                 Err(whose.status(404, code(), why))
             }
-            Some(_) => Ok(()),
+            Some(model) => Ok(model.max_context_length),
             // A server that names none does not say.
-            None if offer.is_empty() => Ok(()),
+            None if offer.is_empty() => Ok(None),
             None => {
                 let names = offer.iter().filter_map(|it| it.model_name.as_deref());
                 let names: Vec<&str> = names.collect();
@@ -366,7 +366,7 @@ impl TrainingBackend for TinkerBackend {
     fn health(&self) -> BackendFuture<'_, Health> {
         Box::pin(async {
             // What the server says comes first: where it refuses, nothing else is worth telling.
-            self.0.offered().await?;
+            let context = self.0.offered().await?;
             self.0.config.text.ready()?;
             let model = self.0.config.base_model.clone();
             Ok(Health {
@@ -375,6 +375,7 @@ impl TrainingBackend for TinkerBackend {
                 devices: Vec::new(),
                 base_fingerprint: Some(self.fingerprint()),
                 model,
+                context: context.map(u64::from),
                 step: 0,
                 inference_backend: "tinker".to_owned(),
                 inference: None,

@@ -1,22 +1,25 @@
 //! A local copy of a remote file that holds only the parts that were needed: a sparse file, and beside it a list of
 //! the ranges that are there. What an interruption left is used by the next run.
+#![expect(
+    clippy::print_stdout,
+    reason = "who waits for a file is told how far it is"
+)]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
+use indicatif::ProgressBar;
 
-use super::hex;
-use super::notes::Notes;
-use super::remote::{Answer, Remote, RequestError};
-use super::spans::coalesce;
-use crate::places::writing;
+use crate::bar::{pause, progress};
+use crate::disk::writing;
+use crate::notes::Notes;
+use crate::remote::{Answer, Remote, RequestError};
+use crate::spans::coalesce;
+use crate::whole::sha256_of;
 
 /// Reads that were not announced (the archive's directory) fetch whole blocks of this size.
 const BLOCK: u64 = 1 << 20;
@@ -29,7 +32,7 @@ const ATTEMPTS: u32 = 5;
 
 /// Reads as the remote file does, fetching what is missing.
 #[derive(Debug)]
-pub(crate) struct SparseCopy {
+pub struct SparseCopy {
     remote: Remote,
     sha256: String,
     path: PathBuf,
@@ -43,7 +46,10 @@ pub(crate) struct SparseCopy {
 impl SparseCopy {
     /// Opens the copy at `path` of the file at `url`, or begins one. `sha256` names the content: a copy of
     /// something else is dropped.
-    pub(crate) fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// The copy cannot be written, or the file not be reached.
+    pub fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
         let notes = Notes::open(path, sha256)?;
         let is_new = notes.length.is_none();
         let mut options = OpenOptions::new();
@@ -66,7 +72,10 @@ impl SparseCopy {
     }
 
     /// Fetches what is missing of these ranges, by few requests, showing progress under the name `what`.
-    pub(crate) fn fetch(&mut self, ranges: Vec<Range<u64>>, what: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// The connection failed again and again, or the copy cannot be written. What came is kept.
+    pub fn fetch(&mut self, ranges: Vec<Range<u64>>, what: &str) -> Result<()> {
         let ranges = coalesce(ranges, GAP);
         let missing = ranges
             .iter()
@@ -83,12 +92,12 @@ impl SparseCopy {
     }
 
     /// Bytes received from the network by this copy.
-    pub(crate) fn fetched(&self) -> u64 {
+    pub fn fetched(&self) -> u64 {
         self.fetched
     }
 
     /// Where the copy is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -96,7 +105,7 @@ impl SparseCopy {
     ///
     /// # Errors
     /// When it is not the file that was asked for; the copy is removed then.
-    pub(crate) fn check_if_whole(&self) -> Result<()> {
+    pub fn check_if_whole(&self) -> Result<()> {
         if self.notes.have.missing_bytes(0..self.length()) > 0 {
             return Ok(());
         }
@@ -114,7 +123,7 @@ impl SparseCopy {
     }
 
     /// Removes the copy and its list from the disk.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         // What cannot be removed is found wanting, or is used, at the next run: nothing to do about it here.
         let _ = fs::remove_file(&self.path);
         self.notes.remove();
@@ -147,7 +156,7 @@ impl SparseCopy {
             }
             self.bar
                 .suspend(|| println!("{:#}; trying again", failure.error));
-            std::thread::sleep(Duration::from_secs(1 << (failures - 1)));
+            pause(failures);
         }
         Ok(())
     }
@@ -188,8 +197,18 @@ impl SparseCopy {
         }
     }
 
+    /// Bytes of `range` that are not here yet.
+    pub fn missing_bytes(&self, range: Range<u64>) -> u64 {
+        self.notes.have.missing_bytes(range)
+    }
+
+    /// The file is whole and checked: forgets that it was fetched in parts.
+    pub(crate) fn finish(&self) {
+        self.notes.remove();
+    }
+
     /// Length of the whole: known since the first answer.
-    fn length(&self) -> u64 {
+    pub fn length(&self) -> u64 {
         self.notes.length.unwrap_or(0)
     }
 
@@ -275,34 +294,6 @@ impl Seek for SparseCopy {
         self.at = at.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(self.at)
     }
-}
-
-fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let n = file.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(hex(&hasher.finalize()));
-        }
-        hasher.update(&buffer[..n]);
-    }
-}
-
-fn progress(bytes: u64, what: &str) -> ProgressBar {
-    // The template is a constant; a mistake in it shows as the plain bar.
-    let style = ProgressStyle::with_template(
-        "{msg:>12} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-    )
-    .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(bytes)
-        .with_style(style)
-        .with_message(what.to_owned());
-    if bar.is_hidden() {
-        println!("fetching {what}: {}", indicatif::HumanBytes(bytes));
-    }
-    bar
 }
 
 #[cfg(test)]

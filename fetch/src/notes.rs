@@ -11,24 +11,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::spans::Spans;
-use crate::places::writing;
+use crate::disk::writing;
+use crate::spans::Spans;
 
 /// The list, open for appending.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(crate) struct Notes {
     path: PathBuf,
     file: File,
     sha256: String,
     /// Length of the whole, once known.
-    pub(super) length: Option<u64>,
-    pub(super) have: Spans,
+    pub(crate) length: Option<u64>,
+    pub(crate) have: Spans,
 }
 
 impl Notes {
     /// Opens the list of the copy at `copy`. It begins empty where there is none, or it is of other content than
     /// `sha256`, or the copy itself is not of the length that it says.
-    pub(super) fn open(copy: &Path, sha256: &str) -> Result<Self> {
+    pub(crate) fn open(copy: &Path, sha256: &str) -> Result<Self> {
         let mut path = copy.as_os_str().to_owned();
         path.push(".have");
         let path = PathBuf::from(path);
@@ -55,21 +55,21 @@ impl Notes {
     }
 
     /// Notes how long the whole is.
-    pub(super) fn begin(&mut self, length: u64) -> Result<()> {
+    pub(crate) fn begin(&mut self, length: u64) -> Result<()> {
         self.length = Some(length);
         let line = format!("{} {length}\n", self.sha256);
         writing(self.file.write_all(line.as_bytes()), &self.path)
     }
 
     /// Notes that these bytes are in the copy.
-    pub(super) fn add(&mut self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn add(&mut self, range: Range<u64>) -> Result<()> {
         let line = format!("{} {}\n", range.start, range.end);
         self.have.add(range);
         writing(self.file.write_all(line.as_bytes()), &self.path)
     }
 
     /// Removes the list from the disk.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         // One that stays is of a copy that is gone: the next run sees that.
         let _ = fs::remove_file(&self.path);
     }

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use super::*;
-use crate::fetch::server::{Manners, Server};
+use crate::testing::{Manners, Server};
 
 /// Bytes that no shift of themselves equals.
 fn body(length: usize) -> Vec<u8> {

@@ -1,4 +1,8 @@
 //! Running other programs, with errors that say what to do.
+#![expect(
+    clippy::print_stdout,
+    reason = "a program that writes to the terminal is announced there"
+)]
 
 use std::io::ErrorKind;
 use std::process::{Command, Output};
@@ -6,7 +10,10 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, anyhow, bail};
 
 /// Runs it in the foreground; an exit status other than 0 is an error.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("$ {shown}");
     let status = command
@@ -20,7 +27,10 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs it quietly and returns what it printed; an exit status other than 0 is an error holding the end of its
 /// complaint.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
+///
+/// # Errors
+/// It cannot be started, fails, or prints what is not UTF-8.
+pub fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let output = attempt(command)?;
     if !output.status.success() {
@@ -32,7 +42,10 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Runs it quietly; only failing to start is an error.
-pub(crate) fn attempt(command: &mut Command) -> Result<Output> {
+///
+/// # Errors
+/// It cannot be started: where it is not installed, with how to get it.
+pub fn attempt(command: &mut Command) -> Result<Output> {
     command
         .output()
         .map_err(|error| not_started(command, &error))

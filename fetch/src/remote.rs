@@ -119,7 +119,7 @@ fn read_answer(response: Response<ureq::Body>, start: u64) -> Result<Answer> {
             })
         }
         401 | 403 => {
-            bail!("the server says {status}; if your index needs a login, download the file by pip")
+            bail!("the server says {status}; if a login is needed there, fetch the file by hand")
         }
         _ => bail!("the server says {status}"),
     }
@@ -142,7 +142,7 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, total.parse().ok()?))
 }
 
-/// A wheel in a folder that pip was told of (`--find-links`).
+/// A file of this machine, as a wheel in a folder that pip was told of (`--find-links`).
 fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
     let open = || -> std::io::Result<(File, u64)> {
         let mut file = File::open(path)?;

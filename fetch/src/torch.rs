@@ -1,0 +1,123 @@
+//! libtorch as PyTorch's package has it: which release is wanted, whether a folder has it, and the one with CUDA.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::disk::room_for;
+use crate::pip;
+
+/// tch 0.24 pairs with exactly this release.
+pub const VERSION: &str = "2.11";
+/// The package that has it.
+pub const REQUIREMENT: &str = "torch==2.11.0";
+/// The part for NVIDIA's GPUs.
+const CUDA: &str = "libtorch_cuda.so";
+/// What PyTorch takes with NVIDIA's libraries.
+const CUDA_BYTES: u64 = 8_000_000_000;
+
+/// A libtorch with CUDA: PyTorch's package in an environment of its own below `cache`, where NVIDIA's libraries are beside
+/// it. What was built with a libtorch for CPUs runs on it. Returns the folder that has `lib`.
+///
+/// # Errors
+/// No room on the disk, no Python with pip and venv, no connection, or a package index without it.
+pub fn with_cuda(cache: &Path) -> Result<PathBuf> {
+    let venv = cuda_environment(cache);
+    if !venv.exists() {
+        room_for("PyTorch with CUDA", CUDA_BYTES, cache)?;
+    }
+    pip::environment(&venv, &[REQUIREMENT])?;
+    let folder = torch_below(&venv)?;
+    check(&folder).with_context(|| format!("fetched {}", folder.display()))?;
+    if !folder.join("lib").join(CUDA).is_file() {
+        bail!(
+            "the package index gave a PyTorch without CUDA ({} has no {CUDA}): set LIBTORCH to the folder of a libtorch {VERSION} with CUDA",
+            folder.display()
+        );
+    }
+    Ok(folder)
+}
+
+/// Where [`with_cuda`] puts it.
+pub fn cuda_environment(cache: &Path) -> PathBuf {
+    cache.join("libtorch-2.11.0-cuda")
+}
+
+/// The folder of PyTorch in a virtual environment.
+fn torch_below(venv: &Path) -> Result<PathBuf> {
+    let lib = venv.join("lib");
+    let versions = fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))?;
+    let folders = versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/torch")));
+    let mut found = folders.filter(|folder| folder.is_dir());
+    found
+        .next()
+        .with_context(|| format!("{} has no PyTorch", lib.display()))
+}
+
+/// Says what is missing in a folder that should hold libtorch.
+///
+/// # Errors
+/// A library or header that is not there, or another release.
+pub fn check(folder: &Path) -> Result<()> {
+    for name in ["libtorch.so", "libtorch_cpu.so", "libc10.so"] {
+        if !folder.join("lib").join(name).is_file() {
+            bail!("it has no lib/{name}; an unpacked libtorch {VERSION} is wanted");
+        }
+    }
+    let header = folder.join("include/torch/headeronly/version.h");
+    let text = fs::read_to_string(&header)
+        .with_context(|| format!("it has no {} as libtorch {VERSION} has", header.display()))?;
+    match version(&text) {
+        Some(found) if found == VERSION => Ok(()),
+        found => bail!(
+            "it is libtorch {}; {VERSION} is wanted",
+            found.as_deref().unwrap_or("of no known version")
+        ),
+    }
+}
+
+/// "2.11" out of `version.h`.
+fn version(header: &str) -> Option<String> {
+    let number = |name: &str| {
+        let line = header
+            .lines()
+            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name))?;
+        line.trim().parse::<u32>().ok()
+    };
+    Some(format!(
+        "{}.{}",
+        number("TORCH_VERSION_MAJOR")?,
+        number("TORCH_VERSION_MINOR")?
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_version_of_a_header() {
+        let header =
+            "#pragma once\n#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n";
+        assert_eq!(version(header).as_deref(), Some("2.11"));
+        assert_eq!(version("#define TORCH_VERSION_MAJOR 2\n"), None);
+    }
+
+    #[test]
+    fn pytorch_is_found_in_an_environment_whatever_its_python() {
+        let venv = tempfile::tempdir().unwrap();
+        fs::create_dir_all(venv.path().join("lib/pkgconfig")).unwrap();
+        assert!(torch_below(venv.path()).is_err());
+        let torch = venv.path().join("lib/python3.12/site-packages/torch");
+        fs::create_dir_all(&torch).unwrap();
+        assert_eq!(torch_below(venv.path()).unwrap(), torch);
+    }
+
+    #[test]
+    fn a_folder_without_libtorch_is_refused_in_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = check(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("no lib/libtorch.so"), "{error}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Files that are fetched whole.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::disk::{room_for, writing};
+use crate::hex;
+use crate::remote::{Answer, Remote};
+use crate::sparse::SparseCopy;
+
+/// Fetches the file at `url` to `path`, and checks it. What an earlier run left of it is gone on with; progress is shown
+/// under the name `what`.
+///
+/// # Errors
+/// No room on the disk, no connection, or another file than the one of this `sha256` (hexadecimal), which is removed.
+pub fn whole(url: &str, sha256: &str, path: &Path, what: &str) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        writing(fs::create_dir_all(folder), folder)?;
+    }
+    let mut copy = SparseCopy::open(url, sha256, path)?;
+    let all = 0..copy.length();
+    let folder = path.parent().unwrap_or(path);
+    room_for(what, copy.missing_bytes(all.clone()), folder)?;
+    copy.fetch(vec![all], what)?;
+    copy.check_if_whole()?;
+    copy.finish();
+    Ok(())
+}
+
+/// A short text at `url`; `None` where it is longer than `max_bytes`.
+///
+/// # Errors
+/// No connection, no such text, or none in UTF-8.
+pub fn text(url: &str, max_bytes: u64) -> Result<Option<String>> {
+    let answer = Remote::new(url)?.get(0..max_bytes + 1);
+    let body = match answer.map_err(|failed| failed.error)? {
+        Answer::Part { body, .. } | Answer::Whole { body, .. } => body,
+    };
+    let mut bytes = Vec::new();
+    let read = body.take(max_bytes + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("cannot read {url}"))?;
+    if bytes.len() as u64 > max_bytes {
+        return Ok(None);
+    }
+    let text = String::from_utf8(bytes).with_context(|| format!("{url} is no text"))?;
+    Ok(Some(text))
+}
+
+/// The SHA-256 of a file, hexadecimal.
+///
+/// # Errors
+/// The system's, in reading.
+pub fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(hex(&hasher.finalize()));
+        }
+        hasher.update(&buffer[..n]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Manners, Server};
+
+    #[test]
+    fn a_file_comes_whole_and_checked_and_its_list_of_parts_goes() {
+        let body = vec![7; 300_000];
+        let cut = Manners {
+            cuts: 2,
+            cut_after: 100_000,
+            ..Manners::default()
+        };
+        let server = Server::start(body.clone(), cut);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("below/a.tar.gz");
+        whole(&server.url, &server.sha256, &path, "a file").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), body);
+        assert!(!folder.path().join("below/a.tar.gz.have").exists());
+        let asked = server.requests().len();
+        assert!(asked > 2, "it went on where it was cut: {asked}");
+    }
+
+    #[test]
+    fn another_file_than_the_one_of_the_hash_is_removed() {
+        let server = Server::start(vec![7; 1_000], Manners::default());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.tar.gz");
+        let wrong = "0".repeat(64);
+        let error = whole(&server.url, &wrong, &path, "a file").unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains(&server.sha256) && error.contains(&wrong),
+            "{error}"
+        );
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_short_text_is_read_and_a_long_one_is_not() {
+        let server = Server::start(b"abc  x.tar.gz\n".to_vec(), Manners::default());
+        let read = |max| text(&server.url, max).unwrap();
+        assert_eq!(read(100).as_deref(), Some("abc  x.tar.gz\n"));
+        assert_eq!(read(5), None);
+        let gone = Manners {
+            status: Some(404),
+            ..Manners::default()
+        };
+        let server = Server::start(Vec::new(), gone);
+        let error = format!("{:#}", text(&server.url, 100).unwrap_err());
+        assert!(
+            error.contains(&server.url) && error.contains("404"),
+            "{error}"
+        );
+    }
+}

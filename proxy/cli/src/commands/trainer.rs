@@ -1,0 +1,70 @@
+//! `metaclaw trainer`: the training server, brought here from a release archive.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::context::Context;
+use crate::{installed, out, supervise::Trainer};
+
+mod archive;
+mod check;
+mod install;
+mod status;
+
+/// Arguments of `trainer`.
+#[derive(Debug, Args)]
+pub(crate) struct TrainerArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Bring the training server and its libtorch to where `metaclaw start` looks for it.
+    Install(install::InstallArgs),
+    /// Which training server `metaclaw start` would use, and whether it runs here.
+    Status(status::StatusArgs),
+    /// Remove what was installed.
+    Uninstall,
+}
+
+// === impl TrainerArgs ===
+
+impl TrainerArgs {
+    /// Does it.
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Install(args) => args.run(context),
+            Command::Status(args) => args.run(context),
+            Command::Uninstall => uninstall(context),
+        }
+    }
+}
+
+fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
+    let programs = context.home.programs();
+    let cuda = installed::cuda(&programs.trainer());
+    let was_there = programs.change()?.remove()?;
+    let home = context.home.dir().display();
+    out::line(if was_there {
+        format!("the training server is gone from {home}")
+    } else {
+        format!("no training server was installed in {home}")
+    })?;
+    if cuda.is_some() {
+        let folder = metaclaw_fetch::torch::cuda_environment(&context.environment.cache());
+        out::line(format!(
+            "its libtorch with CUDA is still in {}",
+            folder.display()
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The training server that `metaclaw start` would use.
+fn found(context: &Context) -> anyhow::Result<Option<Trainer>> {
+    let own = std::env::current_exe()?;
+    let path = context.environment.get("PATH");
+    Ok(Trainer::find(&own, &context.home.programs(), path).ok())
+}

@@ -1,0 +1,89 @@
+//! `metaclaw trainer status`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{check, found};
+use crate::{commands::Context, installed, out, supervise::Origin};
+
+/// Arguments of `trainer status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+struct Seen {
+    program: PathBuf,
+    origin: Origin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+    /// The libtorch with CUDA that was installed for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cuda: Option<PathBuf>,
+}
+
+// === impl StatusArgs ===
+
+impl StatusArgs {
+    /// Does it.
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
+        let seen = found(context)?.map(|it| {
+            let folder = it.program.parent().unwrap_or_else(|| Path::new("/"));
+            let version = check::version(folder);
+            let checked = version.and_then(|version| {
+                check::same_release(&version)?;
+                Ok(version)
+            });
+            Seen {
+                cuda: installed::cuda(folder),
+                why_not: checked.as_ref().err().map(|error| format!("{error:#}")),
+                version: checked.ok(),
+                program: it.program,
+                origin: it.origin,
+            }
+        });
+        let is_usable = seen.as_ref().is_some_and(|it| it.why_not.is_none());
+        if self.json {
+            out::json(&seen)?;
+        } else {
+            out::line(text(seen.as_ref()))?;
+        }
+        Ok(if is_usable {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+fn text(seen: Option<&Seen>) -> String {
+    let Some(seen) = seen else {
+        return "there is no training server here: `metaclaw trainer install` brings it".to_owned();
+    };
+    let origin = match seen.origin {
+        Origin::Beside => "beside this program",
+        Origin::Installed => "installed",
+        Origin::Path => "found in PATH",
+    };
+    let mut lines = vec![format!("program   {} ({origin})", seen.program.display())];
+    lines.extend(seen.version.iter().map(|it| format!("version   {it}")));
+    lines.extend(seen.why_not.iter().map(|it| format!("BUT       {it}")));
+    lines.extend(
+        seen.cuda
+            .iter()
+            .map(|it| format!("CUDA      {}", it.display())),
+    );
+    lines.join("\n")
+}

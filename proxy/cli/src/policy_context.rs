@@ -1,0 +1,88 @@
+//! How many tokens the policy model takes, and whether that is enough for OpenClaw.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tracing::warn;
+
+/// The shortest context that OpenClaw works with; its first request alone has most of that.
+const OPENCLAW_TOKENS: u64 = 16_000;
+
+/// The policy model's context in tokens, known once its server has said it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyContext(Arc<AtomicU64>);
+
+// === impl PolicyContext ===
+
+impl PolicyContext {
+    /// Takes what the server says; warns where it is news, and too little for OpenClaw.
+    pub(crate) fn note(&self, tokens: Option<u64>) {
+        let tokens = tokens.unwrap_or_default();
+        let before = self.0.swap(tokens, Ordering::Relaxed);
+        if before != tokens
+            && let Some(short) = too_short(tokens)
+        {
+            warn!("{short}");
+        }
+    }
+
+    /// None while nobody has said it.
+    pub(crate) fn tokens(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|it| *it > 0)
+    }
+}
+
+/// What is to be said of a context that is too short for OpenClaw; nothing of 0, which is not known.
+pub(crate) fn too_short(tokens: u64) -> Option<String> {
+    (1..OPENCLAW_TOKENS).contains(&tokens).then(|| {
+        format!(
+            "the policy model's context is {tokens} tokens, and OpenClaw needs {OPENCLAW_TOKENS}: it will do for chatting; for OpenClaw choose a model with a longer context"
+        )
+    })
+}
+
+/// The longest sequence that a model was made for, by the config.json in its folder, or beside its tokenizer.
+pub(crate) fn of_folder(folder: &Path) -> Option<u32> {
+    let config = std::fs::read(folder.join("config.json")).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config).ok()?;
+    let of = |config: &serde_json::Value| config["max_position_embeddings"].as_u64();
+    // Models that read pictures as well have the text model's settings one level below.
+    let longest = of(&config).or_else(|| of(&config["text_config"]))?;
+    u32::try_from(longest).ok().filter(|it| *it > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_known_context_below_openclaws_is_too_short() {
+        let said = too_short(8_192).unwrap();
+        for part in ["is 8192 tokens", "OpenClaw needs 16000", "choose a model"] {
+            assert!(said.contains(part), "{said}");
+        }
+        for enough in [0, 16_000, 32_768] {
+            assert_eq!(too_short(enough), None, "{enough}");
+        }
+    }
+
+    #[test]
+    fn the_context_of_a_server_that_says_none_is_the_models_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |config: &str| {
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            of_folder(folder.path())
+        };
+        assert_eq!(of(r#"{"max_position_embeddings": 8192}"#), Some(8192));
+        let below = r#"{"text_config": {"max_position_embeddings": 262144}}"#;
+        assert_eq!(of(below), Some(262_144));
+        for none in ["{}", "no JSON", r#"{"max_position_embeddings": -1}"#] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

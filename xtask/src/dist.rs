@@ -1,0 +1,227 @@
+//! `cargo xtask dist`: what is handed out to people who have no compiler.
+//!
+//! Two archives, each with a line in `SHA256SUMS`: the proxy, linked against an old C library, and the training server with
+//! its libtorch beside it, which `metaclaw trainer install` unpacks.
+
+mod binary;
+mod build;
+mod notices;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::DecimalBytes;
+use metaclaw_fetch::{Packed, pack, sha256_of, unpacked_size, writing};
+
+use crate::places::Places;
+use crate::report::Report;
+
+/// What the two programs run on.
+const PLATFORM: &str = "x86_64-linux";
+/// The most that the proxy's archive may take.
+const PROXY_BYTES: u64 = 20_000_000;
+/// Parts of libtorch that the training server loads on a CPU.
+const LIBTORCH: [&str; 6] = [
+    "libtorch.so",
+    "libtorch_cpu.so",
+    "libc10.so",
+    "libgomp.so.1",
+    "libcudart.so.13",
+    "libcupti.so.13",
+];
+/// What goes from the checkout into both.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+/// Files of an example that go into the training server's archive, and where.
+const SCRIPTS: [&str; 4] = [
+    "start_training_server.sh",
+    "training_server.env",
+    "nginx.conf",
+    "Caddyfile",
+];
+const PROXY_README: &str = include_str!("dist/README-proxy.md");
+const TRAINER_README: &str = include_str!("dist/README-trainer.md");
+
+/// Builds both and packs them into `target/dist`; `--quick` without the pass over all crates at once, which takes long.
+pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
+    let profile = match args {
+        [] => "dist",
+        [flag] if flag == "--quick" => "release",
+        [stray, ..] => bail!("takes --quick or nothing, was given `{stray}`"),
+    };
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "archives are made on Linux on x86-64, for that alone"
+    );
+    let mut report = Report::default();
+    let _lock = places.lock()?;
+    report.stage("libtorch", |stage| crate::libtorch::ensure(places, stage))?;
+    let mut out = Dist::new(places)?;
+    let proxy = report.stage("build proxy", |_| build::proxy(places, profile))?;
+    report.stage("pack proxy", |stage| {
+        stage.note = out.proxy(&proxy)?;
+        Ok(())
+    })?;
+    let trainer = report.stage("build trainer", |_| build::trainer(places, profile))?;
+    report.stage("pack trainer", |stage| {
+        stage.note = out.trainer(&trainer)?;
+        Ok(())
+    })?;
+    out.sums()?;
+    report.print();
+    println!("{}", out.folder.display());
+    Ok(())
+}
+
+/// The folder of archives that is being filled.
+struct Dist<'a> {
+    places: &'a Places,
+    folder: PathBuf,
+    /// Files that are made for an archive.
+    stage: PathBuf,
+    archives: Vec<String>,
+}
+
+impl<'a> Dist<'a> {
+    fn new(places: &'a Places) -> Result<Self> {
+        let folder = places.target.join("dist");
+        let stage = folder.join("stage");
+        if stage.exists() {
+            let removed = fs::remove_dir_all(&stage);
+            removed.with_context(|| format!("cannot remove {}", stage.display()))?;
+        }
+        writing(fs::create_dir_all(&stage), &stage)?;
+        Ok(Self {
+            places,
+            folder,
+            stage,
+            archives: Vec::new(),
+        })
+    }
+
+    /// Packs the proxy; what is to be said of it.
+    fn proxy(&mut self, built: &Path) -> Result<String> {
+        let program = self.stripped(built, "metaclaw")?;
+        let glibc = binary::glibc(&program)?;
+        ensure!(
+            glibc <= build::GLIBC,
+            "{} needs glibc {glibc}, and {} is promised",
+            built.display(),
+            build::GLIBC
+        );
+        let mut files = self.common("metaclaw", PROXY_README, glibc)?;
+        files.push(packed(program, "metaclaw", true));
+        files.push(self.of_checkout("config.example.yaml", "config.example.yaml", false));
+        let (archive, size) = self.pack("metaclaw", &files)?;
+        ensure!(
+            size <= PROXY_BYTES,
+            "{archive} has {}, more than {}",
+            DecimalBytes(size),
+            DecimalBytes(PROXY_BYTES)
+        );
+        Ok(format!(
+            "{archive}, {}, for glibc {glibc}",
+            DecimalBytes(size)
+        ))
+    }
+
+    /// Packs the training server; what is to be said of it.
+    fn trainer(&mut self, built: &Path) -> Result<String> {
+        let names = ["metaclaw-trainer", "metaclaw-trainer-engine"];
+        let programs = names.map(|name| self.stripped(&built.join(name), name));
+        let mut files = Vec::new();
+        let mut glibc = binary::Version::default();
+        for (program, name) in programs.into_iter().zip(names) {
+            let program = program?;
+            binary::check_run_path(&program)?;
+            glibc = glibc.max(binary::glibc(&program)?);
+            files.push(packed(program, name, true));
+        }
+        files.extend(self.common("metaclaw-trainer", TRAINER_README, glibc)?);
+        let libtorch = self.places.libtorch_link();
+        files.extend(LIBTORCH.map(|name| {
+            packed(
+                libtorch.join("lib").join(name),
+                &format!("lib/{name}"),
+                false,
+            )
+        }));
+        files.extend(notices::of_libtorch(&libtorch)?);
+        files.extend(SCRIPTS.map(|name| {
+            let from = format!("examples/two-machines/{name}");
+            let is_program = Path::new(name).extension().is_some_and(|it| it == "sh");
+            self.of_checkout(&from, &format!("scripts/{name}"), is_program)
+        }));
+        let (archive, size) = self.pack("metaclaw-trainer", &files)?;
+        let unpacked = unpacked_size(&self.folder.join(&archive))?;
+        Ok(format!(
+            "{archive}, {}, {} unpacked, for glibc {glibc}",
+            DecimalBytes(size),
+            DecimalBytes(unpacked)
+        ))
+    }
+
+    /// The program without symbols.
+    fn stripped(&self, built: &Path, name: &str) -> Result<PathBuf> {
+        let to = self.stage.join(name);
+        binary::strip(built, &to)?;
+        Ok(to)
+    }
+
+    /// README, licences of ours, and those of all that is compiled in.
+    fn common(&self, package: &str, readme: &str, glibc: binary::Version) -> Result<Vec<Packed>> {
+        let write = |name: &str, text: String| -> Result<Packed> {
+            let path = self.stage.join(format!("{package}-{name}"));
+            writing(fs::write(&path, text), &path)?;
+            Ok(packed(path, name, false))
+        };
+        let readme = readme
+            .replace("{version}", env!("CARGO_PKG_VERSION"))
+            .replace("{glibc}", &glibc.to_string());
+        let mut files = vec![
+            write("README.md", readme)?,
+            write("THIRD-PARTY.txt", notices::of_crates(self.places, package)?)?,
+        ];
+        files.extend(LICENCES.map(|name| self.of_checkout(name, name, false)));
+        Ok(files)
+    }
+
+    fn of_checkout(&self, from: &str, name: &str, is_program: bool) -> Packed {
+        packed(self.places.root.join(from), name, is_program)
+    }
+
+    /// The archive's name and size.
+    fn pack(&mut self, package: &str, files: &[Packed]) -> Result<(String, u64)> {
+        let top = format!("{package}-{}-{PLATFORM}", env!("CARGO_PKG_VERSION"));
+        let archive = format!("{top}.tar.gz");
+        let path = self.folder.join(&archive);
+        pack(&top, files, &path)?;
+        let size = fs::metadata(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?
+            .len();
+        self.archives.push(archive.clone());
+        Ok((archive, size))
+    }
+
+    /// As `sha256sum -c SHA256SUMS` reads it.
+    fn sums(&self) -> Result<()> {
+        let mut text = String::new();
+        for archive in &self.archives {
+            let path = self.folder.join(archive);
+            let sum =
+                sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let _ = writeln!(text, "{sum}  {archive}");
+        }
+        let path = self.folder.join("SHA256SUMS");
+        writing(fs::write(&path, text), &path)
+    }
+}
+
+fn packed(from: PathBuf, name: &str, is_program: bool) -> Packed {
+    Packed {
+        from,
+        name: name.to_owned(),
+        is_program,
+    }
+}
