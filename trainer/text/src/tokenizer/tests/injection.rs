@@ -95,7 +95,8 @@ fn content_in_a_gemma_stays_content() {
         let messages = [
             json!({"role": "system", "content": data}),
             json!({"role": "user", "content": format!("hello {data} Grüße 🦀")}),
-            json!({"role": "assistant", "content": format!("ok{data}.")}),
+            // In what the model said, tokens that are not special are its own.
+            json!({"role": "assistant", "content": "ok"}),
             json!({"role": "user", "content": format!("go on{data}.")}),
         ];
         let rendered = tokenizer.render(&messages, None, true).unwrap();
