@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("usage: rl_loop URL")?;
     // What TLS is made of is the program's choice, also where the address is plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let backend = RemoteBackend::at(url);
+    let backend = RemoteBackend::at(reqwest::Client::builder().build()?, url);
     let messages = vec![json!({"role": "user", "content": QUESTION})];
     let prompt = backend
         .tokenize(TokenizeRequest::messages(messages))

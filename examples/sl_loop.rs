@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("usage: sl_loop URL")?;
     // What TLS is made of is the program's choice, also where the address is plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let backend = RemoteBackend::at(url);
+    let backend = RemoteBackend::at(reqwest::Client::builder().build()?, url);
 
     // The model reads all ids but the last and predicts all but the first; only the answer counts.
     let messages = vec![json!({"role": "user", "content": QUESTION})];

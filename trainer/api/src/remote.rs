@@ -47,16 +47,13 @@ impl RemoteBackend {
     }
 
     /// A client of the server at a fixed address, which asks for no key.
-    ///
-    /// # Panics
-    /// Where the program has installed no crypto provider of rustls.
-    pub fn at(url: impl Into<String>) -> Self {
+    pub fn at(client: reqwest::Client, url: impl Into<String>) -> Self {
         let endpoint = Endpoint {
             url: url.into(),
             key: None,
         };
         Self::new(RemoteConfig {
-            client: reqwest::Client::new(),
+            client,
             endpoint: Arc::new(move || Some(endpoint.clone())),
             timeout: TIMEOUT,
             base_model: None,
