@@ -96,7 +96,7 @@ mod tests {
             status: Some(404),
             ..Manners::default()
         };
-        let server = Server::start(Vec::new(), gone);
+        let server = Server::start(b"gone".to_vec(), gone);
         let error = format!("{:#}", text(&server.url, 100).unwrap_err());
         assert!(
             error.contains(&server.url) && error.contains("404"),
