@@ -21,6 +21,27 @@ pub struct Packed {
     pub is_program: bool,
 }
 
+// === impl Packed ===
+
+impl Packed {
+    /// A file that is read.
+    pub fn file(from: PathBuf, name: impl Into<String>) -> Self {
+        Self {
+            from,
+            name: name.into(),
+            is_program: false,
+        }
+    }
+
+    /// A file that is run.
+    pub fn program(from: PathBuf, name: impl Into<String>) -> Self {
+        Self {
+            is_program: true,
+            ..Self::file(from, name)
+        }
+    }
+}
+
 /// Packs files below the folder `top` into the archive `to`. Neither times nor owners go in, and the order is that of the
 /// names: the same files make the same archive.
 ///

@@ -69,7 +69,7 @@ mod tests {
         room_for("a file", 1, &to_be).unwrap();
         let error = room_for("a file", u64::MAX, &to_be).unwrap_err();
         let error = error.to_string();
-        for part in ["a file needs 18446", "are free: free ", "METACLAW_HOME"] {
+        for part in ["a file needs 18.45 EB", "are free: free ", "METACLAW_HOME"] {
             assert!(error.contains(part), "{error}");
         }
     }

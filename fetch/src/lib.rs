@@ -6,6 +6,7 @@ mod archive;
 mod bar;
 pub mod command;
 mod disk;
+mod hash;
 mod notes;
 pub mod pip;
 mod remote;
@@ -18,16 +19,7 @@ mod whole;
 pub use self::{
     archive::{Packed, pack, unpack, unpacked_size},
     disk::{is_stamped, room_for, writing},
+    hash::{hex, sha256_of},
     sparse::SparseCopy,
-    whole::{sha256_of, text, whole},
+    whole::{text, whole},
 };
-
-/// Lower-case hexadecimal, as pip writes hashes.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}

@@ -16,10 +16,10 @@ use indicatif::ProgressBar;
 
 use crate::bar::{pause, progress};
 use crate::disk::writing;
+use crate::hash::sha256_of;
 use crate::notes::Notes;
 use crate::remote::{Answer, Remote, RequestError};
 use crate::spans::coalesce;
-use crate::whole::sha256_of;
 
 /// Reads that were not announced (the archive's directory) fetch whole blocks of this size.
 const BLOCK: u64 = 1 << 20;

@@ -43,7 +43,7 @@ impl Server {
     pub fn start(body: Vec<u8>, manners: Manners) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/a.whl", listener.local_addr().unwrap());
-        let sha256 = crate::hex(&Sha256::digest(&body));
+        let sha256 = crate::hash::hex(&Sha256::digest(&body));
         let ranges = Arc::new(Mutex::new(Vec::new()));
         let (seen, served) = (Arc::clone(&ranges), AtomicUsize::new(0));
         std::thread::spawn(move || {

@@ -1,14 +1,12 @@
 //! Files that are fetched whole.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
 
 use crate::disk::{room_for, writing};
-use crate::hex;
 use crate::remote::{Answer, Remote};
 use crate::sparse::SparseCopy;
 
@@ -48,23 +46,6 @@ pub fn text(url: &str, max_bytes: u64) -> Result<Option<String>> {
     }
     let text = String::from_utf8(bytes).with_context(|| format!("{url} is no text"))?;
     Ok(Some(text))
-}
-
-/// The SHA-256 of a file, hexadecimal.
-///
-/// # Errors
-/// The system's, in reading.
-pub fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        let n = file.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(hex(&hasher.finalize()));
-        }
-        hasher.update(&buffer[..n]);
-    }
 }
 
 #[cfg(test)]
@@ -115,7 +96,7 @@ mod tests {
             status: Some(404),
             ..Manners::default()
         };
-        let server = Server::start(Vec::new(), gone);
+        let server = Server::start(b"gone".to_vec(), gone);
         let error = format!("{:#}", text(&server.url, 100).unwrap_err());
         assert!(
             error.contains(&server.url) && error.contains("404"),

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use metaclaw_fetch::pip;
 
-use crate::{npm, pip};
+use crate::npm;
 
 /// Each takes up to half a minute to fetch, and two minutes where pip compiles: they are fetched side by side.
 const AGENTS: [Agent; 5] = [

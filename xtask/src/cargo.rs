@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
-use crate::command;
 use crate::places::Places;
 
 /// Cargo in the checkout, through the link.

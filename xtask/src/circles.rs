@@ -14,10 +14,10 @@ mod tokens;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use metaclaw_fetch::command;
 use serde_json::Value;
 
 use crate::cargo::cargo;
-use crate::command;
 use crate::places::Places;
 
 /// Fails where any crate of the workspace has a circle, and names them all.

@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use metaclaw_fetch::pip;
 
 use crate::places::Places;
 use crate::report::{Report, Stage};
-use crate::{agents, npm, pip, vllm};
+use crate::{agents, npm, vllm};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
 /// What Tinker's SDK imports, but for transformers, which reads tokenizers and is 160 MB: our tests send ids.

@@ -43,35 +43,64 @@ const SCRIPTS: [&str; 4] = [
 const PROXY_README: &str = include_str!("dist/README-proxy.md");
 const TRAINER_README: &str = include_str!("dist/README-trainer.md");
 
-/// Builds both and packs them into `target/dist`; `--quick` without the pass over all crates at once, which takes long.
+/// What is to be made.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    profile: &'static str,
+    proxy: bool,
+    trainer: bool,
+}
+
+/// Builds and packs into `target/dist`: `proxy`, `trainer`, or both where none is named; `--quick` without the pass over all
+/// crates at once, which takes long.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let profile = match args {
-        [] => "dist",
-        [flag] if flag == "--quick" => "release",
-        [stray, ..] => bail!("takes --quick or nothing, was given `{stray}`"),
-    };
+    let options = Options::from_args(args)?;
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "archives are made on Linux on x86-64, for that alone"
     );
     let mut report = Report::default();
     let _lock = places.lock()?;
-    report.stage("libtorch", |stage| crate::libtorch::ensure(places, stage))?;
-    let mut out = Dist::new(places)?;
-    let proxy = report.stage("build proxy", |_| build::proxy(places, profile))?;
-    report.stage("pack proxy", |stage| {
-        stage.note = out.proxy(&proxy)?;
-        Ok(())
-    })?;
-    let trainer = report.stage("build trainer", |_| build::trainer(places, profile))?;
-    report.stage("pack trainer", |stage| {
-        stage.note = out.trainer(&trainer)?;
-        Ok(())
-    })?;
+    let out = Dist::new(places)?;
+    if options.proxy {
+        let built = report.stage("build proxy", |_| build::proxy(places, options.profile))?;
+        report.stage("pack proxy", |stage| {
+            stage.note = out.proxy(&built)?;
+            Ok(())
+        })?;
+    }
+    if options.trainer {
+        report.stage("libtorch", |stage| crate::libtorch::ensure(places, stage))?;
+        let built = report.stage("build trainer", |_| build::trainer(places, options.profile))?;
+        report.stage("pack trainer", |stage| {
+            stage.note = out.trainer(&built)?;
+            Ok(())
+        })?;
+    }
     out.sums()?;
     report.print();
     println!("{}", out.folder.display());
     Ok(())
+}
+
+// === impl Options ===
+
+impl Options {
+    fn from_args(args: &[String]) -> Result<Self> {
+        let named = |name: &str| args.iter().any(|it| it == name);
+        if let Some(stray) = args
+            .iter()
+            .find(|it| !["--quick", "proxy", "trainer"].contains(&it.as_str()))
+        {
+            bail!("takes proxy, trainer and --quick, was given `{stray}`");
+        }
+        let all = !named("proxy") && !named("trainer");
+        Ok(Self {
+            profile: if named("--quick") { "release" } else { "dist" },
+            proxy: all || named("proxy"),
+            trainer: all || named("trainer"),
+        })
+    }
 }
 
 /// The folder of archives that is being filled.
@@ -80,7 +109,6 @@ struct Dist<'a> {
     folder: PathBuf,
     /// Files that are made for an archive.
     stage: PathBuf,
-    archives: Vec<String>,
 }
 
 impl<'a> Dist<'a> {
@@ -96,12 +124,11 @@ impl<'a> Dist<'a> {
             places,
             folder,
             stage,
-            archives: Vec::new(),
         })
     }
 
     /// Packs the proxy; what is to be said of it.
-    fn proxy(&mut self, built: &Path) -> Result<String> {
+    fn proxy(&self, built: &Path) -> Result<String> {
         let program = self.stripped(built, "metaclaw")?;
         let glibc = binary::glibc(&program)?;
         ensure!(
@@ -111,8 +138,8 @@ impl<'a> Dist<'a> {
             build::GLIBC
         );
         let mut files = self.common("metaclaw", PROXY_README, glibc)?;
-        files.push(packed(program, "metaclaw", true));
-        files.push(self.of_checkout("config.example.yaml", "config.example.yaml", false));
+        files.push(Packed::program(program, "metaclaw"));
+        files.push(self.of_checkout("config.example.yaml"));
         let (archive, size) = self.pack("metaclaw", &files)?;
         ensure!(
             size <= PROXY_BYTES,
@@ -127,7 +154,7 @@ impl<'a> Dist<'a> {
     }
 
     /// Packs the training server; what is to be said of it.
-    fn trainer(&mut self, built: &Path) -> Result<String> {
+    fn trainer(&self, built: &Path) -> Result<String> {
         let names = ["metaclaw-trainer", "metaclaw-trainer-engine"];
         let programs = names.map(|name| self.stripped(&built.join(name), name));
         let mut files = Vec::new();
@@ -136,22 +163,23 @@ impl<'a> Dist<'a> {
             let program = program?;
             binary::check_run_path(&program)?;
             glibc = glibc.max(binary::glibc(&program)?);
-            files.push(packed(program, name, true));
+            files.push(Packed::program(program, name));
         }
         files.extend(self.common("metaclaw-trainer", TRAINER_README, glibc)?);
         let libtorch = self.places.libtorch_link();
-        files.extend(LIBTORCH.map(|name| {
-            packed(
-                libtorch.join("lib").join(name),
-                &format!("lib/{name}"),
-                false,
-            )
-        }));
+        files.extend(
+            LIBTORCH
+                .map(|name| Packed::file(libtorch.join("lib").join(name), format!("lib/{name}"))),
+        );
         files.extend(notices::of_libtorch(&libtorch)?);
         files.extend(SCRIPTS.map(|name| {
-            let from = format!("examples/two-machines/{name}");
-            let is_program = Path::new(name).extension().is_some_and(|it| it == "sh");
-            self.of_checkout(&from, &format!("scripts/{name}"), is_program)
+            let from = self.places.root.join("examples/two-machines").join(name);
+            let to = format!("scripts/{name}");
+            if Path::new(name).extension().is_some_and(|it| it == "sh") {
+                Packed::program(from, to)
+            } else {
+                Packed::file(from, to)
+            }
         }));
         let (archive, size) = self.pack("metaclaw-trainer", &files)?;
         let unpacked = unpacked_size(&self.folder.join(&archive))?;
@@ -174,7 +202,7 @@ impl<'a> Dist<'a> {
         let write = |name: &str, text: String| -> Result<Packed> {
             let path = self.stage.join(format!("{package}-{name}"));
             writing(fs::write(&path, text), &path)?;
-            Ok(packed(path, name, false))
+            Ok(Packed::file(path, name))
         };
         let readme = readme
             .replace("{version}", env!("CARGO_PKG_VERSION"))
@@ -183,45 +211,61 @@ impl<'a> Dist<'a> {
             write("README.md", readme)?,
             write("THIRD-PARTY.txt", notices::of_crates(self.places, package)?)?,
         ];
-        files.extend(LICENCES.map(|name| self.of_checkout(name, name, false)));
+        files.extend(LICENCES.map(|name| self.of_checkout(name)));
         Ok(files)
     }
 
-    fn of_checkout(&self, from: &str, name: &str, is_program: bool) -> Packed {
-        packed(self.places.root.join(from), name, is_program)
+    fn of_checkout(&self, name: &str) -> Packed {
+        Packed::file(self.places.root.join(name), name)
     }
 
     /// The archive's name and size.
-    fn pack(&mut self, package: &str, files: &[Packed]) -> Result<(String, u64)> {
-        let top = format!("{package}-{}-{PLATFORM}", env!("CARGO_PKG_VERSION"));
+    fn pack(&self, package: &str, files: &[Packed]) -> Result<(String, u64)> {
+        let top = top(package);
         let archive = format!("{top}.tar.gz");
         let path = self.folder.join(&archive);
         pack(&top, files, &path)?;
         let size = fs::metadata(&path)
             .with_context(|| format!("cannot read {}", path.display()))?
             .len();
-        self.archives.push(archive.clone());
         Ok((archive, size))
     }
 
-    /// As `sha256sum -c SHA256SUMS` reads it.
+    /// Of what is there of this version, now made or before; as `sha256sum -c SHA256SUMS` reads it.
     fn sums(&self) -> Result<()> {
         let mut text = String::new();
-        for archive in &self.archives {
-            let path = self.folder.join(archive);
-            let sum =
-                sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let _ = writeln!(text, "{sum}  {archive}");
+        for package in ["metaclaw", "metaclaw-trainer"] {
+            let archive = format!("{}.tar.gz", top(package));
+            let path = self.folder.join(&archive);
+            if path.is_file() {
+                let sum =
+                    sha256_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
+                let _ = writeln!(text, "{sum}  {archive}");
+            }
         }
         let path = self.folder.join("SHA256SUMS");
         writing(fs::write(&path, text), &path)
     }
 }
 
-fn packed(from: PathBuf, name: &str, is_program: bool) -> Packed {
-    Packed {
-        from,
-        name: name.to_owned(),
-        is_program,
+/// The folder that an archive holds.
+fn top(package: &str) -> String {
+    format!("{package}-{}-{PLATFORM}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_made_unless_one_is_named() {
+        let options = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+            Options::from_args(&args).map(|it| (it.profile, it.proxy, it.trainer))
+        };
+        assert_eq!(options(&[]).unwrap(), ("dist", true, true));
+        let quick = options(&["trainer", "--quick"]).unwrap();
+        assert_eq!(quick, ("release", false, true));
+        assert!(options(&["--fast"]).is_err());
     }
 }

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
+use metaclaw_fetch::{command, pip};
 
 use crate::cargo::cargo;
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 use crate::report::Report;
 

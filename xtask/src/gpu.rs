@@ -11,15 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use metaclaw_fetch::{command, writing};
 use serde_json::{Value, json};
 
 use self::options::{Options, USAGE};
 use crate::bench::inputs::{Ids, sample};
 use crate::cargo::cargo;
-use crate::command;
 use crate::places::Places;
 use crate::report::Report;
-use metaclaw_fetch::writing;
 
 /// Measures, and writes the report.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {

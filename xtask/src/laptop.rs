@@ -1,9 +1,9 @@
 //! `cargo xtask laptop`: the script of 40 conversations, which shows the model learn to be brief.
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
-use crate::command;
 use crate::places::Places;
 use crate::report::Report;
 use crate::start::build_release;

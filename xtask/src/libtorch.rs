@@ -11,12 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
 use metaclaw_fetch::torch::{self, REQUIREMENT, VERSION, check};
-use metaclaw_fetch::{is_stamped, writing};
+use metaclaw_fetch::{command, is_stamped, pip, writing};
 
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 use crate::report::Stage;
 use crate::wheel;

@@ -1,10 +1,10 @@
 //! What is checked of the code without running it.
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
 use crate::circles;
-use crate::command;
 use crate::places::Places;
 use crate::tools;
 

@@ -29,7 +29,6 @@ mod wheel;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use metaclaw_fetch::{command, pip};
 
 use crate::places::Places;
 
@@ -44,7 +43,8 @@ usage: cargo xtask <command> [arguments]
 
   setup [--cuda]  only fetch: libtorch and the demo model; --cuda takes a libtorch that uses NVIDIA GPUs (PyTorch: 3 GB
                   to fetch, 8 GB of disk)
-  dist [--quick]  release archives in target/dist: the proxy for old systems, the training server with its libtorch;
+  dist [proxy|trainer] [--quick]
+                  release archives in target/dist: the proxy for old systems, the training server with its libtorch;
                   --quick without the optimising pass over all crates at once
   clients         only fetch: the clients that the end-to-end tests drive (Python packages, OpenClaw)
   bench engine    the engine beside transformers and PEFT: CPU, memory, what streams notice (2.8 GB are fetched)

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use metaclaw_fetch::pip;
 
-use crate::pip;
 use crate::places::Places;
 use crate::report::Stage;
 use crate::wheel;

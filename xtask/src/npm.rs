@@ -6,9 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-
-use crate::command;
-use metaclaw_fetch::{is_stamped, writing};
+use metaclaw_fetch::{command, is_stamped, writing};
 
 /// `npm install` of one exact package, once; `node` is the Node that it shall run under.
 pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Result<()> {

@@ -1,9 +1,9 @@
 //! `cargo xtask soak`: an hour of chat, training and new adapters, and what is left of the memory.
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use crate::bench::program::{build, program};
-use crate::command;
 use crate::places::Places;
 use crate::report::Report;
 

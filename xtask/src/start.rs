@@ -4,9 +4,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Result, anyhow};
+use metaclaw_fetch::command;
 
 use crate::cargo::{cargo, features_for_use};
-use crate::command;
 use crate::places::Places;
 use crate::report::Report;
 

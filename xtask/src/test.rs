@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use metaclaw_fetch::command;
 
 use crate::cargo::{self, cargo_with_clippy, has_nextest};
 use crate::circles;
 use crate::clients;
-use crate::command;
 use crate::fuzz;
 use crate::lint;
 use crate::places::Places;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
-use crate::command;
 use crate::places::Places;
 
 /// A program from crates.io.

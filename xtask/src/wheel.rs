@@ -10,14 +10,13 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use metaclaw_fetch::pip::Wheel;
+use metaclaw_fetch::{SparseCopy, writing};
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
-use crate::pip::Wheel;
 use crate::places::Places;
 use crate::report::Stage;
-use metaclaw_fetch::SparseCopy;
-use metaclaw_fetch::writing;
 
 /// What RECORD says of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -210,6 +210,13 @@ impl Args {
         })
     }
 
+    /// Whether somebody has said what training is computed on.
+    pub(crate) fn names_devices(&self, env: &impl Fn(&str) -> Option<String>) -> bool {
+        let given = self.training_devices.clone();
+        let given = given.or_else(|| env("METACLAW_TRAINING_DEVICES"));
+        given.is_some_and(|it| !it.is_empty())
+    }
+
     /// What OpenMP itself would not read (a list, for nested regions) is left to the engine.
     fn n_threads(&self, env: &impl Fn(&str) -> Option<String>) -> u16 {
         let from_env = || env("OMP_NUM_THREADS")?.trim().parse().ok();

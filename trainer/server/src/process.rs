@@ -93,8 +93,8 @@ fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("cannot listen on {}", resolved.address))?;
     listener.set_nonblocking(true)?;
     let lock = FolderLock::take(&resolved.checkpoint_dir)?;
-    if let Some(words) = device::unused_gpus() {
-        tracing::warn!("a GPU is not used: {words}");
+    if let Some(words) = device::unused_gpus().filter(|_| !args.names_devices(&environment)) {
+        tracing::warn!("no GPU is used, the CPU computes: {words}");
     }
     let host = Arc::new(Host::start(HostConfig {
         model: args.model.clone(),

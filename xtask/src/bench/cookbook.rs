@@ -3,10 +3,9 @@
 use std::process::Command;
 
 use anyhow::Result;
+use metaclaw_fetch::{command, pip};
 
 use super::program::build;
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 use crate::report::Report;
 

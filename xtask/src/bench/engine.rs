@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use metaclaw_fetch::{command, writing};
 
 use self::cell::Cell;
 use self::options::{Options, USAGE};
 use self::runs::{Programs, Record};
 use crate::cargo::cargo;
+use crate::golden;
 use crate::places::Places;
 use crate::report::Report;
-use crate::{command, golden};
-use metaclaw_fetch::writing;
 
 /// Sets up, measures, judges. A promise that is not kept is in the table and in the exit status.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {

@@ -1,9 +1,9 @@
 //! `cargo xtask bench learn`: whether the product learns what its user likes, and keeps what it knew.
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use super::program::{build, program, quick_or};
-use crate::command;
 use crate::places::Places;
 use crate::report::Report;
 

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use metaclaw_fetch::{command, pip};
 
 use super::program::{build, program};
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 use crate::report::Report;
 

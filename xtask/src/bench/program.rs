@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use crate::cargo::{cargo, features_for_use};
-use crate::command;
 use crate::places::Places;
 
 /// Builds programs for release as a user would run them, by one call, so that what they share is compiled once.

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use metaclaw_fetch::{command, pip, writing};
 
 use super::program::{build, program, quick_or};
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 use crate::report::{Report, Stage};
-use metaclaw_fetch::writing;
 
 /// Newer ones may be slower or faster: a table compares with this one.
 const LITELLM: &str = "litellm[proxy]==1.106.2";

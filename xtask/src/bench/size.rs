@@ -1,9 +1,9 @@
 //! `cargo xtask bench size`: what the turn log takes on disk.
 
 use anyhow::Result;
+use metaclaw_fetch::command;
 
 use super::program::{build, program};
-use crate::command;
 use crate::places::Places;
 
 /// Builds the bench for release and runs it; arguments go to it.

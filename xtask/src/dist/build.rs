@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use metaclaw_fetch::{command, pip};
 
 use super::binary::Version;
 use crate::cargo::cargo;
-use crate::command;
-use crate::pip;
 use crate::places::Places;
 
 /// The C library that the proxy is linked against: that of Debian 10 and of all systems of the last years.

@@ -6,12 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use metaclaw_fetch::Packed;
+use metaclaw_fetch::{Packed, command};
 use serde_json::Value;
 
-use super::packed;
 use crate::cargo::cargo;
-use crate::command;
 use crate::places::Places;
 
 /// How files that hold a licence are called.
@@ -108,7 +106,7 @@ pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
             // RECORD is the list of the package's files, and no licence.
             if !name.ends_with("RECORD") {
                 let name = format!("libtorch-{}", name.display());
-                files.push(packed(path, &name, false));
+                files.push(Packed::file(path, name));
             }
         }
     }

@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use metaclaw_fetch::{command, writing};
 
 use crate::cargo::cargo;
-use crate::command;
 use crate::places::Places;
-use metaclaw_fetch::writing;
 
 /// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns what
 /// bytes are looked for. As cargo-fuzz passes them; the `sancov-module` pass is LLVM's and needs no nightly.

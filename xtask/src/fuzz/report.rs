@@ -7,9 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde_json::{Map, Value, json};
-
 use metaclaw_fetch::writing;
+use serde_json::{Map, Value, json};
 
 /// What one target came to, on one build of the code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

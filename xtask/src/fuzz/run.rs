@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use metaclaw_fetch::writing;
 use sha2::{Digest, Sha256};
 
 use super::report::{Outcome, Report};
-use metaclaw_fetch::writing;
 
 /// An input longer than this reaches nothing that a shorter one does not.
 const MAX_LEN: &str = "-max_len=4096";

@@ -13,9 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
-use crate::command;
-use metaclaw_fetch::writing;
+use metaclaw_fetch::{command, writing};
 
 /// cudaErrorUnknown and CUPTI_ERROR_UNKNOWN.
 const UNKNOWN_ERROR: u32 = 999;

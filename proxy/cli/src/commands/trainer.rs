@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::context::Context;
-use crate::{installed, out, supervise::Trainer};
+use crate::{installed, out};
 
 mod archive;
 mod check;
+mod found;
 mod install;
 mod status;
 
@@ -60,11 +61,4 @@ fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The training server that `metaclaw start` would use.
-fn found(context: &Context) -> anyhow::Result<Option<Trainer>> {
-    let own = std::env::current_exe()?;
-    let path = context.environment.get("PATH");
-    Ok(Trainer::find(&own, &context.home.programs(), path).ok())
 }

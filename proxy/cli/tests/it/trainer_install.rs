@@ -104,15 +104,22 @@ async fn what_was_installed_is_started_and_can_be_taken_away() {
     metaclaw-trainer 0.1.0 is installed in HOME/programs/trainer (no SHA256SUMS lies beside the archive, so its checksum was compared with none)
     `metaclaw start` uses it from now on
     ");
+    // As `--cuda` makes it: who has had a libtorch with CUDA goes on with it.
+    let cuda = home.path().join("cuda/lib");
+    fs::create_dir_all(&cuda).unwrap();
+    let link = home.path().join("programs/trainer/lib-cuda");
+    std::os::unix::fs::symlink(&cuda, &link).unwrap();
     list(&archive, None).unwrap();
     let said = install(&home, &archive).await.unwrap();
     assert!(said.contains("release/SHA256SUMS"), "{said}");
     assert_eq!(programs(&home), ["lock", "metaclaw-trainer-1", "trainer"]);
+    assert_eq!(fs::read_link(&link).unwrap(), cuda);
 
     let status = home.ask(&["trainer", "status"]).await.unwrap();
     insta::assert_snapshot!(home.neutral(&status), @r"
     program   HOME/programs/trainer/metaclaw-trainer (installed)
     version   0.1.0
+    CUDA      HOME/cuda/lib
     ");
     let proxy = home.start().await.unwrap();
     until(async || Ok(note.exists())).await.unwrap();

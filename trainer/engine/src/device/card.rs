@@ -71,11 +71,19 @@ fn is_absent(detail: &str) -> bool {
     detail.starts_with(LIBRARY) && detail.contains("No such file")
 }
 
-/// The warning for a machine that has a GPU which libtorch cannot use; `None` on all others.
+/// Why no GPU is used where one is to be expected: the machine has one that libtorch cannot use, or libtorch is one with
+/// CUDA. `None` on all others.
 pub fn unused_gpus() -> Option<String> {
     let found = cuda();
-    let is_unused = gpus_seen() > 0 && !matches!(found, Cuda::Ready { .. });
-    is_unused.then(|| found.to_string())
+    is_expected(found, gpus_seen()).then(|| found.to_string())
+}
+
+fn is_expected(found: &Cuda, n_seen: usize) -> bool {
+    match found {
+        Cuda::Ready { .. } => false,
+        Cuda::NoGpu | Cuda::Broken { .. } => true,
+        Cuda::Absent => n_seen > 0,
+    }
 }
 
 /// How many NVIDIA GPUs the system shows, whatever libtorch makes of them.
@@ -161,6 +169,22 @@ mod tests {
         let driver = root.path().join("proc/driver/nvidia/gpus/0000:01:00.0");
         fs::create_dir_all(driver).unwrap();
         assert_eq!(seen_below(root.path()), 2);
+    }
+
+    #[test]
+    fn a_word_is_said_where_a_gpu_is_expected_and_none_is_used() {
+        let broken = || Cuda::Broken {
+            detail: "libcublas.so.13: cannot open".to_owned(),
+        };
+        for (found, n_seen, said) in [
+            (Cuda::Absent, 0, false),
+            (Cuda::Absent, 1, true),
+            (Cuda::NoGpu, 0, true),
+            (broken(), 0, true),
+            (Cuda::Ready { n_gpus: 1 }, 1, false),
+        ] {
+            assert_eq!(is_expected(&found, n_seen), said, "{found:?}, {n_seen}");
+        }
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
-
 use metaclaw_fetch::writing;
+use serde_json::{Value, json};
 
 /// Positions of the copy of the model whose context is raised.
 const LONG_CONTEXT: u64 = 16_384;

@@ -6,13 +6,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use metaclaw_fetch::{command, hex, writing};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::cell::Side;
-use crate::command;
-use metaclaw_fetch::hex;
-use metaclaw_fetch::writing;
 
 /// What runs.
 #[derive(Debug)]

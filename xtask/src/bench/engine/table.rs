@@ -3,12 +3,12 @@
 use std::fs;
 
 use anyhow::Result;
+use metaclaw_fetch::writing;
 use serde_json::{Value, json};
 
 use super::cell::{Cell, Limit};
 use super::options::Options;
 use super::runs::Record;
-use metaclaw_fetch::writing;
 
 /// More than this of another's work, in CPUs, and the machine was not quiet.
 const NOISE: f64 = 0.1;

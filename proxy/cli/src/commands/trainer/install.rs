@@ -6,10 +6,10 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_fetch::{room_for, torch, unpack, unpacked_size};
 
-use super::{archive::Place, check, found};
+use super::{archive::Place, check, found::found};
 use crate::{
     commands::Context,
-    installed::{Change, Programs, TRAINER},
+    installed::{self, Change, Programs, TRAINER},
     out,
     supervise::Origin,
 };
@@ -34,8 +34,8 @@ impl InstallArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let programs = context.home.programs();
-        let installed = check::version(&programs.trainer()).ok();
-        let is_same = installed.is_some_and(|it| it == env!("CARGO_PKG_VERSION"));
+        let version = check::version(&programs.trainer()).ok();
+        let is_same = version.is_some_and(|it| it == env!("CARGO_PKG_VERSION"));
         // What is there needs no archive to be given another libtorch.
         let place = match self.place(context) {
             Err(_) if self.cuda && is_same && self.from.is_none() => None,
@@ -44,7 +44,12 @@ impl InstallArgs {
         context.home.create()?;
         let change = programs.change()?;
         if let Some(place) = place {
+            let cuda = installed::cuda(&programs.trainer()).filter(|lib| lib.is_dir());
             self.archive(context, &change, &place)?;
+            // Who has had one goes on with it.
+            if let Some(lib) = cuda {
+                change.use_cuda(&lib)?;
+            }
         }
         if self.cuda {
             cuda(context, (&programs, &change))?;

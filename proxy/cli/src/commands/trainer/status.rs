@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{check, found};
+use super::{check, found::found};
 use crate::{commands::Context, installed, out, supervise::Origin};
 
 /// Arguments of `trainer status`.
