@@ -2,7 +2,7 @@
 //!
 //! Golden values in the dtype of the device, tokens a second, a LoRA step and how much of the device it uses, gaps between
 //! tokens while training, memory; PEFT does the same step where a Python with it is named. The report is Markdown, for
-//! docs/gpu.md.
+//! docs/operating/gpu.md.
 
 mod options;
 mod report;
@@ -48,7 +48,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let file = options.out.join("report.md");
     writing(std::fs::write(&file, &text), &file)?;
     println!(
-        "\n{text}\nwritten to {}; it belongs into docs/gpu.md",
+        "\n{text}\nwritten to {}; it belongs into docs/operating/gpu.md",
         file.display()
     );
     Ok(())

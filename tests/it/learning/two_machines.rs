@@ -1,4 +1,4 @@
-//! docs/two-machines.md as a test: the script and the files of examples/two-machines, on one machine and without TLS.
+//! docs/operating/two-machines.md as a test: the script and the files of examples/two-machines, on one machine and without TLS.
 
 use std::{fs, path::Path, process::Stdio};
 

@@ -1,4 +1,4 @@
-//! `config.example.yaml` and the table of `docs/config.md`, made from the table of keys, so that
+//! `config.example.yaml` and the table of `docs/operating/config.md`, made from the table of keys, so that
 //! neither can say what the program does not do.
 
 use super::{
@@ -77,7 +77,7 @@ fn mark(silent: bool) -> &'static str {
     if silent { "# " } else { "" }
 }
 
-/// The table of `docs/config.md`.
+/// The table of `docs/operating/config.md`.
 pub(crate) fn reference() -> String {
     let mut lines = Vec::new();
     for section in TABLE {

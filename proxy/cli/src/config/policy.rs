@@ -62,7 +62,7 @@ pub(crate) enum PolicyError {
     Cloud(#[from] CloudError),
     /// Who trains elsewhere says itself who answers.
     #[error(
-        "rl.inference_backend and rl.inference_url are of our own trainer on this machine, and {trains} trains here: start vLLM there (metaclaw-trainer --inference-backend vllm, docs/vllm.md), or leave them out"
+        "rl.inference_backend and rl.inference_url are of our own trainer on this machine, and {trains} trains here: start vLLM there (metaclaw-trainer --inference-backend vllm, docs/operating/vllm.md), or leave them out"
     )]
     InferenceElsewhere {
         /// The address of who trains.
@@ -70,7 +70,7 @@ pub(crate) enum PolicyError {
     },
     /// vLLM on another machine than our trainer.
     #[error(
-        "rl.inference_url {url}: vLLM loads adapters from this machine's disk, so it runs here, as at http://127.0.0.1:8001; for one on another machine run metaclaw-trainer there as well (rl.remote_url, docs/vllm.md)"
+        "rl.inference_url {url}: vLLM loads adapters from this machine's disk, so it runs here, as at http://127.0.0.1:8001; for one on another machine run metaclaw-trainer there as well (rl.remote_url, docs/operating/vllm.md)"
     )]
     InferenceAway {
         /// What was given.

@@ -1,5 +1,5 @@
 //! Every key there is, in one table: ours and those of the Python original, with what becomes of
-//! each. `config.example.yaml` and `docs/config.md` are made from it, unknown keys are found by it,
+//! each. `config.example.yaml` and `docs/operating/config.md` are made from it, unknown keys are found by it,
 //! and values are checked by it before any room reads them.
 
 use super::key::{Key, Section, State};

@@ -185,7 +185,7 @@ fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
 fn the_example_file_and_the_reference_say_what_the_table_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     check_made(&root.join("config.example.yaml"), &example::example());
-    let docs = root.join("docs/config.md");
+    let docs = root.join("docs/operating/config.md");
     let text = std::fs::read_to_string(&docs).unwrap_or_default();
     let mark = "<!-- made from the table of keys -->";
     let (head, _) = text.split_once(mark).unwrap_or(("# Configuration\n\n", ""));

@@ -1,4 +1,4 @@
-//! docs/commands.md, made of what the program knows.
+//! docs/using/commands.md, made of what the program knows.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command, builder::PossibleValue};
 
 use super::{super::exit, examples::EXAMPLES};
 
-/// docs/commands.md: every command with its flags.
+/// docs/using/commands.md: every command with its flags.
 pub(super) fn page(mut command: Command) -> String {
     command.build();
     let mut page = "# Commands\n\nMade from the program's own help: `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example` writes it anew. `METACLAW_HOME` says which home a\ncommand is about (`~/.metaclaw` without). Where a proxy runs in it, commands ask that; else they read the files.\n\n| exit code | what it says |\n|---|---|\n".to_owned();

@@ -159,7 +159,7 @@ pub(super) const RL: &[Key] = &[
         "rl.inference_backend",
         OneOf(&["auto", "builtin", "vllm"]),
         "auto",
-        "who answers chats with the policy model: builtin, our trainer's own engine; vllm, a server at rl.inference_url or one that the trainer starts (docs/vllm.md); auto: vllm where rl.inference_url is given",
+        "who answers chats with the policy model: builtin, our trainer's own engine; vllm, a server at rl.inference_url or one that the trainer starts (docs/operating/vllm.md); auto: vllm where rl.inference_url is given",
     ),
     key(
         "rl.inference_url",

@@ -44,7 +44,7 @@ fn logits_are_those_of_the_rounded_numbers_and_near_the_others() {
         let found = logits(&rounded, n);
         let exact = distance(&found, &logits(&unrolled, n));
         assert!(exact < 1e-5, "{n} ids: {exact:e}");
-        // The bound of docs/gpu.md.
+        // The bound of docs/operating/gpu.md.
         let near = distance(&found, &logits(&plain, n));
         assert!((1e-6..4e-2).contains(&near), "{n} ids: {near:e}");
     }
