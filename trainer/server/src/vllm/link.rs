@@ -148,6 +148,18 @@ impl Link {
         self.adapters.clear();
     }
 
+    /// What a failure of its was: the end of its engine is told with a 500, as others are. Then whoever asked may ask elsewhere.
+    pub(super) async fn away_or(&self, error: SamplerError) -> SamplerError {
+        let Err(away) = self.client.health().await else {
+            return error;
+        };
+        self.lost(away.to_string());
+        match self.ready() {
+            Err(away) => away,
+            Ok(_) => error,
+        }
+    }
+
     /// Asks whether it works, and for a proof where it was started anew.
     pub(super) async fn look(&self) {
         let _turn = self.turn.lock().await;

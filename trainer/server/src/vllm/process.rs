@@ -111,6 +111,12 @@ impl Process {
 
     fn start(&self) -> io::Result<Child> {
         let log = File::create(&self.0.log)?;
+        let mut command = self.keeper();
+        command.stdout(log.try_clone()?).stderr(log);
+        command.spawn()
+    }
+
+    fn keeper(&self) -> Command {
         let mut command = Command::new("sh");
         command
             .args(["-c", KEEPER, "vllm"])
@@ -129,10 +135,8 @@ impl Process {
             .env_remove("PYTHONDONTWRITEBYTECODE")
             .envs(self.0.devices.iter().map(|it| ("CUDA_VISIBLE_DEVICES", it)))
             .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        command.spawn()
+            .stdin(Stdio::piped());
+        command
     }
 }
 
@@ -172,6 +176,16 @@ mod tests {
             devices: None,
             log: folder.join("vllm.log"),
         })
+    }
+
+    #[test]
+    fn python_may_keep_its_bytecode_and_vllm_has_all_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = process(dir.path(), "exit 0").keeper();
+        for name in ["PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"] {
+            let mut set = keeper.as_std().get_envs();
+            assert!(set.any(|it| it == (name.as_ref(), None)), "{name}");
+        }
     }
 
     async fn logged(folder: &Path, text: &str) -> String {
