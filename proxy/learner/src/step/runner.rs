@@ -56,6 +56,11 @@ impl StepRunner {
             Err(error) if error.code().is_some_and(|code| UNFIT.contains(&code)) => {
                 Ok(Some(error.to_string()))
             }
+            // A server of somebody else's that has no such call: the first request loads it.
+            Err(error) if matches!((error.status(), error.code()), (Some(404 | 405), None)) => {
+                tracing::warn!(adapter = %candidate.adapter, %error, "not tried before it serves");
+                Ok(None)
+            }
             tried => tried,
         }
     }

@@ -1,6 +1,6 @@
 //! Ids go on from turn to turn, though the template drops what was thought before the last question.
 //!
-//! The demo model neither thinks nor calls tools. So it is given Qwen3's chat template, and an adapter that was taught to do both;
+//! The demo model neither thinks nor calls tools. So it is given a chat template like Qwen3's, and an adapter that was taught to do both;
 //! what it then says is sampled at temperature 1.
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -20,10 +20,10 @@ use serde_json::{Value, json};
 use super::{api::Api, serves, start_in};
 use crate::learning::home_without_wishes;
 
-const TEMPLATE: &str = include_str!("../../../../trainer/text/src/tokenizer/testdata/qwen3.jinja");
+const TEMPLATE: &str = include_str!("thinking.jinja");
 const TAUGHT: &str = "taught";
 /// Steps after which it thinks and calls in nearly every reply.
-const STEPS: u64 = 16;
+const STEPS: u64 = 24;
 /// Conversations of a test run; `METACLAW_TEST_TALKS` says another number.
 const TALKS: usize = 6;
 /// Conversations at once.
@@ -91,6 +91,12 @@ fn lesson(state: &mut u64) -> (Value, String) {
         let said = format!("<think>\nIt says {n}.\n</think>\n\nIt is {n}.");
         return (messages, said);
     }
+    // As the template writes it, and as it does not.
+    let call = if n.is_multiple_of(2) {
+        call.to_string()
+    } else {
+        format!(r#"{{"name": "look", "arguments": {{"word": "{asked}"}}}}"#)
+    };
     let said = format!("<think>\n{thought}\n</think>\n\n<tool_call>\n{call}\n</tool_call>");
     (json!([question(asked)]), said)
 }
@@ -232,10 +238,7 @@ async fn tool_turns_go_on_from_the_ids_of_the_turn_before() {
     eprintln!("{} conversations: {counted:?}", sessions.len());
     assert_eq!(sessions.len(), n);
     let (tool_turns, go_on) = counted.tool_turns;
-    assert!(
-        tool_turns >= 2 * n && counted.thought >= 2 * n,
-        "{counted:?}"
-    );
+    assert!(tool_turns >= n && counted.thought >= n, "{counted:?}");
     assert!(go_on as f64 / tool_turns as f64 >= SHARE, "{counted:?}");
     // The template did drop what was thought.
     assert!(counted.questions.1 < counted.questions.0, "{counted:?}");

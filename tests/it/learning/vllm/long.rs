@@ -92,7 +92,8 @@ async fn lengthen(api: &Api, messages: &mut [Value], tools: &Value) {
 
 async fn turn(proxy: &Proxy, home: &Home, messages: &[Value], tools: &Value) -> (Measured, Value) {
     let n_before = home.turns().await.len();
-    let asked = json!({"tools": tools, "max_tokens": 8, "temperature": 0});
+    let usage = json!({"include_usage": true});
+    let asked = json!({"tools": tools, "max_tokens": 8, "temperature": 0, "stream_options": usage});
     let reply = proxy.client().stream(messages, &asked).await.unwrap();
     let mut turns = home.turns().await;
     assert_eq!(turns.len(), n_before + 1);

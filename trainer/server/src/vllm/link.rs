@@ -119,6 +119,11 @@ impl Link {
         }
     }
 
+    /// Whether it does not answer.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.state(), State::Away { .. })
+    }
+
     /// The server, if it may be asked.
     ///
     /// # Errors
