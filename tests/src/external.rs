@@ -120,6 +120,16 @@ pub fn talks() -> Option<usize> {
     number("METACLAW_TEST_TALKS")
 }
 
+/// How many adapters a test is to put in one another's place.
+pub fn swaps() -> Option<usize> {
+    number("METACLAW_TEST_SWAPS")
+}
+
+/// How many layers a large model with random weights is to have; none where it is not to be made.
+pub fn layers() -> Option<usize> {
+    number("METACLAW_TEST_LAYERS")
+}
+
 /// How often a test is to kill what it kills at random.
 pub fn kills() -> Option<usize> {
     number("METACLAW_TEST_KILLS")

@@ -2,7 +2,6 @@
 
 use std::{
     fs::File,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -52,21 +51,8 @@ pub fn environment(folder: &Path) -> Vec<(&'static str, String)> {
 // === impl Vllm ===
 
 impl Vllm {
-    /// Starts one that serves the model in `model`, a folder in Hugging Face form, and waits until it answers.
-    ///
-    /// # Panics
-    /// When it does not.
-    pub async fn start(python: &Path, model: &Path, folder: &Path) -> Self {
-        // Free a moment ago: it does not tell which one it takes.
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
-        let started = Self::start_on(port, python, model, folder);
-        started.is_up().await;
-        started
-    }
-
-    /// Starts one, and does not wait.
+    /// Starts one that serves the model in `model`, a folder in Hugging Face form, on a port that was free a moment ago. Adapters up
+    /// to rank 16 may be loaded; four stay in memory. Does not wait.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -80,7 +66,7 @@ impl Vllm {
             .args(["--served-model-name", "smol", "--host", "127.0.0.1"])
             .arg(format!("--port={port}"))
             .args(FLAGS)
-            .args(["--enable-lora", "--max-lora-rank", "32", "--max-loras", "2"])
+            .args(["--enable-lora", "--max-lora-rank", "16", "--max-loras", "2"])
             .args(["--max-cpu-loras", "4", "--enable-prompt-tokens-details"])
             .envs(environment(folder))
             .env("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
@@ -110,16 +96,19 @@ impl Vllm {
         waited.unwrap_or_else(|error| panic!("vLLM: {error}: {}", self.said()));
     }
 
-    /// The names of the models and adapters that it has.
+    /// The adapters that it has: the name and the folder of each.
     ///
     /// # Panics
     /// When it does not answer.
-    pub async fn models(&self) -> Vec<String> {
+    pub async fn adapters(&self) -> Vec<(String, PathBuf)> {
         let answer = get(&format!("{}/v1/models", self.url)).await;
         let list: Value = answer.expect("it answers").json().await.expect("JSON");
-        let models = list["data"].as_array().expect("a list");
-        let name = |it: &Value| it["id"].as_str().expect("a name").to_owned();
-        models.iter().map(name).collect()
+        let models = list["data"].as_array().expect("a list").iter();
+        let adapters = models.filter(|it| !it["parent"].is_null());
+        let text = |it: &Value| it.as_str().expect("a text").to_owned();
+        adapters
+            .map(|it| (text(&it["id"]), PathBuf::from(text(&it["root"]))))
+            .collect()
     }
 
     /// The end of its output.
@@ -127,14 +116,6 @@ impl Vllm {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
-    }
-
-    /// `kill -9` of all of its processes, and the wait until it is gone.
-    ///
-    /// # Panics
-    /// When it does not run.
-    pub async fn kill(mut self) {
-        self.child.kill().await.expect("it runs");
     }
 
     /// Has it end by itself.

@@ -29,7 +29,7 @@ pub use self::{
     metrics::{CaptureMetrics, Counter},
     recording::{CaptureConfig, Recorder, Recording},
     reply::{Format, ResponseMeta},
-    request::{CapturedRequest, OnCalls},
+    request::{CapturedRequest, OnCalls, Parent},
     sink::{Appending, TurnSink},
     worker::{Worker, recorder},
 };

@@ -1,6 +1,9 @@
 //! What is known of a turn when its reply begins.
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
 use metaclaw_dialects::request::ChatRequest;
@@ -25,6 +28,8 @@ pub struct CapturedRequest {
     pub sampling: Vec<(&'static str, f64)>,
     /// Under what it is served; without a model, the request's own.
     pub served: Served,
+    /// Where the model is a vLLM's: the base model, if it is an adapter.
+    pub parent: Option<Parent>,
     /// Called with the id by which the reply names itself, before the agent has its end where the id is
     /// among its first bytes, and else soon after: the next request may go on from it.
     pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
@@ -39,6 +44,9 @@ pub struct CapturedRequest {
     /// the turn's id once the log has it.
     pub span: Span,
 }
+
+/// The base model of an adapter, once it is known; `None` in it is no adapter.
+pub type Parent = Arc<OnceLock<Option<String>>>;
 
 /// What is called with a request and a reply to it that calls tools.
 pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;

@@ -87,6 +87,7 @@ fn asked(api: Api, raw: &str) -> CapturedRequest {
         is_last: false,
         sampling: Vec::new(),
         served: Served::default(),
+        parent: None,
         on_reply_id: None,
         on_calls: None,
         started_ms: 0,

@@ -62,7 +62,9 @@ impl Finished {
         for (name, value) in std::mem::take(&mut request.sampling) {
             params.insert(name.to_owned(), value.into());
         }
-        let tokens = sampled.map(|sampled| tokens(sampled, &served));
+        // What is not known when the reply has ended is taken for a base model.
+        let parent = request.parent.take().and_then(|it| it.get()?.clone());
+        let tokens = sampled.map(|sampled| tokens(sampled, &served, parent));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         let n_messages = size_of_val(messages.as_slice());
         let n_turn = (asked.n_bytes + n_messages + size_of::<NewTurn>()) as u64;
@@ -135,15 +137,20 @@ impl Capture {
 }
 
 /// What the log is told of sampled ids. As drawn, after temperature and top-p, vLLM does not say.
-fn tokens(sampled: Sampled, served: &Served) -> Tokens {
+fn tokens(sampled: Sampled, served: &Served, parent: Option<String>) -> Tokens {
+    let model = served.model.clone();
+    let (base, adapter) = match parent {
+        Some(parent) => (parent, Some(model)),
+        None => (model, served.adapter.clone()),
+    };
     Tokens {
         prompt_ids: sampled.prompt_ids,
         ids: sampled.ids,
         logprobs: sampled.logprobs,
         sampling_logprobs: Vec::new(),
-        adapter: served.adapter.clone(),
+        adapter,
         version: None,
-        base: served.model.clone(),
+        base,
         base_fingerprint: None,
     }
 }

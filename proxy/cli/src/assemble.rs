@@ -328,6 +328,7 @@ fn follow(
             adapters,
             key: key.clone(),
             trainer: trainer.clone(),
+            has_inference: plan.loaded.config.rl.has_vllm(),
         };
         tasks.spawn(served.run(ending.clone()));
         return None;

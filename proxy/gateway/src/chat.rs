@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, request::Parts, uri::PathAndQuery,
 };
 use memchr::memmem;
-use metaclaw_capture::{CapturedRequest, Encoding, Format, Recorder, ResponseMeta};
+use metaclaw_capture::{CapturedRequest, Encoding, Format, Parent, Recorder, ResponseMeta};
 use metaclaw_chat::{ChainHash, Message, now_ms};
 use metaclaw_dialects::{
     Api,
@@ -251,6 +251,10 @@ impl Turn {
 
     /// The request's body as this upstream gets it.
     fn body(&self, server: &Chat, upstream: &Upstream, asks_ids: bool) -> Vec<Bytes> {
+        if asks_ids {
+            // Asked now, it is known when the reply has ended.
+            self.parent(upstream);
+        }
         let lessons = self.lessons(upstream);
         let sampling = self.sampling(server, upstream).into_iter();
         let sampling = sampling.map(|(name, value)| (name, value.to_string()));
@@ -323,7 +327,7 @@ impl Turn {
         // Responses' next request may name this reply in place of what was said.
         let is_named_later = self.chat.api() == Api::Responses;
         let keeping = self.keeping;
-        let captured = || self.captured(server, &upstream, api);
+        let captured = || self.captured(server, &upstream, (api, has_ids));
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
             // A sub-agent that it sends out is off the record as well.
@@ -336,9 +340,15 @@ impl Turn {
     }
 
     /// What the log is told of the request.
-    fn captured(self, server: &Chat, upstream: &Upstream, replied_in: Api) -> CapturedRequest {
+    fn captured(
+        self,
+        server: &Chat,
+        upstream: &Upstream,
+        (replied_in, has_ids): (Api, bool),
+    ) -> CapturedRequest {
         let identifier = &server.identifier;
         let served = self.served(upstream);
+        let parent = has_ids.then(|| self.parent(upstream)).flatten();
         let sampling = self.sampling(server, upstream);
         let Self {
             chat, who, start, ..
@@ -364,12 +374,21 @@ impl Turn {
             start,
             sampling,
             served,
+            parent,
             on_reply_id,
             on_calls: Some(on_calls),
             started_ms: self.started_ms,
             traceparent: traceparent.and_then(|it| Some(it.to_str().ok()?.to_owned())),
             span: Span::current(),
         }
+    }
+
+    /// The base model of what this upstream is asked for, where that is a vLLM's adapter.
+    fn parent(&self, upstream: &Upstream) -> Option<Parent> {
+        if let Some(model) = upstream.model(None) {
+            return upstream.parent(model);
+        }
+        upstream.parent(self.chat.field("model")?.as_str()?)
     }
 
     /// Who answers, and what was put into the request.

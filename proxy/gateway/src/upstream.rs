@@ -10,6 +10,7 @@ mod connect;
 mod error;
 mod keys;
 mod negative_cache;
+mod parents;
 mod tls;
 mod upload;
 
@@ -18,6 +19,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::TryFutureExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header, uri::PathAndQuery};
+use metaclaw_capture::Parent;
 use metaclaw_dialects::Api;
 use rustls::RootCertStore;
 use serde::Deserialize;
@@ -31,7 +33,11 @@ pub(crate) use self::{
 };
 use metaclaw_chat::Secret;
 
-use self::{connect::Proxy, keys::KeyRing};
+use self::{
+    connect::Proxy,
+    keys::KeyRing,
+    parents::{Parents, Said},
+};
 use crate::{
     address::Address,
     body::full,
@@ -63,6 +69,11 @@ const ACCOUNT_FAILS_OVER: [Failure; 7] = [
 
 /// Where the policy model's server turns text into ids. No caller can ask for it: their routes are below `/v1`.
 pub(crate) const TOKENIZE: &str = "/tokenize";
+/// Where a server says which models it has.
+const MODELS: &str = "/v1/models";
+/// The most that is read of that, and how long it may take.
+const MODELS_BYTES: usize = 1 << 20;
+const MODELS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A server that answers.
 #[derive(Debug)]
@@ -82,6 +93,8 @@ pub(crate) struct Upstream {
     client: Arc<Client>,
     /// Where our own policy model is served, if it is that.
     policy: Option<Arc<Endpoint>>,
+    /// Where it is a vLLM: which of its models are adapters.
+    parents: Option<Parents>,
 }
 
 #[derive(Debug)]
@@ -147,6 +160,7 @@ impl Upstream {
             proxy_authorization: authorization.filter(|_| !is_https).cloned(),
             client: Arc::new(Client::new(tls, own, proxy.as_ref(), is_https)),
             policy: None,
+            parents: (own.dialect == Provider::Vllm).then(Parents::new),
             address,
         })
     }
@@ -175,6 +189,7 @@ impl Upstream {
             proxy_authorization: None,
             client,
             policy: Some(endpoint),
+            parents: None,
         }
     }
 
@@ -292,6 +307,40 @@ impl Upstream {
         timeout(deadline, sent)
             .await
             .is_ok_and(|reply| reply.is_ok())
+    }
+
+    /// The base model of what is asked for as `model`, where this is a vLLM and that is an adapter there. The server is asked
+    /// beside the chat where it was not before.
+    pub(crate) fn parent(&self, model: &str) -> Option<Parent> {
+        let parents = self.parents.as_ref()?;
+        Some(parents.of(model, || self.list()))
+    }
+
+    fn list(&self) -> impl Future<Output = Said> + Send + use<> {
+        let route = PathAndQuery::from_static(MODELS);
+        let key = self.keys.first().and_then(|key| self.keys.key(key));
+        let key = key.map(|key| (key, self.auth_style(key, &route)));
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.headers = headers::upwards(HeaderMap::new(), key, false);
+        if let Some(authorization) = &self.proxy_authorization {
+            head.headers
+                .insert(header::PROXY_AUTHORIZATION, authorization.clone());
+        }
+        let (uri, client) = (self.address.uri(&route, None), Arc::clone(&self.client));
+        let list = async move {
+            head.uri = uri?;
+            let sent = client.send(head, Sent::Stream(full(Bytes::new())));
+            let mut reply = sent.await.ok()?;
+            if !reply.status().is_success() {
+                return Some(Said::Refusal).filter(|_| reply.status().is_client_error());
+            }
+            let body = reply.body_mut().read_whole(MODELS_BYTES, None).await;
+            Some(Said::List(body.ok()?.to_vec()))
+        };
+        async move {
+            let listed = timeout(MODELS_WITHIN, list).await;
+            listed.ok().flatten().unwrap_or(Said::Nothing)
+        }
     }
 
     fn auth_style(&self, key: &Secret, route: &PathAndQuery) -> AuthStyle {

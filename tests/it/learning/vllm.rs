@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use metaclaw_tests::{
-    client::{Client, Refusal},
+    client::Refusal,
     external,
     home::{Home, Proxy, signal, until},
     trainer::{Start, Trainer},
@@ -13,7 +13,14 @@ use metaclaw_turns::Tokens;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use self::api::Api;
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, talk};
+
+mod api;
+mod continuity;
+mod found;
+mod long;
+mod swaps;
 
 /// Nats between what vLLM sampled at and what the engine finds of the same ids, both in float32.
 const EXACT: f64 = 1e-3;
@@ -40,24 +47,25 @@ fn start_in(folder: &Path, python: &Path) -> Start {
     }
 }
 
-async fn health(trainer: &Trainer) -> Value {
-    let client = Client::new(format!("{}/v1", trainer.url));
-    client.get_json("/health").await.unwrap()
-}
-
-async fn serves(trainer: &Trainer, folder: &Path) {
-    let mut said = Value::Null;
+/// Waits until vLLM is ready by the training server's word; `log` is its output.
+async fn ready(trainer: &Trainer, log: impl Fn() -> String) {
+    let (api, mut said) = (Api::of(trainer), Value::Null);
     let is_so = async || {
-        said = health(trainer).await;
-        said["inference"]["state"] == "ready"
+        said = api.inference().await;
+        said["state"] == "ready"
     };
     let waited = until(STARTS_WITHIN, is_so).await;
-    waited.unwrap_or_else(|error| {
+    waited.unwrap_or_else(|error| panic!("vLLM serves: {error}: {said}: {}", log()));
+}
+
+/// The same of one that was started by a server of [`start_in`].
+async fn serves(trainer: &Trainer, folder: &Path) {
+    let log = || {
         let log = fs::read_to_string(folder.join("trainer/vllm.log")).unwrap_or_default();
         let end = log.chars().count().saturating_sub(4_000);
-        let log: String = log.chars().skip(end).collect();
-        panic!("vLLM serves: {error}: {said}: {log}")
-    });
+        log.chars().skip(end).collect()
+    };
+    ready(trainer, log).await;
 }
 
 /// Process id, process group and command line of everything that runs.
@@ -84,6 +92,16 @@ fn group_of(command: &str) -> u32 {
     found.unwrap_or_else(|| panic!("no {port} in {all:?}")).1
 }
 
+/// `kill -9` of the engine of the vLLM that was started with this command.
+fn kill_engine(command: &str) {
+    let group = group_of(command);
+    let all = running();
+    let is_engine =
+        |(_, its, command): &&(u32, u32, String)| *its == group && command.contains("EngineCore");
+    let engine = all.iter().find(is_engine);
+    signal(engine.expect("an engine").0, Signal::KILL).unwrap();
+}
+
 /// Holds conversations one by one until step `n` is made, and returns what `status` says of it. A conversation has two judged replies at
 /// most, so that at most one is left of those before when the next step is made.
 async fn step_after_talks(proxy: &Proxy, home: &Home, n: u64) -> Value {
@@ -108,48 +126,6 @@ async fn step_after_talks(proxy: &Proxy, home: &Home, n: u64) -> Value {
     unreachable!("seeds do not end")
 }
 
-/// What the engine finds of ids that vLLM sampled: the largest difference in nats, over the tokens of all turns of each adapter.
-async fn rescored(
-    trainer: &Trainer,
-    of: &BTreeMap<Option<String>, Vec<Tokens>>,
-) -> BTreeMap<Option<String>, f64> {
-    let client = Client::new(format!("{}/v1", trainer.url));
-    let post = async |path: &str, body: Value| -> Value {
-        let answer = client.post(path, &body).send().await.unwrap();
-        let text = answer.text().await.unwrap();
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{path}: {text}"))
-    };
-    let mut largest = BTreeMap::new();
-    for (adapter, turns) in of {
-        let run = post("/lora/create", json!({"rank": 32})).await;
-        let run = run["session_id"].as_str().expect("a run");
-        if let Some(adapter) = adapter {
-            let load = json!({"session_id": run, "path": adapter});
-            let loaded = post("/checkpoint/load", load).await;
-            assert_eq!(loaded["status"], "ok", "{loaded}");
-        }
-        let mut most = 0_f64;
-        for tokens in turns {
-            let all = [&tokens.prompt_ids[..], &tokens.ids].concat();
-            let (inputs, targets) = (&all[..all.len() - 1], &all[1..]);
-            let datum = json!({"model_input_tokens": inputs, "target_tokens": targets, "weights": vec![1.0; inputs.len()]});
-            let forward =
-                json!({"session_id": run, "datums": [datum], "adapter": adapter.is_some()});
-            let found = post("/train/forward", forward).await;
-            let scored = found["logprobs"][0].as_array().expect("log-probabilities");
-            let scored = &scored[tokens.prompt_ids.len() - 1..];
-            assert_eq!(scored.len(), tokens.logprobs.len());
-            for (one, other) in scored.iter().zip(&tokens.logprobs) {
-                let difference = one.as_f64().expect("a number") - f64::from(*other);
-                most = most.max(difference.abs());
-            }
-        }
-        post("/lora/close", json!({"session_id": run})).await;
-        largest.insert(adapter.clone(), most);
-    }
-    largest
-}
-
 /// The ids of every turn, by the adapter that sampled them.
 async fn sampled(home: &Home) -> BTreeMap<Option<String>, Vec<Tokens>> {
     let mut of: BTreeMap<_, Vec<Tokens>> = BTreeMap::new();
@@ -172,9 +148,8 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let trainer = Trainer::start(&start_in(folder, &python)).await;
-    let said = health(&trainer).await;
-    assert_eq!(said["inference_backend"], "vllm");
-    let command = said["inference"]["command"].as_str().unwrap();
+    let said = Api::of(&trainer).inference().await;
+    let command = said["command"].as_str().unwrap();
     assert!(command.contains("--dtype float32"), "{command}");
     let home = home_without_wishes()
         .with_env("METACLAW__RL__REMOTE_URL", &trainer.url)
@@ -204,18 +179,13 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
         used.count() >= 1,
         "the second step is of the first's adapter"
     );
-    let largest = rescored(&trainer, &of).await;
+    let largest = Api::of(&trainer).rescored(&of).await;
     eprintln!("largest differences in nats: {largest:?}");
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
 
     // Its engine dies: chats are refused at once, and the adapter answers again when there is another.
-    let group = group_of(command);
-    let all = running();
-    let is_engine =
-        |(_, its, command): &&(u32, u32, String)| *its == group && command.contains("EngineCore");
-    let engine = all.iter().find(is_engine);
-    signal(engine.expect("an engine").0, Signal::KILL).unwrap();
-    let is_away = async || health(&trainer).await["inference"]["state"] == "away";
+    kill_engine(command);
+    let is_away = async || Api::of(&trainer).inference().await["state"] == "away";
     until(SEEN_WITHIN, is_away).await.unwrap();
     let question = [json!({"role": "user", "content": "What is tea?"})];
     let (client, asked) = (proxy.client(), json!({"max_tokens": 4}));
@@ -228,7 +198,7 @@ async fn steps_are_made_of_what_vllm_sampled_and_the_next_replies_are_the_new_ad
     serves(&trainer, folder).await;
     assert_eq!(answers(&proxy).await.as_ref(), Some(&second));
     let again = sampled(&home).await;
-    let largest = rescored(&trainer, &again).await;
+    let largest = Api::of(&trainer).rescored(&again).await;
     assert!(largest.values().all(|it| *it <= EXACT), "{largest:?}");
 
     let group = group_of(command);

@@ -8,4 +8,7 @@ mod client;
 mod events;
 mod said;
 
+#[cfg(test)]
+mod tests;
+
 pub use self::client::{VllmClient, VllmModels};

@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`, in OpenAI's shape.
 
+mod given;
 mod logprobs;
 mod messages;
 mod reply;

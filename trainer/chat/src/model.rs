@@ -45,6 +45,8 @@ pub(crate) struct Prompt {
     pub(crate) rendered: Rendered,
     /// The ids that were sampled where the prompt begins as what was served before; else tokenised.
     pub(crate) ids: Vec<u32>,
+    /// What it was rendered of; none for a prompt of another kind.
+    pub(crate) conversation: Option<Arc<Conversation>>,
 }
 
 /// What the chat template is given.
@@ -168,9 +170,31 @@ impl Model {
             })?;
             model.check_length(rendered.text())?;
             let ids = served.encode(&model.tokenizer, &rendered)?;
-            Ok(Prompt { rendered, ids })
+            Ok(Prompt {
+                rendered,
+                ids,
+                conversation: Some(Arc::new(conversation)),
+            })
         })
         .await
+    }
+
+    /// A conversation with one more message, through the chat template; none where that cannot take it.
+    pub(crate) fn rendered_with(
+        &self,
+        conversation: &Conversation,
+        message: Value,
+    ) -> Option<Rendered> {
+        let mut messages = conversation.messages.clone();
+        messages.push(message);
+        let rendered = self.tokenizer.render_request(&RenderRequest {
+            messages: &messages,
+            tools: conversation.tools.as_ref(),
+            add_generation_prompt: false,
+            append_system: conversation.system_append.as_deref(),
+            extra: Some(&conversation.variables),
+        });
+        rendered.ok()
     }
 
     /// Ids of a text that the caller rendered: control tokens that it spells are read as such.

@@ -164,13 +164,15 @@ fn run_inference(
     process: Option<Process>,
     (tasks, ending): (&TaskTracker, &CancellationToken),
 ) {
+    let Some(behind) = &app.inference else {
+        return;
+    };
     if let Some(process) = process {
-        tasks.spawn(process.run(ending.clone()));
+        let link = Arc::clone(&behind.link);
+        tasks.spawn(process.run(move || link.is_away(), ending.clone()));
     }
-    if let Some(behind) = &app.inference {
-        let (link, ending) = (Arc::clone(&behind.link), ending.clone());
-        tasks.spawn(async move { link.follow(ending).await });
-    }
+    let (link, ending) = (Arc::clone(&behind.link), ending.clone());
+    tasks.spawn(async move { link.follow(ending).await });
 }
 
 fn limits(args: &Args) -> Limits {

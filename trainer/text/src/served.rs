@@ -11,7 +11,9 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::tokenizer::{ChatTokenizer, EncodeError, Place, Rendered, push_control};
+use crate::tokenizer::{
+    CONTROL_BYTES, ChatTokenizer, EncodeError, KeyPart, Place, Rendered, parts, push_control,
+};
 
 /// Sequences that were served, bounded in bytes; the least recently used goes first.
 #[derive(Debug)]
@@ -110,6 +112,21 @@ impl Sequence {
     }
 }
 
+/// Behind the last token of this id in a key.
+fn end_of_last(key: &[u8], id: u32) -> Option<usize> {
+    let (mut at, mut end) = (0, None);
+    for part in parts(key) {
+        at += match part {
+            KeyPart::Text(text) => text.len(),
+            KeyPart::Control(_) => CONTROL_BYTES,
+        };
+        if part == KeyPart::Control(id) {
+            end = Some(at);
+        }
+    }
+    end
+}
+
 /// Length of the common beginning.
 fn n_shared(one: &[u8], other: &[u8]) -> usize {
     // By the block first: byte by byte, a full index would cost a request 20 ms.
@@ -147,6 +164,32 @@ impl ServedTokenIndex {
         for sequence in [Some(as_sampled), as_given].into_iter().flatten() {
             self.insert(sequence);
         }
+    }
+
+    /// Remembers that `prompt_ids` and `reply` are what `conversation` says up to the end of its last turn, which is the reply's. To
+    /// be called after [`Self::remember`], for a reply that a client gives back in another form than it was sampled in.
+    ///
+    /// Nothing is remembered of a reply that was cut off: it has no end that both have.
+    pub fn remember_turn(
+        &self,
+        tokenizer: &ChatTokenizer,
+        conversation: &Rendered,
+        prompt_ids: &[u32],
+        reply: &[u32],
+    ) {
+        let end = reply.last().filter(|id| tokenizer.is_control(**id));
+        let Some(n_bytes) = end.and_then(|end| end_of_last(conversation.key(), *end)) else {
+            return;
+        };
+        let key = conversation.key()[..n_bytes].to_vec();
+        let is_known = |it: &Sequence| it.key.starts_with(&key);
+        if self.lock().sequences.iter().rev().any(is_known) {
+            return;
+        }
+        let ids = [prompt_ids, reply].concat();
+        let n_ids = ids.len();
+        let cuts = vec![Cut { n_bytes, n_ids }];
+        self.insert(Sequence { key, ids, cuts });
     }
 
     /// Ids of a rendered conversation: those that were served, as far as they go, then the rest tokenised.

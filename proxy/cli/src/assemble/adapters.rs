@@ -12,7 +12,10 @@ use std::{
 
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::Serving;
-use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::SampleRequest};
+use metaclaw_trainer_api::{
+    BackendError, TrainingBackend,
+    wire::{InferenceState, SampleRequest},
+};
 use metaclaw_turns::TurnLog;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -43,6 +46,18 @@ pub(super) struct Adapters {
     context: PolicyContext,
     /// What [`Adapters::find`] found last.
     found: Vec<(AgentId, String, bool)>,
+    /// How the server was that answers chats for the training server, where there is one.
+    inference: Option<InferenceState>,
+    /// Whether all of them could be tried.
+    is_settled: bool,
+}
+
+/// What a try of an adapter came to.
+enum Tried {
+    Serves,
+    Lacking(BackendError),
+    /// The server could not say.
+    Unknown,
 }
 
 // === impl LostAdapters ===
@@ -74,6 +89,8 @@ impl Adapters {
             lost: lost.clone(),
             context: context.clone(),
             found: Vec::new(),
+            inference: None,
+            is_settled: true,
         }
     }
 
@@ -92,15 +109,28 @@ impl Adapters {
         }
     }
 
-    /// The same where others are to serve, or are there, than when this was last asked.
-    pub(super) async fn load_if_changed(&mut self) {
+    /// The same where others are to serve, or are there, than when this was last asked, and where the server that answers chats
+    /// may be asked again: it was started anew, and loads each adapter again.
+    pub(super) async fn load_if_changed(&mut self, inference: Option<InferenceState>) {
+        let was = std::mem::replace(&mut self.inference, inference);
         // A server that cannot say is away, which is seen next.
         let Some(found) = self.find().await else {
             return;
         };
-        if self.found != found {
+        let is_back = inference == Some(InferenceState::Ready) && was != inference;
+        let is_due = inference == Some(InferenceState::Ready) && !self.is_settled;
+        if self.found != found || is_back || is_due {
             self.found = found;
             self.load_all().await;
+        }
+    }
+
+    /// The same, after a look at the training server.
+    pub(super) async fn look(&mut self) {
+        // A server that cannot say is away, which whoever keeps it running sees.
+        if let Ok(Ok(health)) = timeout(HEALTH_DEADLINE, self.backend.health()).await {
+            let inference = health.inference.map(|it| it.state);
+            self.load_if_changed(inference).await;
         }
     }
 
@@ -116,10 +146,12 @@ impl Adapters {
         Some(found.collect())
     }
 
-    async fn load_all(&self) {
-        if timeout(LOAD_TIMEOUT, self.load_each()).await.is_err() {
+    async fn load_all(&mut self) {
+        let loaded = timeout(LOAD_TIMEOUT, self.load_each()).await;
+        if loaded.is_err() {
             warn!("adapters take long to load: chats do not wait for the rest");
         }
+        self.is_settled = loaded.unwrap_or(false);
     }
 
     async fn served(&self) -> Option<Vec<(AgentId, String)>> {
@@ -128,9 +160,10 @@ impl Adapters {
         served.inspect_err(failed).ok()
     }
 
-    async fn load_each(&self) {
+    /// Whether all could be tried.
+    async fn load_each(&self) -> bool {
         let Some(served) = self.served().await else {
-            return;
+            return true;
         };
         self.lost.with(|lost| {
             // Another one serves that agent by now.
@@ -140,14 +173,35 @@ impl Adapters {
                 served.iter().any(still)
             });
         });
+        let mut is_settled = true;
         for (agent, adapter) in served {
-            let request = SampleRequest::one_token(adapter.clone());
-            match self.backend.sample(request).await {
-                Ok(_) => self.found_again(&agent, &adapter),
-                Err(error) if is_lacking(&error) => self.lose(&agent, &adapter, &error),
+            match self.try_one(&adapter).await {
+                Tried::Serves => self.found_again(&agent, &adapter),
+                Tried::Lacking(error) => self.lose(&agent, &adapter, &error),
                 // Requests that need an adapter that is missing get an error of their own.
-                Err(_) => {}
+                Tried::Unknown => is_settled = false,
             }
+        }
+        is_settled
+    }
+
+    /// Has it loaded wherever it is to answer, and asks the training server for a token of it: the server that answers chats may
+    /// refuse what the training server takes.
+    async fn try_one(&self, adapter: &str) -> Tried {
+        let Ok(name) = adapter.parse() else {
+            return Tried::Unknown;
+        };
+        match self.backend.load_adapter(name).await {
+            Err(error) if is_lacking(&error) => return Tried::Lacking(error),
+            Err(error) if error.status() == Some(503) => return Tried::Unknown,
+            // Not every server has this call.
+            Ok(_) | Err(_) => {}
+        }
+        let request = SampleRequest::one_token(adapter.to_owned());
+        match self.backend.sample(request).await {
+            Ok(_) => Tried::Serves,
+            Err(error) if is_lacking(&error) => Tried::Lacking(error),
+            Err(_) => Tried::Unknown,
         }
     }
 

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use metaclaw_chat::Secret;
 use metaclaw_gateway::Endpoint;
-use metaclaw_trainer_api::{BackendError, wire::CreateRequest};
+use metaclaw_trainer_api::{
+    BackendError,
+    wire::{CreateRequest, InferenceState},
+};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -20,7 +23,7 @@ use super::{
 use crate::control::TrainerStatus;
 
 /// How often it is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The same of a provider's that answers or refuses: looking costs it something.
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
@@ -77,7 +80,10 @@ impl Remote {
                 self.away(error.words())
             }
             Ok(Ok(health)) if health.model.is_empty() => self.give_model().await,
-            Ok(Ok(health)) => self.answers(health.model).await,
+            Ok(Ok(health)) => {
+                let inference = health.inference.map(|it| it.state);
+                self.answers(health.model, inference).await
+            }
         };
         self.status.send_if_modified(|was| {
             let is_new = *was != status;
@@ -104,11 +110,11 @@ impl Remote {
         TrainerStatus::Away { url, why }
     }
 
-    async fn answers(&mut self, model: String) -> TrainerStatus {
+    async fn answers(&mut self, model: String, inference: Option<InferenceState>) -> TrainerStatus {
         // What was away may have been started again, with other files.
         let was_there = matches!(*self.status.borrow(), TrainerStatus::Answers { .. });
         if was_there {
-            self.adapters.load_if_changed().await;
+            self.adapters.load_if_changed(inference).await;
         } else {
             self.adapters.load().await;
         }
@@ -138,7 +144,7 @@ impl Remote {
             return TrainerStatus::WithoutModel { url, why };
         }
         match self.load_model().await {
-            Ok(model) => self.answers(model).await,
+            Ok(model) => self.answers(model, None).await,
             Err(error) => {
                 let why = error.to_string();
                 TrainerStatus::WithoutModel { url, why }

@@ -3,11 +3,11 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use metaclaw_gateway::Endpoint;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{adapters::Adapters, trainer::BASE};
+use super::{adapters::Adapters, remote::LOOK_EVERY, trainer::BASE};
 use crate::supervise::TrainerState;
 
 /// Keeps the gateway's pointer to the local trainer.
@@ -16,6 +16,8 @@ pub(super) struct Served {
     /// What the trainer wants to be shown.
     pub key: String,
     pub trainer: watch::Receiver<TrainerState>,
+    /// Whether another server answers chats for it.
+    pub has_inference: bool,
 }
 
 // === impl Served ===
@@ -26,12 +28,24 @@ impl Served {
         let follow = async {
             loop {
                 self.follow().await;
-                if self.trainer.changed().await.is_err() {
+                if !self.has_changed().await {
                     return;
                 }
             }
         };
         ending.run_until_cancelled(follow).await;
+    }
+
+    /// Waits until the trainer's state has changed, and meanwhile sees that what answers chats for it has the adapters; false where
+    /// the trainer's supervisor has ended.
+    async fn has_changed(&mut self) -> bool {
+        while self.has_inference {
+            tokio::select! {
+                changed = self.trainer.changed() => return changed.is_ok(),
+                () = sleep(LOOK_EVERY) => self.adapters.look().await,
+            }
+        }
+        self.trainer.changed().await.is_ok()
     }
 
     async fn follow(&mut self) {

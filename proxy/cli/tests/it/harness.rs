@@ -96,7 +96,8 @@ impl Upstream {
             .with_state(Arc::clone(&n_asked))
             .route_layer(noted)
             .route("/v1/models", get(models))
-            .route("/v1/sample", post(sample));
+            .route("/v1/sample", post(sample))
+            .route("/v1/load_lora_adapter", post(load));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, routes).await });
         Ok(Self {
@@ -131,6 +132,17 @@ async fn models(headers: HeaderMap) -> Response {
         let answer = (StatusCode::UNAUTHORIZED, Json(json!({"error": error})));
         answer.into_response()
     }
+}
+
+/// As a trainer for which another server answers chats, which refuses adapters called `refused…`.
+async fn load(Json(request): Json<Value>) -> Response {
+    let name = request["lora_name"].as_str().unwrap_or_default();
+    if name.starts_with("refused") {
+        let error = json!({"message": "its rank is too large", "code": "adapter_refused"});
+        let answer = (StatusCode::BAD_REQUEST, Json(json!({"error": error})));
+        return answer.into_response();
+    }
+    Json(json!({"status": "ok", "step": 1, "sha256": "", "bytes": 1})).into_response()
 }
 
 /// As a trainer that has every adapter but those called `lost…`; of those called `nan…` it can draw nothing.

@@ -7,6 +7,7 @@ mod day;
 mod evolution;
 mod harness;
 mod host;
+mod inference;
 mod instances;
 mod keys;
 mod metrics;

@@ -125,7 +125,12 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     let upstream = Upstream::new().await.unwrap();
     let home = with_trainer(&upstream).unwrap();
     let log = TurnLog::open(&home.path().join("turns"), &TurnsConfig::default()).unwrap();
-    for (agent, adapter) in [("_default", "lost-1"), ("work", "kept-1"), ("nan", "nan-1")] {
+    for (agent, adapter) in [
+        ("_default", "lost-1"),
+        ("work", "kept-1"),
+        ("nan", "nan-1"),
+        ("large", "refused-1"),
+    ] {
         let agent = agent.parse().unwrap();
         log.set_serving(&agent, Some(adapter.to_owned()))
             .await
@@ -143,6 +148,10 @@ async fn an_adapter_that_the_trainer_does_not_have_costs_no_chat() {
     assert!(reply.contains(r#""model":"kept-1""#), "{reply}");
     // One that answers what is no number is as good as none.
     let headers = "s3\r\nx-agent-id: nan";
+    let reply = proxy.post(headers, &["Hello"]).await.unwrap();
+    assert!(reply.contains(r#""model":"base""#), "{reply}");
+    // Nor is one that is refused by what answers chats for the trainer, which draws from it.
+    let headers = "s4\r\nx-agent-id: large";
     let reply = proxy.post(headers, &["Hello"]).await.unwrap();
     assert!(reply.contains(r#""model":"base""#), "{reply}");
     let said = std::fs::read_to_string(home.path().join("stderr.log")).unwrap();

@@ -24,8 +24,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Finding, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Replies, Secret,
-    Services, Serving, gateway::QUEUE,
+    Finding, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy, Provider,
+    Replies, Secret, Services, Serving, gateway::QUEUE,
 };
 
 /// Nothing on one machine takes this long unless it hangs.
@@ -78,10 +78,15 @@ pub(super) struct Log {
     arrived: tokio::sync::Notify,
 }
 
+/// What a vLLM has: a base model and an adapter.
+const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","root":"/m","parent":null},{"id":"px","object":"model","root":"/a/px","parent":"m"}]}"#;
+
 /// A server that hands each request to the test.
 pub(super) struct Upstream {
     pub address: SocketAddr,
     exchanges: mpsc::Receiver<Exchange>,
+    /// What it answers by itself when it is asked for its models; the test is handed that request otherwise.
+    pub models: Arc<Mutex<Option<String>>>,
 }
 
 /// One request at the upstream, and the connection to answer on.
@@ -120,6 +125,9 @@ impl Harness {
         if !set_up.no_llm {
             let llm = set_up.config.upstreams.entry("llm".into()).or_default();
             llm.url = format!("http://{}/v1", upstream.address);
+            if llm.dialect == Provider::Vllm {
+                *upstream.models.lock().unwrap() = Some(MODELS.to_owned());
+            }
         }
         let skills = tempfile::tempdir().unwrap();
         for (path, text) in &set_up.lessons {
@@ -335,10 +343,20 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, exchanges) = mpsc::channel(1_000);
+        let models = Arc::new(Mutex::new(None));
+        let own = Arc::clone(&models);
         tasks.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // One request a connection; what is asked on it later is the test's to read.
-                let exchange = Exchange::read(stream).await;
+                let mut exchange = Exchange::read(stream).await;
+                let models: Option<String> = own.lock().unwrap().clone();
+                if let (Ok(exchange), Some(models)) = (&mut exchange, models)
+                    && exchange.head.starts_with("GET /v1/models ")
+                {
+                    let answer = json_reply(&models);
+                    exchange.send(answer.as_bytes()).await;
+                    continue;
+                }
                 if let Ok(exchange) = exchange
                     && sender.send(exchange).await.is_err()
                 {
@@ -346,7 +364,11 @@ impl Upstream {
                 }
             }
         });
-        Self { address, exchanges }
+        Self {
+            address,
+            exchanges,
+            models,
+        }
     }
 
     pub(super) async fn next(&mut self) -> Exchange {

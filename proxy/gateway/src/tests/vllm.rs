@@ -115,6 +115,32 @@ async fn the_log_has_the_ids_and_the_agent_sees_what_it_would_have_seen() {
 }
 
 #[tokio::test]
+async fn an_adapters_turn_is_known_as_an_adapters() {
+    let mut harness = before_vllm().await;
+    let chat = CHAT.replace(r#""model":"m""#, r#""model":"px""#);
+    let reply = streamed(&events(&ASKED));
+    let mut kept = None;
+    // A reply that ends before the list of models has come is taken for a base model's.
+    for n in 1..100 {
+        let (_, seen) = harness.exchange(&post_chat(&chat), &reply).await;
+        assert_eq!(seen.text(), events(&UNASKED));
+        let turn = harness.log.wait(n).await.remove(n - 1);
+        let has_adapter = |tokens: &Tokens| tokens.adapter.is_some();
+        if turn.tokens.as_ref().is_some_and(has_adapter) {
+            kept = Some(turn);
+            break;
+        }
+    }
+    let kept = kept.expect("its adapter is known soon");
+    let expected = Tokens {
+        adapter: Some("px".to_owned()),
+        ..sampled("m")
+    };
+    assert_eq!(kept.tokens, Some(expected));
+    assert_eq!((&*kept.served.model, kept.served.adapter), ("px", None));
+}
+
+#[tokio::test]
 async fn a_stream_goes_on_as_it_comes_wherever_it_is_split() {
     let all = events(&ASKED);
     let mut harness = before_vllm().await;

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     gate::{self, GateReport, PreferencePair, pairs, wishes},
     lineage::Candidate,
+    shared::Shared,
     status::Phase,
 };
 
@@ -38,8 +39,11 @@ pub(super) async fn test(
     runner: &StepRunner,
     candidate: &Candidate,
 ) -> Result<Result<GateReport, String>, LogError> {
-    if let Some(why) = runner.try_adapter(candidate).await {
-        return Ok(Ok(GateReport::unfit(why)));
+    let shared = Arc::clone(&context.shared);
+    match tried(&shared, runner, candidate).await {
+        Ok(None) => {}
+        Ok(Some(unfit)) => return Ok(Ok(GateReport::unfit(unfit))),
+        Err(why) => return Ok(Err(why)),
     }
     if !context.gate.is_on() {
         return Ok(Ok(GateReport::default()));
@@ -49,7 +53,6 @@ pub(super) async fn test(
             "the training server scores no replies, so that nothing can be tested (gate.enabled)";
         return Ok(Err(why.to_owned()));
     }
-    let shared = Arc::clone(&context.shared);
     let library = shared.library.as_ref();
     let standing = library.map(|library| library.wishes_to_teach(&candidate.agent));
     let expected = Expected {
@@ -57,30 +60,95 @@ pub(super) async fn test(
         standing: standing.unwrap_or_default(),
         pairs: pairs(&shared, candidate, runner.base.as_deref()).await?,
     };
-    let (mut n_failures, mut pause) = (0, FIRST_PAUSE);
-    let phase = Phase::Testing {
-        agent: candidate.agent.clone(),
-        adapter: candidate.adapter.to_string(),
-        since_ms: now_ms(),
-    };
+    let mut patience = Patience::default();
     loop {
-        shared.status.phase(phase.clone());
+        shared.status.phase(testing(candidate));
         let failed = match attempt(context, runner, (candidate, &expected)).await {
             Ok(report) => return Ok(Ok(report)),
             Err(failed) => failed,
         };
-        let why = failed.to_string();
         if failed.error.is_of_weights() {
-            return Ok(Ok(GateReport::unfit(why)));
+            return Ok(Ok(GateReport::unfit(failed.to_string())));
         }
-        n_failures += usize::from(!failed.error.is_unreachable());
-        if !failed.may_pass() || n_failures >= MOST_FAILURES {
+        let is_away = failed.error.is_unreachable();
+        if let Err(why) = patience.wait(&shared, candidate, (&failed, is_away)).await {
             return Ok(Err(why));
+        }
+    }
+}
+
+/// Has a candidate tried where it is to answer; why it is not fit to serve, if it is not. While nobody can say, because the
+/// server that answers chats is away, what served before goes on.
+///
+/// # Errors
+/// Why it could not be tried.
+async fn tried(
+    shared: &Shared,
+    runner: &StepRunner,
+    candidate: &Candidate,
+) -> Result<Option<String>, String> {
+    let mut patience = Patience::default();
+    loop {
+        shared.status.phase(testing(candidate));
+        let error = match runner.try_adapter(candidate).await {
+            Ok(unfit) => return Ok(unfit),
+            Err(error) => error,
+        };
+        let is_away = error.is_unreachable() || error.status() == Some(503);
+        let failed = StepError {
+            stage: Stage::Server,
+            error: Box::new(error),
+        };
+        patience.wait(shared, candidate, (&failed, is_away)).await?;
+    }
+}
+
+fn testing(candidate: &Candidate) -> Phase {
+    Phase::Testing {
+        agent: candidate.agent.clone(),
+        adapter: candidate.adapter.to_string(),
+        since_ms: now_ms(),
+    }
+}
+
+/// How often a trainer was asked in vain.
+struct Patience {
+    n_failures: usize,
+    pause: Duration,
+}
+
+// === impl Patience ===
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            n_failures: 0,
+            pause: FIRST_PAUSE,
+        }
+    }
+}
+
+impl Patience {
+    /// Waits before the next try. A trainer that is away is waited for without an end.
+    ///
+    /// # Errors
+    /// Why there is to be no other try.
+    async fn wait(
+        &mut self,
+        shared: &Shared,
+        candidate: &Candidate,
+        (failed, is_away): (&StepError, bool),
+    ) -> Result<(), String> {
+        let why = failed.to_string();
+        self.n_failures += usize::from(!is_away);
+        if !failed.may_pass() || self.n_failures >= MOST_FAILURES {
+            return Err(why);
         }
         tracing::warn!(agent = %candidate.agent, error = why, "the new adapter is tested again");
         shared.status.phase(Phase::WaitingForTrainer { why });
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 }
 

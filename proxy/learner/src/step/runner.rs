@@ -39,33 +39,43 @@ pub(crate) struct StepRunner {
 // === impl StepRunner ===
 
 impl StepRunner {
-    /// Has a candidate in memory before requests are sent to it, and asks it for a token; why it is not fit to serve,
-    /// if it is not. Where the server does not answer, it serves all the same: the first request waits for it.
-    pub(crate) async fn try_adapter(&self, candidate: &Candidate) -> Option<String> {
+    /// Has a candidate loaded where it is to answer, and asks it for a token; why it is not fit to serve, if it is not.
+    ///
+    /// # Errors
+    /// Where that cannot be told now: the server does not answer, or the one that answers chats for it is away.
+    pub(crate) async fn try_adapter(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<Option<String>, BackendError> {
         // A fork's server loads what it saves.
         if !self.capabilities.manifests {
-            return None;
+            return Ok(None);
         }
-        let name = &candidate.adapter;
-        let error = match self.backend.load_adapter(name.clone()).await {
-            Ok(loaded) => {
-                let saved = candidate.sha256.as_ref();
-                if let Some(saved) = saved.filter(|saved| **saved != loaded.sha256) {
-                    let is = loaded.sha256;
-                    return Some(format!("it is {is}, and {saved} was saved under its name"));
-                }
-                self.backend
-                    .sample(SampleRequest::one_token(name.to_string()))
-                    .await
-                    .err()?
+        match self.load_and_ask(candidate).await {
+            Err(error) if error.code().is_some_and(|code| UNFIT.contains(&code)) => {
+                Ok(Some(error.to_string()))
             }
-            Err(error) => error,
-        };
-        if error.code().is_some_and(|code| UNFIT.contains(&code)) {
-            return Some(error.to_string());
+            // A server of somebody else's that has no such call: the first request loads it.
+            Err(error) if matches!((error.status(), error.code()), (Some(404 | 405), None)) => {
+                tracing::warn!(adapter = %candidate.adapter, %error, "not tried before it serves");
+                Ok(None)
+            }
+            tried => tried,
         }
-        tracing::warn!(adapter = %name, %error, "not loaded before it serves");
-        None
+    }
+
+    async fn load_and_ask(&self, candidate: &Candidate) -> Result<Option<String>, BackendError> {
+        let name = &candidate.adapter;
+        let loaded = self.backend.load_adapter(name.clone()).await?;
+        let saved = candidate.sha256.as_ref();
+        if let Some(saved) = saved.filter(|saved| **saved != loaded.sha256) {
+            let is = loaded.sha256;
+            return Ok(Some(format!(
+                "it is {is}, and {saved} was saved under its name"
+            )));
+        }
+        let request = SampleRequest::one_token(name.to_string());
+        self.backend.sample(request).await.map(|_| None)
     }
 
     /// The seed of the first weights of a lineage.

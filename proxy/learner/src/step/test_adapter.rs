@@ -35,6 +35,9 @@ pub(crate) async fn tested(
     runner.rl.lora_alpha = shape.alpha;
     runner.rl.targets.0.clone_from(&shape.targets);
     let candidate = candidate(adapter.clone(), known);
+    // Its owner waits for an answer: that nobody can try it now is one.
+    let tried = runner.try_adapter(&candidate).await;
+    tried.map_err(|error| context.no_trainer(&error))?;
     match gate_candidate::test(context, &runner, &candidate).await? {
         Ok(report) => Ok(Some(report)),
         Err(why) => Err(TrainError::Refused { why }),

@@ -187,6 +187,16 @@ impl World {
         self.inner().text_failure = failure.map(|failure| (String::new(), failure));
     }
 
+    /// Adapters cannot be taken into memory from now on, or can.
+    pub(crate) fn fail_loads(&self, failure: Option<Failure>) {
+        self.inner().load_failure = failure;
+    }
+
+    /// How many adapters could not be taken into memory.
+    pub(crate) fn n_failed_loads(&self) -> usize {
+        self.inner().n_failed_loads
+    }
+
     /// Those that have this among what they are about do; others do not.
     pub(crate) fn fail_text_with(&self, part: &str, failure: Failure) {
         self.inner().text_failure = Some((part.to_owned(), failure));

@@ -10,6 +10,7 @@ use metaclaw_trainer_terms::{
 };
 
 use super::{
+    given,
     logprobs::TokenLogprob,
     reply::Head,
     think::{Piece, ThinkSplitter},
@@ -235,6 +236,7 @@ impl Running {
         self.front
             .served()
             .remember(tokenizer, rendered, &sampled.prompt_ids, &sampled.ids);
+        self.remember_forms(&sampled);
         self.front.sampled().put(sampled);
         self.n_open -= 1;
         let reason = reason.as_str();
@@ -244,5 +246,23 @@ impl Running {
             usage,
         };
         self.news.push_back((choice, end));
+    }
+
+    /// Remembers the reply as a client gives it back that got its thinking and its calls apart from its text: a template may write
+    /// them otherwise than they were sampled.
+    fn remember_forms(&self, sampled: &Sampled) {
+        let Some(conversation) = &self.prompt.conversation else {
+            return;
+        };
+        let tokenizer = self.model.tokenizer();
+        let text = tokenizer.decode(&sampled.ids);
+        for form in given::forms(self.prompt.rendered.text(), &text) {
+            let Some(rendered) = self.model.rendered_with(conversation, form) else {
+                continue;
+            };
+            let (prompt_ids, ids) = (&sampled.prompt_ids, &sampled.ids);
+            let served = self.front.served();
+            served.remember_turn(tokenizer, &rendered, prompt_ids, ids);
+        }
     }
 }

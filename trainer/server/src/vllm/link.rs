@@ -127,6 +127,11 @@ impl Link {
         }
     }
 
+    /// Whether it does not answer.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.state(), State::Away { .. })
+    }
+
     /// The server, if it may be asked.
     ///
     /// # Errors
@@ -154,6 +159,18 @@ impl Link {
         *state = State::Away { why };
         drop(state);
         self.adapters.clear();
+    }
+
+    /// What a failure of its was: the end of its engine is told with a 500, as others are. Then whoever asked may ask elsewhere.
+    pub(super) async fn away_or(&self, error: SamplerError) -> SamplerError {
+        let Err(away) = self.client.health().await else {
+            return error;
+        };
+        self.lost(away.to_string());
+        match self.ready() {
+            Err(away) => away,
+            Ok(_) => error,
+        }
     }
 
     /// Asks whether it works, and for a proof where it was started anew.

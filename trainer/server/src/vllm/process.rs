@@ -49,6 +49,16 @@ pub(crate) struct ProcessConfig {
     pub(crate) devices: Option<String>,
     /// Where its output goes.
     pub(crate) log: PathBuf,
+    /// For how long a server that has answered may not answer before it is killed, though its process runs.
+    pub(crate) hangs_after: Duration,
+}
+
+/// How a life of it ended.
+enum Ended {
+    ByItself(io::Result<ExitStatus>),
+    Hanging,
+    /// It is to end.
+    Told,
 }
 
 /// vLLM's process.
@@ -75,23 +85,23 @@ impl Process {
         self.0.log.to_string_lossy().into_owned()
     }
 
-    /// Keeps it running until `ending`.
-    pub(crate) async fn run(self, ending: CancellationToken) {
+    /// Keeps it running until `ending`. `is_away` is whether it does not answer.
+    pub(crate) async fn run(
+        self,
+        is_away: impl Fn() -> bool + Send + Sync,
+        ending: CancellationToken,
+    ) {
         let mut pause = FIRST_PAUSE;
         loop {
             let began = Instant::now();
             match self.start() {
-                Ok(mut child) => {
+                Ok(child) => {
                     let log = self.log();
                     tracing::info!(command = self.command(), log, "vLLM is started");
-                    // Waiting would close it, by which vLLM ends.
-                    let stdin = child.stdin.take();
-                    let ended = ending.run_until_cancelled(child.wait()).await;
-                    let Some(status) = ended else {
-                        return end(child, stdin).await;
+                    let Some(how) = self.live(child, &is_away, &ending).await else {
+                        return;
                     };
-                    drop(stdin);
-                    tracing::warn!(status = told(status), log, "vLLM has ended");
+                    tracing::warn!(how, log, "vLLM has ended");
                 }
                 Err(error) => {
                     let python = self.0.python.display();
@@ -109,8 +119,45 @@ impl Process {
         }
     }
 
+    /// Waits for the end of a life, and says how it ended; none where it is to end.
+    async fn live(
+        &self,
+        mut child: Child,
+        is_away: impl Fn() -> bool + Send + Sync,
+        ending: &CancellationToken,
+    ) -> Option<String> {
+        // Waiting would close it, by which vLLM ends.
+        let stdin = child.stdin.take();
+        let ended = tokio::select! {
+            status = child.wait() => Ended::ByItself(status),
+            () = hangs(is_away, self.0.hangs_after) => Ended::Hanging,
+            () = ending.cancelled() => Ended::Told,
+        };
+        match ended {
+            Ended::ByItself(status) => Some(told(status)),
+            Ended::Hanging => {
+                kill_group(&child);
+                let status = child.wait().await;
+                Some(format!(
+                    "it did not answer and was killed: {}",
+                    told(status)
+                ))
+            }
+            Ended::Told => {
+                end(child, stdin).await;
+                None
+            }
+        }
+    }
+
     fn start(&self) -> io::Result<Child> {
         let log = File::create(&self.0.log)?;
+        let mut command = self.keeper();
+        command.stdout(log.try_clone()?).stderr(log);
+        command.spawn()
+    }
+
+    fn keeper(&self) -> Command {
         let mut command = Command::new("sh");
         command
             .args(["-c", KEEPER, "vllm"])
@@ -129,10 +176,8 @@ impl Process {
             .env_remove("PYTHONDONTWRITEBYTECODE")
             .envs(self.0.devices.iter().map(|it| ("CUDA_VISIBLE_DEVICES", it)))
             .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        command.spawn()
+            .stdin(Stdio::piped());
+        command
     }
 }
 
@@ -143,19 +188,42 @@ fn told(status: io::Result<ExitStatus>) -> String {
 /// Ends it by closing its stdin; kills all of its processes after a while.
 async fn end(mut child: Child, stdin: Option<ChildStdin>) {
     drop(stdin);
-    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    if timeout(GRACE, child.wait()).await.is_err()
-        && let Some(group) = group
-    {
+    if timeout(GRACE, child.wait()).await.is_err() {
         tracing::warn!("vLLM does not end: it is killed");
+        kill_group(&child);
+    }
+}
+
+fn kill_group(child: &Child) {
+    if let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
         // Only fails where it has ended meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
+/// Resolves when a server that had answered has not for so long. One that was never ready may be loading its model.
+async fn hangs(is_away: impl Fn() -> bool, after: Duration) {
+    let (mut has_answered, mut away_since) = (false, None);
+    loop {
+        tokio::time::sleep(after / 10).await;
+        if !is_away() {
+            (has_answered, away_since) = (true, None);
+        } else if has_answered {
+            let since = *away_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= after {
+                return;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{
+        fs,
+        path::Path,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
 
     use super::*;
 
@@ -171,7 +239,18 @@ mod tests {
             key: "secret-of-this-run".to_owned(),
             devices: None,
             log: folder.join("vllm.log"),
+            hangs_after: Duration::from_millis(100),
         })
+    }
+
+    #[test]
+    fn python_may_keep_its_bytecode_and_vllm_has_all_cores() {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = process(dir.path(), "exit 0").keeper();
+        for name in ["PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"] {
+            let mut set = keeper.as_std().get_envs();
+            assert!(set.any(|it| it == (name.as_ref(), None)), "{name}");
+        }
     }
 
     async fn logged(folder: &Path, text: &str) -> String {
@@ -196,7 +275,9 @@ mod tests {
             [ $(wc -l < starts) = 1 ] && exit 1\n\
             trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.05; done";
         let running =
-            tokio::task::JoinSet::from_iter([process(folder, script).run(ending.clone())]);
+            tokio::task::JoinSet::from_iter(
+                [process(folder, script).run(|| false, ending.clone())],
+            );
         let log = logged(folder, "up").await;
         assert!(
             log.contains("-m vllm.entrypoints.openai.api_server --port=9 secret-of-this-run"),
@@ -206,5 +287,23 @@ mod tests {
         ending.cancel();
         running.join_all().await;
         assert!(logged(folder, "told").await.contains("up"));
+    }
+
+    #[tokio::test]
+    async fn one_that_runs_and_does_not_answer_any_more_is_started_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, ending) = (dir.path(), CancellationToken::new());
+        let script = "cd \"$(dirname \"$0\")\"; echo x >> starts\n\
+            [ $(wc -l < starts) = 1 ] && trap '' TERM\n\
+            echo \"life $(wc -l < starts)\"; while :; do sleep 0.05; done";
+        let n_looks = AtomicUsize::new(0);
+        // The first life answers once, the second never: it may be loading its model.
+        let is_away = move || n_looks.fetch_add(1, Ordering::Relaxed) > 0;
+        let running =
+            tokio::task::JoinSet::from_iter([process(folder, script).run(is_away, ending.clone())]);
+        logged(folder, "life 2").await;
+        ending.cancel();
+        running.join_all().await;
+        assert_eq!(fs::read_to_string(folder.join("starts")).unwrap(), "x\nx\n");
     }
 }

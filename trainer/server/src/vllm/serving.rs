@@ -86,6 +86,9 @@ impl Sampler for VllmServing {
                 Err(error) if error.failure() == SamplerFailure::UnknownModel => {
                     self.begin_again(&request).await
                 }
+                Err(error) if error.failure() == SamplerFailure::Remote => {
+                    Err(self.link.away_or(error).await)
+                }
                 begun => begun,
             }
         })

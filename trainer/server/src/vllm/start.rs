@@ -4,6 +4,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -20,6 +21,8 @@ use crate::{args::Inference, host::Host};
 const FOLDER: &str = "vllm";
 /// Below the same: what vLLM prints.
 const LOG: &str = "vllm.log";
+/// After its engine has died, vLLM's process has been seen to wait for ever for its own tasks.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
 /// Adapters that may answer at once; more wait for one another.
 const SLOTS: u32 = 4;
 /// Adapters in memory; more are read from their folders again.
@@ -61,6 +64,7 @@ pub(crate) fn prepare(
                 key: key.clone(),
                 devices,
                 log: checkpoint_dir.join(LOG),
+                hangs_after: HANGS_AFTER,
             };
             let config = LinkConfig {
                 url: format!("http://127.0.0.1:{port}"),

@@ -66,6 +66,33 @@ fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     assert_eq!(server.ids(&messages).1[..longer.len()], longer);
 }
 
+/// The template writes thinking and calls as it likes.
+#[test]
+fn a_reply_that_comes_back_in_another_form_goes_on_with_its_ids() {
+    let server = Server::new(tiny());
+    let reply = [letters("<think>hm</think>{ \"a\":1}"), vec![END]].concat();
+    let first = server.serve(&[said("user", "hi")], &reply);
+    let messages = [said("user", "hi"), said("assistant", "{\"a\": 1}")];
+    let rendered = server.tokenizer.render(&messages, None, false).unwrap();
+    let n_prompt = first.len() - reply.len();
+    let (index, tokenizer) = (&server.index, &server.tokenizer);
+    let next = [&messages[..], &[said("user", "more")]].concat();
+    let goes_on = |messages: &[Value]| server.ids(messages).1.starts_with(&first);
+    assert!(!goes_on(&next));
+    index.remember_turn(tokenizer, &rendered, &first[..n_prompt], &reply[..4]);
+    assert!(!goes_on(&next), "it was cut off");
+    index.remember_turn(tokenizer, &rendered, &first[..n_prompt], &reply);
+    assert!(goes_on(&next));
+    // What says something else does not.
+    let other = [
+        said("user", "hi"),
+        said("assistant", "{\"a\": 2}"),
+        said("user", "more"),
+    ];
+    assert!(server.ids(&other).1.starts_with(&first[..n_prompt]));
+    assert!(!goes_on(&other));
+}
+
 #[test]
 fn a_conversation_that_spells_the_end_of_a_turn_is_not_the_one_that_had_it() {
     let server = Server::new(tiny());

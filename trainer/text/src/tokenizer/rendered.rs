@@ -5,6 +5,8 @@ use crate::content::{ControlTokens, Part};
 /// Stands before the four bytes of a control token's id; no byte of UTF-8 is it.
 const CONTROL: u8 = 0xFF;
 const ID_BYTES: usize = size_of::<u32>();
+/// What a control token takes of a key.
+pub(crate) const CONTROL_BYTES: usize = 1 + ID_BYTES;
 
 /// A conversation as the chat template writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

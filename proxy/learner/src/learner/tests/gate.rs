@@ -321,6 +321,33 @@ async fn with_the_gate_off_nothing_is_tested() {
     rig.stop().await;
 }
 
+/// The server that answers chats is away when a step is done.
+#[tokio::test]
+async fn an_adapter_that_nobody_can_try_waits_and_serves_afterwards() {
+    let (dir, world) = (folder(), World::default());
+    let off = config(&serde_json::json!({"gate": {"enabled": false}}));
+    let rig = Rig::start(dir.path(), &world, off).await;
+    // More often than a failure is counted.
+    world.fail_loads(Some(Failure::Answers(503, None)));
+    rig.two_talks(&world, 1).await;
+    let told = async {
+        let is_told = |phase| matches!(phase, Phase::WaitingForTrainer { why } if why.starts_with("load: 503"));
+        while world.n_failed_loads() < 8 || !is_told(rig.learner.status().await.unwrap().phase) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told)
+        .await
+        .expect("it says why");
+    assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
+    assert_eq!(rig.log.open_steps().await.unwrap().len(), 1);
+    world.fail_loads(None);
+    assert!(rig.trained(2).await);
+    assert_eq!((rig.served().await.len(), rig.swaps().len()), (1, 1));
+    assert_eq!(world.passes().len(), 1, "the step was made once");
+    rig.stop().await;
+}
+
 /// Two adapters, of which the second pleases nobody: the first serves again, and what follows goes on from there.
 #[tokio::test]
 async fn what_makes_verdicts_worse_is_taken_back() {

@@ -266,7 +266,9 @@ impl TrainingBackend for World {
     fn load_adapter(&self, name: AdapterName) -> BackendFuture<'_, LoadAdapterReply> {
         Box::pin(async move {
             let mut inner = self.inner();
-            inner.text_fails("load", "")?;
+            let fails = inner.text_fails("load", "");
+            inner.n_failed_loads += usize::from(fails.is_err());
+            fails?;
             let weights = inner.adapters.get(&name);
             let weights = weights.ok_or_else(|| refusal("load", 404, Some("model_not_found")))?;
             let sha256 = content(weights);

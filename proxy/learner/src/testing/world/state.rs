@@ -129,6 +129,10 @@ pub(super) struct Inner {
     pub(super) draws: Option<Arc<Semaphore>>,
     /// How calls about text fail now that have this part.
     pub(super) text_failure: Option<(String, Failure)>,
+    /// How adapters cannot be taken into memory.
+    pub(super) load_failure: Option<Failure>,
+    /// How many were not.
+    pub(super) n_failed_loads: usize,
     /// Every datum of cross_entropy that was passed.
     pub(super) targets: Vec<Datum>,
     /// What was read where the likeliest ids were asked for, and whether with an adapter.
@@ -187,6 +191,8 @@ impl Inner {
             events: Vec::new(),
             draws: None,
             text_failure: None,
+            load_failure: None,
+            n_failed_loads: 0,
             targets: Vec::new(),
             looked_at: Vec::new(),
             streams: (0, 0),
@@ -239,11 +245,14 @@ impl Inner {
             return Err(BackendError::NoEndpoint { call });
         }
         let failure = self.text_failure.as_ref();
-        match failure.filter(|(part, _)| text.contains(part)) {
+        let failure = failure
+            .filter(|(part, _)| text.contains(part))
+            .map(|it| it.1);
+        match failure.or_else(|| self.load_failure.filter(|_| call == "load")) {
             None => Ok(()),
-            Some((_, Failure::Unreachable)) => Err(BackendError::NoEndpoint { call }),
-            Some((_, Failure::Refused)) => Err(refusal(call, 400, None)),
-            Some((_, Failure::Answers(status, code))) => Err(refusal(call, *status, *code)),
+            Some(Failure::Unreachable) => Err(BackendError::NoEndpoint { call }),
+            Some(Failure::Refused) => Err(refusal(call, 400, None)),
+            Some(Failure::Answers(status, code)) => Err(refusal(call, status, code)),
             Some(_) => Err(lost(call)),
         }
     }

@@ -1,0 +1,96 @@
+//! A reply as a client gives it back with its next request: in parts, which the chat template need not write as they were sampled.
+
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+use super::think::{Piece, ThinkSplitter};
+
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+
+/// A call as models write it that know Hermes' form, Qwen's among them.
+#[derive(Debug, Deserialize)]
+struct Call<'a> {
+    name: String,
+    #[serde(borrow)]
+    arguments: &'a RawValue,
+}
+
+/// The messages that a client may make of a reply to `prompt`: thinking apart from what was said, and calls apart from both. None
+/// for a reply that has neither.
+pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
+    let mut splitter = ThinkSplitter::new(prompt);
+    let mut piece = splitter.push(reply);
+    piece.push(&splitter.finish());
+    let Piece { reasoning, content } = piece;
+    let said = |content: &str| {
+        let mut message = json!({"role": "assistant", "content": content});
+        if !reasoning.is_empty() {
+            message["reasoning_content"] = json!(reasoning);
+        }
+        message
+    };
+    let mut forms = Vec::new();
+    if !reasoning.is_empty() {
+        forms.push(said(&content));
+    }
+    if let Some((before, calls)) = calls(&content) {
+        let mut message = said(before);
+        message["tool_calls"] = json!(calls);
+        forms.push(message);
+    }
+    forms
+}
+
+/// What was said before the calls, and the calls; none where there are none, or something stands between or behind them.
+fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
+    let (before, mut rest) = content.split_once(OPEN)?;
+    let mut calls = Vec::new();
+    loop {
+        let (written, after) = rest.split_once(CLOSE)?;
+        let call: Call<'_> = serde_json::from_str(written).ok()?;
+        let function = json!({"name": call.name, "arguments": call.arguments.get()});
+        let id = format!("call_{}", calls.len());
+        calls.push(json!({"id": id, "type": "function", "function": function}));
+        let after = after.trim_start();
+        if after.is_empty() {
+            return Some((before.trim_end(), calls));
+        }
+        rest = after.strip_prefix(OPEN)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinking_and_calls_stand_apart() {
+        assert!(forms("", "Paris.").is_empty());
+        let thought = json!({"role": "assistant", "content": "Paris.", "reasoning_content": "hm"});
+        assert_eq!(forms("", "<think>hm</think>\nParis."), [thought]);
+        let call = |id: &str, arguments: &str| {
+            let function = json!({"name": "look", "arguments": arguments});
+            json!({"id": id, "type": "function", "function": function})
+        };
+        let said = "I look.\n\n<tool_call>{\"name\":\"look\",\"arguments\":{\"a\":1.0}}</tool_call>\n<tool_call>\n{\"arguments\": { }, \"name\": \"look\"}\n</tool_call>\n";
+        let calls = [call("call_0", "{\"a\":1.0}"), call("call_1", "{ }")];
+        let message = json!({"role": "assistant", "content": "I look.", "tool_calls": calls});
+        assert_eq!(forms("", said), [message]);
+        let both = forms("<think>\n", &format!("hm\n</think>\n\n{said}"));
+        assert_eq!(both.len(), 2);
+        assert_eq!(both[1]["reasoning_content"], "hm");
+        assert_eq!(both[1]["tool_calls"], json!(calls));
+    }
+
+    #[test]
+    fn what_is_no_call_or_has_text_behind_it_stays_text() {
+        for said in [
+            "<tool_call>{\"name\":\"look\"}</tool_call>",
+            "<tool_call>{\"name\":\"look\",\"arguments\":{}}",
+            "<tool_call>{\"name\":\"look\",\"arguments\":{}}</tool_call> and more",
+        ] {
+            assert!(forms("", said).is_empty(), "{said}");
+        }
+    }
+}
