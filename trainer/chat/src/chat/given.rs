@@ -35,9 +35,16 @@ pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
         forms.push(said(&content));
     }
     if let Some((before, calls)) = calls(&content) {
-        let mut message = said(before);
-        message["tool_calls"] = json!(calls);
-        forms.push(message);
+        let mut called = |before: &str| {
+            let mut message = said(before);
+            message["tool_calls"] = json!(calls);
+            forms.push(message);
+        };
+        called(before);
+        // Some clients leave the blanks before a call out.
+        if before.trim_end() != before {
+            called(before.trim_end());
+        }
     }
     forms
 }
@@ -54,7 +61,7 @@ fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
         calls.push(json!({"id": id, "type": "function", "function": function}));
         let after = after.trim_start();
         if after.is_empty() {
-            return Some((before.trim_end(), calls));
+            return Some((before, calls));
         }
         rest = after.strip_prefix(OPEN)?;
     }
@@ -75,10 +82,11 @@ mod tests {
         };
         let said = "I look.\n\n<tool_call>{\"name\":\"look\",\"arguments\":{\"a\":1.0}}</tool_call>\n<tool_call>\n{\"arguments\": { }, \"name\": \"look\"}\n</tool_call>\n";
         let calls = [call("call_0", "{\"a\":1.0}"), call("call_1", "{ }")];
-        let message = json!({"role": "assistant", "content": "I look.", "tool_calls": calls});
-        assert_eq!(forms("", said), [message]);
+        let messages = ["I look.\n\n", "I look."]
+            .map(|content| json!({"role": "assistant", "content": content, "tool_calls": calls}));
+        assert_eq!(forms("", said), messages);
         let both = forms("<think>\n", &format!("hm\n</think>\n\n{said}"));
-        assert_eq!(both.len(), 2);
+        assert_eq!(both.len(), 3);
         assert_eq!(both[1]["reasoning_content"], "hm");
         assert_eq!(both[1]["tool_calls"], json!(calls));
     }

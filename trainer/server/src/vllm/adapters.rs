@@ -131,11 +131,16 @@ impl Adapters {
         held.keys().cloned().collect()
     }
 
+    /// Whether one of them is called so by vLLM.
+    pub(super) fn holds(&self, served: &str) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.values().any(|it| it.served == served)
+    }
+
     /// Whether vLLM has an adapter of ours that nobody asks for any more: it was loaded from our folder, by an earlier process or
     /// for a request that was given up.
     pub(super) fn is_stray(&self, served: &str, root: &str) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        Path::new(root).starts_with(&self.folder) && !held.values().any(|it| it.served == served)
+        Path::new(root).starts_with(&self.folder) && !self.holds(served)
     }
 
     /// Deletes the folders whose last reply ended a while ago.
@@ -241,7 +246,13 @@ mod tests {
         tokio::time::advance(STAYS).await;
         adapters.bury();
         assert!(!folder.exists());
+        let served = adapters.get(&name, Some("2")).unwrap().served.clone();
+        assert!(adapters.holds(&served));
         let there = adapters.take(&name).unwrap();
+        assert!(
+            !adapters.holds(&served),
+            "a request that took it asks again"
+        );
         assert!(there.folder.exists());
         let root = there.folder.to_string_lossy();
         assert!(adapters.is_stray(&there.served, &root));

@@ -161,6 +161,11 @@ impl Link {
         self.adapters.clear();
     }
 
+    /// Whether an adapter is loaded that it calls so, as far as is known.
+    pub(super) fn holds(&self, served: &str) -> bool {
+        self.adapters.holds(served)
+    }
+
     /// What a failure of its was: the end of its engine is told with a 500, as others are. Then whoever asked may ask elsewhere.
     pub(super) async fn away_or(&self, error: SamplerError) -> SamplerError {
         let Err(away) = self.client.health().await else {

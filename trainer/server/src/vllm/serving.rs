@@ -20,6 +20,31 @@ pub(crate) struct VllmServing {
     model: OnceLock<Arc<Model>>,
 }
 
+/// Why a reply did not begin.
+enum Unbegun {
+    Failed(SamplerError),
+    /// The adapter was unloaded between the look at it and the request.
+    Unloaded(SamplerError),
+    /// The server does not have what it had: it was started anew.
+    Lost(SamplerError),
+}
+
+// === impl Unbegun ===
+
+impl From<SamplerError> for Unbegun {
+    fn from(error: SamplerError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unbegun> for SamplerError {
+    fn from(unbegun: Unbegun) -> Self {
+        match unbegun {
+            Unbegun::Failed(error) | Unbegun::Unloaded(error) | Unbegun::Lost(error) => error,
+        }
+    }
+}
+
 // === impl VllmServing ===
 
 impl VllmServing {
@@ -32,12 +57,12 @@ impl VllmServing {
         }
     }
 
-    async fn begin(&self, request: &SamplerRequest) -> Result<Sampling, SamplerError> {
+    async fn begin(&self, request: &SamplerRequest) -> Result<Sampling, Unbegun> {
         let ready = self.link.ready()?;
         let n_prompt = request.prompt_ids.len();
         let room = ready.context.saturating_sub(n_prompt);
         if room == 0 {
-            return Err(SamplerError::context(n_prompt, ready.context));
+            return Err(SamplerError::context(n_prompt, ready.context).into());
         }
         let loaded = match &request.adapter {
             Some(name) => Some(self.link.adapter(name, &ready).await?),
@@ -45,7 +70,14 @@ impl VllmServing {
         };
         let model = loaded.as_ref().map_or(&ready.base, |it| &it.served);
         let max_tokens = request.max_tokens.min(room);
-        let events = self.link.client.sample(model, request, max_tokens).await?;
+        let sampled = self.link.client.sample(model, request, max_tokens).await;
+        let events = sampled.map_err(|error| match error.failure() {
+            SamplerFailure::UnknownModel => match &loaded {
+                Some(loaded) if !self.link.holds(&loaded.served) => Unbegun::Unloaded(error),
+                Some(_) | None => Unbegun::Lost(error),
+            },
+            _ => Unbegun::Failed(error),
+        })?;
         Ok(Sampling {
             version: loaded.as_ref().map(|it| it.step),
             // The adapter's folder stays until the last reply that uses it has ended.
@@ -61,7 +93,7 @@ impl VllmServing {
         self.link
             .lost("it was started anew, and is looked at".to_owned());
         self.link.look().await;
-        self.begin(request).await
+        Ok(self.begin(request).await?)
     }
 }
 
@@ -82,14 +114,13 @@ impl Sampler for VllmServing {
     fn sample(&self, request: SamplerRequest) -> SamplerFuture<'_, Sampling> {
         Box::pin(async move {
             match self.begin(&request).await {
-                // The engine had the adapter when it was asked.
-                Err(error) if error.failure() == SamplerFailure::UnknownModel => {
-                    self.begin_again(&request).await
-                }
-                Err(error) if error.failure() == SamplerFailure::Remote => {
+                Ok(begun) => Ok(begun),
+                Err(Unbegun::Unloaded(_)) => Ok(self.begin(&request).await?),
+                Err(Unbegun::Lost(_)) => self.begin_again(&request).await,
+                Err(Unbegun::Failed(error)) if error.failure() == SamplerFailure::Remote => {
                     Err(self.link.away_or(error).await)
                 }
-                begun => begun,
+                Err(Unbegun::Failed(error)) => Err(error),
             }
         })
     }
