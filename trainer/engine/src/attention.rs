@@ -3,208 +3,17 @@
 //! A sequence's past lies in a few runs of consecutive positions. Each run is one call of the fused
 //! kernel on a view; the results are joined by their log-sum-exps, which is what attention over all of
 //! them at once would give (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1). New positions of a prompt attend to one another in
-//! one causal call more. What is cached stays where it is, but for single rows with short pasts, which are gathered for one call
-//! together. [`paged`] is the one place that a kernel of another device has to take.
+//! one causal call more. What is cached stays where it is. Single rows on a CPU have a kernel of our own
+//! ([`metaclaw_kernels::attend`]); elsewhere those with short pasts are gathered for one call together. [`paged`] is the one place that a kernel of another device has to take.
+
+mod plan;
 
 use tch::{Device, Kind, TchError, Tensor};
 
+pub use self::plan::{NewRows, PagePlan};
+use self::plan::{Past, Reads, Singles, to_i64};
+use crate::few_rows;
 use crate::kv::{LayerKv, Run};
-
-/// More runs than this are gathered into one: a call costs more than the copy then.
-const MAX_RUNS: usize = 8;
-
-/// Numbers of a layer's keys that are gathered for one call at most on a CPU, 4 MB in f32. A step of eight replies of 100 positions each
-/// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
-const MAX_GATHERED: usize = 1 << 20;
-/// The same on a GPU, where each call costs a launch and a copy next to nothing: 128 MB in bf16.
-const MAX_GATHERED_GPU: usize = 1 << 26;
-/// A GPU's kernel takes masks whose rows begin at a multiple of so many numbers.
-const MASK_ALIGNMENT: usize = 8;
-
-/// New positions of one sequence, and what they attend to besides one another.
-#[derive(Debug)]
-pub struct NewRows {
-    /// How many.
-    pub len: usize,
-    /// The positions before them, and the row itself where it is one.
-    pub past: Vec<Run>,
-}
-
-/// The rows of one sequence in a batch, and what they attend to besides one another.
-#[derive(Debug)]
-struct Span {
-    /// Its first row.
-    row: i64,
-    /// How many rows.
-    len: i64,
-    past: Past,
-}
-
-/// Cached positions of one sequence; a single row is among them.
-#[derive(Debug)]
-enum Past {
-    Runs(Vec<Run>),
-    /// Slots, `[n]`, i64.
-    Scattered(Tensor),
-}
-
-/// Single rows, each of another sequence: their pasts side by side, the shorter ones filled up.
-#[derive(Debug)]
-struct Singles {
-    /// `[n * longest]`, i64.
-    slots: Tensor,
-    /// 0, and minus infinity where a past is filled up: `[n, 1, 1, longest]`, f32.
-    mask: Tensor,
-    longest: i64,
-}
-
-/// Where all rows of a batch are written and what they attend to.
-#[derive(Debug)]
-pub struct PagePlan {
-    /// `[t]`, i64.
-    slots: Tensor,
-    reads: Reads,
-}
-
-/// What rows attend to.
-#[derive(Debug)]
-enum Reads {
-    /// In the order of their rows.
-    Spans(Vec<Span>),
-    Singles(Singles),
-}
-
-// === impl PagePlan ===
-
-impl PagePlan {
-    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys.
-    ///
-    /// # Errors
-    /// What libtorch reports.
-    pub fn new(
-        rows: Vec<NewRows>,
-        slots: &[usize],
-        width: i64,
-        device: Device,
-    ) -> Result<Self, TchError> {
-        let reads = match Singles::new(&rows, width, device)? {
-            Some(singles) => Reads::Singles(singles),
-            None => Reads::Spans(Span::each(rows, device)?),
-        };
-        let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
-        Ok(Self {
-            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
-            reads,
-        })
-    }
-
-    /// The same where it is wanted: handles of its own, if it is there.
-    ///
-    /// # Errors
-    /// What libtorch reports.
-    pub fn to_device(&self, device: Device) -> Result<Self, TchError> {
-        Ok(Self {
-            slots: self.slots.f_to_device(device)?,
-            reads: match &self.reads {
-                Reads::Spans(spans) => {
-                    let spans = spans.iter().map(|span| span.to_device(device));
-                    Reads::Spans(spans.collect::<Result<_, _>>()?)
-                }
-                Reads::Singles(singles) => Reads::Singles(Singles {
-                    slots: singles.slots.f_to_device(device)?,
-                    mask: singles.mask.f_to_device(device)?,
-                    longest: singles.longest,
-                }),
-            },
-        })
-    }
-}
-
-// === impl Singles ===
-
-impl Singles {
-    /// None where a sequence has several rows, or there is only one, or there is too much to gather.
-    fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
-        let n_past = |rows: &NewRows| rows.past.iter().map(|run| run.len).sum::<usize>();
-        let longest = rows.iter().map(n_past).max().unwrap_or(0);
-        let (longest, most) = match device {
-            Device::Cpu => (longest, MAX_GATHERED),
-            _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
-        };
-        let width = usize::try_from(width).unwrap_or(usize::MAX);
-        let size = rows.len().saturating_mul(longest).saturating_mul(width);
-        if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
-            return Ok(None);
-        }
-        let (mut slots, mut mask) = (Vec::new(), Vec::new());
-        for one in rows {
-            let filled = longest - n_past(one);
-            slots.extend(one.past.iter().flat_map(slots_of));
-            slots.extend(std::iter::repeat_n(0, filled));
-            mask.extend(std::iter::repeat_n(0.0, n_past(one)));
-            mask.extend(std::iter::repeat_n(f32::NEG_INFINITY, filled));
-        }
-        let (n, longest) = (to_i64(rows.len()), to_i64(longest));
-        let mask = Tensor::f_from_slice(&mask)?.f_view([n, 1, 1, longest])?;
-        Ok(Some(Self {
-            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
-            mask: mask.f_to_device(device)?,
-            longest,
-        }))
-    }
-
-    /// `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
-    fn over_past(&self, q: &Tensor, kv: &LayerKv) -> Result<Tensor, TchError> {
-        let (n, n_kv, _, e) = q.size4()?;
-        let all = |x: &Tensor| {
-            let x = x.f_index_select(1, &self.slots)?;
-            x.f_view([n_kv, n, self.longest, e])?
-                .f_permute([1, 0, 2, 3])
-        };
-        let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&self.mask), false)?;
-        Ok(mixed)
-    }
-}
-
-// === impl Span ===
-
-impl Span {
-    fn to_device(&self, device: Device) -> Result<Self, TchError> {
-        Ok(Self {
-            row: self.row,
-            len: self.len,
-            past: match &self.past {
-                Past::Runs(runs) => Past::Runs(runs.clone()),
-                Past::Scattered(slots) => Past::Scattered(slots.f_to_device(device)?),
-            },
-        })
-    }
-
-    /// One for each sequence.
-    fn each(rows: Vec<NewRows>, device: Device) -> Result<Vec<Self>, TchError> {
-        let mut row = 0;
-        let span = |rows: NewRows| {
-            let first = row;
-            row += rows.len;
-            Self::new(first, rows.len, rows.past, device)
-        };
-        rows.into_iter().map(span).collect()
-    }
-
-    fn new(row: usize, len: usize, past: Vec<Run>, device: Device) -> Result<Self, TchError> {
-        let past = if past.len() > MAX_RUNS {
-            let slots: Vec<i64> = past.iter().flat_map(slots_of).collect();
-            Past::Scattered(Tensor::f_from_slice(&slots)?.f_to_device(device)?)
-        } else {
-            Past::Runs(past)
-        };
-        Ok(Self {
-            row: to_i64(row),
-            len: to_i64(len),
-            past,
-        })
-    }
-}
 
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
 ///
@@ -225,9 +34,10 @@ pub fn paged(
     kv.write(&k, &v, &plan.slots)?;
     let spans = match &plan.reads {
         Reads::Spans(spans) => spans,
+        Reads::Few(pasts) => return few_rows::attention(&q, [&kv.k, &kv.v], pasts)?.f_unsqueeze(0),
         Reads::Singles(singles) => {
             let q = q.f_view([-1, n_kv, n_heads / n_kv, e])?;
-            let mixed = singles.over_past(&q, kv)?;
+            let mixed = over_singles(&q, kv, singles)?;
             return mixed.f_reshape([1, -1, n_heads * e]);
         }
     };
@@ -248,6 +58,18 @@ pub fn paged(
         [one] => one.f_unsqueeze(0),
         _ => Tensor::f_cat(&rows, 0)?.f_unsqueeze(0),
     }
+}
+
+/// Single rows over pasts that are gathered. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
+fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, TchError> {
+    let (n, n_kv, _, e) = q.size4()?;
+    let all = |x: &Tensor| {
+        let x = x.f_index_select(1, &singles.slots)?;
+        x.f_view([n_kv, n, singles.longest, e])?
+            .f_permute([1, 0, 2, 3])
+    };
+    let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&singles.mask), false)?;
+    Ok(mixed)
 }
 
 /// What a call gives: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exp of its scores, `[n_kv_heads, group, t]`, f32.
@@ -367,14 +189,6 @@ fn join(mut parts: Vec<Part>) -> Result<Tensor, TchError> {
     outs.f_mul(&weights.f_unsqueeze(-1)?)?
         .f_sum_dim_intlist([0i64].as_slice(), false, Kind::Float)?
         .f_to_kind(kind)
-}
-
-fn slots_of(run: &Run) -> impl Iterator<Item = i64> + use<> {
-    (run.start..run.start + run.len).map(to_i64)
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

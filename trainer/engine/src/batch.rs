@@ -3,6 +3,7 @@
 use tch::{TchError, Tensor};
 
 use crate::attention::{NewRows, PagePlan};
+use crate::few_rows;
 use crate::kv::{KvPool, Run};
 use crate::layer::{Attention, layer_forward};
 use crate::linear::{Adapters, Segment};
@@ -61,8 +62,9 @@ impl Model {
             past: r.past.clone(),
         });
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
-        let width = self.config.n_kv_heads * self.config.head_dim;
-        let plan = PagePlan::new(new.collect(), &slots, width, first)?;
+        let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
+        let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
+        let plan = PagePlan::new(new.collect(), &slots, heads, first)?;
         let plans = self.placement.each(|device| plan.to_device(device))?;
         let mut n = 0;
         let kept = rows.iter().flat_map(|r| {
