@@ -30,12 +30,10 @@ const PATCHED: &str = "vllm/lora/ops/torch_ops/lora_ops.py";
 /// In words that say why this machine goes without: too little memory, an old Python, no network.
 pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
     enough_memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default())?;
-    let python = folder.join("bin").join("python");
-    let stamp = folder.join("installed");
-    let wanted = [VLLM, TORCH, UV, WITHOUT, SLIM_TORCH, RIGHT].join("\n");
-    if is_stamped(&stamp, &wanted) {
+    if let Ok(python) = installed(folder) {
         return Ok(python);
     }
+    let (python, stamp, wanted) = (python_of(folder), stamp_of(folder), wanted());
     // What was begun is not gone on with: half a PyTorch is told from a whole one by its import alone.
     if folder.exists() {
         let removed = fs::remove_dir_all(folder);
@@ -62,6 +60,33 @@ pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
     command::output(Command::new(&python).args(import))?;
     writing(fs::write(&stamp, wanted), &stamp)?;
     Ok(python)
+}
+
+/// vLLM's Python, where `folder` has this vLLM.
+///
+/// # Errors
+/// Where it has none, or too little memory is free.
+pub(crate) fn installed(folder: &Path) -> Result<PathBuf> {
+    ensure!(
+        is_stamped(&stamp_of(folder), &wanted()),
+        "{VLLM} is not installed in {}; `cargo xtask clients` installs it",
+        folder.display()
+    );
+    enough_memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default())?;
+    Ok(python_of(folder))
+}
+
+fn python_of(folder: &Path) -> PathBuf {
+    folder.join("bin").join("python")
+}
+
+fn stamp_of(folder: &Path) -> PathBuf {
+    folder.join("installed")
+}
+
+/// What is installed, word for word.
+fn wanted() -> String {
+    [VLLM, TORCH, UV, WITHOUT, SLIM_TORCH, RIGHT].join("\n")
 }
 
 fn enough_memory(meminfo: &str) -> Result<()> {

@@ -3,7 +3,8 @@
 //! A sequence's past lies in a few runs of consecutive positions. Each run is one call of the fused
 //! kernel on a view; the results are joined by their log-sum-exps, which is what attention over all of
 //! them at once would give (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1). New positions of a prompt attend to one another in
-//! one causal call more. What is cached stays where it is, but for single rows with short pasts, which are gathered for one call
+//! one causal call more. What is cached stays where it is. Single rows on a CPU have a kernel of our own
+//! ([`metaclaw_kernels::attend`]); elsewhere those with short pasts are gathered for one call
 //! together. [`paged`] is the one place that a kernel of another device has to take.
 
 mod plan;
@@ -12,7 +13,8 @@ pub mod window;
 use tch::{Device, Kind, TchError, Tensor};
 
 pub use self::plan::{NewRows, PagePlan};
-use self::plan::{Past, Reads, Singles};
+use self::plan::{Past, Reads, Singles, to_i64};
+use crate::few_rows;
 use crate::kv::{LayerKv, Run};
 
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
@@ -34,6 +36,7 @@ pub fn paged(
     kv.write(&k, &v, &plan.slots)?;
     let spans = match &plan.reads {
         Reads::Spans(spans) => spans,
+        Reads::Few(pasts) => return few_rows::attention(&q, [&kv.k, &kv.v], pasts)?.f_unsqueeze(0),
         Reads::Singles(singles) => {
             let q = q.f_view([-1, n_kv, n_heads / n_kv, e])?;
             let mixed = over_singles(&q, kv, singles)?;
@@ -58,6 +61,18 @@ pub fn paged(
         [one] => one.f_unsqueeze(0),
         _ => Tensor::f_cat(&rows, 0)?.f_unsqueeze(0),
     }
+}
+
+/// Single rows over pasts that are gathered. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
+fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, TchError> {
+    let (n, n_kv, _, e) = q.size4()?;
+    let all = |x: &Tensor| {
+        let x = x.f_index_select(1, &singles.slots)?;
+        x.f_view([n_kv, n, singles.longest, e])?
+            .f_permute([1, 0, 2, 3])
+    };
+    let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&singles.mask), false)?;
+    Ok(mixed)
 }
 
 /// What a call gives: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exp of its scores, `[n_kv_heads, group, t]`, f32.
@@ -205,10 +220,6 @@ fn join(mut parts: Vec<Part>) -> Result<Tensor, TchError> {
     outs.f_mul(&weights.f_unsqueeze(-1)?)?
         .f_sum_dim_intlist([0i64].as_slice(), false, Kind::Float)?
         .f_to_kind(kind)
-}
-
-fn to_i64(n: usize) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use tch::{TchError, Tensor};
 
 use crate::attention::{NewRows, PagePlan};
+use crate::few_rows;
 use crate::kv::{KvPool, Run};
 use crate::layer::{Attention, layer_forward};
 use crate::linear::{Adapters, Segment};
@@ -61,9 +62,10 @@ impl Model {
         });
         let new: Vec<NewRows> = new.collect();
         let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
-        let width = self.config.n_kv_heads * self.config.head_dim;
+        let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
+        let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
         let plans = self.windows.try_map(|&window| {
-            let plan = PagePlan::new(new.clone(), &slots, (width, window), first)?;
+            let plan = PagePlan::new(new.clone(), &slots, (heads, window), first)?;
             self.placement.each(|device| plan.to_device(device))
         })?;
         let mut n = 0;

@@ -5,8 +5,6 @@
 //!
 //! Axes: `n` positions of a chunk, `k` targets each, `d` hidden, `v` vocabulary.
 
-use std::ops::RangeInclusive;
-
 use tch::{Kind, TchError, Tensor};
 
 use crate::linear::Segment;
@@ -31,8 +29,6 @@ pub struct TopK {
 
 /// Logits that are computed again in f32 where the model's dtype is narrower.
 const N_EXACT: i64 = 64;
-/// So many rows MKL multiplies with the LM head in 0.5 to 0.7 of the time where the LM head comes first.
-const FEW_ROWS: RangeInclusive<i64> = 4..=32;
 
 /// Rows whose adapter has a part for the LM head.
 struct Adapted<'a> {
@@ -42,7 +38,8 @@ struct Adapted<'a> {
     low_mr: Tensor,
 }
 
-/// Logits, f32: of all tokens in the dtype of the LM head, and of the likeliest ones once more in f32.
+/// Logits, f32: of all tokens in the dtype of the LM head, and of the likeliest ones once more in f32. Of a few rows on a CPU
+/// all logits are computed in f32 at once.
 ///
 /// From 16 on, numbers are 0.125 apart in bf16: enough to turn a close choice, and to make the
 /// log-probabilities of sampling and of training disagree. The likeliest tokens hold nearly all of the
@@ -64,12 +61,18 @@ pub fn logits(
         .filter_map(|segment| Adapted::of_segment(hidden_nd, segment));
     let adapted: Vec<Adapted<'_>> = adapted.collect::<Result<_, _>>()?;
     let kind = lm_head_vd.kind()?;
-    let rough_nv = base(&hidden_nd.f_to_kind(kind)?, lm_head_vd)?;
-    let rough_nv = rough_nv.f_to_kind(Kind::Float)?;
+    let exact_nv = lm_head_vd.few_rows(hidden_nd)?;
+    let is_exact = kind == Kind::Float || exact_nv.is_some();
+    let rough_nv = match exact_nv {
+        Some(exact_nv) => exact_nv,
+        None => lm_head_vd
+            .product(&hidden_nd.f_to_kind(kind)?, None)?
+            .f_to_kind(Kind::Float)?,
+    };
     for part in &adapted {
         part.head.add_to(&part.low_mr, part.rows(&rough_nv)?)?;
     }
-    if kind == Kind::Float {
+    if is_exact {
         return Ok(rough_nv);
     }
     let (n, v) = rough_nv.size2()?;
@@ -85,17 +88,6 @@ pub fn logits(
         let _sum = part.rows(&exact_nk)?.f_add_(&delta_mk)?;
     }
     rough_nv.f_scatter(1, &ids_nk, &exact_nk)
-}
-
-/// The base's logits in the dtype of the LM head, `[n, v]`.
-fn base(narrow_nd: &Tensor, lm_head_vd: &Matrix) -> Result<Tensor, TchError> {
-    let few = FEW_ROWS.contains(&narrow_nd.size2()?.0);
-    match lm_head_vd {
-        Matrix::Plain(plain) if few && plain.f_kind()? == Kind::Float => {
-            plain.f_mm(&narrow_nd.f_tr()?)?.f_tr()?.f_contiguous()
-        }
-        lm_head_vd => lm_head_vd.product(narrow_nd, None),
-    }
 }
 
 /// The gradient by the hidden states, of the base alone.

@@ -2,7 +2,7 @@
 //!
 //! [`engine::Engine`] is the way in: a handle on the one thread that owns all tensors. Below it, from
 //! the ground up: [`device`] and [`placement`] (which layer is where), [`model_config`] (config.json), [`weights`] (mapped files, GGUF), [`layer`], [`by_layer`] (what layers differ in) and [`model`]
-//! (the forward pass), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
+//! (the forward pass), [`matrix`] and [`linear`] (what it multiplies with), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
 //! [`checkpoint`] (what is kept).
 //!
 //! Base weights are read-only memory: no operation in place on them. Every fallible call of libtorch is
@@ -17,6 +17,7 @@ pub mod datum;
 pub mod device;
 mod digest;
 pub mod engine;
+mod few_rows;
 pub mod folder;
 pub mod free_memory;
 pub mod generate;

@@ -2,10 +2,11 @@
 //!
 //! Maps that read the same input are one matrix (q, k and v; gate and up), so that a step on a CPU reads one
 //! long matrix instead of three short ones. The adapters of its parts are one product with the stacked A and
-//! one product with each B.
+//! one product with each B; those of a few rows on a CPU are computed together ([`metaclaw_kernels::adapt`]).
 
 use tch::{TchError, Tensor};
 
+use crate::few_rows::{self, AdaptedRows};
 use crate::lora::{LayerLora, Lora, Part, Projection};
 use crate::matrix::Matrix;
 
@@ -74,7 +75,11 @@ impl Linear {
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
     pub fn forward(&self, x: &Tensor, adapters: Adapters<'_>) -> Result<Tensor, TchError> {
-        let y = self.weight.product(x, self.bias.as_ref())?;
+        let bias = self.bias.as_ref();
+        let y = match adapters {
+            Adapters::Rows { .. } => self.weight.product_to_serve(x, bias)?,
+            Adapters::None | Adapters::One(_) => self.weight.product(x, bias)?,
+        };
         match adapters {
             Adapters::None => Ok(y),
             Adapters::One(lora) => match lora.delta(&self.parts, x)? {
@@ -82,20 +87,66 @@ impl Linear {
                 None => Ok(y),
             },
             Adapters::Rows { segments, layer } => {
-                for segment in segments {
-                    let rows = |t: &Tensor| t.f_narrow(1, segment.start, segment.len);
-                    let lora = segment.lora.layer(layer);
-                    if let Some(delta) =
-                        lora.map(|l| l.delta(&self.parts, &rows(x)?)).transpose()?
-                        && let Some(delta) = delta
-                    {
-                        // On the fresh output, never on a weight.
-                        let _sum = rows(&y)?.f_add_(&delta)?;
-                    }
+                if !self.adapt_together(x, &y, segments, layer)? {
+                    self.adapt_one_by_one(x, &y, segments, layer)?;
                 }
                 Ok(y)
             }
         }
+    }
+
+    /// All adapters at once: few rows, served sets. Returns whether it was done.
+    fn adapt_together(
+        &self,
+        x: &Tensor,
+        y: &Tensor,
+        segments: &[Segment<'_>],
+        layer: usize,
+    ) -> Result<bool, TchError> {
+        let mut slots = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let Some(lora) = segment.lora.layer(layer) else {
+                continue;
+            };
+            if !lora.is_for_serving() {
+                return Ok(false);
+            }
+            let mut column = 0;
+            let pairs = self.parts.iter().filter_map(|part| {
+                let first = column;
+                column += part.width;
+                let pair = lora.get(part.projection)?;
+                Some((first, &pair.a, &pair.b))
+            });
+            slots.push(AdaptedRows {
+                rows: (segment.start, segment.len),
+                pairs: pairs.collect(),
+            });
+        }
+        if slots.is_empty() {
+            return Ok(true);
+        }
+        few_rows::adapt(x, y, &slots)
+    }
+
+    fn adapt_one_by_one(
+        &self,
+        x: &Tensor,
+        y: &Tensor,
+        segments: &[Segment<'_>],
+        layer: usize,
+    ) -> Result<(), TchError> {
+        for segment in segments {
+            let rows = |t: &Tensor| t.f_narrow(1, segment.start, segment.len);
+            let lora = segment.lora.layer(layer);
+            if let Some(delta) = lora.map(|l| l.delta(&self.parts, &rows(x)?)).transpose()?
+                && let Some(delta) = delta
+            {
+                // On the fresh output, never on a weight.
+                let _sum = rows(y)?.f_add_(&delta)?;
+            }
+        }
+        Ok(())
     }
 
     /// The weight of one projection; a view where it is not rounded.

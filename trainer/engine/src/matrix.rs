@@ -2,11 +2,13 @@
 //!
 //! Rounded (`int8`), a row of a matrix is whole numbers from -127 to 127 times a scale of its own, its largest number over
 //! 127: half the memory of bf16, a quarter of f32, and a token of a reply reads so much less. It is what torchao calls
-//! int8 weight-only; activations stay as they are. A few rows go through ATen's product of that form
-//! (`_weight_int8pack_mm`, on CPUs and on CUDA); of many, and where there is a way back, the matrix is made from its rounded
-//! numbers first, so that training sees the weights that serve.
+//! int8 weight-only; activations stay as they are. On a CPU a few rows are multiplied with the rounded numbers
+//! themselves ([`crate::few_rows`]), on a GPU by ATen's product of that form (`_weight_int8pack_mm`). For many rows, and where
+//! there is a way back, the matrix is made from its rounded numbers first, so that training sees the weights that serve.
 
 use tch::{Device, Kind, TchError, Tensor};
+
+use crate::few_rows;
 
 /// A matrix that is only read.
 #[derive(Debug)]
@@ -31,8 +33,8 @@ pub enum Quantization {
 
 /// Largest number of 8 bits that is used.
 const LARGEST: f64 = 127.0;
-/// The product in 8 bits reads the matrix again for every few rows: of more rows it is slower than making the matrix once.
-const FEW_ROWS: usize = 16;
+/// The product in 8 bits reads the matrix again for every few rows. Where the matrix, made once, is faster was not measured on a GPU.
+const FEW_ROWS_GPU: i64 = 16;
 
 impl From<Tensor> for Matrix {
     fn from(plain: Tensor) -> Self {
@@ -98,24 +100,43 @@ impl Matrix {
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
     pub fn product(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
-        let (rounded, scales) = match self {
-            Self::Plain(plain) => return x.f_linear(plain, bias),
-            Self::Int8 { rounded, scales } => (rounded, scales),
+        x.f_linear(&self.plain()?, bias)
+    }
+
+    /// As [`Self::product`], by the fastest way that there is for these rows. Training does not take it: what is computed again
+    /// on the way down, with a way back, has to be the same to the last bit.
+    ///
+    /// # Shapes
+    /// As [`Self::product`].
+    ///
+    /// # Errors
+    /// As [`Self::product`].
+    pub fn product_to_serve(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+        let y = match (self.few_rows(x)?, self) {
+            (Some(y), _) => y.f_to_kind(self.kind()?)?,
+            (None, Self::Int8 { rounded, scales }) if is_for_aten(x) => {
+                few_rows_by_aten(x, rounded, scales)?
+            }
+            (None, _) => return self.product(x, bias),
         };
-        let mut shape = x.size();
-        let width = shape.pop().unwrap_or(1);
-        let n_rows: i64 = shape.iter().product();
-        let is_few = usize::try_from(n_rows).is_ok_and(|n| n <= FEW_ROWS);
-        if x.requires_grad() || !is_few {
-            return x.f_linear(&self.plain()?, bias);
-        }
-        let rows = x.f_reshape([-1, width])?.f_contiguous()?;
-        let y = rows.f_internal_weight_int8pack_mm(rounded, scales)?;
-        shape.push(scales.size1()?);
-        let y = y.f_view(shape.as_slice())?;
         match bias {
             Some(bias) => y.f_add(bias),
             None => Ok(y),
+        }
+    }
+
+    /// `W x` of a few rows on a CPU, in f32: nothing is rounded to the dtype of [`Self::kind`]. `None` of many rows, where there is
+    /// a way back, and where this machine does not have it.
+    ///
+    /// # Shapes
+    /// `x`: `[.., in]`, any float dtype. Returns `[.., out]`, f32.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn few_rows(&self, x: &Tensor) -> Result<Option<Tensor>, TchError> {
+        match self {
+            Self::Plain(plain) => few_rows::product(x, plain, None),
+            Self::Int8 { rounded, scales } => few_rows::product(x, rounded, Some(scales)),
         }
     }
 
@@ -168,6 +189,22 @@ impl Matrix {
     }
 }
 
+/// Whether ATen's product in 8 bits is for these rows: of a few on a GPU. On a CPU a token took 2.4 of its time in f32.
+fn is_for_aten(x: &Tensor) -> bool {
+    let width = x.size().last().copied().unwrap_or(0);
+    let n_numbers = i64::try_from(x.numel()).unwrap_or(i64::MAX);
+    x.device() != Device::Cpu && !x.requires_grad() && n_numbers <= FEW_ROWS_GPU * width
+}
+
+fn few_rows_by_aten(x: &Tensor, rounded: &Tensor, scales: &Tensor) -> Result<Tensor, TchError> {
+    let mut shape = x.size();
+    let width = shape.pop().unwrap_or(1);
+    let rows = x.f_reshape([-1, width])?.f_contiguous()?;
+    let y = rows.f_internal_weight_int8pack_mm(rounded, scales)?;
+    shape.push(scales.size1()?);
+    y.f_view(shape.as_slice())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,9 +245,9 @@ mod tests {
         for (kind, tolerance) in [(Kind::Float, 1e-5), (Kind::BFloat16, 1e-2)] {
             let matrix = Matrix::int8(&Tensor::randn([48, 64], OPTIONS).to_kind(kind)).unwrap();
             let bias = Tensor::randn([48], OPTIONS).to_kind(kind);
-            for n in [1, 2, 16, 17, 40] {
+            for n in [1, 2, 16, 17, 40, 70] {
                 let x = Tensor::randn([1, n, 64], OPTIONS).to_kind(kind);
-                let found = matrix.product(&x, Some(&bias)).unwrap();
+                let found = matrix.product_to_serve(&x, Some(&bias)).unwrap();
                 assert_eq!((found.size(), found.kind()), (vec![1, n, 48], kind));
                 let wide = |t: &Tensor| t.to_kind(Kind::Float);
                 let all = matrix

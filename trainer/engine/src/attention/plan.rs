@@ -1,9 +1,12 @@
 //! Where the rows of a batch are written and what they attend to, made once for all layers.
 
+use std::ops::Range;
+
+use metaclaw_kernels::Heads;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::window;
-use crate::kv::Run;
+use crate::{few_rows, kv::Run};
 
 /// More runs than this are gathered into one: a call costs more than the copy then.
 const MAX_RUNS: usize = 8;
@@ -73,6 +76,8 @@ pub struct PagePlan {
 pub(super) enum Reads {
     /// In the order of their rows.
     Spans(Vec<Span>),
+    /// Of single rows on a CPU with vector units: their positions where they are.
+    Few(Vec<Vec<Range<usize>>>),
     Singles(Singles),
 }
 
@@ -87,15 +92,24 @@ impl PagePlan {
     pub fn new(
         mut rows: Vec<NewRows>,
         slots: &[usize],
-        (width, window): (i64, Option<usize>),
+        (heads, window): (Heads, Option<usize>),
         device: Device,
     ) -> Result<Self, TchError> {
         for one in &mut rows {
             one.forget(window);
         }
-        let reads = match Singles::new(&rows, width, device)? {
-            Some(singles) => Reads::Singles(singles),
-            None => Reads::Spans(Span::each(rows, slots, window, device)?),
+        let are_single = rows.iter().all(|it| it.len == 1);
+        let reads = if are_single && few_rows::attends(heads, device) {
+            let past = |it: &NewRows| -> Vec<Range<usize>> {
+                let runs = it.past.iter();
+                runs.map(|run| run.start..run.start + run.len).collect()
+            };
+            Reads::Few(rows.iter().map(past).collect())
+        } else {
+            match Singles::new(&rows, heads.n_kv * heads.width, device)? {
+                Some(singles) => Reads::Singles(singles),
+                None => Reads::Spans(Span::each(rows, slots, window, device)?),
+            }
         };
         let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
         Ok(Self {
@@ -116,6 +130,7 @@ impl PagePlan {
                     let spans = spans.iter().map(|span| span.to_device(device));
                     Reads::Spans(spans.collect::<Result<_, _>>()?)
                 }
+                Reads::Few(pasts) => Reads::Few(pasts.clone()),
                 Reads::Singles(singles) => Reads::Singles(Singles {
                     slots: singles.slots.f_to_device(device)?,
                     mask: singles.mask.f_to_device(device)?,
@@ -130,13 +145,12 @@ impl PagePlan {
 
 impl Singles {
     /// None where a sequence has several rows, or there is only one, or there is too much to gather.
-    fn new(rows: &[NewRows], width: i64, device: Device) -> Result<Option<Self>, TchError> {
+    fn new(rows: &[NewRows], width: usize, device: Device) -> Result<Option<Self>, TchError> {
         let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
         let (longest, most) = match device {
             Device::Cpu => (longest, MAX_GATHERED),
             _ => (longest.next_multiple_of(MASK_ALIGNMENT), MAX_GATHERED_GPU),
         };
-        let width = usize::try_from(width).unwrap_or(usize::MAX);
         let size = rows.len().saturating_mul(longest).saturating_mul(width);
         if rows.len() < 2 || rows.iter().any(|it| it.len != 1) || size > most {
             return Ok(None);
@@ -278,6 +292,6 @@ fn slots_of(run: &Run) -> impl Iterator<Item = i64> + use<> {
     (run.start..run.start + run.len).map(to_i64)
 }
 
-fn to_i64(n: usize) -> i64 {
+pub(super) fn to_i64(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

@@ -77,6 +77,11 @@ impl LayerLora {
         self.pairs[projection as usize].as_ref()
     }
 
+    /// Whether the scale is in each `B`.
+    pub(crate) fn is_for_serving(&self) -> bool {
+        is_one(self.scale)
+    }
+
     /// What the adapters of some projections add to their base outputs, side by side; `None` where there are none.
     ///
     /// Several are computed with one product for all `A`.
@@ -206,8 +211,12 @@ impl LayerLora {
 
 /// The scale goes on the narrow tensor: rank numbers a token rather than `d_out`. Served sets have it in `B`.
 pub(super) fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
-    if (scale - 1.0).abs() < f64::EPSILON {
+    if is_one(scale) {
         return Ok(low);
     }
     low.f_mul_scalar(scale)
+}
+
+fn is_one(scale: f64) -> bool {
+    (scale - 1.0).abs() < f64::EPSILON
 }

@@ -1,4 +1,4 @@
-//! Files as tensors without a copy: the one module of this crate that is allowed `unsafe`.
+//! Files as tensors without a copy.
 //!
 //! A map is never unmapped. A [`Tensor`] carries no lifetime, so nothing could stop one from
 //! outliving an unmapped file; a process serves one base model, and unused pages go back to the

@@ -16,9 +16,20 @@ pub(super) struct Cell {
 pub(super) struct Side {
     pub(super) name: &'static str,
     pub(super) input: Value,
-    pub(super) is_peer: bool,
+    pub(super) program: Program,
     /// Runs of it at most, however many are asked for.
     pub(super) at_most: usize,
+}
+
+/// Who runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// Our engine.
+    Engine,
+    /// transformers and PEFT.
+    Peer,
+    /// vLLM.
+    Vllm,
 }
 
 /// A quotient, or a figure of one side, and what it may be.
@@ -35,13 +46,14 @@ pub(super) struct Limit {
 
 pub(super) const OURS: &str = "ours";
 pub(super) const PEER: &str = "peer";
+pub(super) const VLLM: &str = "vllm";
 
 /// Ours, unless it is told to be the peer's.
 pub(super) fn side(name: &'static str, input: Value) -> Side {
     Side {
         name,
         input,
-        is_peer: false,
+        program: Program::Engine,
         at_most: usize::MAX,
     }
 }
@@ -49,10 +61,20 @@ pub(super) fn side(name: &'static str, input: Value) -> Side {
 /// The same for ours and for the peer.
 pub(super) fn both(input: &Value) -> Vec<Side> {
     let peer = Side {
-        is_peer: true,
+        program: Program::Peer,
         ..side(PEER, input.clone())
     };
     vec![side(OURS, input.clone()), peer]
+}
+
+/// The same for ours and for vLLM, which takes a minute to start.
+pub(super) fn beside_vllm(input: &Value) -> Vec<Side> {
+    let vllm = Side {
+        program: Program::Vllm,
+        at_most: 3,
+        ..side(VLLM, input.clone())
+    };
+    vec![side(OURS, input.clone()), vllm]
 }
 
 /// Our figure by the peer's.

@@ -3,12 +3,14 @@
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::cell::{Cell, Limit, OURS, PEER, both, by_peer, quotient, side};
+use super::cell::{
+    Cell, Limit, OURS, PEER, Program, VLLM, beside_vllm, both, by_peer, quotient, side,
+};
 use super::inputs::{Ids, Models, sample, session};
 use super::options::Options;
 
 /// In the order of the table.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 16] = [
     "bandwidth",
     "a",
     "b-same",
@@ -17,6 +19,8 @@ pub(super) const NAMES: [&str; 14] = [
     "c-12000",
     "d1",
     "d8",
+    "v1",
+    "v8",
     "e",
     "f",
     "served",
@@ -127,7 +131,7 @@ fn sessions(options: &Options, models: &Models) -> Vec<Cell> {
         let all: f64 = turns.iter().map(length).sum();
         let part = only.map_or(all, |only| only.iter().map(|i| length(&turns[*i])).sum());
         let mut theirs = side(PEER, task(&turns, peer));
-        theirs.is_peer = true;
+        theirs.program = Program::Peer;
         theirs.at_most = if only.is_some() { 1 } else { usize::MAX };
         Cell {
             name,
@@ -177,6 +181,34 @@ fn replies(options: &Options, models: &Models) -> Vec<Cell> {
         own(json!({"kind": "decode", "prompts": prompts, "new_tokens": 128}))
     };
     let (one, eight) = (decode(ids.lists(1, 32)), decode(ids.lists(8, 32)));
+    let beside = |name, what, input: &Value| {
+        let mut input = input.clone();
+        input["dtype"] = "f32".into();
+        Cell {
+            name,
+            what,
+            sides: beside_vllm(&input),
+            limits: vec![
+                quotient(
+                    "time by vLLM's",
+                    (OURS, "wall_s"),
+                    (VLLM, "wall_s"),
+                    Some(1.0),
+                ),
+                quotient("CPU by vLLM's", (OURS, "cpu_s"), (VLLM, "cpu_s"), None),
+                told("our tokens a second", (OURS, "tokens_per_s")),
+                told("vLLM's tokens a second", (VLLM, "tokens_per_s")),
+                told("our CPU seconds a token", (OURS, "cpu_s_per_token")),
+                told("vLLM's CPU seconds a token", (VLLM, "cpu_s_per_token")),
+            ],
+        }
+    };
+    let v1 = beside("v1", "128 tokens of one reply in f32, beside vLLM", &one);
+    let v8 = beside(
+        "v8",
+        "128 tokens of eight replies in f32, beside vLLM",
+        &eight,
+    );
     let turn = json!({"kind": "next_turn", "history": ids.take(1_500), "other_history": ids.take(1_500), "turn": ids.take(20)});
     vec![
         Cell {
@@ -197,6 +229,8 @@ fn replies(options: &Options, models: &Models) -> Vec<Cell> {
             sides: both(&eight),
             limits: vec![by_peer("CPU by generate's", "cpu_s", Some(0.9))],
         },
+        v1,
+        v8,
         Cell {
             name: "e",
             what: "first token of a second turn over 1,500 tokens",
@@ -291,6 +325,17 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
             ],
         ),
     ]
+}
+
+/// A figure that nothing is promised of.
+fn told(what: &'static str, of: (&'static str, &'static str)) -> Limit {
+    Limit {
+        what,
+        of,
+        by: None,
+        scale: 1.0,
+        at_most: None,
+    }
 }
 
 fn with(options: &Options, model: &std::path::Path, mut work: Value) -> Value {

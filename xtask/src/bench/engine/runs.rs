@@ -10,7 +10,7 @@ use metaclaw_fetch::{command, hex, writing};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::cell::Side;
+use super::cell::{Program, Side};
 
 /// What runs.
 #[derive(Debug)]
@@ -19,6 +19,9 @@ pub(super) struct Programs {
     pub(super) libtorch: PathBuf,
     pub(super) python: PathBuf,
     pub(super) script: PathBuf,
+    /// vLLM's Python, where it is installed.
+    pub(super) vllm: Option<PathBuf>,
+    pub(super) vllm_script: PathBuf,
     pub(super) threads: usize,
 }
 
@@ -71,23 +74,39 @@ impl Programs {
         let line = printed.lines().last().context("it printed nothing")?;
         let mut figures: Value = serde_json::from_str(line).context("its last line is no JSON")?;
         figures["one"] = 1.0.into();
+        let figure = |field: &str| figures[field].as_f64();
+        if let (Some(n), Some(wall), Some(cpu)) =
+            (figure("new_tokens"), figure("wall_s"), figure("cpu_s"))
+        {
+            figures["tokens_per_s"] = (n / wall).into();
+            figures["cpu_s_per_token"] = (cpu / n).into();
+        }
         figures["others_cpus"] = ((busy - own) / wall).max(0.0).into();
         Ok(figures)
     }
 
     fn command(&self, side: &Side) -> Command {
-        let mut command = Command::new(if side.is_peer {
-            &self.python
-        } else {
-            &self.engine
-        });
-        if side.is_peer {
-            command
-                .arg(&self.script)
-                .env("PYTHONDONTWRITEBYTECODE", "1");
-        } else {
-            command.env("LD_LIBRARY_PATH", &self.libtorch);
-        }
+        let mut command = match side.program {
+            Program::Engine => {
+                let mut engine = Command::new(&self.engine);
+                engine.env("LD_LIBRARY_PATH", &self.libtorch);
+                engine
+            }
+            Program::Peer => {
+                let mut peer = Command::new(&self.python);
+                peer.arg(&self.script).env("PYTHONDONTWRITEBYTECODE", "1");
+                peer
+            }
+            Program::Vllm => {
+                let mut vllm = Command::new(self.vllm.as_ref().unwrap_or(&self.python));
+                // Compiling its model takes minutes and a C++ compiler; its processes would compile their Python anew each time.
+                vllm.arg(&self.vllm_script)
+                    .env("TORCHDYNAMO_DISABLE", "1")
+                    .env("VLLM_NO_USAGE_STATS", "1")
+                    .env_remove("PYTHONDONTWRITEBYTECODE");
+                vllm
+            }
+        };
         // As the trainer's launcher sets them. Both are PyTorch's best too: with active waiting a step of 4 x 256 took
         // it 4 times the CPU on a busy machine of two cores, with glibc's own thresholds 3 % more.
         command
@@ -103,10 +122,10 @@ impl Programs {
 
     /// The program's and the input's content.
     fn key(&self, side: &Side, input: &str) -> Result<String> {
-        let program = if side.is_peer {
-            &self.script
-        } else {
-            &self.engine
+        let program = match side.program {
+            Program::Engine => &self.engine,
+            Program::Peer => &self.script,
+            Program::Vllm => &self.vllm_script,
         };
         let bytes =
             fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;

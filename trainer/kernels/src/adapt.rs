@@ -1,0 +1,105 @@
+//! Low-rank adapters of several rows, each row with its own.
+//!
+//! Each product is too small to be shared among threads, so a thread takes a slot of rows with all of its products. In a loop
+//! over libtorch's products, eight replies on eight adapters took 1.85 of the time of eight on one.
+
+use std::sync::Mutex;
+
+use crate::job::Job;
+use crate::terms::{ALIGNMENT, Pair, Slot};
+use crate::{team, tile};
+
+/// Rows that one thread takes at most.
+const MOST_ROWS: usize = 4;
+
+/// Rows that a thread takes, and where their sums are.
+struct Task<'a, 'b> {
+    x: &'a [f32],
+    y: &'b mut [f32],
+    pairs: &'a [Pair<'a>],
+}
+
+/// Adds what the adapters of `slots` say of `x` to `y`, or nothing at all, and returns false, where lengths do not fit one another.
+///
+/// # Shapes
+/// `x`: `[n, width]`; `y`: `[n, n_out]`. Slots are in order and do not overlap.
+pub(crate) fn adapt(
+    x: &[f32],
+    slots: &[Slot<'_>],
+    width: usize,
+    (y, n_out): (&mut [f32], usize),
+    threads: usize,
+) -> bool {
+    let Some(tasks) = tasks(x, slots, width, (y, n_out)) else {
+        return false;
+    };
+    let left = Mutex::new(tasks.into_iter());
+    team::run(threads, &|| {
+        loop {
+            let next = left.lock().ok().and_then(|mut left| left.next());
+            let Some(task) = next else {
+                return;
+            };
+            task.compute(width, n_out);
+        }
+    });
+    true
+}
+
+fn tasks<'a, 'b>(
+    x: &'a [f32],
+    slots: &'a [Slot<'_>],
+    width: usize,
+    (y, n_out): (&'b mut [f32], usize),
+) -> Option<Vec<Task<'a, 'b>>> {
+    if width == 0 || n_out == 0 || !width.is_multiple_of(ALIGNMENT) {
+        return None;
+    }
+    let mut rest = (0, y);
+    let mut tasks = Vec::new();
+    for slot in slots {
+        let (at, y) = rest;
+        if !slot.pairs.iter().all(|pair| pair.fits(width, n_out)) {
+            return None;
+        }
+        let (_, y) = y.split_at_mut_checked(slot.first.checked_sub(at)? * n_out)?;
+        let (own, after) = y.split_at_mut_checked(slot.n * n_out)?;
+        let end = slot.first + slot.n;
+        let x = x.get(slot.first * width..end * width)?;
+        let rows = x
+            .chunks(MOST_ROWS * width)
+            .zip(own.chunks_mut(MOST_ROWS * n_out));
+        let pairs = &slot.pairs;
+        tasks.extend(rows.map(|(x, y)| Task { x, y, pairs }));
+        rest = (end, after);
+    }
+    Some(tasks)
+}
+
+// === impl Task ===
+
+impl Task<'_, '_> {
+    fn compute(self, width: usize, n_out: usize) {
+        let n = self.x.len() / width;
+        for pair in self.pairs {
+            let rank = pair.rank(width);
+            let columns = pair.b.len() / rank;
+            let (mut low, mut sums) = (vec![0.0; n * rank], vec![0.0; n * columns]);
+            if let Some(job) = Job::new(self.x, pair.a, width, None, &mut low) {
+                tile::compute(&job, 0..rank);
+            }
+            if let Some(job) = Job::new(&low, pair.b, rank, None, &mut sums) {
+                tile::compute(&job, 0..columns);
+            }
+            for (y, sums) in self
+                .y
+                .chunks_exact_mut(n_out)
+                .zip(sums.chunks_exact(columns))
+            {
+                for (y, sum) in y[pair.column..].iter_mut().zip(sums) {
+                    *y += sum;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One product: what goes in, where it comes out, and which rows of the matrix a thread takes next.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::terms::{ALIGNMENT, Scales};
+
+/// Rows of the matrix that are computed for all input rows before the next ones are read: 27 KB of f32 at a width of 576, so that
+/// they are in the core's own cache when more than eight input rows read them again. A multiple of each tile's height.
+pub(crate) const BLOCK: usize = 12;
+/// A thread takes its rows in so many parts: whoever is held up by another program leaves its parts to the others.
+const PARTS_A_THREAD: usize = 8;
+
+/// A product whose lengths fit one another.
+pub(crate) struct Job<'a, W> {
+    pub(crate) x: &'a [f32],
+    pub(crate) w: &'a [W],
+    pub(crate) width: usize,
+    pub(crate) n_out: usize,
+    pub(crate) scales: Option<Scales<'a>>,
+    /// `[n, n_out]`: threads write to different places of it.
+    pub(crate) y: *mut f32,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+/// Rows of the matrix that nobody has taken.
+pub(crate) struct Parts {
+    next: AtomicUsize,
+    size: usize,
+    all: usize,
+}
+
+// === impl Job ===
+
+impl<'a, W> Job<'a, W> {
+    /// `None` where lengths do not fit one another.
+    pub(crate) fn new(
+        x: &'a [f32],
+        w: &'a [W],
+        width: usize,
+        scales: Option<Scales<'a>>,
+        y: &'a mut [f32],
+    ) -> Option<Self> {
+        if width == 0 || !width.is_multiple_of(ALIGNMENT) {
+            return None;
+        }
+        let (n, n_out) = (x.len() / width, w.len() / width);
+        let has_scales = scales.is_none_or(|it| it.len() == n_out);
+        let fits = n * width == x.len() && n_out * width == w.len() && n * n_out == y.len();
+        (fits && has_scales).then_some(Self {
+            x,
+            w,
+            width,
+            n_out,
+            scales,
+            y: y.as_mut_ptr(),
+            borrowed: PhantomData,
+        })
+    }
+
+    /// How many rows go in.
+    pub(crate) fn n_rows(&self) -> usize {
+        self.x.len() / self.width
+    }
+
+    pub(crate) fn in_parts(&self, threads: usize) -> Parts {
+        let size = self.n_out / (threads.max(1) * PARTS_A_THREAD);
+        Parts {
+            next: AtomicUsize::new(0),
+            size: size.next_multiple_of(BLOCK).max(BLOCK),
+            all: self.n_out,
+        }
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    /// The next rows of the matrix.
+    pub(crate) fn next(&self) -> Option<Range<usize>> {
+        let start = self.next.fetch_add(self.size, Ordering::Relaxed);
+        (start < self.all).then(|| start..self.all.min(start + self.size))
+    }
+}
+
+// === impl Scales ===
+
+impl Scales<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(all) => all.len(),
+            Self::Bf16(all) => all.len(),
+        }
+    }
+
+    /// That of one row; 1 of a row that there is not.
+    pub(crate) fn get(&self, row: usize) -> f32 {
+        let found = match self {
+            Self::F32(all) => all.get(row).copied(),
+            Self::Bf16(all) => all
+                .get(row)
+                .map(|&half| f32::from_bits(u32::from(half) << 16)),
+        };
+        found.unwrap_or(1.0)
+    }
+}

@@ -1,0 +1,176 @@
+//! Products of a few rows with a large matrix, and attention of single positions: what decoding does all the time.
+//!
+//! A token of a reply reads every weight once, so its time is the time of reading them, if nothing else is done. libtorch's
+//! products do more. MKL's copies the matrix into an order of its own in every call (42 % of the time of eight replies in
+//! f32). oneDNN's for bf16 does the same, and ATen's for int8 widens activations in f32 one number at a time. The products
+//! here read a row of the matrix once, from front to back, and multiply it with all rows of the input meanwhile.
+//!
+//! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work):
+//!
+//! | input rows | dtype | libtorch | here |
+//! |---|---|---|---|
+//! | 1 | f32 | 51 | 24 |
+//! | 8 | f32 | 80 | 42 |
+//! | 1 | bf16 | 28 | 10 |
+//! | 1 | int8 | 131 | 5 |
+//!
+//! Each output number is a sum of its own, in one order, whatever else is computed beside it: a row's result does not depend
+//! on how many rows there are, nor on the number of threads.
+#![cfg_attr(
+    not(all(target_arch = "x86_64", unix)),
+    expect(dead_code, reason = "there are kernels for x86-64 alone")
+)]
+
+#[cfg(all(target_arch = "x86_64", unix))]
+mod adapt;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod attend;
+mod job;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod lanes;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod team;
+mod terms;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod tile;
+
+use std::ops::Range;
+
+use crate::job::Job;
+use crate::terms::MOST_SHARING;
+pub use crate::terms::{ALIGNMENT, Heads, Matrix, Pair, Scales, Slot};
+
+/// Whether [`product`] computes on this machine, in so many threads.
+pub fn is_supported(threads: usize) -> bool {
+    #[cfg(all(target_arch = "x86_64", unix))]
+    return tile::is_supported() && (threads <= 1 || team::is_there());
+    #[cfg(not(all(target_arch = "x86_64", unix)))]
+    return false;
+}
+
+/// `y = x Wᵀ` in f32, whatever the matrix is kept in.
+///
+/// # Shapes
+/// `x`: `[n, width]`; `matrix`: `[out, width]`; `y`: `[n, out]`; all in row-major order. `width` is a multiple of [`ALIGNMENT`].
+///
+/// Returns whether it was computed: not where lengths do not fit one another, nor where [`is_supported`] says no.
+pub fn product(x: &[f32], matrix: Matrix<'_>, width: usize, y: &mut [f32], threads: usize) -> bool {
+    if !is_supported(threads) {
+        return false;
+    }
+    match matrix {
+        Matrix::F32(w) => run(Job::new(x, w, width, None, y), threads),
+        Matrix::Bf16(w) => run(Job::new(x, w, width, None, y), threads),
+        Matrix::Int8 { rounded, scales } => {
+            run(Job::new(x, rounded, width, Some(scales), y), threads)
+        }
+    }
+}
+
+/// Adds what the adapters of `slots` say of `x` to `y`.
+///
+/// # Shapes
+/// `x`: `[n, width]`; `y`: `[n, n_out]`, both in row-major order. Slots are in order and do not overlap. Ranks and `width` are
+/// multiples of [`ALIGNMENT`].
+///
+/// Returns whether it was computed; where not, `y` is as it was: where lengths do not fit one another, and where
+/// [`is_supported`] says no.
+pub fn adapt(
+    x: &[f32],
+    slots: &[Slot<'_>],
+    width: usize,
+    (y, n_out): (&mut [f32], usize),
+    threads: usize,
+) -> bool {
+    #[cfg(all(target_arch = "x86_64", unix))]
+    return is_supported(threads) && adapt::adapt(x, slots, width, (y, n_out), threads);
+    #[cfg(not(all(target_arch = "x86_64", unix)))]
+    return false;
+}
+
+/// Whether [`attend`] computes attention of these sizes.
+pub fn attends(heads: Heads, threads: usize) -> bool {
+    let Heads { n, n_kv, width } = heads;
+    let fits = width > 0 && width.is_multiple_of(ALIGNMENT) && n_kv > 0 && n.is_multiple_of(n_kv);
+    fits && n / n_kv <= MOST_SHARING && is_supported(threads)
+}
+
+/// Attention of one new position of each of several sequences: a row of `q` over its own sequence's positions.
+///
+/// # Shapes
+/// `q`: `[n, heads.n, heads.width]`, f32. `keys` and `values`: `[heads.n_kv, positions, heads.width]`, both in f32 or both in bf16. `pasts`:
+/// of each row the positions that it sees, its own among them. `out`: as `q`. All in row-major order.
+///
+/// Returns whether it was computed: not where lengths do not fit one another, nor where [`is_supported`] says no.
+pub fn attend(
+    q: &[f32],
+    [keys, values]: [Matrix<'_>; 2],
+    heads: Heads,
+    pasts: &[Vec<Range<usize>>],
+    out: &mut [f32],
+    threads: usize,
+) -> bool {
+    if !attends(heads, threads) || out.len() != q.len() {
+        return false;
+    }
+    match (keys, values) {
+        (Matrix::F32(keys), Matrix::F32(values)) => {
+            over(q, (keys, values), heads, pasts, out, threads)
+        }
+        (Matrix::Bf16(keys), Matrix::Bf16(values)) => {
+            over(q, (keys, values), heads, pasts, out, threads)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", unix))]
+fn over<W: lanes::Weight>(
+    q: &[f32],
+    (keys, values): (&[W], &[W]),
+    heads: Heads,
+    pasts: &[Vec<Range<usize>>],
+    out: &mut [f32],
+    threads: usize,
+) -> bool {
+    let cached = attend::Cached { keys, values };
+    let fits = attend::fits(q, &cached, heads, pasts);
+    if fits {
+        attend::attend(q, &cached, heads, pasts, out, threads);
+    }
+    fits
+}
+
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+fn over<W>(
+    _q: &[f32],
+    _cached: (&[W], &[W]),
+    _heads: Heads,
+    _pasts: &[Vec<Range<usize>>],
+    _out: &mut [f32],
+    _threads: usize,
+) -> bool {
+    false
+}
+
+#[cfg(all(target_arch = "x86_64", unix))]
+fn run<W: lanes::Weight>(job: Option<Job<'_, W>>, threads: usize) -> bool {
+    let Some(job) = job else {
+        return false;
+    };
+    let rows = job.in_parts(threads);
+    team::run(threads, &|| {
+        while let Some(rows) = rows.next() {
+            tile::compute(&job, rows);
+        }
+    });
+    true
+}
+
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+fn run<W>(_job: Option<Job<'_, W>>, _threads: usize) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! What goes in.
+
+/// A matrix in row-major order.
+#[derive(Debug, Clone, Copy)]
+pub enum Matrix<'a> {
+    /// Numbers as they are.
+    F32(&'a [f32]),
+    /// The upper halves of numbers in f32.
+    Bf16(&'a [u16]),
+    /// Whole numbers, each row times a scale.
+    Int8 {
+        /// The whole numbers.
+        rounded: &'a [i8],
+        /// A scale for each row.
+        scales: Scales<'a>,
+    },
+}
+
+/// A number for each row of a matrix.
+#[derive(Debug, Clone, Copy)]
+pub enum Scales<'a> {
+    /// In f32.
+    F32(&'a [f32]),
+    /// The upper halves of numbers in f32.
+    Bf16(&'a [u16]),
+}
+
+/// Sizes of attention.
+#[derive(Debug, Clone, Copy)]
+pub struct Heads {
+    /// Query heads.
+    pub n: usize,
+    /// Key heads, which divide them.
+    pub n_kv: usize,
+    /// Width of each.
+    pub width: usize,
+}
+
+/// Query heads that share a key head at most.
+pub(crate) const MOST_SHARING: usize = 16;
+/// A row's width is a multiple of this.
+pub const ALIGNMENT: usize = 16;
+
+/// Consecutive rows with the same adapter.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    /// The first row.
+    pub first: usize,
+    /// How many.
+    pub n: usize,
+    /// The adapter's parts.
+    pub pairs: Vec<Pair<'a>>,
+}
+
+/// One part of an adapter: what it adds to some columns is `B A x`.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    /// The first column.
+    pub column: usize,
+    /// `[rank, width]`.
+    pub a: &'a [f32],
+    /// `[columns, rank]`.
+    pub b: &'a [f32],
+}
+
+// === impl Pair ===
+
+impl Pair<'_> {
+    pub(crate) fn rank(&self, width: usize) -> usize {
+        self.a.len() / width
+    }
+
+    pub(crate) fn fits(&self, width: usize, n_out: usize) -> bool {
+        let rank = self.rank(width);
+        rank > 0
+            && rank.is_multiple_of(ALIGNMENT)
+            && rank * width == self.a.len()
+            && self.b.len().is_multiple_of(rank)
+            && self.column + self.b.len() / rank <= n_out
+    }
+}
