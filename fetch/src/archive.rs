@@ -13,7 +13,6 @@ use crate::disk::writing;
 /// A file that goes into an archive.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// Where it is.
     pub from: PathBuf,
     /// Its path in the archive's folder.
     pub name: String,

@@ -11,14 +11,12 @@ use std::sync::{Arc, Mutex};
 
 use sha2::{Digest, Sha256};
 
-/// How it answers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manners {
     /// It answers a range with the whole.
     pub no_ranges: bool,
     /// The first so many answers end after `cut_after` bytes of their body.
     pub cuts: usize,
-    /// Bytes.
     pub cut_after: usize,
     /// Every answer is this status, without a body.
     pub status: Option<u16>,
@@ -27,7 +25,6 @@ pub struct Manners {
 /// Serves one body at every path, until the test ends.
 #[derive(Debug)]
 pub struct Server {
-    /// Of the body.
     pub url: String,
     /// Of the body, hexadecimal.
     pub sha256: String,

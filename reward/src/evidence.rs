@@ -17,7 +17,6 @@ pub struct Evidence {
     pub request: Option<String>,
     /// What was typed before that: "shorter, please" is about something.
     pub earlier: Option<String>,
-    /// The reply.
     pub reply: Message,
     /// Every message after the reply up to the next assistant's: all parallel tool results count, and of a user's what
     /// was typed.

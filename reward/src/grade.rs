@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 /// A score of a reward function: its sign, and its size as the weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grade {
-    /// Its sign.
     pub score: Score,
     /// Its size, in 0..=1; 1 for a 0, which pushes nothing.
     pub weight: f32,
@@ -20,17 +19,13 @@ pub enum GradeError {
         "its answer {answer:?} is no JSON ({why}): give {{\"scores\": [..]}}, and null for NaN or infinity"
     )]
     NotJson {
-        /// Its beginning.
         answer: String,
         /// Where, and what was expected there.
         why: String,
     },
     /// No list of scores.
     #[error("its answer {answer:?} has no list `scores`: give {{\"scores\": [..]}}")]
-    NoScores {
-        /// Its beginning.
-        answer: String,
-    },
+    NoScores { answer: String },
     /// Not one for each turn.
     #[error(
         "`scores` of its answer has {given} entries for {turns} turns: give one for each, in their order"
@@ -46,7 +41,6 @@ pub enum GradeError {
     Score {
         /// Its place, from 0.
         index: usize,
-        /// What stands there.
         given: String,
     },
 }
@@ -70,7 +64,6 @@ impl Grade {
         Some(Self { score, weight })
     }
 
-    /// As a verdict.
     pub fn verdict(self) -> Verdict {
         let Self { score, weight } = self;
         Verdict {

@@ -18,7 +18,6 @@ const MAX_QUOTE: usize = 6_000;
 /// The same for thinking, which is only background.
 const MAX_THOUGHT: usize = 1_500;
 
-/// The judge's instruction.
 const INSTRUCTION: &str = "\
 You judge one step of an assistant. You are given the request, the assistant's step, and everything that happened next. \
 Decide from what happened next whether the step did its job.

@@ -87,9 +87,7 @@ const BANK: &[(&str, &str, &str)] = bank![
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}", path.display())]
 pub struct BankError {
-    /// The file.
     pub path: PathBuf,
-    /// What went wrong.
     pub source: io::Error,
 }
 

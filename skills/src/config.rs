@@ -33,7 +33,6 @@ pub enum Refresh {
     /// At its first instruction, kept byte for byte after that: prompt caches live.
     #[default]
     Session,
-    /// At every instruction.
     Turn,
 }
 
@@ -43,7 +42,6 @@ pub enum Refresh {
 pub struct WishesConfig {
     /// Whether wishes are put into requests.
     pub enabled: bool,
-    /// Where they stand.
     pub place: WishPlace,
     /// The most tokens (estimated) that wishes may cost; beyond it the oldest are left out.
     pub max_tokens: usize,

@@ -9,7 +9,6 @@ use std::{
 
 /// The file that makes a folder a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
-/// An agent's wishes.
 pub(crate) const WISHES_FILE: &str = "WISHES.md";
 /// The folder of everyone's skills and wishes.
 pub(crate) const SHARED: &str = "_shared";

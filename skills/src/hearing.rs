@@ -37,7 +37,6 @@ const MOST_IN_LONG: usize = 3;
 /// What a message says about the manner of answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// A wish.
     Wish {
         /// The sentence that asks.
         said: String,
@@ -54,7 +53,6 @@ pub enum Heard {
         facet: Facet,
         /// What is wished for by it, in the owner's language.
         wish: &'static str,
-        /// The sentence.
         text: String,
     },
     /// A wish is taken back: the one about this, or the last.

@@ -17,7 +17,6 @@ use crate::{
     hearing::Facet,
 };
 
-/// The journal's name.
 pub(crate) const FILE: &str = "lessons.jsonl";
 /// Lessons that are kept: beyond, the oldest that are not in force go.
 const MAX_LESSONS: usize = 2_000;
@@ -30,7 +29,6 @@ pub struct Origin {
     /// Where it was said; none where the owner wrote it down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// In which turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     /// When, in Unix milliseconds.
@@ -45,7 +43,6 @@ pub struct Lesson {
     /// Where it comes from.
     #[serde(flatten)]
     pub origin: Origin,
-    /// The owner's words.
     pub heard: String,
     /// The wish that was understood.
     pub wish: String,
@@ -86,9 +83,7 @@ pub enum LessonState {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {}: {source}", path.display())]
 pub struct JournalError {
-    /// The file.
     pub path: PathBuf,
-    /// What went wrong.
     pub source: io::Error,
 }
 
@@ -137,7 +132,6 @@ impl Journal {
         })
     }
 
-    /// Writes it.
     pub(crate) fn write(&mut self, dir: &Path) -> Result<(), JournalError> {
         self.drop_oldest();
         let path = dir.join(FILE);

@@ -16,7 +16,6 @@ const COMPLAINTS_WITHIN_MS: u64 = 30 * 24 * 3_600 * 1_000;
 /// Why nothing could be learned, or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
-    /// The journal's.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The file with the wishes.
@@ -30,12 +29,7 @@ pub enum LearnError {
     Nothing,
     /// What is asked of it has been done, or cannot be.
     #[error("lesson {n} is {is}")]
-    Settled {
-        /// Its number.
-        n: u64,
-        /// What it is.
-        is: &'static str,
-    },
+    Settled { n: u64, is: &'static str },
 }
 
 /// A wish as it was heard.

@@ -243,7 +243,6 @@ impl Library {
         self.0.dir.join(agent.as_str()).join(WISHES_FILE)
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         &self.0.dir
     }

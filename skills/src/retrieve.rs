@@ -61,9 +61,7 @@ pub(crate) struct Index {
 /// own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Visible {
-    /// Everyone's.
     pub(crate) shared: Range<usize>,
-    /// The agent's own.
     pub(crate) own: Range<usize>,
     /// Of everyone's, those that an own skill of the same name replaces.
     pub(crate) hidden: BTreeSet<usize>,
@@ -171,7 +169,6 @@ impl Visible {
             || self.shared.contains(&number) && !self.hidden.contains(&number)
     }
 
-    /// Their numbers.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
         let shared = self.shared.clone().filter(|number| self.has(*number));
         shared.chain(self.own.clone())

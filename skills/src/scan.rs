@@ -27,7 +27,6 @@ use crate::{
 pub(crate) struct Scan {
     /// Everyone's skills, by path.
     pub(crate) shared: Vec<Arc<Skill>>,
-    /// Everyone's wishes.
     pub(crate) shared_wishes: Arc<[Wish]>,
     /// What is one agent's.
     pub(crate) agents: BTreeMap<AgentId, AgentFiles>,
@@ -35,7 +34,6 @@ pub(crate) struct Scan {
     pub(crate) warnings: Vec<SkillWarning>,
 }
 
-/// One agent's folder.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct AgentFiles {
     pub(crate) skills: Vec<Arc<Skill>>,

@@ -37,10 +37,7 @@ pub enum SkillError {
     NoFrontMatter,
     /// A key that every skill needs is missing or empty.
     #[error("the front matter has no {key}")]
-    Missing {
-        /// The key.
-        key: &'static str,
-    },
+    Missing { key: &'static str },
     /// The name cannot be one.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -84,7 +81,6 @@ pub(crate) enum Keywords {
 // === impl SkillName ===
 
 impl SkillName {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -22,7 +22,6 @@ pub enum UndoError {
     /// A wish was the newest.
     #[error(transparent)]
     Wish(#[from] LearnError),
-    /// A skill was.
     #[error(transparent)]
     Skill(#[from] EvolveError),
 }

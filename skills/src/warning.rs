@@ -13,7 +13,6 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}{}", path.display(), fault.end())]
 pub struct SkillWarning {
-    /// Which one.
     pub path: PathBuf,
     /// What is wrong with it.
     pub fault: SkillFault,
@@ -30,17 +29,13 @@ pub enum SkillFault {
     },
     /// Too large to be an instruction.
     #[error("has {bytes} bytes, at most {MAX_FILE} are read")]
-    TooLarge {
-        /// Its length.
-        bytes: u64,
-    },
+    TooLarge { bytes: u64 },
     /// Read, but no skill.
     #[error(transparent)]
     NoSkill(#[from] SkillError),
     /// Another file has the same name.
     #[error("has the same name {name:?} as {}", first.display())]
     SameName {
-        /// The name.
         name: String,
         /// The file that is used.
         first: PathBuf,
@@ -53,7 +48,6 @@ pub enum SkillFault {
     OverBudget {
         /// About what it costs.
         tokens: usize,
-        /// What there is.
         budget: usize,
     },
     /// A file that is read only in capitals.
@@ -62,7 +56,6 @@ pub enum SkillFault {
         /// What it must be called.
         name: &'static str,
     },
-    /// Wishes of nobody.
     #[error(
         "is nobody's: put everyone's wishes into {SHARED}/{WISHES_FILE}, and those of one agent into its folder, as main/{WISHES_FILE}"
     )]
@@ -82,10 +75,7 @@ pub enum SkillFault {
     #[error(
         "is taken for the folder of an agent called {agent}, whom nobody has met: only such an agent gets its skills; put those for all agents into {SHARED}/"
     )]
-    UnknownAgent {
-        /// The folder's name.
-        agent: AgentId,
-    },
+    UnknownAgent { agent: AgentId },
 }
 
 // === impl SkillFault ===

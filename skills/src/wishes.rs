@@ -18,7 +18,6 @@ const HEADING: &str = "# Wishes\n\n";
 /// One line that the owner asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// The owner's words.
     pub text: String,
 }
 
@@ -34,7 +33,6 @@ impl Wish {
 /// Why a wish cannot be written down.
 #[derive(Debug, thiserror::Error)]
 pub enum WishError {
-    /// Nothing in it.
     #[error("a wish must say something, this one is empty")]
     Empty,
     /// Too long for a line that stands in every prompt.
@@ -45,12 +43,7 @@ pub enum WishError {
     },
     /// The file could not be read or written.
     #[error("cannot edit {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
 }
 
 /// The wishes in a text, in its order.

@@ -24,7 +24,6 @@ const TURNS: usize = 12;
 const WORDS: usize = 4;
 const EVERY: Duration = Duration::from_millis(1);
 
-/// The other agent.
 fn other(agent: &str) -> &'static str {
     AGENTS.into_iter().find(|name| *name != agent).unwrap()
 }

@@ -16,7 +16,6 @@ use metaclaw_tests::{
 use metaclaw_turns::TurnKind;
 use serde_json::{Value, json};
 
-/// An agent's package.
 struct Package {
     name: &'static str,
     place: PathBuf,

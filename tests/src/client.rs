@@ -25,20 +25,16 @@ pub struct Reply {
 /// Why there is no whole reply.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Nobody listened.
     Unreachable(String),
     /// An answer that is no success.
     Status {
-        /// Its status.
         status: u16,
         /// Its `Retry-After`, in seconds.
         retry_after: Option<u64>,
-        /// Its body.
         body: String,
     },
     /// The stream ended before its end.
     Cut {
-        /// What had arrived.
         text: String,
     },
 }

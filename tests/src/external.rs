@@ -77,12 +77,10 @@ pub fn claude_code() -> PathBuf {
     needed("METACLAW_TEST_CLAUDE_CODE")
 }
 
-/// Codex: the same.
 pub fn codex() -> PathBuf {
     needed("METACLAW_TEST_CODEX")
 }
 
-/// opencode: the same.
 pub fn opencode() -> PathBuf {
     needed("METACLAW_TEST_OPENCODE")
 }
@@ -92,7 +90,6 @@ pub fn hermes() -> PathBuf {
     needed("METACLAW_TEST_HERMES")
 }
 
-/// nanobot: the same.
 pub fn nanobot() -> PathBuf {
     needed("METACLAW_TEST_NANOBOT")
 }

@@ -85,7 +85,6 @@ impl Home {
         self
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.folder
     }
@@ -207,7 +206,6 @@ impl Proxy {
         port.expect("a base URL ends in its port")
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("it has not been waited for")
     }

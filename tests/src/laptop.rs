@@ -19,7 +19,6 @@ pub const MAX_WORDS: usize = 40;
 const COMPLAINT: &str = "Too long. Please answer in one short sentence.";
 const THANKS: &str = "Thanks.";
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Chooses the order of the questions and every draw.
@@ -35,9 +34,7 @@ pub struct Script {
 /// One conversation as it went.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Conversation {
-    /// What was asked.
     pub question: String,
-    /// The first answer.
     pub answer: String,
     /// Words in the first answer.
     pub words: usize,
@@ -60,7 +57,6 @@ pub struct Request {
     pub first_token_ms: u64,
     /// From sending it to the end, in milliseconds.
     pub total_ms: u64,
-    /// What was replied.
     pub reply: String,
     /// Attempts that failed before.
     pub failures: Vec<String>,
@@ -203,9 +199,7 @@ pub struct Outcome {
     pub short_of_last_ten: usize,
     /// The median words of the last ten first answers.
     pub median_of_last_ten: usize,
-    /// Requests in all.
     pub requests: usize,
-    /// Attempts that failed.
     pub failures: usize,
     /// The longest wait for a first token, in milliseconds.
     pub longest_first_token_ms: u64,

@@ -40,7 +40,6 @@ pub struct Run {
     pub code: Option<i32>,
     /// What it printed, `{ok, status, final, usage, toolSummary, error, ..}`.
     pub said: Value,
-    /// What it logged.
     pub logs: String,
 }
 

@@ -49,9 +49,7 @@ pub enum Class {
 /// One line of a list of what is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// What it is.
     pub class: Class,
-    /// Its first words.
     pub words: String,
 }
 

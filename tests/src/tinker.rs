@@ -32,7 +32,6 @@ const CONTEXT: u32 = 128_000;
 /// What the model says after a prompt.
 type Script = Box<dyn Fn(&str) -> String + Send + Sync>;
 
-/// A running service.
 pub struct Tinker {
     /// `http://127.0.0.1:PORT`.
     pub url: String,

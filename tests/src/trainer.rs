@@ -24,9 +24,7 @@ pub struct Start {
     pub port: u16,
     /// What callers must send; without one, whatever they send is well.
     pub key: Option<String>,
-    /// Flags beside these.
     pub flags: Vec<String>,
-    /// Variables beside ours.
     pub env: Vec<(&'static str, String)>,
 }
 
@@ -36,7 +34,6 @@ pub struct Trainer {
     child: Child,
     /// `http://127.0.0.1:PORT`.
     pub url: String,
-    /// Where it listens.
     pub port: u16,
 }
 

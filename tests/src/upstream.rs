@@ -28,7 +28,6 @@ pub use self::{
     play::{Asked, CACHED_TOKENS, COMPLETION_TOKENS, Failure, PROMPT_TOKENS, Part, Play},
 };
 
-/// A running upstream.
 pub struct Upstream {
     /// `http://127.0.0.1:PORT`.
     pub base_url: String,

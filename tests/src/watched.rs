@@ -19,13 +19,9 @@ pub const WISH: &str = "Please always answer in capital letters.";
 /// How long until a turn is in the log and judged.
 const NOTED_WITHIN: Duration = Duration::from_secs(20);
 
-/// All of it.
 pub struct Watched {
-    /// The proxy's home.
     pub home: Home,
-    /// The proxy.
     pub proxy: Proxy,
-    /// Who answers.
     pub upstream: Upstream,
     judge: Judge,
 }

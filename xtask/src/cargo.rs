@@ -51,7 +51,6 @@ pub(crate) fn features_for_use() -> &'static [&'static str] {
     }
 }
 
-/// Formats the code.
 pub(crate) fn fmt(places: &Places) -> Result<()> {
     command::run(&mut cargo(places, &["fmt", "--all"]))
 }

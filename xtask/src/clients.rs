@@ -34,7 +34,6 @@ const WANDB: &str = "wandb==0.31.0";
 const NODE: &str = "node@24.21.0";
 const OPENCLAW: &str = "openclaw@2026.9.6";
 
-/// Where they are.
 #[derive(Debug)]
 pub(crate) struct Clients {
     /// A Python that imports the packages.

@@ -8,11 +8,9 @@ use anyhow::{Context, Result};
 /// The folders that every command works in.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// The checkout.
     pub(crate) root: PathBuf,
     /// What was fetched; shared by all checkouts of this user.
     pub(crate) cache: PathBuf,
-    /// Cargo's target folder.
     pub(crate) target: PathBuf,
 }
 

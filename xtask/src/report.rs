@@ -16,7 +16,6 @@ pub(crate) struct Report {
 pub(crate) struct Stage {
     name: &'static str,
     took: Duration,
-    /// Bytes received.
     pub(crate) bytes: u64,
     /// A few words for the last column.
     pub(crate) note: String,
@@ -42,7 +41,6 @@ impl Report {
         Ok(value)
     }
 
-    /// Prints the table.
     pub(crate) fn print(&self) {
         let total: Duration = self.stages.iter().map(|stage| stage.took).sum();
         let bytes: u64 = self.stages.iter().map(|stage| stage.bytes).sum();

@@ -19,9 +19,7 @@ const BROTLI_BUFFER: usize = 4 << 10;
 /// A `content-encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// As it is.
     Identity,
-    /// gzip.
     Gzip,
     /// zlib, and with some servers bare deflate.
     Deflate,

@@ -41,12 +41,10 @@ impl Counter {
         self.0.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// The number now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -31,7 +31,6 @@ const BEGINNING: usize = 64 << 10;
 /// The longest reply that is read for its calls at its end, in bytes as they came: an event has some 300 of them and one
 /// token. A longer one is read by the worker.
 const CALLS: usize = 2 << 20;
-/// The same decompressed.
 const MOST_OPENED: u64 = 4 << 20;
 
 /// The bounds on captures.

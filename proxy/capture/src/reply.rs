@@ -13,7 +13,6 @@ use crate::encoding::Encoding;
 pub struct ResponseMeta {
     /// The API that it is in as the upstream sends it.
     pub api: Api,
-    /// Its HTTP status.
     pub status: u16,
     /// How its bytes are to be read.
     pub format: Format,
@@ -26,9 +25,7 @@ pub struct ResponseMeta {
 /// How a reply's bytes are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// An event stream.
     Sse,
-    /// One JSON value.
     Json,
 }
 

@@ -19,7 +19,6 @@ const PIECE: usize = 256 << 10;
 pub(crate) struct ReplyCopy {
     /// Those that are full.
     pieces: Vec<Vec<u8>>,
-    /// The last piece.
     bytes: Vec<u8>,
     /// What a piece takes before there is another.
     piece: usize,
@@ -75,7 +74,6 @@ impl ReplyCopy {
         })
     }
 
-    /// What came first.
     pub(crate) fn beginning(&self) -> Option<&[u8]> {
         let first = self.pieces.first().unwrap_or(&self.bytes);
         (!self.has_overflowed).then_some(first)

@@ -12,11 +12,8 @@ use tracing::Span;
 
 /// A request on its way to the log.
 pub struct CapturedRequest {
-    /// Who asked.
     pub agent: AgentId,
-    /// In which session.
     pub session: SessionId,
-    /// What for.
     pub kind: TurnKind,
     /// The client says that the session ends with this turn.
     pub is_last: bool,

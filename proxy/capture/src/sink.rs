@@ -4,7 +4,6 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 use metaclaw_turns::{Done, NewTurn, TurnLog};
 
-/// Where turns go.
 pub trait TurnSink: Send + Sync + 'static {
     /// Hands a turn in; resolves when the log has taken it. `done` is told when it is durable, or why it
     /// never will be.

@@ -97,7 +97,6 @@ impl CallTexts {
         }
     }
 
-    /// Keeps a text.
     pub fn note_text(&mut self, text: &str) {
         let text = head(text, MOST_OF_ONE);
         if self.newer.n_bytes + text.len() > MOST_BYTES {
@@ -223,7 +222,6 @@ impl Least {
     }
 }
 
-/// Lines and sentences.
 fn units(words: &[Word]) -> Vec<Range<usize>> {
     let begins = words
         .iter()

@@ -27,9 +27,7 @@ pub struct SaidHash([u8; 32]);
 /// What a message is to the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// It says something.
     Words(SaidHash),
-    /// The model answers.
     Reply,
     /// A client shows files and the like; the answer to that is none.
     Context,

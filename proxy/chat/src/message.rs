@@ -10,7 +10,6 @@ use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
 /// Why a JSON value is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Not an object.
     #[error("a message must be a JSON object, this one is {found}")]
     NotAnObject {
         /// What it is instead.
@@ -28,7 +27,6 @@ pub enum Role {
     System,
     /// The owner, or the application in the owner's place.
     User,
-    /// The model.
     Assistant,
     /// What a tool returned.
     Tool,
@@ -48,7 +46,6 @@ pub struct Message(Arc<Map<String, Value>>);
 pub struct ToolCall {
     /// The id that the tool's result refers to; clients may rewrite it.
     pub id: String,
-    /// The function's name.
     pub name: String,
     /// The arguments as the model wrote them: JSON text, if it did well; of a custom tool, free text.
     pub arguments: String,
@@ -113,7 +110,6 @@ impl Message {
         Self::new("assistant", text)
     }
 
-    /// Who speaks.
     pub fn role(&self) -> Role {
         let name = self.0.get("role").and_then(Value::as_str);
         name.map_or(Role::Other, Role::named)

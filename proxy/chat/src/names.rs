@@ -86,7 +86,6 @@ impl AgentId {
         &*self.0 == "_shared"
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -114,7 +113,6 @@ impl FromStr for AgentId {
 // === impl SessionId ===
 
 impl SessionId {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -24,18 +24,10 @@ pub struct Size(pub u64);
 /// Why a text is no duration or no size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Not a duration.
     #[error("{value:?} is no duration: a number and one of ms, s, min, h, d, as in \"10 min\"")]
-    Span {
-        /// What was given.
-        value: String,
-    },
-    /// Not a size.
+    Span { value: String },
     #[error("{value:?} is no size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"")]
-    Size {
-        /// What was given.
-        value: String,
-    },
+    Size { value: String },
 }
 
 const SPANS_MS: [(&str, u64); 5] = [

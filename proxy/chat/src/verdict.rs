@@ -14,7 +14,6 @@ pub enum Score {
     Good,
 }
 
-/// One judge's opinion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
     /// The score that it gave.
@@ -24,11 +23,9 @@ pub struct Vote {
     pub hint: Option<String>,
 }
 
-/// Who judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JudgedBy {
-    /// A configured rule.
     Rules,
     /// A judge model, by majority.
     Llm,
@@ -47,7 +44,6 @@ pub enum JudgedBy {
 pub struct Verdict {
     /// The majority's score; a tie is [`Score::Unclear`].
     pub score: Score,
-    /// Who judged.
     pub by: JudgedBy,
     /// Votes that could be read. Invalid answers are no votes and are not here.
     pub votes: Vec<Vote>,

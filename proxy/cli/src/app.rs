@@ -53,7 +53,6 @@ pub(crate) type LateApp = Arc<OnceLock<Weak<App>>>;
 pub(crate) struct App {
     /// What serves, what learns, what leaves the machine.
     pub about: About,
-    /// Where it lives.
     pub home: Home,
     /// Who is only relayed, and what is off the record.
     pub privacy: Arc<Privacy>,
@@ -66,7 +65,6 @@ pub(crate) struct App {
     /// The log of turns.
     pub log: TurnLog,
     pub library: Library,
-    /// Whether weights learn.
     pub weights: bool,
     /// Asks with and without what was learned.
     pub comparer: Comparer,

@@ -36,7 +36,6 @@ pub(crate) struct Profile {
     pub expires_ms: Option<u64>,
 }
 
-/// The whole file.
 #[derive(Debug)]
 pub(crate) struct Profiles {
     root: Map<String, Value>,

@@ -66,7 +66,6 @@ pub(crate) enum First<'a> {
     OwnKeyFor(&'a str),
     /// An agent asks us already.
     Agent,
-    /// Nobody answers yet.
     Nothing,
 }
 

@@ -46,7 +46,6 @@ pub(crate) enum Whom {
 pub(crate) struct PolicyAddress {
     /// Of a training server that runs already.
     pub url: Option<String>,
-    /// Of our own.
     pub trainer: Option<watch::Receiver<TrainerState>>,
     pub key: Option<String>,
 }
@@ -96,7 +95,6 @@ pub(crate) struct Question {
     pub given: Given,
 }
 
-/// Its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub text: String,

@@ -54,7 +54,6 @@ impl Programs {
         self.folder.join(LINK)
     }
 
-    /// Its program.
     pub(crate) fn trainer_program(&self) -> PathBuf {
         self.trainer().join(TRAINER)
     }
@@ -119,7 +118,6 @@ impl Change<'_> {
         replace_link(lib, &self.programs.trainer().join(CUDA))
     }
 
-    /// Takes that back.
     pub(crate) fn use_no_cuda(&self) -> io::Result<()> {
         remove_if_there(&self.programs.trainer().join(CUDA))
     }

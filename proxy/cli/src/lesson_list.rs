@@ -15,7 +15,6 @@ pub(crate) struct LessonList {
     pub lessons: Vec<ListedLesson>,
 }
 
-/// Who learned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
@@ -24,7 +23,6 @@ pub(crate) enum Source {
     Host,
 }
 
-/// What it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -36,7 +34,6 @@ pub(crate) enum Kind {
     Intent,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ListedLesson {
     pub source: Source,

@@ -19,16 +19,13 @@ use crate::{
 /// What lessons stand below in the text that is put into prompts.
 const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 
-/// What was done.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// In words.
     pub told: String,
     /// Whose lesson came into force by it, if one did.
     pub learned: Option<AgentId>,
 }
 
-/// What went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Forgotten {
     pub n_sessions: usize,

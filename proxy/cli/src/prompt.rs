@@ -9,7 +9,6 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::out;
 
-/// The longest answer.
 const MAX_ANSWER: u64 = 64 << 10;
 
 /// Asks a person, line by line.
@@ -58,7 +57,6 @@ impl Prompt {
         }
     }
 
-    /// Says a line.
     pub(crate) fn say(&mut self, text: &str) -> io::Result<()> {
         self.write(&format!("{text}\n"))
     }
@@ -98,7 +96,6 @@ impl Prompt {
         answer
     }
 
-    /// Yes or no.
     pub(crate) fn yes(&mut self, question: &str, preset: bool) -> io::Result<bool> {
         let word = if preset { "yes" } else { "no" };
         loop {

@@ -20,14 +20,12 @@ pub(crate) struct ReplayAsked {
     pub agent: AgentId,
     /// Only sessions that ended since then, in Unix milliseconds.
     pub since_ms: Option<u64>,
-    /// Steps at most.
     pub steps: Option<usize>,
     pub seed: Option<u64>,
     /// Keys of settings with their values.
     pub set: Vec<(String, String)>,
 }
 
-/// Where replays stand.
 #[derive(Debug)]
 pub(crate) struct Replays {
     /// The copy of the log that one works on.

@@ -38,7 +38,6 @@ pub(crate) struct Report {
     pub turns: u64,
     /// Of those, the ones whose texts are gone: their numbers are kept, by days of UTC.
     pub gone: u64,
-    /// Of the others.
     pub sessions: u64,
     /// Turns of each agent.
     pub agents: BTreeMap<String, u64>,
@@ -61,7 +60,6 @@ pub(crate) struct Report {
     pub budget: Option<BudgetLeft>,
     /// Turns of each upstream, and what went wrong there.
     pub upstreams: BTreeMap<String, UpstreamDay>,
-    /// What stands now.
     pub in_force: Vec<InForce>,
     /// What waits for the owner's look now.
     pub waiting: Waiting,
@@ -163,7 +161,6 @@ pub(crate) struct DayRow {
     pub lessons: u64,
     /// Tokens of the chat, in and out.
     pub tokens: u64,
-    /// Those of learning.
     pub learning: u64,
 }
 

@@ -17,7 +17,6 @@ const TOLD: usize = 20;
 /// The rollouts of one file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Import {
-    /// The file's name.
     pub file: String,
     pub rollouts: Vec<Rollout>,
 }

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use metaclaw_skills::{Lesson, LessonState, Library, Proposal};
 use serde::{Deserialize, Serialize};
 
-/// How much waits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Waiting {
     /// Skills that a model wrote.
     pub skills: usize,
-    /// Wishes, by agent.
     pub wishes: BTreeMap<String, usize>,
 }
 

@@ -45,7 +45,6 @@ impl Api {
             .find(|api| api.path() == path)
     }
 
-    /// The route.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/v1/chat/completions",

@@ -64,7 +64,6 @@ use crate::{
 /// A whole reply in the words of the request's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Translated {
-    /// Its body.
     pub body: Vec<u8>,
     /// It is an error, though it came with status 200: the status that it should have.
     pub error: Option<u16>,

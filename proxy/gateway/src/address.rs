@@ -29,10 +29,7 @@ pub enum AddressError {
     #[error(
         "{url:?} is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"
     )]
-    NoVersion {
-        /// What was given.
-        url: String,
-    },
+    NoVersion { url: String },
 }
 
 /// `scheme://host[:port][/prefix]` of a chat API; the prefix stands for `/v1` of our own routes.

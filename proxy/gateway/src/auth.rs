@@ -27,7 +27,6 @@ pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
 /// For which agents a caller may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
-    /// For any.
     Any,
     /// For these; the first, where it does not say.
     Of(Arc<[AgentId]>),

@@ -118,20 +118,13 @@ pub enum ConfigError {
     #[error(
         "proxy.host {host} can be reached from other machines and no key is set: set proxy.api_key, make one with `metaclaw keys add`, or set proxy.host to 127.0.0.1"
     )]
-    OpenToAll {
-        /// The address.
-        host: IpAddr,
-    },
+    OpenToAll { host: IpAddr },
     /// A key for nobody.
     #[error("proxy.keys.{name}.agents is empty: name the agents that this key may speak for")]
-    NoAgents {
-        /// The key's name.
-        name: String,
-    },
+    NoAgents { name: String },
     /// A key of two meanings.
     #[error("proxy.keys.{name}.key is {other} as well: each must be another")]
     SameKey {
-        /// The key's name.
         name: String,
         /// The setting that has the same.
         other: String,
@@ -149,7 +142,6 @@ pub enum ConfigError {
     /// A setting that cannot be read as what it should be.
     #[error("{key}: {reason}")]
     Invalid {
-        /// The setting.
         key: String,
         /// What is wrong with it.
         reason: String,
@@ -159,7 +151,6 @@ pub enum ConfigError {
     UnknownUpstream {
         /// The key that names it.
         key: String,
-        /// The name.
         name: String,
         /// The names that there are, each after a comma.
         known: String,
@@ -174,7 +165,6 @@ pub enum ConfigError {
         "upstreams.{name}: {given} is no proxy that can be used: http://host:port, socks5://host:port, or none (upstreams.{name}.proxy, else the environment's)"
     )]
     Proxy {
-        /// The upstream's name.
         name: String,
         /// What was given, without a password.
         given: String,
@@ -183,16 +173,10 @@ pub enum ConfigError {
     #[error(
         "proxy.allow_origins: {given:?} is no origin: it must be as in https://chat.example or http://host:8080, or \"null\" or file://"
     )]
-    Origin {
-        /// What was given.
-        given: String,
-    },
+    Origin { given: String },
     /// No certificates to trust, or no TLS at all.
     #[error("TLS cannot be set up: {reason}")]
-    Tls {
-        /// What is wrong.
-        reason: String,
-    },
+    Tls { reason: String },
 }
 
 // === impl ConfigError ===

@@ -25,7 +25,6 @@ use crate::{
     upstream::{Credentials, Outgoing, Sent, TOKENIZE, Upstream, UpstreamBody},
 };
 
-/// Who counted.
 const COUNTED_BY: HeaderName = HeaderName::from_static("x-metaclaw-token-count");
 /// How long the policy model's tokenizer may take.
 const DEADLINE: Duration = Duration::from_secs(10);

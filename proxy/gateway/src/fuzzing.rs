@@ -21,12 +21,9 @@ pub struct Who {
     caller: Caller,
 }
 
-/// Who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The agent.
     pub agent: AgentId,
-    /// Its session.
     pub session: SessionId,
     /// Not an errand of the client's.
     pub is_main: bool,

@@ -37,9 +37,7 @@ pub(crate) const QUEUE: usize = 16_384;
 
 /// What the gateway is made of.
 pub struct GatewayParts {
-    /// Its settings.
     pub config: GatewayConfig,
-    /// Where turns go.
     pub log: Arc<dyn TurnSink>,
     /// What was said up to a reply.
     pub past: Arc<dyn PastReplies>,
@@ -47,11 +45,9 @@ pub struct GatewayParts {
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
     /// The turns of the last hour, the newest first: a sub-agent that was sent out in one goes on with its work.
     pub recent: Vec<Turn>,
-    /// Skills and wishes.
     pub library: Library,
     /// The certificates that upstreams are trusted by, where they have no authority of their own.
     pub roots: Arc<RootCertStore>,
-    /// The serving pointers.
     pub serving: Arc<Serving>,
     /// Who is only relayed, and what is off the record.
     pub privacy: Arc<Privacy>,
@@ -187,7 +183,6 @@ impl Gateway {
         Arc::clone(&self.stack.auth.authenticator)
     }
 
-    /// What it counts.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.stack.metrics)
     }

@@ -73,7 +73,6 @@ pub(crate) struct HeardLog {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mending<'a> {
     pub history: &'a History,
-    /// The upstream's name.
     pub upstream: &'a str,
     pub demands: Demands,
 }

@@ -83,7 +83,6 @@ impl Metrics {
         self.answers.all()
     }
 
-    /// The counters now.
     pub fn counts(&self) -> Counts {
         let capture = &self.capture;
         Counts {

@@ -84,11 +84,9 @@ pub(crate) struct Origins {
 /// What a request has to do with the keys of this proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// There are none.
     None,
     /// It shows none that is known.
     Missing,
-    /// It shows one.
     Shown,
     /// It asks whether it may show one.
     Asked,

@@ -18,7 +18,6 @@ pub trait Service: Send + Sync + 'static {
 /// What [`Service::call`] gives: the body of the answer.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, ServiceError>> + Send + 'a>>;
 
-/// A caller's call.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The agent that the caller speaks for.

@@ -46,7 +46,6 @@ pub struct AgentConfig {
     pub mode: Option<Mode>,
 }
 
-/// When to train.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -80,7 +79,6 @@ pub struct GateConfig {
 // === impl LearnerConfig ===
 
 impl LearnerConfig {
-    /// An agent's mode.
     pub(crate) fn mode_of(&self, agent: &AgentId) -> Mode {
         let own = self.agents.get(agent).and_then(|own| own.mode);
         own.unwrap_or(self.mode)

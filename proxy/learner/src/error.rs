@@ -33,33 +33,19 @@ pub enum TrainError {
     SkillsOnly,
     /// The agent is only relayed.
     #[error("agent {agent} is only relayed for now: `metaclaw on` first")]
-    Off {
-        /// Which.
-        agent: AgentId,
-    },
+    Off { agent: AgentId },
     /// There is nobody to train.
     #[error("no training server is configured: set trainer.model, or rl.remote_url")]
     NoBackend,
     /// The training server does not answer.
     #[error("the training server cannot be used for now: {why}")]
-    NoTrainer {
-        /// Why.
-        why: String,
-    },
+    NoTrainer { why: String },
     /// The training server lacks a loss.
     #[error("the training server has no {loss}, which {method} needs")]
-    NoLoss {
-        /// Which.
-        loss: &'static str,
-        /// The method.
-        method: String,
-    },
+    NoLoss { loss: &'static str, method: String },
     /// The training server refused; the turns are free again.
     #[error("the training server refused the step: {why}")]
-    Refused {
-        /// What it said.
-        why: String,
-    },
+    Refused { why: String },
     /// The teacher could not be asked; its turn waits.
     #[error("the teacher could not be asked for now: {why}")]
     NoTeacher {
@@ -68,17 +54,12 @@ pub enum TrainError {
     },
     /// The log did not let the step begin.
     #[error("the step could not begin: {why}")]
-    NotTaken {
-        /// Why.
-        why: String,
-    },
-    /// Others asked before.
+    NotTaken { why: String },
     #[error("a training step is being made, and {MAX_ASKED} more were asked for already")]
     Busy,
     /// The learner ended; a step that was begun is settled at the next start.
     #[error("the learner is ending")]
     Interrupted,
-    /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
 }

@@ -46,7 +46,6 @@ enum EvolutionError {
     Panicked(#[from] JoinError),
 }
 
-/// The task.
 struct Evolution {
     shared: Arc<Shared>,
     library: Library,

@@ -10,7 +10,6 @@ pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Who writes skills, and when.
 #[derive(Clone)]
 pub struct Evolver {
-    /// The model.
     pub model: Arc<dyn Ask>,
     /// So many main turns of an agent lie between two questions; at least 1.
     pub every_n_turns: u64,

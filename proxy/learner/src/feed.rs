@@ -77,7 +77,6 @@ impl Feed {
         self.queue.push(id);
     }
 
-    /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

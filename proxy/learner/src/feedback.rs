@@ -12,7 +12,6 @@ const ERRANDS: usize = 16;
 /// What the owner says about a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feedback {
-    /// Which reply.
     pub about: About,
     /// Whether it did its job.
     pub score: Score,
@@ -45,27 +44,17 @@ pub struct Rated {
 pub enum FeedbackError {
     /// The agent is only relayed.
     #[error("agent {agent} is only relayed for now: `metaclaw on` first")]
-    Off {
-        /// Which.
-        agent: AgentId,
-    },
+    Off { agent: AgentId },
     /// There is no such reply.
     #[error("no turn of agent {agent} {which}")]
     Unknown {
-        /// Whose.
         agent: AgentId,
         /// What no turn is, or has.
         which: String,
     },
     /// The turn is of a kind of which nothing is ever learned.
     #[error("turn {id} cannot be judged: {why}")]
-    NoReply {
-        /// Which.
-        id: TurnId,
-        /// What it is.
-        why: &'static str,
-    },
-    /// The log failed.
+    NoReply { id: TurnId, why: &'static str },
     #[error(transparent)]
     Log(#[from] LogError),
 }

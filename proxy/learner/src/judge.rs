@@ -21,16 +21,12 @@ const MODELS_AT_ONCE: usize = 4;
 /// Turns that may be put to a reward function in one call, and wait for the next.
 const FUNCTIONS_AT_ONCE: usize = 2 * function::MOST_TURNS;
 
-/// Who judges.
 #[derive(Debug, Clone)]
 pub enum Judge {
-    /// Rules alone.
     Rules(Rules),
     /// Rules first; where none fits, a model, by majority.
     Model {
-        /// The rules.
         rules: Rules,
-        /// The model.
         model: Arc<dyn Ask>,
         /// Votes for one verdict, at least 1.
         votes: usize,
@@ -41,9 +37,7 @@ pub enum Judge {
     },
     /// Rules first; where none fits, the owner's reward function.
     Function {
-        /// The rules.
         rules: Rules,
-        /// The function.
         function: Arc<RewardFunction>,
     },
 }
@@ -62,7 +56,6 @@ pub(crate) enum NoVerdict {
 // === impl Judge ===
 
 impl Judge {
-    /// Nobody judges.
     pub fn nobody() -> Self {
         Self::Rules(Rules::default())
     }

@@ -54,7 +54,6 @@ enum Subject {
     Session(TurnId),
 }
 
-/// The task.
 struct Judging {
     shared: Arc<Shared>,
     feed: Feed,

@@ -178,7 +178,6 @@ impl Learner {
         tested
     }
 
-    /// Its settings.
     pub fn config(&self) -> &LearnerConfig {
         &self.shared.config
     }

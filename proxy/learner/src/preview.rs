@@ -17,7 +17,6 @@ use crate::{
 /// What a step that is asked for now would be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepPreview {
-    /// Whose.
     pub agent: AgentId,
     /// The base model that its samples are of.
     pub base: String,
@@ -37,7 +36,6 @@ pub struct StepPreview {
     pub n_turns: usize,
     /// Ids that the model would read.
     pub n_tokens: usize,
-    /// Its samples.
     pub samples: Vec<SamplePreview>,
     /// What they are like.
     pub batch: BatchStats,
@@ -52,13 +50,11 @@ pub struct StepPreview {
 pub struct SamplePreview {
     /// The method that it is of.
     pub method: &'static str,
-    /// The loss.
     pub loss: &'static str,
     /// The turns that it is made of.
     pub turns: Vec<TurnId>,
     /// Ids that the model reads.
     pub n_tokens: usize,
-    /// Positions that count.
     pub n_trained: usize,
     /// The sum of its weights or advantages, with its share of the batch.
     pub weight: f32,
@@ -85,16 +81,13 @@ pub struct TokenPreview {
 /// A turn that is not trained on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SpentTurn {
-    /// Which.
     pub turn: TurnId,
-    /// Why.
     pub why: &'static str,
 }
 
 /// What a step that is asked for now would use of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TurnPreview {
-    /// Which.
     pub id: TurnId,
     /// The samples that it is in, with every position.
     pub samples: Vec<SamplePreview>,

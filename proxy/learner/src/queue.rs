@@ -55,7 +55,6 @@ impl Queue {
         }
     }
 
-    /// The next turn.
     pub(crate) fn pop(&mut self) -> Option<TurnId> {
         let id = self.waiting.pop_front()?;
         self.known.remove(&id);
@@ -67,7 +66,6 @@ impl Queue {
         std::mem::take(&mut self.rescan)
     }
 
-    /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

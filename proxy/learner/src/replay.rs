@@ -37,11 +37,9 @@ const JUDGED: [StateKind; 4] = [
 pub struct ReplayWanted {
     /// A name for it, which the checkpoints tell.
     pub name: String,
-    /// Whose turns.
     pub agent: AgentId,
     /// Only sessions whose last turn ended since then, in Unix milliseconds.
     pub since_ms: Option<u64>,
-    /// Steps at most.
     pub steps: Option<usize>,
     /// The seed of the first weights; none: one is drawn.
     pub seed: Option<u64>,
@@ -53,7 +51,6 @@ pub struct ReplayWanted {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ReplayEvent {
-    /// It begins.
     Began {
         /// Sessions that it has.
         n_sessions: usize,
@@ -65,16 +62,13 @@ pub enum ReplayEvent {
         /// So many by now.
         n_sessions: usize,
     },
-    /// It ended.
     Ended(ReplayReport),
 }
 
 /// What a replay came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplayReport {
-    /// Its name.
     pub name: String,
-    /// Whose turns.
     pub agent: AgentId,
     /// Sessions that it had.
     pub n_sessions: usize,

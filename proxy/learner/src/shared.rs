@@ -42,13 +42,10 @@ pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
 
 /// What a learner is made of.
 pub struct Parts {
-    /// Its settings.
     pub config: LearnerConfig,
-    /// Where turns are.
     pub log: TurnLog,
     /// Who trains; none where no weights are to learn.
     pub backend: Option<Arc<dyn TrainingBackend>>,
-    /// Who judges.
     pub judge: Judge,
     /// Who says what a message wishes, where the judge is no model that could; without one, rules do.
     pub listener: Option<Listener>,

@@ -14,7 +14,6 @@ pub(crate) use self::cell::{SampleCounts, StatusCell};
 pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport, WasTakenBack};
 use crate::config::Mode;
 
-/// How learning goes.
 #[derive(Debug, Clone, Serialize)]
 pub struct LearnerStatus {
     /// Whether the weights learn, and when.
@@ -23,7 +22,6 @@ pub struct LearnerStatus {
     pub method: String,
     /// `rl.batch_size`: replies that a step takes.
     pub batch_size: usize,
-    /// How judging goes.
     pub judging: JudgingStatus,
     /// What the training task does.
     pub phase: Phase,
@@ -36,7 +34,6 @@ pub struct LearnerStatus {
 /// How one agent's learning goes.
 #[derive(Debug, Clone, Serialize)]
 pub struct AgentStatus {
-    /// Whose.
     pub agent: AgentId,
     /// The adapter that it is served with; none is the base model.
     pub adapter: Option<String>,

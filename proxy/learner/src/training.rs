@@ -38,7 +38,6 @@ const TICK: Duration = Duration::from_secs(20);
 /// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
 
-/// The training task.
 #[derive(Debug)]
 pub(crate) struct Training {
     context: TrainingContext,

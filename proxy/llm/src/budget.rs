@@ -31,7 +31,6 @@ pub struct Spent {
     pub day: u64,
     /// Tokens that the chat itself used, as far as servers said.
     pub chat: u64,
-    /// Tokens of questions.
     pub learning: u64,
     /// Questions that were answered.
     pub n_answered: u64,

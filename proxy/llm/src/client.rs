@@ -34,7 +34,6 @@ const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_jitter();
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 4 << 20;
-/// How to ask.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskParams {
     /// 0 to 2; the server's own if none.

@@ -30,7 +30,6 @@ pub enum ConfigError {
     /// Not a URL that can be asked.
     #[error("url {url:?} is not allowed: {why}; it must be as in \"https://api.openai.com/v1\"")]
     Url {
-        /// What was given.
         url: String,
         /// What is wrong with it.
         why: String,

@@ -26,20 +26,12 @@ pub enum PostError {
         /// What the connection said.
         source: reqwest::Error,
     },
-    /// The deadline passed.
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
-    Deadline {
-        /// Whom we asked.
-        url: String,
-        /// The deadline.
-        timeout: Duration,
-    },
+    Deadline { url: String, timeout: Duration },
     /// An error instead of an answer.
     #[error("{url} answered {status}: {message}")]
     Status {
-        /// Whom we asked.
         url: String,
-        /// The HTTP status.
         status: StatusCode,
         /// The beginning of its message.
         message: String,
@@ -47,7 +39,6 @@ pub enum PostError {
     /// An answer that cannot be taken.
     #[error("{url} answered with {what}")]
     NoText {
-        /// Whom we asked.
         url: String,
         /// What it is instead of a text.
         what: String,

@@ -27,14 +27,11 @@ pub struct Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Window {
-    /// It may.
     Open {
-        /// Why.
         why: Opening,
         /// Until when at most, in Unix milliseconds; none: until the owner comes back.
         until_ms: Option<u64>,
     },
-    /// It may not.
     Closed {
         /// What stands in the way.
         why: Obstacle,
@@ -47,7 +44,6 @@ pub enum Window {
 pub enum Opening {
     /// Nothing was said or typed for `scheduler.idle_minutes`.
     Idle,
-    /// It is night.
     SleepHours,
     /// The calendar says so.
     Meeting,

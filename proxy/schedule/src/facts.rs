@@ -31,14 +31,12 @@ pub enum Keyboard {
     Silent {
         /// Who does not answer.
         source: String,
-        /// Why.
         why: String,
     },
     /// Touched last at a moment.
     Touched {
         /// Who says so: Wayland, X11, logind or macOS.
         source: String,
-        /// When.
         at_ms: u64,
     },
 }

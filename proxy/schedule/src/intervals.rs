@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// From a moment up to another, in Unix milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its first millisecond.
     pub start_ms: u64,
     /// The first one after it.
     pub end_ms: u64,

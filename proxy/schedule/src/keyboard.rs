@@ -25,7 +25,6 @@ use metaclaw_chat::now_ms;
 use self::{wayland::Wayland, x11::X11};
 use crate::facts::Keyboard;
 
-/// Between two looks.
 const EVERY: Duration = Duration::from_secs(20);
 /// A look that is older says nothing: its display hangs.
 const STALE_MS: u64 = 120_000;

@@ -15,7 +15,6 @@ use crate::{
     sleep::timestamp,
 };
 
-/// The file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedState {
     /// `window_open` or `idle_wait`, as the original calls them.
@@ -92,7 +91,6 @@ impl SavedState {
         (window, next_window(&rules, &self.facts, now_ms))
     }
 
-    /// The file's text.
     pub fn text(&self) -> String {
         // Of numbers, texts and lists only, which JSON can hold.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

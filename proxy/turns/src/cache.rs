@@ -12,7 +12,6 @@ const MAX_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Cache {
     sessions: LruCache<u64, SessionIndex>,
-    /// Of all sessions.
     n_bytes: usize,
 }
 

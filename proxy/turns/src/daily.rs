@@ -27,7 +27,6 @@ pub struct DailyCounts {
     pub tokens_in: u64,
     /// Of those, the ones that came from a provider's cache.
     pub tokens_cached: u64,
-    /// Tokens of replies.
     pub tokens_out: u64,
     /// Tokens that judge, evolver and embeddings took.
     pub learning_tokens: u64,
@@ -42,7 +41,6 @@ pub struct DayStatistics {
     pub day: u32,
     /// Whose counts they are.
     pub agent: AgentId,
-    /// The counts.
     #[serde(flatten)]
     pub counts: DailyCounts,
 }

@@ -1,7 +1,5 @@
 //! What can go wrong, one enum per operation.
 
-#![expect(missing_docs, reason = "what an error is stands in its message")]
-
 use std::{io, path::PathBuf};
 
 use metaclaw_chat::{Size, TurnId};

@@ -16,7 +16,6 @@ use crate::{
 /// A line of an export.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExportedTurn {
-    /// The turn.
     #[serde(flatten)]
     pub turn: Turn,
     /// Beside the last turn: the counts of the whole log, which may have more than its turns.
@@ -24,10 +23,8 @@ pub struct ExportedTurn {
     pub log_counts: Option<LogCounts>,
 }
 
-/// What was exported.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// How many turns.
     pub n_turns: u64,
     /// Turns that do not read back, and are missing: damaged ones.
     pub unreadable: Vec<TurnId>,

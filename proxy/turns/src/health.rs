@@ -23,7 +23,6 @@ pub struct LogHealth {
     pub broken: Option<String>,
 }
 
-/// What opening found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenOutcome {
     /// Whether there was a log.

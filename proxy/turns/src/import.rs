@@ -17,7 +17,6 @@ pub const MAX_IMPORT_BYTES: usize = 64 << 20;
 /// A turn that was had elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedTurn {
-    /// The turn.
     pub turn: NewTurn,
     /// How it was judged there; without one it is judged here.
     pub verdict: Option<Verdict>,

@@ -108,7 +108,6 @@ impl TurnLog {
         })
     }
 
-    /// What opening found.
     pub fn outcome(&self) -> &OpenOutcome {
         &self.inner.outcome
     }
@@ -247,7 +246,6 @@ impl TurnLog {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Keys of turns.
     pub(crate) fn next_key(&self) -> &AtomicU64 {
         &self.inner.next_key
     }

@@ -18,7 +18,6 @@ use crate::{
 /// Changes of one transaction.
 const AT_ONCE: usize = 100;
 
-/// Sets it right.
 pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
     let mended = names(store)
         .and_then(|()| text_users(store))

@@ -27,7 +27,6 @@ const ERRANDS: usize = 200;
     reason = "of all: the store's, or `LogError::Damaged` where something does not read back"
 )]
 impl TurnLog {
-    /// One turn, whole.
     pub async fn get(&self, id: TurnId) -> Result<Option<Turn>, LogError> {
         self.read(move |store| read::turn(store, id)).await
     }

@@ -84,7 +84,6 @@ impl AsideLog {
         }
     }
 
-    /// What it has.
     pub fn log(&self) -> &TurnLog {
         &self.log
     }

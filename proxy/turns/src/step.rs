@@ -21,7 +21,6 @@ use crate::{
 /// A training step about to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewStep {
-    /// Whose weights.
     pub agent: AgentId,
     /// The line of checkpoints that it continues.
     pub lineage: String,
@@ -67,7 +66,6 @@ pub struct TakenBack {
     pub at_ms: u64,
     /// What serves in its place; none is the base model.
     pub to: Option<String>,
-    /// Why, in words.
     pub why: String,
 }
 
@@ -77,9 +75,7 @@ pub struct TakenBack {
 pub enum StepOutcome {
     /// There is a checkpoint of it: its turns are trained.
     Trained {
-        /// The adapter's name.
         adapter: String,
-        /// The checkpoint's name.
         checkpoint: String,
         /// What the tests before it served came to, where it was tested.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,9 +84,7 @@ pub enum StepOutcome {
     /// There is a checkpoint of it, and nothing goes on from there: its adapter failed a test and never serves. Its turns are free
     /// again.
     Declined {
-        /// The adapter's name.
         adapter: String,
-        /// The checkpoint's name.
         checkpoint: String,
         /// What failed, in words.
         why: String,
@@ -102,10 +96,7 @@ pub enum StepOutcome {
         n_judged: u64,
     },
     /// There is none: its turns are free again.
-    Released {
-        /// Why.
-        why: String,
-    },
+    Released { why: String },
 }
 
 // === impl NewStep ===

@@ -60,7 +60,6 @@ impl JsonText {
         }
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -24,7 +24,6 @@ const KEPT: usize = 1 << 20;
 /// What was read last, by the texts' hashes.
 struct Read {
     values: LruCache<Hash, (usize, Box<dyn Any>)>,
-    /// Of all texts.
     n_bytes: usize,
 }
 

@@ -30,10 +30,7 @@ pub enum StreamEnd {
     /// The agent hung up.
     ClientGone,
     /// The upstream answered with an error instead of a reply.
-    UpstreamError {
-        /// Its HTTP status.
-        status: u16,
-    },
+    UpstreamError { status: u16 },
     /// The capture's memory ran out; the reply is not whole here, though the agent has it.
     Overflowed,
 }
@@ -54,7 +51,6 @@ pub struct Request {
 /// A lesson (skill) that stood in the system text, by name and version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LessonRef {
-    /// The skill's name.
     pub name: String,
     /// Its content hash, as `skills` makes it.
     pub version: String,
@@ -131,11 +127,9 @@ pub struct TurnMeta {
 /// A turn read back: everything that was put, and what the log made of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its id.
     pub id: TurnId,
     /// Whose turn it is.
     pub agent: AgentId,
-    /// Its conversation.
     pub session: SessionId,
     /// What is known beside its texts.
     #[serde(flatten)]
@@ -146,7 +140,6 @@ pub struct Turn {
     /// Where in `request.messages` the evidence about the parent begins: the first message after
     /// its reply. 0 without a parent.
     pub new_from: usize,
-    /// What was asked.
     pub request: Request,
     /// What was answered, as far as it came.
     pub reply: Option<Message>,
@@ -177,7 +170,6 @@ pub struct Turn {
 pub struct Tokens {
     /// The prompt's token ids.
     pub prompt_ids: Vec<u32>,
-    /// The sampled ids.
     pub ids: Vec<u32>,
     /// Log-probabilities at temperature 1 over the full vocabulary, in nats.
     #[serde(deserialize_with = "logprobs")]

@@ -28,11 +28,9 @@ pub struct TurnFilter {
 /// One line about a turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnSummary {
-    /// Its id.
     pub id: TurnId,
     /// Whose turn it is.
     pub agent: AgentId,
-    /// Its conversation.
     pub session: SessionId,
     /// What it is for.
     pub kind: TurnKind,
@@ -57,7 +55,6 @@ pub struct TurnSummary {
     pub answered: Option<String>,
     /// What became of it.
     pub state: TurnState,
-    /// The verdict's score.
     pub score: Option<Score>,
     /// Whether the verdict says what would have been better.
     pub is_hinted: bool,
@@ -77,7 +74,6 @@ pub struct TurnSummary {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Funnel {
-    /// In the log.
     pub turns: u64,
     /// Of those, main ones.
     pub main: u64,

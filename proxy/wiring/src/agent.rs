@@ -21,7 +21,6 @@ pub struct Surroundings {
 // === impl Agent ===
 
 impl Agent {
-    /// All of them.
     pub const ALL: [Self; 1] = [Self::OpenClaw];
 
     /// As people write it.

@@ -13,7 +13,6 @@ use crate::agent::Agent;
 pub struct Found {
     /// Whose configuration it is.
     pub agent: Agent,
-    /// The file.
     pub file: PathBuf,
     /// The agent's own name of the provider, as in `openai`.
     pub provider: String,
@@ -23,7 +22,6 @@ pub struct Found {
     pub base_url: String,
     /// The API that the agent speaks to it.
     pub api: Api,
-    /// What opens it.
     pub credential: Credential,
     /// What else a person should know, a sentence each.
     pub notes: Vec<String>,
@@ -36,11 +34,8 @@ pub struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
-    /// OpenAI's chat completions.
     OpenaiCompletions,
-    /// OpenAI's Responses.
     OpenaiResponses,
-    /// Anthropic's messages.
     AnthropicMessages,
 }
 
@@ -49,7 +44,6 @@ pub enum Api {
 pub enum Credential {
     /// A key that could be read.
     Key {
-        /// The key.
         key: Secret,
         /// Where it stood, in words that end "from ..".
         from: String,
@@ -65,47 +59,27 @@ pub enum Credential {
 pub enum DetectError {
     /// The file, or one that it includes, cannot be read.
     #[error("{}: {message}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        message: String,
-    },
+    Unreadable { path: PathBuf, message: String },
     /// No primary model stands in it.
     #[error("{} names no model (agents.defaults.model.primary)", path.display())]
-    NoModel {
-        /// The file.
-        path: PathBuf,
-    },
+    NoModel { path: PathBuf },
     /// It asks a proxy by our name already, and no record says what was there before.
     #[error(
         "{} asks the provider {provider} already, which this MetaClaw did not write (an older one, or somebody by hand): its own model stands nowhere",
         path.display()
     )]
-    ByAnother {
-        /// The file.
-        path: PathBuf,
-        /// The provider's name.
-        provider: String,
-    },
+    ByAnother { path: PathBuf, provider: String },
     /// The API is one that we do not relay.
     #[error("{}: {provider} is asked in {api}, which MetaClaw does not relay", path.display())]
     Api {
-        /// The file.
         path: PathBuf,
-        /// The provider's name.
         provider: String,
         /// The API, as it stands there.
         api: String,
     },
     /// Nothing says where the provider is.
     #[error("{}: the address of {provider} stands nowhere (models.providers.{provider}.baseUrl)", path.display())]
-    NoAddress {
-        /// The file.
-        path: PathBuf,
-        /// The provider's name.
-        provider: String,
-    },
+    NoAddress { path: PathBuf, provider: String },
 }
 
 // === impl Api ===

@@ -25,9 +25,7 @@ pub enum WiringError {
     /// Its layout is one that we do not change.
     #[error("{} is left as it is: {reason}", path.display())]
     Layout {
-        /// The file.
         path: PathBuf,
-        /// Why.
         reason: String,
         /// What to add by hand.
         by_hand: String,
@@ -42,18 +40,10 @@ pub enum WiringError {
     NoModel,
     /// Somebody wrote it at the same moment.
     #[error("{} was written by somebody else at the same moment: try again", path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl From<PlaceError> for String {

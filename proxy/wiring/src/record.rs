@@ -23,13 +23,11 @@ pub struct Record {
     version: u32,
     /// `openclaw`.
     pub agent: String,
-    /// Its file.
     pub file: PathBuf,
     /// What it asked when its owner said yes.
     pub provider: String,
     /// The model's name there.
     pub model: String,
-    /// The provider's address.
     pub base_url: String,
     /// What stands in the file now, or is about to.
     pub(crate) change: Option<Change>,

@@ -9,7 +9,6 @@ use crate::evidence::Evidence;
 /// The most characters of what was asked earlier, which is only background.
 const MAX_EARLIER: usize = 1_500;
 
-/// The judge's instruction.
 const INSTRUCTION: &str = "\
 You judge one reply of an assistant. You are given the request, the reply, and, where that is known, what the user \
 wishes of every reply. What happened afterwards is not known.

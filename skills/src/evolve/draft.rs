@@ -16,7 +16,6 @@ use crate::{
 const MAX_DESCRIPTION: usize = 300;
 const MAX_CONTENT: usize = 4_000;
 const MAX_LINES: usize = 60;
-/// The longest category.
 const MAX_CATEGORY: usize = 32;
 /// The most keywords, and the longest, in characters: what is beyond is left out.
 const MAX_KEYWORDS: usize = 12;
@@ -58,7 +57,6 @@ pub(super) enum Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     pub(super) skill: Skill,
-    /// Its SKILL.md.
     pub(super) text: String,
 }
 

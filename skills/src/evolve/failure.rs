@@ -20,11 +20,9 @@ const MAX_STEPS: usize = 16;
 /// Whose words they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Teller {
-    /// The owner's, typed.
     Owner,
     /// Another person's, or passed on from somewhere.
     Others,
-    /// The assistant's.
     Assistant,
     /// What a tool returned.
     Tool,
@@ -35,9 +33,7 @@ pub enum Teller {
 /// One thing that was said or done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Who.
     pub teller: Teller,
-    /// What, shortened.
     pub text: String,
 }
 
@@ -56,11 +52,8 @@ pub struct Trajectory {
 /// A turn that was judged -1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Its conversation.
     pub session: SessionId,
-    /// Which.
     pub turn: TurnId,
-    /// What happened.
     pub trajectory: Trajectory,
     /// What, said beforehand, would have prevented it.
     pub hint: Option<String>,

@@ -14,7 +14,6 @@ use crate::{
     skill::Skill,
 };
 
-/// The file's name.
 pub(super) const FILE: &str = "evolution_history.jsonl";
 /// The file is kept below this many bytes: the oldest lines go.
 const MAX_BYTES: usize = 8 << 20;
@@ -31,16 +30,13 @@ pub struct HistoryEntry {
     pub num_failures_analyzed: usize,
     /// Skills that came of it.
     pub num_skills_generated: usize,
-    /// Their names.
     pub skill_names: Vec<String>,
-    /// The skills.
     pub skills: Vec<HistorySkill>,
     /// The end of each request.
     pub failure_prompts: Vec<String>,
     /// Whose turns; none in the original's lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// Their conversations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionId>,
     /// The numbers of the proposals.
@@ -58,13 +54,9 @@ pub struct HistoryEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistorySkill {
-    /// Its name.
     pub name: String,
-    /// Its category.
     pub category: String,
-    /// When it applies.
     pub description: String,
-    /// Its text.
     pub content: String,
 }
 
@@ -87,7 +79,6 @@ pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
     Ok(lines.map(read).collect())
 }
 
-/// Adds a line.
 pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
     let path = dir.join(FILE);
     let mut text = match read_text(&path, MAX_JOURNAL) {

@@ -18,7 +18,6 @@ use crate::{
     skill::SkillName,
 };
 
-/// The file's name.
 const FILE: &str = "proposals.json";
 /// Proposals that are kept: beyond, the oldest that were settled go.
 const MAX_KEPT: usize = 500;
@@ -28,7 +27,6 @@ const MAX_USED: usize = 20_000;
 /// What a proposal was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Whose turns.
     pub agent: AgentId,
     /// Their conversations, and those that the skills came from which the evolver was shown.
     pub sessions: Vec<SessionId>,
@@ -46,7 +44,6 @@ pub struct Proposal {
     /// What it was made from.
     #[serde(flatten)]
     pub source: Source,
-    /// The skill's name.
     pub name: SkillName,
     /// The whole SKILL.md.
     pub text: String,
@@ -75,7 +72,6 @@ pub enum Reason {
     Replaces,
     /// Something in it looks dangerous.
     Suspicious {
-        /// What.
         what: Suspicion,
         /// The beginning of the line.
         line: String,
@@ -107,7 +103,6 @@ pub struct Progress {
     pub used: BTreeSet<TurnId>,
 }
 
-/// The file.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Store {

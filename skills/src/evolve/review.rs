@@ -30,12 +30,7 @@ pub enum EvolveError {
     Store(#[from] JournalError),
     /// Another file of the library.
     #[error("cannot use {}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What went wrong.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// Nothing waits under this number or name.
     #[error("no proposal {0:?} waits: `metaclaw skills review` shows those that do")]
     NotWaiting(String),
@@ -47,10 +42,7 @@ pub enum EvolveError {
     WhichAgent(SkillName),
     /// The file is not what was accepted.
     #[error("{} was changed since: put it right by hand, or remove it", path.display())]
-    Edited {
-        /// The skill's file.
-        path: PathBuf,
-    },
+    Edited { path: PathBuf },
     /// The agent's folder has the name in another place, which comes first.
     #[error("{} cannot come into force: another folder of the agent has a skill of that name", path.display())]
     Hidden {
@@ -62,7 +54,6 @@ pub enum EvolveError {
 /// One time that the evolver is asked.
 #[derive(Debug, Clone)]
 pub struct EvolutionRun {
-    /// Whose turns.
     pub agent: AgentId,
     /// Those that went wrong.
     pub failures: Vec<Failure>,

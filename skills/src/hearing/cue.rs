@@ -37,7 +37,6 @@ pub(super) enum Cue {
     Habit,
     /// How the owner is called.
     Name,
-    /// Language, units, spelling.
     Convention,
     /// "Don't", "stop", "no more".
     Forbids,
@@ -55,13 +54,10 @@ pub(super) enum Cue {
     Once,
     /// A text to translate, print or write.
     TextWork,
-    /// "You wrote", "wrong".
     Correction,
-    /// Praise and thanks.
     Praise,
     /// A thing that is built or cooked: a field, a script, a dough.
     Thing,
-    /// It asks something.
     Question,
     /// It asks as one does who orders: "could you".
     Polite,
@@ -69,7 +65,6 @@ pub(super) enum Cue {
     Recalls,
     /// The sentence begins with a case that comes again: what is ordered is ordered of that.
     CaseFirst,
-    /// "Oh great".
     Irony,
     /// It orders a text or a deed.
     Task,

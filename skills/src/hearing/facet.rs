@@ -19,7 +19,6 @@ pub enum Facet {
     Emoji,
     /// Lists and bullet points.
     Lists,
-    /// Tables.
     Tables,
     /// Headings, bold type, Markdown at all.
     Markup,
@@ -37,11 +36,9 @@ pub enum Facet {
     Words,
     /// Whether the owner is asked before something is done.
     Asking,
-    /// Sources and links.
     Sources,
     /// How code is written and commented.
     Code,
-    /// Examples.
     Examples,
     /// What comes first and what last.
     Order,

@@ -9,14 +9,12 @@ use super::{
     own_words::{Sentence, Task, Voice},
 };
 
-/// One language.
 #[derive(Debug)]
 pub(super) struct Language {
     /// The words of each cue.
     pub(super) lexicon: Lexicon,
     /// A sentence as the patterns expect it.
     pub(super) plain: fn(&str) -> String,
-    /// Its clauses.
     pub(super) clauses: fn(&str) -> Vec<&str>,
     /// What is complained of, what is wished for by it, and in which words.
     pub(super) complaints: [(Facet, &'static str, Regex); 8],

@@ -19,7 +19,6 @@ pub(super) enum Place {
 pub(super) enum Script {
     /// With spaces between words: a word is found as a whole.
     Words,
-    /// Without.
     Characters,
 }
 

@@ -21,11 +21,9 @@ pub(super) struct Sentence<'t> {
     pub(super) text: &'t str,
     /// With quotations covered up.
     pub(super) covered: String,
-    /// The same, lower-cased.
     pub(super) masked: String,
     /// Where in `covered` a text begins that is handed over: "Translate this: ..".
     pub(super) hands_over: Option<usize>,
-    /// Whose it is.
     pub(super) voice: Voice,
     /// Whether a text or a deed is asked for: what is said further is mostly about that.
     pub(super) task: Task,
@@ -49,9 +47,7 @@ pub(super) enum Voice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Nowhere,
-    /// In another sentence.
     Beside,
-    /// In this one.
     Here,
 }
 

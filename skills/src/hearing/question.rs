@@ -76,7 +76,6 @@ impl<'t> Question<'t> {
         (!sentences.is_empty()).then_some(Self { sentences })
     }
 
-    /// What is asked.
     pub fn messages(&self) -> Vec<Message> {
         let mut asked = String::new();
         for (n, sentence) in self.sentences.iter().enumerate() {

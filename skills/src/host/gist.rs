@@ -102,7 +102,6 @@ pub(crate) struct Gist {
 // === impl Gist ===
 
 impl Gist {
-    /// Of one sentence.
     pub(crate) fn of(sentence: &str) -> Self {
         let said = sentence.to_lowercase().replace(['*', '`', '_', '"'], "");
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");

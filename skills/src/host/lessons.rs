@@ -28,7 +28,6 @@ pub struct HostLessons {
 /// One skill of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSkill {
-    /// Its name.
     pub name: String,
     /// When it applies, as far as the host says; the beginning of a long one.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -20,7 +20,6 @@ pub(super) enum Section {
     Intents,
 }
 
-/// How notes end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// At the heading of the next file, a line across, or a mark of the host: `## USER.md`.

@@ -24,7 +24,6 @@ use crate::{
     wishes::Wish,
 };
 
-/// The file's name.
 const FILE: &str = "host.json";
 /// Agents whose hosts are known; beyond, those that were seen longest ago go.
 const MAX_AGENTS: usize = 64;
@@ -36,7 +35,6 @@ pub struct HostReading {
     pub session: SessionId,
     /// When it was seen to show this, in Unix milliseconds.
     pub at_ms: u64,
-    /// What it shows.
     #[serde(flatten)]
     pub lessons: HostLessons,
 }

@@ -12,7 +12,6 @@ use crate::{
 /// Which skill was served, as it was then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillRef {
-    /// Its name.
     pub name: SkillName,
     /// Its version: the same text, the same version.
     pub version: String,
@@ -38,7 +37,6 @@ pub struct Lessons {
 /// What a request takes along to an adapter that does some of the wishes without being told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfWeights {
-    /// The adapter's name.
     pub adapter: String,
     /// The lessons without the lines of those wishes.
     pub lessons: Lessons,

@@ -12,7 +12,6 @@ use crate::{
     wishes::Wish,
 };
 
-/// What requests see.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     /// Everyone's skills, then each agent's own.

@@ -26,7 +26,6 @@ pub(super) struct OwnWords {
 
 #[derive(Debug, Default)]
 struct Word {
-    /// In nats.
     selectivity: f32,
     /// How much of it counts for each skill that has it.
     skills: BTreeMap<usize, f32>,
@@ -35,7 +34,6 @@ struct Word {
 // === impl OwnWords ===
 
 impl OwnWords {
-    /// Adds a skill's.
     pub(super) fn add(&mut self, number: usize, skill: &Skill, samples: &Samples) {
         self.skills.insert(number);
         for text in [skill.name.as_str(), &skill.description] {

@@ -162,7 +162,6 @@ fn share(hits: &[String], wanted: &[String]) -> f64 {
 struct Served {
     given: usize,
     wanted: usize,
-    /// Given and wanted.
     hits: usize,
     /// Requests that want none, and those of them that are given some.
     want_none: usize,

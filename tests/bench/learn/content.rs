@@ -16,13 +16,10 @@ const CAPABILITY: &str = include_str!("../../../proxy/learner/src/gate/probes/ca
 /// The files: what was measured with others is not to be compared.
 pub const FILES: [&str; 5] = [WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
 
-/// All of it.
 #[derive(Debug)]
 pub struct Content {
     pub wishes: Vec<Arc<Wish>>,
-    /// Asked in sessions.
     pub train: Vec<String>,
-    /// Asked to measure.
     pub test: Vec<String>,
     /// Those that the gate asks too.
     pub probes: Vec<Probe>,

@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 pub use self::promise::testing::references as references_of;
 pub use self::promise::{Promise, Results};
 
-/// All promises.
 pub fn promises(results: Results<'_>) -> Vec<Promise> {
     let mut promises = fits::of_default(results, "default");
     promises.extend(fits::of_other_wishes(results));

@@ -150,7 +150,6 @@ fn surprise(reply: &Scored) -> f64 {
     reply.nll
 }
 
-/// Without it.
 fn untold(reply: &Scored) -> f64 {
     reply.nll + reply.gain
 }

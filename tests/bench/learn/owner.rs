@@ -23,7 +23,6 @@ pub enum Answer {
 /// An owner with all that she wishes by now.
 #[derive(Debug, Clone, Default)]
 pub struct Owner {
-    /// The newest last.
     standing: Vec<Arc<Wish>>,
 }
 

@@ -54,7 +54,6 @@ pub struct RunId {
     /// The wishes, the first one's first, joined by `+`.
     pub wish: String,
     pub seed: u64,
-    /// In all.
     pub sessions: usize,
 }
 
@@ -249,7 +248,6 @@ impl WrittenRun {
 // === impl RunId ===
 
 impl RunId {
-    /// The agent's name.
     pub fn agent(&self) -> String {
         let name = format!("{}-{}-{}", self.row, self.wish.replace('+', "-"), self.seed);
         name.to_ascii_lowercase()

@@ -23,9 +23,14 @@ use crate::{
 #[derive(Debug)]
 pub enum Unsound {
     /// This build does not have what it is about.
-    NotRun { row: String, why: String },
-    /// It broke off.
-    Failed { run: String, why: String },
+    NotRun {
+        row: String,
+        why: String,
+    },
+    Failed {
+        run: String,
+        why: String,
+    },
 }
 
 /// The runs of a row that share a product.

@@ -33,11 +33,9 @@ pub struct Session {
     pub adapter: Option<String>,
     /// The longest that she waited for a reply.
     pub longest_ms: u64,
-    /// Requests.
     pub n_requests: u64,
     /// Of those, held for long.
     pub n_held: u64,
-    /// Attempts that failed.
     pub failures: Vec<String>,
 }
 

@@ -32,9 +32,7 @@ pub(crate) struct SkyRl {
     child: Option<Child>,
     /// `http://127.0.0.1:PORT`.
     pub(crate) url: String,
-    /// What it prints.
     pub(crate) log: PathBuf,
-    /// The model's folder.
     pub(crate) model: PathBuf,
 }
 

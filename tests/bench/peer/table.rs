@@ -19,7 +19,6 @@ pub(crate) struct Row {
     grad_norm: f64,
     /// The gate's tests: what each came to.
     gate: Vec<String>,
-    /// Who answered afterwards.
     pub(crate) answered: Option<String>,
     /// Who answered after the server was killed and started again.
     pub(crate) after_restart: Option<String>,

@@ -15,12 +15,9 @@ use crate::{
     workload::{PACE, Workload},
 };
 
-/// What was measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
-    /// Who answered.
     pub peer: PeerName,
-    /// What was asked.
     pub workload: Workload,
     /// Which repeat it is, from 1.
     pub repeat: usize,
@@ -32,7 +29,6 @@ pub struct Cell {
     pub n_failed: usize,
     /// What the first of them said.
     pub failures: Vec<String>,
-    /// Replies a second.
     pub per_second: f64,
     /// Half of the replies took at most so long, in milliseconds.
     pub p50_ms: f64,
@@ -65,7 +61,6 @@ pub struct Cost {
     pub cpu: Option<Duration>,
     /// CPU time of upstream and load.
     pub bench_cpu: Duration,
-    /// The most memory.
     pub peak_kib: Option<u64>,
     /// CPUs busy with something else.
     pub others_cpus: f64,

@@ -23,9 +23,7 @@ const TOLD: usize = 3;
 /// What to do to whom.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Who is asked.
     pub target: SocketAddr,
-    /// What is asked.
     pub workload: Workload,
     /// What has to come.
     pub reply: Reply,
@@ -44,7 +42,6 @@ pub struct Outcome {
     pub n_within: usize,
     /// Replies that ended well, at any time.
     pub n_well: usize,
-    /// All others.
     pub n_failed: usize,
     /// What the first of them said.
     pub failures: Vec<String>,
@@ -59,7 +56,6 @@ pub struct Outcome {
 // === impl Load ===
 
 impl Load {
-    /// Does it.
     pub async fn run(self) -> Outcome {
         let outcome = Arc::new(Mutex::new(Outcome::default()));
         let load = Arc::new(self);

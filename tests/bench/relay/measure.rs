@@ -35,7 +35,6 @@ pub struct Bench {
 // === impl Bench ===
 
 impl Bench {
-    /// Measures one cell.
     pub async fn measure(&self, peer: &Peer, at: (PeerName, Workload, usize)) -> Result<Cell> {
         let (name, workload, _) = at;
         let warm_up = match workload.kind {

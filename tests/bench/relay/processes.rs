@@ -31,7 +31,6 @@ impl Tree {
         Self { pids: tree }
     }
 
-    /// This process alone.
     pub fn of_this() -> Self {
         Self {
             pids: vec![std::process::id()],

@@ -113,7 +113,6 @@ pub fn line(cell: &Cell) -> String {
     line
 }
 
-/// The whole table.
 pub fn table(cells: &[Cell]) -> String {
     let rows = rows(cells);
     let mut text = String::from(

@@ -56,7 +56,6 @@ pub struct Upstream {
 /// Where an upstream is reached.
 #[derive(Debug)]
 pub struct Place {
-    /// Its address.
     pub address: SocketAddr,
     /// Behind TLS: the file of the certificate that it is trusted by.
     pub ca: Option<PathBuf>,
@@ -155,7 +154,6 @@ impl Drop for Upstream {
 }
 
 impl Place {
-    /// Without a path.
     pub fn base_url(&self) -> String {
         match self.ca {
             None => format!("http://{}", self.address),

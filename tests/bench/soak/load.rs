@@ -24,7 +24,6 @@ const CALLED_OFF: u64 = 3;
 const CALLED_OFF_AFTER: Duration = Duration::from_millis(300);
 const SAVED: u64 = 2;
 
-/// What was done.
 #[derive(Debug, Default)]
 pub struct Counts {
     chats: AtomicU64,
@@ -49,7 +48,6 @@ pub struct Load {
 // === impl Counts ===
 
 impl Counts {
-    /// All of them.
     pub fn shown(&self) -> Value {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         json!({

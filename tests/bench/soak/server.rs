@@ -201,7 +201,6 @@ impl Journal {
         writeln!(file, "{line}").context("cannot write the journal")
     }
 
-    /// All of it.
     pub fn read(&self) -> Vec<Value> {
         read(&self.path)
     }

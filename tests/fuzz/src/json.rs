@@ -34,12 +34,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// An object's members.
 pub fn members(raw: &str) -> Option<Members<'_>> {
     serde_json::from_str(raw).ok()
 }
 
-/// An array's elements.
 pub fn elements(raw: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(raw).ok()
 }

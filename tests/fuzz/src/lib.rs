@@ -30,7 +30,6 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// What is left.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -17,7 +17,6 @@ const OWNERS: &str = "From now on answer in one sentence.";
 /// How an agent delegates.
 #[derive(Clone, Copy)]
 struct Delegation {
-    /// Its tool.
     tool: &'static str,
     /// With [`LATIN`] as the prompt.
     arguments: &'static str,

@@ -22,7 +22,6 @@ pub struct ClaudeCode {
 /// One that runs; killed when dropped.
 #[derive(Debug)]
 pub struct ClaudeCodeTalk {
-    /// Where it lives.
     pub room: Room,
     _child: Child,
     input: ChildStdin,

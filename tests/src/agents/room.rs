@@ -29,7 +29,6 @@ impl Room {
         Self { folder }
     }
 
-    /// Its home.
     pub(super) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }

@@ -16,11 +16,9 @@ use super::notes::{Shared, lock};
 /// What comes after the last piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The end.
     Whole,
     /// The connection is broken off.
     Cut,
-    /// Nothing, ever.
     Silence,
 }
 

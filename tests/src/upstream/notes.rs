@@ -19,11 +19,8 @@ use super::play::{Asked, Play};
 /// One request as it arrived.
 #[derive(Debug, Clone)]
 pub struct Received {
-    /// Path and query.
     pub uri: Uri,
-    /// Headers.
     pub headers: HeaderMap,
-    /// The body's bytes.
     pub body: Bytes,
 }
 

@@ -16,15 +16,12 @@ pub(super) const MODEL: &str = "mock-model";
 /// A request for a reply, as far as a script may want to know it.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The route.
     pub path: &'a str,
     /// The model that it names.
     pub model: &'a str,
     /// How many requests for a reply by that model in the same API came before.
     pub n_before: usize,
-    /// Its headers.
     pub headers: &'a HeaderMap,
-    /// Its body.
     pub body: &'a Value,
 }
 
@@ -44,7 +41,6 @@ pub enum Play {
     },
     /// Asks for one call, whatever came before.
     Call {
-        /// The tool's name.
         name: &'static str,
         /// Its arguments, a JSON object.
         arguments: &'static str,
@@ -106,7 +102,6 @@ pub(super) struct Call {
     /// Its number among all requests: no two calls of a conversation have the same id.
     pub number: usize,
     pub name: &'static str,
-    /// A JSON object.
     pub arguments: String,
 }
 
@@ -171,7 +166,6 @@ impl Asked<'_> {
 }
 
 impl Failure {
-    /// The HTTP status.
     pub(super) fn status(self) -> u16 {
         match self {
             Self::Server => 500,

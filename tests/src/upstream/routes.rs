@@ -17,7 +17,6 @@ use super::{
     play::{Asked, Call, MODEL, PROMPT_TOKENS, Play, Reply, Said},
 };
 
-/// Answers any request.
 pub(super) async fn answer(
     State(shared): State<Arc<Shared>>,
     uri: Uri,

@@ -102,50 +102,35 @@ pub const NO_TOKENIZER: &str = "no_tokenizer";
 pub enum BackendError {
     /// No trainer runs at the moment.
     #[error("{call}: no training server is running")]
-    NoEndpoint {
-        /// Which call.
-        call: &'static str,
-    },
+    NoEndpoint { call: &'static str },
     /// The connection was not made, so nothing was asked.
     #[error("{call}: cannot connect to {url}")]
     Connect {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// Why not.
         #[source]
         source: reqwest::Error,
     },
     /// No answer in time; the work may have been done.
     #[error("{call}: no answer from {url} within {after:?}")]
     Timeout {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// The deadline.
         after: Duration,
     },
     /// The connection broke after the request went; the work may have been done.
     #[error("{call}: the connection to {url} broke")]
     Broken {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// How.
         #[source]
         source: reqwest::Error,
     },
     /// The server answered with an error.
     #[error("{call}: {status} from {url}: {message}")]
     Status {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// HTTP status.
         status: u16,
         /// The stable word of the error body, if it has one.
         code: Option<String>,
@@ -157,41 +142,27 @@ pub enum BackendError {
     /// The answer said success and is not what the API promises; the work was done.
     #[error("{call}: cannot read the answer of {url}: {why}")]
     Unreadable {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// Why not.
         why: String,
     },
     /// What was asked for is not known to the server any more; the work may have been done.
     #[error("{call}: {url} has lost what it was asked for: {why}")]
     Lost {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// What it said.
         why: String,
     },
     /// The server has no way to answer this, now or later.
     #[error("{call}: {url} does not answer this: {what}")]
     NotSupported {
-        /// Which call.
         call: &'static str,
-        /// Whom.
         url: String,
-        /// What it lacks.
         what: String,
     },
     /// The request could not be written.
     #[error("{call}: cannot write the request: {why}")]
-    Request {
-        /// Which call.
-        call: &'static str,
-        /// Why not.
-        why: String,
-    },
+    Request { call: &'static str, why: String },
 }
 
 // === impl BackendError ===

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What went wrong.
     pub error: ErrorDetail,
 }
 

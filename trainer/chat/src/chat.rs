@@ -42,10 +42,8 @@ const ADAPTER_HEADER: &str = "x-metaclaw-adapter";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A stream that says nothing for this long sends a comment, so that nobody on the way takes it for dead.
 const QUIET: Duration = Duration::from_secs(10);
-/// That comment.
 const WAITING: &str = ": waiting\n\n";
 
-/// Answers a conversation.
 pub(crate) async fn completions(
     State(front): State<Front>,
     JsonBody(body): JsonBody<ChatBody>,

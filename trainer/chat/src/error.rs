@@ -101,7 +101,6 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
 
-    /// Any other refusal.
     pub fn status(status: StatusCode, message: impl Into<String>) -> Self {
         Self::new(status, message)
     }

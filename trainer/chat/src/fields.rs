@@ -119,7 +119,6 @@ impl Field {
         Err(ApiError::field(name, text).with_code("unsupported_parameter"))
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }

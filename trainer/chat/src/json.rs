@@ -18,7 +18,6 @@ use crate::{
 /// waits for them. At 200 MB/s this is a millisecond.
 const READ_AT_ONCE: usize = 256 << 10;
 
-/// A JSON body.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 

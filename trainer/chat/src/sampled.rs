@@ -20,7 +20,6 @@ pub(crate) const MAX_BYTES: usize = 64 << 20;
 /// What a record costs beside its numbers.
 const OVERHEAD: usize = 512;
 
-/// The ring.
 #[derive(Debug)]
 pub(crate) struct SampledRing {
     max_bytes: usize,
@@ -31,7 +30,6 @@ pub(crate) struct SampledRing {
 #[derive(Debug, Default)]
 struct Held {
     by_id: HashMap<String, Arc<Sampled>>,
-    /// Oldest first.
     order: VecDeque<(Instant, String)>,
     n_bytes: usize,
 }

@@ -34,7 +34,6 @@ const KEY: &str = "secret";
 const END: u32 = 258;
 const CONTEXT: usize = 400;
 
-/// When, and what.
 type Step = (Duration, Result<SampleEvent, SamplerError>);
 
 /// What a sampler does with a request.

@@ -47,7 +47,6 @@ pub struct AdapterInfo {
 /// An adapter that was saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedAdapter {
-    /// Its folder.
     pub folder: PathBuf,
     /// As [`LoadedAdapter::sha256`].
     pub sha256: String,

@@ -32,7 +32,6 @@ pub struct Rows<'a> {
 pub enum Keep {
     /// The last, after which a token is drawn.
     Last,
-    /// All of them.
     All,
 }
 

@@ -27,9 +27,7 @@ use crate::tensors;
 /// What training goes on from.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The parameters.
     pub lora: Lora,
-    /// The optimiser.
     pub adam: AdamState,
     /// The seed that the run began with.
     pub seed: u64,

@@ -14,7 +14,6 @@ use crate::loss::{Loss, Signal};
 pub struct Limits {
     /// Tokens in the embedding.
     pub vocab: u32,
-    /// Longest input.
     pub context: usize,
 }
 
@@ -25,7 +24,6 @@ pub struct Sample {
     pub input_ids: Vec<i64>,
     /// `[N, K]`.
     pub target_ids: Vec<i64>,
-    /// K.
     pub targets_per_position: usize,
     /// `[N, K]`; empty when only log-probabilities are asked for.
     pub signals: Vec<Signal>,

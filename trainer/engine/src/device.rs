@@ -26,14 +26,10 @@ pub enum DeviceError {
     #[error(
         "{word:?} is no device: say cpu, or the number of a GPU as 0, or several with commas as 0,1"
     )]
-    Name {
-        /// The word.
-        word: String,
-    },
+    Name { word: String },
     /// A GPU without a libtorch that can use it.
     #[error("GPU {wanted} is asked for, {why}")]
     NoCuda {
-        /// The number.
         wanted: usize,
         /// What this build has, what this machine has, and what mends it.
         why: String,
@@ -41,7 +37,6 @@ pub enum DeviceError {
     /// A number that no GPU has.
     #[error("GPU {wanted} is asked for, libtorch sees {n_gpus}: allowed are 0 to {}, or cpu", n_gpus - 1)]
     Missing {
-        /// The number.
         wanted: usize,
         /// How many there are; at least one.
         n_gpus: usize,
@@ -51,7 +46,6 @@ pub enum DeviceError {
 // === impl Devices ===
 
 impl Devices {
-    /// The CPU alone.
     pub fn cpu() -> Self {
         Self(vec![Device::Cpu])
     }

@@ -15,7 +15,6 @@ pub(crate) fn hash_all(mut input: impl Read, hash: &mut Sha256) -> io::Result<()
     }
 }
 
-/// Lower-case hexadecimal digits.
 pub(crate) fn hex(hash: Sha256) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     let digits = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];

@@ -44,10 +44,7 @@ use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 pub enum EngineError {
     /// Too much is queued.
     #[error("the engine is busy: {queued} commands are queued already, try again later")]
-    Busy {
-        /// How many.
-        queued: usize,
-    },
+    Busy { queued: usize },
     /// A defect of the engine, said in its log; the engine goes on.
     #[error("the engine failed at this job; its log says where")]
     Failed,
@@ -108,7 +105,6 @@ impl Engine {
         })
     }
 
-    /// What is served.
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }

@@ -34,7 +34,6 @@ pub struct Token {
 /// The end of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finished {
-    /// Why.
     pub reason: FinishReason,
     /// Ids of the prompt.
     pub n_prompt: usize,
@@ -47,9 +46,7 @@ pub struct Finished {
 /// What a stream yields: tokens, then one end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GenerateEvent {
-    /// The next token.
     Token(Token),
-    /// The last event.
     Finished(Finished),
 }
 
@@ -65,9 +62,7 @@ pub enum GenerateError {
     /// An id that the model does not have.
     #[error("prompt id {id} at position {position} is not below the vocabulary of {vocab}")]
     UnknownId {
-        /// The id.
         id: u32,
-        /// Where it stands.
         position: usize,
         /// Ids that the model has.
         vocab: usize,
@@ -79,7 +74,6 @@ pub enum GenerateError {
     Context {
         /// Ids of the prompt.
         n_prompt: usize,
-        /// The longest sequence.
         context: usize,
     },
     /// A prompt that does not fit in memory.
@@ -89,33 +83,23 @@ pub enum GenerateError {
     Memory {
         /// Ids of the prompt.
         n_prompt: usize,
-        /// What it needs.
         needed: usize,
-        /// What there is.
         budget: usize,
     },
     /// The adapter cannot be used.
     #[error("adapter {name}: {detail}")]
     Adapter {
-        /// Its name.
         name: AdapterName,
-        /// Why.
         detail: String,
         /// There is none of that name.
         missing: bool,
     },
     /// The adapter cannot be loaded for now.
     #[error("{detail}")]
-    AdapterBusy {
-        /// Why.
-        detail: String,
-    },
+    AdapterBusy { detail: String },
     /// Too much is waiting.
     #[error("the engine is busy: {waiting} requests wait already, try again later")]
-    Busy {
-        /// How many.
-        waiting: usize,
-    },
+    Busy { waiting: usize },
     /// No token could be drawn.
     #[error(transparent)]
     Sample(#[from] SampleError),

@@ -24,8 +24,6 @@ pub const PAGE: usize = 16;
 /// Consecutive positions of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The first.
     pub start: usize,
-    /// How many.
     pub len: usize,
 }

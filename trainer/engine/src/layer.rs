@@ -19,7 +19,6 @@ pub struct LayerWeights {
     pub input_norm: Tensor,
     /// Queries, keys and values, `[(n_heads + 2 n_kv_heads) * e, d]`.
     pub qkv: Linear,
-    /// Attention output.
     pub o: Linear,
     /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]`, a scale of the queries multiplied in (Qwen3, Gemma 3).
     pub qk_norm: Option<Tensor>,
@@ -29,7 +28,6 @@ pub struct LayerWeights {
     pub mlp_norm: Tensor,
     /// MLP gate and up.
     pub gate_up: Linear,
-    /// MLP down.
     pub down: Linear,
     /// RMSNorm of what the MLP adds, `[d]` (Gemma 3).
     pub mlp_added_norm: Option<Tensor>,

@@ -24,24 +24,19 @@ pub struct Linear {
 /// Rows of a batch that go through the same adapter.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
-    /// The first row.
     pub start: i64,
-    /// How many.
     pub len: i64,
-    /// Their adapter.
     pub lora: &'a Lora,
 }
 
 /// What stands beside the base weights of one layer.
 #[derive(Debug, Clone, Copy)]
 pub enum Adapters<'a> {
-    /// Nothing.
     None,
     /// The same adapter for every row; differentiable.
     One(&'a LayerLora),
     /// An adapter for each of some rows; inference only. Rows that no segment names have none.
     Rows {
-        /// Not overlapping.
         segments: &'a [Segment<'a>],
         /// Which layer of their adapters.
         layer: usize,

@@ -33,9 +33,7 @@ pub enum Loss {
 /// Bounds of a probability ratio, `0 <= low <= high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Clip {
-    /// Smallest ratio.
     pub low: f64,
-    /// Largest ratio.
     pub high: f64,
 }
 
@@ -53,7 +51,6 @@ pub struct Signal {
 pub struct Term {
     /// Added to the loss.
     pub loss: f64,
-    /// Its derivative.
     pub grad_logprob: f64,
 }
 
@@ -63,23 +60,16 @@ pub enum LossError {
     /// A key that the loss does not read.
     #[error("loss_fn_config {key:?} is not a key of {loss}: allowed are {allowed}")]
     Key {
-        /// What was given.
         key: String,
-        /// The loss.
         loss: LossFn,
-        /// Its keys.
         allowed: String,
     },
     /// A value out of range.
     #[error("loss_fn_config of {loss}: {key} is {value}, allowed: {allowed}")]
     Value {
-        /// The key.
         key: &'static str,
-        /// The loss.
         loss: LossFn,
-        /// What was given.
         value: f64,
-        /// What is allowed.
         allowed: &'static str,
     },
 }
@@ -126,7 +116,6 @@ impl Loss {
         }
     }
 
-    /// Which it is.
     pub const fn loss_fn(&self) -> LossFn {
         match self {
             Self::CrossEntropy => LossFn::CrossEntropy,

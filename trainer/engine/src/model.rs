@@ -20,7 +20,6 @@ use crate::weights::{self, LoadError, Weights};
 /// A base model on one device or several.
 #[derive(Debug)]
 pub struct Model {
-    /// Shapes and constants.
     pub config: ModelConfig,
     /// Base weights; read-only memory where mapped.
     pub weights: Weights,

@@ -34,7 +34,6 @@ pub enum Activation {
 /// How an RMS norm's numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormWeights {
-    /// As they multiply.
     Plain,
     /// Less 1, which is added before they multiply.
     LessOne,
@@ -47,7 +46,6 @@ pub enum NormWeights {
     reason = "they are independent in config.json"
 )]
 pub struct ModelConfig {
-    /// Which architecture.
     pub architecture: Architecture,
     /// Tokens in the embedding.
     pub vocab: i64,
@@ -55,17 +53,14 @@ pub struct ModelConfig {
     pub hidden: i64,
     /// Width inside the MLP.
     pub intermediate: i64,
-    /// Number of layers.
     pub n_layers: usize,
     /// How each of them attends.
     pub layers: Vec<LayerSpec>,
-    /// Query heads.
     pub n_heads: i64,
     /// Key and value heads; divides `n_heads`.
     pub n_kv_heads: i64,
     /// Size of one head; even.
     pub head_dim: i64,
-    /// RMSNorm epsilon.
     pub norm_eps: f64,
     /// How the norms' numbers are stored.
     pub norm_weights: NormWeights,
@@ -87,7 +82,6 @@ pub struct ModelConfig {
     pub tied: bool,
     /// It is the text part of a model that takes images too, whose tensors and modules have names of their own.
     pub is_part: bool,
-    /// Longest sequence, tokens.
     pub context: usize,
     /// Token ids that end a reply.
     pub eos_ids: Vec<u32>,

@@ -38,20 +38,15 @@ pub struct AdamConfig {
 /// Each that of its parameter, f32, in [`Lora::params`]' order.
 #[derive(Debug)]
 pub struct AdamState {
-    /// Mean of gradients.
     pub exp_avg: Vec<Tensor>,
     /// Mean of their squares.
     pub exp_avg_sq: Vec<Tensor>,
-    /// Steps taken.
     pub steps: u64,
 }
 
-/// A step's result.
 #[derive(Debug)]
 pub struct Stepped {
-    /// The new parameters.
     pub lora: Lora,
-    /// The new state.
     pub state: AdamState,
     /// 2-norm of the whole gradient before clipping.
     pub grad_norm: f64,
@@ -66,21 +61,15 @@ pub enum StepError {
     /// A setting out of range.
     #[error("{field} is {value}, allowed: {allowed}")]
     Setting {
-        /// The setting.
         field: &'static str,
-        /// What was given.
         value: f64,
-        /// What is allowed.
         allowed: &'static str,
     },
     /// Infinity, or no number, or so long that its square is infinite.
     #[error(
         "the gradient is not finite (norm {norm}, allowed is up to {LONGEST:.1e}); no step was taken and the gradients were dropped"
     )]
-    NotFinite {
-        /// Its norm.
-        norm: f64,
-    },
+    NotFinite { norm: f64 },
     /// libtorch refused, for want of memory above all.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),

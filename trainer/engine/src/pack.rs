@@ -12,16 +12,13 @@
 /// Consecutive places of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The first.
     pub start: usize,
-    /// How many.
     pub len: usize,
 }
 
 /// Where a sample's positions stand in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
-    /// Which sample.
     pub sample: usize,
     /// Places of its first positions, which samples before it in the row have as well.
     pub shared: Vec<Span>,
@@ -129,7 +126,6 @@ impl Branch {
 // === impl Row ===
 
 impl Row {
-    /// Places in all.
     pub fn len(&self) -> usize {
         self.branches.last().map_or(0, |last| last.own.end())
     }

@@ -28,7 +28,6 @@ impl SplitMix64 {
         self.state
     }
 
-    /// The next word.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN);
         let mut z = self.state;

@@ -17,13 +17,11 @@ use crate::train::TrainOut;
 /// How a run begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunConfig {
-    /// Rank, alpha, targets.
     pub lora: LoraSpec,
     /// Of the first values.
     pub seed: u64,
 }
 
-/// One run.
 #[derive(Debug)]
 pub struct Run {
     state: Snapshot,
@@ -114,7 +112,6 @@ impl Run {
         &self.state.lora
     }
 
-    /// Steps taken.
     pub fn step(&self) -> u64 {
         self.state.adam.steps
     }
@@ -277,7 +274,6 @@ pub enum AccumulateError {
     /// They came too late.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// libtorch refused.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
 }

@@ -7,7 +7,6 @@ use metaclaw_trainer_terms::{CheckpointName, RunId};
 use crate::rng::SplitMix64;
 use crate::run::Run;
 
-/// Runs by id.
 #[derive(Debug)]
 pub struct Runs {
     open: BTreeMap<RunId, Run>,
@@ -20,13 +19,11 @@ pub struct Runs {
 /// How many runs may be open at once. One more closes those that were not used for longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLimit {
-    /// Runs.
     pub runs: usize,
     /// Bytes of them all; one that is open alone may take more.
     pub bytes: usize,
 }
 
-/// No such run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "training run \"{id}\" is not open here: create one, then load a checkpoint to go on from it"
@@ -39,7 +36,6 @@ pub struct UnknownRun {
 // === impl Runs ===
 
 impl Runs {
-    /// No run yet.
     pub fn new(limit: RunLimit, seed: u64) -> Self {
         Self {
             open: BTreeMap::new(),

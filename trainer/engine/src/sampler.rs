@@ -26,7 +26,6 @@ pub enum SampleError {
     /// A damaged adapter or an overflow.
     #[error("the model's logits are not finite: the adapter or the weights are damaged")]
     NotFinite,
-    /// libtorch refused.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
 }
@@ -34,7 +33,6 @@ pub enum SampleError {
 /// A token as it was drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
-    /// The token.
     pub id: u32,
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,

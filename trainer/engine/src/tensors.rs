@@ -15,7 +15,6 @@ pub enum FileError {
     /// The system refused to read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -23,7 +22,6 @@ pub enum FileError {
     /// The system refused to write.
     #[error("cannot write {file}: {source}", file = file.display())]
     Write {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -31,7 +29,6 @@ pub enum FileError {
     /// Truncated, or something else than its name says.
     #[error("{file} is damaged: {detail}", file = file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         detail: String,

@@ -33,7 +33,6 @@ use crate::placement::Placement;
 pub struct Weights {
     /// `[vocab, d]`.
     pub embed: Matrix,
-    /// One per layer.
     pub layers: Vec<LayerWeights>,
     /// The last RMSNorm, `[d]`.
     pub norm: Tensor,

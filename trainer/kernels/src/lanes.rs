@@ -24,9 +24,7 @@ use std::arch::x86_64::{
 /// # Safety
 /// Functions are only called where the processor has the instructions.
 pub(crate) unsafe trait Lanes {
-    /// So many numbers.
     type V: Copy;
-    /// How many.
     const N: usize;
 
     unsafe fn zero() -> Self::V;

@@ -9,7 +9,6 @@ pub enum Matrix<'a> {
     Bf16(&'a [u16]),
     /// Whole numbers, each row times a scale.
     Int8 {
-        /// The whole numbers.
         rounded: &'a [i8],
         /// A scale for each row.
         scales: Scales<'a>,
@@ -25,14 +24,11 @@ pub enum Scales<'a> {
     Bf16(&'a [u16]),
 }
 
-/// Sizes of attention.
 #[derive(Debug, Clone, Copy)]
 pub struct Heads {
-    /// Query heads.
     pub n: usize,
     /// Key heads, which divide them.
     pub n_kv: usize,
-    /// Width of each.
     pub width: usize,
 }
 
@@ -44,18 +40,14 @@ pub const ALIGNMENT: usize = 16;
 /// Consecutive rows with the same adapter.
 #[derive(Debug)]
 pub struct Slot<'a> {
-    /// The first row.
     pub first: usize,
-    /// How many.
     pub n: usize,
-    /// The adapter's parts.
     pub pairs: Vec<Pair<'a>>,
 }
 
 /// One part of an adapter: what it adds to some columns is `B A x`.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
-    /// The first column.
     pub column: usize,
     /// `[rank, width]`.
     pub a: &'a [f32],

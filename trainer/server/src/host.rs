@@ -43,7 +43,6 @@ pub(crate) struct HostConfig {
     pub(crate) model: Option<PathBuf>,
     /// Who finds and fetches models by their names.
     pub(crate) fetcher: Fetcher,
-    /// For converted models.
     pub(crate) cache_dir: PathBuf,
     /// For `adapters/` and `checkpoints/`.
     pub(crate) checkpoint_dir: PathBuf,

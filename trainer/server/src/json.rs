@@ -15,7 +15,6 @@ use crate::{
     fields::{self, Field},
 };
 
-/// A JSON body.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 

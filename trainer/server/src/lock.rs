@@ -26,7 +26,6 @@ pub(crate) enum LockError {
         .folder.display()
     )]
     Held {
-        /// Which folder.
         folder: PathBuf,
         /// Its process id, or what could be read of it.
         holder: String,
@@ -34,9 +33,7 @@ pub(crate) enum LockError {
     /// The folder cannot be made or written.
     #[error("checkpoint folder {}: {source}", .folder.display())]
     Io {
-        /// Which folder.
         folder: PathBuf,
-        /// Why not.
         #[source]
         source: io::Error,
     },

@@ -59,7 +59,6 @@ pub(crate) async fn forward(
     app.host.forward(request).await.map(Json)
 }
 
-/// Adds gradients.
 pub(crate) async fn forward_backward(
     State(app): State<App>,
     JsonBody(request): JsonBody<ForwardBackwardRequest>,
@@ -169,7 +168,6 @@ pub(crate) async fn checkpoints(
     Ok(Json(CheckpointsReply { checkpoints }))
 }
 
-/// Deletes one.
 pub(crate) async fn delete_checkpoint(
     State(app): State<App>,
     Path(name): Path<String>,

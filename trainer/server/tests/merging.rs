@@ -88,7 +88,6 @@ impl Sampler for Script {
     }
 }
 
-/// Draws replies.
 struct Draw<'a> {
     tokenizer: &'a ChatTokenizer,
     rng: SplitMix64,

@@ -40,58 +40,39 @@ pub enum DatumError {
     Empty,
     /// A field is not there.
     #[error("{field} is missing")]
-    Missing {
-        /// Which field.
-        field: &'static str,
-    },
+    Missing { field: &'static str },
     /// Two fields must have one shape.
     #[error(
         "{field} has shape {given:?}: {expected:?} is needed, as model_input_tokens and target_tokens say"
     )]
     Shape {
-        /// Which field.
         field: &'static str,
-        /// What was given.
         given: Vec<usize>,
-        /// What fits.
         expected: Vec<usize>,
     },
     /// A token id that no vocabulary holds.
     #[error("{field}[{at}] is {value}: a token id from 0 to {max}")]
     Id {
-        /// Which field.
         field: &'static str,
         /// Index in row-major order.
         at: usize,
-        /// What was given.
         value: i64,
-        /// The largest id.
         max: u32,
     },
     /// Infinite, or not a number.
     #[error("{field}[{at}] is {value}: a finite number")]
     NotFinite {
-        /// Which field.
         field: &'static str,
         /// Index in row-major order.
         at: usize,
-        /// What was given.
         value: f64,
     },
     /// A tensor of the second wire form cannot be read.
     #[error("loss_fn_inputs.{field}: {why}")]
-    Tensor {
-        /// Which field.
-        field: String,
-        /// Why not.
-        why: String,
-    },
+    Tensor { field: String, why: String },
     /// A field stands in both wire forms.
     #[error("{field} is given twice: beside loss_fn_inputs and in it")]
-    Twice {
-        /// Which field.
-        field: &'static str,
-    },
+    Twice { field: &'static str },
 }
 
 // === impl Datum ===
@@ -193,12 +174,10 @@ impl Datum {
         })
     }
 
-    /// The fields.
     pub fn parts(&self) -> &DatumParts {
         &self.parts
     }
 
-    /// The fields.
     pub fn into_parts(self) -> DatumParts {
         self.parts
     }

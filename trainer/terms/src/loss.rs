@@ -24,7 +24,6 @@ pub type LossConfig = BTreeMap<String, f64>;
 pub enum LossFn {
     /// -sum w l; targets `[N]` or `[N, K]`, weights may be negative.
     CrossEntropy,
-    /// -sum r A.
     ImportanceSampling,
     /// -sum min(r A, clip(r) A) (<https://arxiv.org/abs/1707.06347>).
     Ppo,
@@ -34,11 +33,9 @@ pub enum LossFn {
     Dro,
 }
 
-/// No such loss.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("loss_fn {value:?} is not known: one of {}", LossFn::names())]
 pub struct UnknownLoss {
-    /// What was given.
     pub value: String,
 }
 

@@ -19,15 +19,11 @@ pub enum NameError {
     Name {
         /// `adapter` or `checkpoint`.
         kind: &'static str,
-        /// What was given.
         value: String,
     },
     /// Not a run id.
     #[error("session_id {value:?} is not allowed: 8 of 0-9 a-f, as lora/create returned it")]
-    Run {
-        /// What was given.
-        value: String,
-    },
+    Run { value: String },
 }
 
 /// The name of saved adapter weights: a directory below `adapters/`, and what `model` asks for.
@@ -122,7 +118,6 @@ impl FromStr for RunId {
 macro_rules! text_name {
     ($name:ident) => {
         impl $name {
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

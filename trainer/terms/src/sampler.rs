@@ -54,10 +54,8 @@ pub trait Sampler: fmt::Debug + Send + Sync {
     }
 }
 
-/// What to draw.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplerRequest {
-    /// The whole prompt.
     pub prompt_ids: Vec<u32>,
     /// `None` is the base model.
     pub adapter: Option<AdapterName>,
@@ -93,14 +91,12 @@ pub enum SampleEvent {
     Token {
         /// Which reply, from 0.
         choice: u32,
-        /// The token.
         token: SampledToken,
     },
     /// A reply has ended.
     End {
         /// Which reply, from 0.
         choice: u32,
-        /// How.
         end: SamplingEnd,
     },
 }
@@ -108,7 +104,6 @@ pub enum SampleEvent {
 /// A token of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampledToken {
-    /// The token.
     pub id: u32,
     /// The text that is certain with it: whole characters, no part of a stop text. `None` where the sampler does not
     /// read its tokens: then the caller decodes them and looks for stop texts.
@@ -124,7 +119,6 @@ pub struct SampledToken {
 /// How a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplingEnd {
-    /// Why.
     pub reason: FinishReason,
     /// Ids of the prompt that were not computed again; 0 where that is not known.
     pub n_cached: usize,
@@ -148,7 +142,6 @@ pub enum SamplerFailure {
     Context {
         /// Ids of the prompt.
         n_prompt: usize,
-        /// The longest sequence.
         context: usize,
     },
     /// There is no such model or adapter.

@@ -29,11 +29,8 @@ pub struct SamplingParams {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{field} is {value}, allowed: {allowed}")]
 pub struct ParamError {
-    /// Which parameter.
     pub field: &'static str,
-    /// What was given.
     pub value: String,
-    /// What is allowed.
     pub allowed: String,
 }
 

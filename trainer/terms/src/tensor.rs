@@ -15,14 +15,10 @@ pub struct Tensor2<T> {
 pub enum ShapeError {
     /// Neither `[N]` nor `[N, K]`.
     #[error("shape {shape:?} is not allowed: [N] or [N, K] with K of at least 1")]
-    Rank {
-        /// What was given.
-        shape: Vec<usize>,
-    },
+    Rank { shape: Vec<usize> },
     /// The product of the shape is not the number of values.
     #[error("shape {shape:?} does not fit its {len} values")]
     Length {
-        /// What was given.
         shape: Vec<usize>,
         /// How many values came.
         len: usize,
@@ -82,12 +78,10 @@ impl<T> Tensor2<T> {
         std::iter::once(self.rows).chain(self.width).collect()
     }
 
-    /// All values, row-major.
     pub fn values(&self) -> &[T] {
         &self.data
     }
 
-    /// All values, row-major.
     pub fn into_values(self) -> Vec<T> {
         self.data
     }

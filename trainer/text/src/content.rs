@@ -35,7 +35,6 @@ pub(crate) struct ControlTokens {
 /// A part of a rendered text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
-    /// Data.
     Text(&'a str),
     /// A token of the template's.
     Control(u32),

@@ -8,7 +8,6 @@ pub enum LoadError {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -16,7 +15,6 @@ pub enum LoadError {
     /// A file cannot be written.
     #[error("cannot write {file}: {source}", file = file.display())]
     Write {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -24,7 +22,6 @@ pub enum LoadError {
     /// A file is truncated or holds something else than its name says.
     #[error("{file} is damaged or no model file: {detail}", file = file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         detail: String,
@@ -32,19 +29,15 @@ pub enum LoadError {
     /// A file is whole but holds what this program cannot use.
     #[error("{file}: {what} is {value}, allowed: {allowed}", file = file.display())]
     Unsupported {
-        /// The file.
         file: PathBuf,
         /// Which part of it.
         what: String,
-        /// What it is.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
     /// The chat template does not compile.
     #[error("{file}: chat template cannot be used: {detail}", file = file.display())]
     Template {
-        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         detail: String,

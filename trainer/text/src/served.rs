@@ -31,7 +31,6 @@ struct Held {
 
 #[derive(Debug)]
 struct Sequence {
-    /// Prompt and reply.
     key: Vec<u8>,
     ids: Vec<u32>,
     /// Where the key may be left: the end of the prompt, and of each token of the reply that ends no

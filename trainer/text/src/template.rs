@@ -28,7 +28,6 @@ const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 /// What is to be rendered.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenderRequest<'a> {
-    /// OpenAI-shaped messages.
     pub messages: &'a [Value],
     /// OpenAI-shaped tools, a list.
     pub tools: Option<&'a Value>,

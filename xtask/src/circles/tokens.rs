@@ -1,13 +1,11 @@
 //! Rust's text as words and marks: comments, strings, numbers and lifetimes are gone.
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// An identifier or a keyword; a raw identifier without its `r#`.
     Word(String),
     /// `::`.
     PathSep,
-    /// Any other mark.
     Mark(char),
 }
 
@@ -55,7 +53,6 @@ fn skip_while(chars: &[char], from: usize, keep: impl Fn(char) -> bool) -> usize
     from + length
 }
 
-/// They nest.
 fn block_comment(chars: &[char], from: usize) -> usize {
     let mut depth = 0;
     let mut at = from;

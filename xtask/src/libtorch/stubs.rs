@@ -15,7 +15,6 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use metaclaw_fetch::{command, writing};
 
-/// cudaErrorUnknown and CUPTI_ERROR_UNKNOWN.
 const UNKNOWN_ERROR: u32 = 999;
 
 /// Adds what is missing to a folder that holds the wheel's libraries, and checks that they load.

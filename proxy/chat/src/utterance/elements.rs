@@ -98,7 +98,6 @@ enum Class {
     Compound,
     /// A client's at the beginning of a line, if it is closed and no document.
     Word,
-    /// A person's subject.
     Subject,
 }
 

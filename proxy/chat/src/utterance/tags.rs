@@ -26,7 +26,6 @@ pub(super) struct Tag<'t> {
     pub kind: Kind,
     pub name: &'t str,
     pub attributes: &'t str,
-    /// Where it stands.
     pub span: Range<usize>,
     /// Only blanks and other tags stand before it on its line.
     pub opens_line: bool,

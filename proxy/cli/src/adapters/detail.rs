@@ -18,7 +18,6 @@ const STATE: &str = "state.json";
 pub(crate) struct AdapterDetail {
     #[serde(flatten)]
     pub view: AdapterView,
-    /// Of its content.
     pub sha256: Option<String>,
     /// What its checkpoint says of itself; none where there is no checkpoint.
     pub manifest: Option<Value>,

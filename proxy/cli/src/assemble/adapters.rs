@@ -37,7 +37,6 @@ const LACKING: [&str; 4] = [
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LostAdapters(Arc<Mutex<BTreeMap<AgentId, LostAdapter>>>);
 
-/// What tries them.
 pub(super) struct Adapters {
     pub(super) serving: Arc<Serving>,
     log: TurnLog,
@@ -63,7 +62,6 @@ enum Tried {
 // === impl LostAdapters ===
 
 impl LostAdapters {
-    /// All of them.
     pub(crate) fn all(&self) -> Vec<LostAdapter> {
         self.with(|lost| lost.values().cloned().collect())
     }

@@ -19,7 +19,6 @@ pub(super) struct BaseModel {
     /// Changes when the trainer is started again.
     pub(super) address: PolicyAddress,
     pub(super) params: AskParams,
-    /// For one answer.
     pub(super) timeout: Span,
     /// How it is called where its address is one of this process ([`called`]).
     pub(super) called: Option<String>,

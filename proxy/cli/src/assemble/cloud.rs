@@ -65,9 +65,7 @@ struct Text {
     tokenizer: OnceLock<Arc<ChatTokenizer>>,
     /// Why there is none yet.
     lacks: Mutex<String>,
-    /// The front.
     front: RemoteBackend,
-    /// Where it is.
     address: String,
 }
 

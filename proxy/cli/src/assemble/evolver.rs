@@ -20,7 +20,6 @@ use crate::address::elsewhere;
 const TEMPERATURE: f64 = 0.4;
 /// Room for three skills, as in the original.
 const MAX_TOKENS: u32 = 3_000;
-/// For one answer.
 const TIMEOUT: Span = Span::secs(120);
 /// The pause between two looks at how many turns there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

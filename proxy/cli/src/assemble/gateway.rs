@@ -18,7 +18,6 @@ const KNOWN_CHAINS: usize = 2_000;
 const RECENT_TURNS: usize = 200;
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
-/// Takes the port.
 pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(

@@ -156,7 +156,6 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
 // === impl Address ===
 
 impl Address<'_> {
-    /// Asks there.
     pub(super) fn client(&self, plan: &Plan, timeout: Span) -> anyhow::Result<ChatClient> {
         let config = LlmConfig {
             url: self.url.to_owned(),

@@ -24,7 +24,6 @@ pub(super) struct Learning {
     pub(super) judge: Option<ChatClient>,
     pub(super) about: About,
     pub(super) schedule: Schedule,
-    /// Whether weights learn.
     pub(super) trains: bool,
 }
 

@@ -239,7 +239,6 @@ async fn estimate(
 // === impl CloudSpend ===
 
 impl CloudSpend {
-    /// In one line.
     pub(crate) fn line(&self) -> String {
         let of = |tokens: TinkerTokens, cost: &Option<String>| {
             let cost = cost.as_ref();

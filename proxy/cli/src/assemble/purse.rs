@@ -23,7 +23,6 @@ const EVERY: Duration = Duration::from_secs(30);
 /// Letters of a token, about, where a server does not say what it counted.
 const LETTERS: usize = 4;
 
-/// The day's budget.
 pub(crate) struct Purse {
     budget: Mutex<Budget>,
     file: PathBuf,

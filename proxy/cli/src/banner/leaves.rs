@@ -7,7 +7,6 @@ use crate::{
     config::{Agent, Config, Mode, Policy},
 };
 
-/// Who judges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JudgedWith {
     /// `judge.kind: off`.

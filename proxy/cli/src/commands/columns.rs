@@ -4,12 +4,10 @@ use std::borrow::Cow;
 
 use textwrap::core::display_width;
 
-/// Between two columns.
 const GAP: &str = " | ";
 /// Narrower columns cannot be read: the texts stand below each other then.
 const NARROWEST: usize = 24;
 
-/// One text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column<'t> {
     pub(super) title: &'t str,

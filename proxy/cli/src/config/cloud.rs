@@ -62,10 +62,7 @@ pub(crate) enum CloudError {
         "rl.tokenizer: {} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B",
         path.display()
     )]
-    Tokenizer {
-        /// What was given.
-        path: PathBuf,
-    },
+    Tokenizer { path: PathBuf },
     /// No `rl.tokenizer`, and a model under whose name none can be had.
     #[error(
         "rl.tokenizer is missing: rl.model {} is neither a name at the Hugging Face hub nor a folder that has a tokenizer; give a folder that has tokenizer.json or tiktoken.model, or a name at the hub, as in Qwen/Qwen3-8B",

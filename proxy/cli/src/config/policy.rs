@@ -72,10 +72,7 @@ pub(crate) enum PolicyError {
     #[error(
         "rl.inference_url {url}: vLLM loads adapters from this machine's disk, so it runs here, as at http://127.0.0.1:8001; for one on another machine run metaclaw-trainer there as well (rl.remote_url, docs/operating/vllm.md)"
     )]
-    InferenceAway {
-        /// What was given.
-        url: String,
-    },
+    InferenceAway { url: String },
     /// Backend `remote` without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,

@@ -56,9 +56,7 @@ pub(crate) struct ModelAddress {
     pub url: Option<String>,
     pub model: Option<String>,
     pub key: Option<Secret>,
-    /// Of Azure's API.
     pub api_version: Option<String>,
-    /// For one answer.
     pub timeout: Option<Span>,
 }
 
@@ -97,7 +95,6 @@ pub(crate) struct Upstream {
     pub url: Option<String>,
     /// As in `azure`.
     pub dialect: Option<String>,
-    /// Of Azure's API.
     pub api_version: Option<String>,
 }
 
@@ -105,7 +102,6 @@ pub(crate) struct Upstream {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Routing {
-    /// In this order.
     pub order: Vec<String>,
 }
 
@@ -152,9 +148,7 @@ pub(crate) struct Backend {
     pub inference_args: Option<String>,
     /// Key at a training server that speaks Tinker's API.
     pub tinker_api_key: Option<Secret>,
-    /// Its address.
     pub tinker_base_url: Option<String>,
-    /// The project there.
     pub tinker_project: Option<String>,
     /// Where the tokenizer of its model is.
     pub tokenizer: Option<PathBuf>,
@@ -165,7 +159,6 @@ pub(crate) struct Backend {
     pub price_currency: String,
     /// Where the numbers of steps go; none is the home folder's own place.
     pub log_dir: Option<PathBuf>,
-    /// In which forms.
     pub report_to: Vec<ReportTo>,
 }
 

@@ -220,7 +220,6 @@ pub(crate) struct Forget {
 pub(crate) struct LessonsView {
     /// Those in force, the newest last.
     pub wishes: Vec<String>,
-    /// Of those, everyone's.
     #[serde(default)]
     pub shared: Vec<String>,
     /// All that was learned, and what became of it.

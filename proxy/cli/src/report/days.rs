@@ -13,7 +13,6 @@ pub(crate) struct Period {
 // === impl Period ===
 
 impl Period {
-    /// One day.
     pub(crate) fn day(day: Date) -> Self {
         Self {
             first: day,

@@ -22,7 +22,6 @@ const WITHOUT: [&str; 4] = ["turns", "with the owner", "complete", "judged"];
 const GONE: &str = "whose texts are gone: how far they came is not kept";
 const ERRANDS: &str = "errands of the client's own";
 
-/// Where turns stand.
 #[derive(Debug)]
 pub(super) struct Funnel {
     weights: bool,

@@ -28,11 +28,9 @@ const CURVE: u32 = 14;
 pub(crate) struct Sources {
     pub log: TurnLog,
     pub library: Library,
-    /// Whether weights learn.
     pub weights: bool,
     /// What learning may spend, and has.
     pub purse: Arc<Purse>,
-    /// The owner's clock.
     pub zone: TimeZone,
 }
 

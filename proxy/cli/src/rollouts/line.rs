@@ -49,7 +49,6 @@ pub(crate) struct Rollout {
     pub time_ms: Option<u64>,
 }
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Prompt {
@@ -57,7 +56,6 @@ pub(crate) enum Prompt {
     Messages(Vec<Message>),
 }
 
-/// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Response {

@@ -16,7 +16,6 @@ pub(crate) struct NoTrainer {
     pub beside: PathBuf,
 }
 
-/// The trainer's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trainer {
     pub program: PathBuf,

@@ -10,7 +10,6 @@
 use rustix::process::{Pid, setpriority_process};
 use tracing::debug;
 
-/// See above.
 const NICE: i32 = 5;
 
 /// Lowers a process that was just started: the threads that it starts from now on inherit it.

@@ -12,10 +12,6 @@ pub(crate) struct Traces {
     is_asked_for: bool,
 }
 
-/// Nothing.
-///
-/// # Errors
-/// None.
 #[expect(clippy::unnecessary_wraps, reason = "as with the feature")]
 pub(crate) fn layer<S>(
     environment: &Environment,

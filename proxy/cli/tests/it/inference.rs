@@ -18,7 +18,6 @@ const ADAPTER: &str = "_default-0badcafe-000001";
 /// The server that answers chats.
 #[derive(Debug, Default)]
 struct State {
-    /// How it is.
     is: &'static str,
     /// How it answers when it is to load an adapter.
     loads: StatusCode,

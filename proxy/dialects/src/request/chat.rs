@@ -207,7 +207,6 @@ impl ChatRequest {
 // === impl MessageRef ===
 
 impl<'a> MessageRef<'a> {
-    /// Who speaks.
     pub fn role(&self) -> Role {
         self.message.role
     }

@@ -33,7 +33,6 @@ pub enum RequestError {
         field: &'static str,
         /// Which element, from 0.
         index: usize,
-        /// Why.
         source: MessageError,
     },
 }

@@ -32,11 +32,9 @@ pub(super) struct Layout {
 /// One `"name": value` of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
-    /// The name, unescaped.
     pub name: String,
     /// From the name's opening quote to the value's end.
     pub whole: Span,
-    /// The value.
     pub value: Span,
 }
 

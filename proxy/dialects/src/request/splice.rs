@@ -29,7 +29,6 @@ pub const APPEND_FIELD: &str = "metaclaw_system_append";
 /// What stands between the client's text and ours, as JSON writes it.
 const GAP: &str = r"\n\n";
 
-/// What to change.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Changes<'a> {
     /// The model to ask for instead of the caller's.

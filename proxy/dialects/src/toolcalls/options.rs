@@ -12,7 +12,6 @@ pub struct Options {
     pub think_is_open: bool,
     /// The names of the request's tools; one of them is never taken for another's misspelling.
     pub tools: Vec<String>,
-    /// What they take.
     pub schemas: Schemas,
 }
 

@@ -25,7 +25,6 @@ const MAX_PARAMETERS: usize = 64;
 /// What is known of what follows a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// More may come.
     Open,
     /// The text was cut.
     Cut,

@@ -94,7 +94,6 @@ pub(super) struct ChatBlocks<W> {
     has_begun: bool,
     /// An error went out, or the end: nothing follows.
     is_over: bool,
-    /// Anything was said.
     has_said: bool,
     open: Option<Kind>,
     calls: Calls,

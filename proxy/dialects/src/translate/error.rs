@@ -15,7 +15,6 @@ pub enum TranslateError {
     Unsayable {
         /// Where it stands, as in `messages[2].content[0].type`.
         field: String,
-        /// The value, shortened.
         given: String,
         /// Whose words are wanting.
         api: &'static str,
@@ -25,9 +24,7 @@ pub enum TranslateError {
     /// A field whose value is not what its own API says.
     #[error("{field} is {given}, but must be {allowed}")]
     Invalid {
-        /// Where it stands.
         field: String,
-        /// The value, shortened.
         given: String,
         /// What must stand there.
         allowed: &'static str,

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::failure::ErrorText;
 
-/// Writes Anthropic's events.
 #[derive(Debug)]
 pub(super) struct MessagesWriter {
     context: ReplyContext,

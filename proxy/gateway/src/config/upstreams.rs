@@ -67,7 +67,6 @@ pub enum Provider {
     /// OpenAI, and most others.
     #[default]
     Openai,
-    /// Anthropic.
     Anthropic,
     /// Azure's edition of OpenAI.
     Azure,
@@ -99,7 +98,6 @@ pub enum Mode {
     Auto,
     /// The weights learn when a batch is ready.
     Rl,
-    /// No policy model.
     SkillsOnly,
 }
 

@@ -31,7 +31,6 @@ const OF_ERRANDS: [&str; 2] = ["x-claude-code-auxiliary-type", "x-openai-memgen-
 pub(super) enum Mark {
     /// Another agent's, which the owner's has sent out.
     SubAgent,
-    /// The agent's own.
     Errand,
 }
 

@@ -17,12 +17,7 @@ const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 #[serde(untagged)]
 pub enum Mark {
     /// Its client names it.
-    Session {
-        /// Whose it is.
-        agent: AgentId,
-        /// Its name.
-        session: SessionId,
-    },
+    Session { agent: AgentId, session: SessionId },
     /// What was said up to its last reply.
     Said {
         /// The hash of that.

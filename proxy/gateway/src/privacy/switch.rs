@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayOnly {
-    /// Everyone.
     pub all: bool,
-    /// These agents.
     pub agents: BTreeSet<AgentId>,
 }
 
@@ -28,7 +26,6 @@ impl RelayOnly {
         self.all || self.agents.contains(agent)
     }
 
-    /// Whether anybody is.
     pub fn is_anybody(&self) -> bool {
         self.all || !self.agents.is_empty()
     }

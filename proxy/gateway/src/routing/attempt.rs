@@ -144,7 +144,6 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 // === impl Outcome ===
 
 impl Outcome {
-    /// Whether it answered.
     pub(super) fn is_good(&self) -> bool {
         self.answer
             .as_ref()

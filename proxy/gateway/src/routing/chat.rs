@@ -50,7 +50,6 @@ pub(crate) struct Repeated<'a> {
     pub session: &'a SessionId,
     /// The session begins with this request.
     pub is_new: bool,
-    /// The caller's.
     pub model: Option<String>,
     /// Calls are in it: what is put back belongs to them.
     pub has_calls: bool,

@@ -29,7 +29,6 @@ pub(crate) struct Upstreams {
 /// Who can answer a chat.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// In this order.
     pub upstreams: Vec<Arc<Upstream>>,
     /// What to say where there is nobody.
     pub nobody: UpstreamError,

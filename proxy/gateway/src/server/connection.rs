@@ -37,7 +37,6 @@ const MAX_HEAD_H2: u32 = 64 << 10;
 const MAX_STREAMS_H2: u32 = 250;
 /// A host that says nothing for so long is asked whether it is still there,
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
-/// every so often,
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// and given up after so many answers that did not come.
 const KEEP_ALIVE_PROBES: u32 = 4;

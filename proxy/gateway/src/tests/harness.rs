@@ -102,7 +102,6 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub head: String,
-    /// Without chunk framing.
     pub body: Vec<u8>,
     /// The message ended as its framing says; false is a cut.
     pub is_whole: bool,

@@ -307,7 +307,6 @@ async fn azure_is_asked_at_its_own_routes_with_its_own_key() {
 #[derive(Clone, Default)]
 struct Closing {
     n_requests: Arc<AtomicUsize>,
-    /// With a reset.
     resets: bool,
 }
 

@@ -41,7 +41,6 @@ impl Samples {
         is_due((redo, own), config, now_ms)
     }
 
-    /// Whether nothing waits.
     pub(crate) fn are_none(&self) -> bool {
         let waiting = [&self.unanswered, &self.unhinted];
         self.answered.is_empty() && self.own.is_empty() && waiting.iter().all(|it| it.is_empty())

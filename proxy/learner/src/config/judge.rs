@@ -24,13 +24,11 @@ pub struct JudgeConfig {
     pub session_idle: Span,
 }
 
-/// Who judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JudgeKind {
     /// A judge model, by majority; rules, where there are some, come first.
     Llm,
-    /// Rules alone.
     Rules,
     /// The owner's reward function; rules, where there are some, come first.
     Http,

@@ -19,38 +19,25 @@ const PPO: [f64; 2] = [0.8, 1.28];
 pub enum RlConfigError {
     /// A loss that nothing can be pushed with.
     #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
-    Loss {
-        /// Which.
-        loss: LossFn,
-        /// Why not.
-        why: &'static str,
-    },
+    Loss { loss: LossFn, why: &'static str },
     /// OpenClaw-RL's form has one loss.
     #[error(
         "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
     )]
-    NotHybrids {
-        /// What was given.
-        loss: LossFn,
-    },
+    NotHybrids { loss: LossFn },
     /// A teacher that a method cannot have.
     #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
     Teacher {
-        /// Which.
         teacher: Teacher,
         /// What it is to teach.
         methods: String,
-        /// What is allowed.
         allowed: &'static str,
     },
     /// A bound where there is none to set.
     #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
     Unbounded {
-        /// The key.
         key: &'static str,
-        /// What was given.
         value: f64,
-        /// The loss.
         loss: LossFn,
     },
     /// Bounds that hold nothing between them.
@@ -60,9 +47,7 @@ pub enum RlConfigError {
     Bounds {
         /// The lower one that would be in force.
         low: f64,
-        /// The upper one.
         high: f64,
-        /// The loss.
         loss: LossFn,
     },
 }

@@ -13,9 +13,7 @@ use crate::methods::Signal;
 pub struct RlConfig {
     /// What a step is made of.
     pub method: Methods,
-    /// Weight of redo.
     pub w_redo: f32,
-    /// Weight of opd.
     pub w_opd: f32,
     /// Weight of what verdicts push; metaclaw has none.
     pub w_rl: f32,
@@ -33,13 +31,11 @@ pub struct RlConfig {
     pub beta2: f64,
     /// AdamW: added to the root of the second moment.
     pub eps: f64,
-    /// AdamW: decoupled decay.
     pub weight_decay: f64,
     /// Bound of the global gradient norm; 0 is off.
     pub clip_norm: f64,
     /// Steps until the full rate; 0 is the full rate at once.
     pub warmup_steps: u64,
-    /// LoRA rank.
     pub lora_rank: u32,
     /// LoRA alpha, whatever the rank.
     pub lora_alpha: f64,

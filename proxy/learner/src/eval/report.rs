@@ -33,16 +33,13 @@ pub enum EvalTurns {
     HeldOutOrLast(usize),
     /// The last questions that sessions began with.
     Last(usize),
-    /// These.
     These(Vec<TurnId>),
 }
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvalReport {
     /// Whose wishes and turns.
     pub agent: AgentId,
-    /// The base model.
     pub base: String,
     /// What its owner wishes.
     pub wishes: Vec<String>,
@@ -72,7 +69,6 @@ pub struct EvalRow {
 /// What was said to one question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replied {
-    /// The question.
     pub question: String,
     /// The turn that it is of; none of a probe.
     pub turn: Option<TurnId>,
@@ -96,22 +92,12 @@ pub enum EvalError {
     #[error(
         "the training server has no adapter {name}: `metaclaw adapters list` shows those there are"
     )]
-    NoAdapter {
-        /// Which.
-        name: String,
-    },
+    NoAdapter { name: String },
     /// A turn that was named cannot be asked again.
     #[error("turn {id}: {why}")]
-    NoQuestion {
-        /// Which.
-        id: TurnId,
-        /// Why not.
-        why: &'static str,
-    },
-    /// The training server's.
+    NoQuestion { id: TurnId, why: &'static str },
     #[error(transparent)]
     Server(#[from] BackendError),
-    /// The log's.
     #[error(transparent)]
     Log(#[from] LogError),
 }

@@ -44,7 +44,6 @@ fn alarm(are_bad: &[bool]) -> Option<(usize, usize)> {
     None
 }
 
-/// How verdicts count.
 #[derive(Debug, Clone, Copy)]
 struct Chart {
     /// What a bad one adds, and a good one, which is below 0.

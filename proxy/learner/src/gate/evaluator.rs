@@ -18,7 +18,6 @@ const TEMPERATURE: f64 = 0.7;
 /// What replies to a set of questions are like.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReplyNumbers {
-    /// How many replies.
     pub n: usize,
     /// Words at the median.
     pub words: f64,
@@ -37,13 +36,11 @@ pub struct ReplyNumbers {
 pub struct KnowledgeNumbers {
     /// How many right answers are likelier than the wrong ones; none where that cannot be asked.
     pub n_right: Option<usize>,
-    /// Of so many.
     pub n_probes: usize,
     /// By how much on average, in nat a token.
     pub margin: Option<f64>,
     /// Requests of agents that it answers so that they can work with it.
     pub n_tools: usize,
-    /// Of so many.
     pub n_tool_prompts: usize,
 }
 
@@ -104,7 +101,6 @@ impl<'a> Evaluator<'a> {
         }))
     }
 
-    /// The everyday questions.
     pub(crate) fn questions(&self) -> &[String] {
         self.probes.set(self.set)
     }

@@ -31,7 +31,6 @@ pub(super) struct Asked<'a> {
     pub(super) adapter: &'a str,
 }
 
-/// Who answers questions.
 #[derive(Debug, Clone, Copy)]
 struct Speaker<'a> {
     /// None is the base model.

@@ -31,7 +31,6 @@ pub(super) struct Line {
     reference: (f64, f64),
 }
 
-/// Both lines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Lines {
     pub(super) relevance: Line,

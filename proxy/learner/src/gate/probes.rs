@@ -14,7 +14,6 @@ const QUESTIONS: &str = include_str!("probes/questions.yaml");
 const CAPABILITY: &str = include_str!("probes/capability.yaml");
 const TOOL_PROMPTS: &str = include_str!("probes/tool_prompts.yaml");
 
-/// All probes.
 #[derive(Debug)]
 pub(crate) struct Probes {
     /// Everyday questions, for what replies are like.

@@ -32,7 +32,6 @@ const OTHERS: [usize; 2] = [5, 11];
 /// The questions of a test, rendered.
 #[derive(Debug, Clone)]
 pub(super) struct Prompts {
-    /// Alone.
     pub(super) plain: Vec<Vec<u32>>,
     /// With the wishes; none where there are none, so that both are the same.
     wished: Option<Vec<Vec<u32>>>,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 pub struct GateReport {
     /// Each test, in the order they were made. After the first kind that fails no further kind is tried.
     pub tests: Vec<GateTest>,
-    /// What testing took.
     pub seconds: f64,
     /// The ids of the standing wishes that it does without being told; found where it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

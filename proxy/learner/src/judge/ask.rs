@@ -16,7 +16,6 @@ pub trait Ask: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the judge did not answer: {why}")]
 pub struct AskFailed {
-    /// Why not.
     pub why: String,
 }
 

@@ -26,11 +26,9 @@ pub trait Post: fmt::Debug + Send + Sync {
     fn post<'a>(&'a self, body: &'a Value) -> BoxFuture<'a, Result<String, PostFailed>>;
 }
 
-/// No answer came.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct PostFailed {
-    /// Why not.
     pub why: String,
     /// Whether somebody was there, and refused or failed at what was asked: less of it may pass.
     pub was_asked: bool,

@@ -19,7 +19,6 @@ pub(super) struct Found {
     pub(super) last: Vec<TurnId>,
 }
 
-/// Of all agents.
 pub(super) async fn of_all(shared: &Shared) -> Result<Found, LogError> {
     let mut all = Found::default();
     for agent in shared.persist(|| shared.log.agents()).await? {

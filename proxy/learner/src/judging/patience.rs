@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 /// The pause after a turn's first failure.
 const FIRST: Duration = Duration::from_secs(15);
-/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(FIRST)
@@ -44,7 +43,6 @@ impl Patience {
         self.further.remove(&id);
     }
 
-    /// How many wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }

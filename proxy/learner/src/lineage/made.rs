@@ -8,7 +8,6 @@ use crate::config::RlConfig;
 /// The program and the settings that made a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Made {
-    /// MetaClaw's version.
     pub(crate) version: String,
     /// The commit that it was built from; none where it was not built in a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +37,6 @@ pub(crate) struct Replayed {
 // === impl Made ===
 
 impl Made {
-    /// By this program.
     pub(crate) fn here(seed: u64, config: &RlConfig, replay: Option<Replayed>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

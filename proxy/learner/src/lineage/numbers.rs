@@ -14,7 +14,6 @@ pub struct Numbers {
     pub losses: BTreeMap<String, f64>,
     /// Global 2-norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// The learning rate.
     pub learning_rate: f64,
     /// Whether the trainer dropped the gradient, which was out of line: the weights stayed as they were.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -22,7 +21,6 @@ pub struct Numbers {
     /// Ids that the model read.
     #[serde(default)]
     pub n_tokens: usize,
-    /// Seconds in forward_backward.
     #[serde(default)]
     pub train_seconds: f64,
     /// How far the weights before the step were from those that had sampled; none where nothing tells.
@@ -63,15 +61,11 @@ pub struct BatchStats {
 /// Some numbers in short. All are 0 where there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many.
     pub n: usize,
-    /// Their mean.
     pub mean: f64,
     /// Their population standard deviation.
     pub std: f64,
-    /// The least.
     pub min: f64,
-    /// The greatest.
     pub max: f64,
 }
 
@@ -99,7 +93,6 @@ impl BatchStats {
 // === impl Spread ===
 
 impl Spread {
-    /// Of these numbers.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.into_iter().collect();
         if values.is_empty() {

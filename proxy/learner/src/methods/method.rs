@@ -100,7 +100,6 @@ pub(crate) enum Want {
     Hint,
     /// More must happen first.
     Wait,
-    /// Nothing, and why.
     Never(ExcludeReason),
 }
 

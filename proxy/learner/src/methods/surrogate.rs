@@ -134,7 +134,6 @@ impl Distil {
 // === impl Surrogate ===
 
 impl Surrogate {
-    /// R.
     pub(crate) fn n_ids(&self) -> usize {
         self.reply.len()
     }

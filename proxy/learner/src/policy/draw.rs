@@ -9,13 +9,11 @@ use super::server::{MOST_STREAMS, Policy};
 /// Ids that stand together, of which the distinct ones are counted.
 const GRAM: usize = 4;
 
-/// What to draw.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DrawRequest<'a> {
     /// An adapter's name; none is the base model.
     pub(crate) adapter: Option<&'a str>,
     pub(crate) prompt: &'a [u32],
-    /// How many replies.
     pub(crate) n: u32,
     pub(crate) max_tokens: u32,
     pub(crate) temperature: f64,
@@ -28,7 +26,6 @@ pub(crate) struct DrawRequest<'a> {
 pub(crate) struct Draw {
     /// Its ids, the one that ends it among them.
     pub(crate) ids: Vec<u32>,
-    /// Without special tokens.
     pub(crate) text: String,
     /// Whether it ended by itself.
     pub(crate) ended: bool,

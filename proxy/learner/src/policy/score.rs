@@ -13,10 +13,8 @@ use super::{
 /// Of the run that only scoring by the base needs; its adapter is never read.
 const SCORING_RANK: u32 = 1;
 
-/// Whose log-probabilities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
-    /// The base model's.
     Base,
     /// Those of a run, with its adapter.
     Run(&'a RunId),

@@ -34,7 +34,6 @@ pub(crate) struct TargetReply {
 /// What is asked of the student at each id of a target.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Form {
-    /// The id itself.
     OneHot,
     /// What the teacher found likely there: at each id of the reply the same number of others, with their
     /// probabilities, which sum up to 1.

@@ -47,7 +47,6 @@ pub(crate) struct SampleCounts {
 // === impl StatusCell ===
 
 impl StatusCell {
-    /// All of it.
     pub(crate) fn read(&self) -> Notes {
         self.notes().clone()
     }

@@ -8,7 +8,6 @@ use crate::{
     lineage::{BatchStats, Numbers},
 };
 
-/// How judging goes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct JudgingStatus {
     /// Turns that wait for a verdict.
@@ -29,27 +28,21 @@ pub enum Phase {
     /// A batch is ready, and mode `auto` trains it when its owner is away.
     AwaitingWindow,
     /// The training server does not answer, or does not do what it is asked.
-    WaitingForTrainer {
-        /// Why.
-        why: String,
-    },
+    WaitingForTrainer { why: String },
     /// The training server refuses to be used: its key, its account, or the model. It is asked again later.
     Refused {
-        /// What it said.
         why: String,
         /// When it is asked again, in Unix milliseconds.
         until_ms: u64,
     },
     /// The teacher answers a turn, which is learned from afterwards.
     Teaching {
-        /// Whose.
         agent: AgentId,
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },
     /// A step is being made.
     Stepping {
-        /// Whose.
         agent: AgentId,
         /// Its number in the lineage.
         n: u64,
@@ -58,29 +51,20 @@ pub enum Phase {
     },
     /// What a step made is tested before it serves.
     Testing {
-        /// Whose.
         agent: AgentId,
-        /// What would serve.
         adapter: String,
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },
     /// The training server refused a step, or the gate declined several in a row; one is made again later.
     Resting {
-        /// Whose.
         agent: AgentId,
-        /// What it said.
         why: String,
         /// When it is tried again, in Unix milliseconds.
         until_ms: u64,
     },
     /// A batch is ready, and the agent has made all steps that it may make (`rl.max_steps`).
-    Finished {
-        /// Whose.
-        agent: AgentId,
-        /// How many.
-        n_steps: u64,
-    },
+    Finished { agent: AgentId, n_steps: u64 },
     /// There is no training server: weights do not learn.
     Off,
 }
@@ -88,7 +72,6 @@ pub enum Phase {
 /// One step that was made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Whose.
     pub agent: AgentId,
     /// The lineage of its checkpoints.
     pub lineage: String,
@@ -98,7 +81,6 @@ pub struct StepReport {
     pub step: u64,
     /// The adapter that it made.
     pub adapter: String,
-    /// Samples of redo.
     pub n_redo: usize,
     /// Turns whose own ids were pushed.
     pub n_binary_rl: usize,
@@ -110,7 +92,6 @@ pub struct StepReport {
     pub mean_reward: f32,
     /// The share of good ones among them.
     pub success_rate: f32,
-    /// What it measured.
     #[serde(flatten)]
     pub numbers: Numbers,
     /// What its samples were like.

@@ -19,7 +19,6 @@ use crate::{
 /// One agent's side of training. All of it can be had again from the log and the checkpoints.
 #[derive(Debug, Default)]
 pub(crate) struct AgentState {
-    /// Its training run.
     pub(crate) run: RunHandle,
     /// What its next step continues, and the shape that this was worked out for.
     pub(crate) resume: Option<(ResumePoint, Shape)>,

@@ -11,7 +11,6 @@ pub(crate) enum Stage {
     Parent,
     /// A pass: the call of this number among the step's.
     Pass(usize),
-    /// Taking the step.
     Step,
     /// Training on something harmless, to see whether the server can.
     Control,

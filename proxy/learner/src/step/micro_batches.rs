@@ -54,7 +54,6 @@ pub(crate) fn halve(calls: &mut Vec<MicroBatch>, at: usize) -> bool {
 // === impl MicroBatch ===
 
 impl MicroBatch {
-    /// What it carries.
     pub(crate) fn examples<'a>(&self, groups: &'a [Group]) -> &'a [Example] {
         let group = groups.get(self.group);
         let examples = group.and_then(|group| group.examples.get(self.range.clone()));

@@ -21,7 +21,6 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) agent: AgentId,
-    /// What it continues.
     pub(crate) point: ResumePoint,
     pub(crate) attempt: u32,
     pub(crate) turns: Vec<TurnId>,

@@ -30,7 +30,6 @@ use crate::{
 /// What became of a batch.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// A step.
     Made(Box<StepReport>),
     /// These of its turns are spent; the others are free.
     SetAside(Vec<TurnId>),
@@ -67,7 +66,6 @@ impl<'a> StepTransaction<'a> {
         })
     }
 
-    /// The whole transaction.
     pub(crate) async fn run(
         mut self,
         base: &BaseModel,

@@ -6,7 +6,6 @@ use metaclaw_turns::Turn;
 use super::draws::{Answers, Candidate};
 use crate::judge::{AskFailed, Judge};
 
-/// Why none is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoChoice {
     /// None does what is wished.

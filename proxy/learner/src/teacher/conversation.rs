@@ -42,7 +42,6 @@ impl Conversation {
         })
     }
 
-    /// As it is.
     pub(crate) fn plain(&self) -> Vec<Value> {
         self.messages.iter().cloned().map(Value::Object).collect()
     }

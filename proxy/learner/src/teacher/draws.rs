@@ -56,7 +56,6 @@ pub(super) struct Answers {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// Who draws.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draws<'a> {
     pub(super) shared: &'a Shared,
@@ -214,7 +213,6 @@ impl Candidate {
 // === impl Answers ===
 
 impl Answers {
-    /// Of each reply.
     pub(super) fn relevances(&self) -> Vec<f64> {
         self.candidates.iter().map(|it| it.relevance).collect()
     }

@@ -161,7 +161,6 @@ impl World {
         inner.presence = Presence::LeavesAt(inner.n_calls + n, last);
     }
 
-    /// Whether nobody answers.
     pub(crate) fn is_away(&self) -> bool {
         self.inner().presence == Presence::Away
     }

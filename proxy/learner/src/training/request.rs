@@ -15,7 +15,6 @@ use crate::{
 /// What the training task is asked. For whom; none: everyone.
 #[derive(Debug)]
 pub(crate) enum TrainingRequest {
-    /// A step now.
     Step(Option<AgentId>, Reply<StepReport>),
     /// What that would be.
     DryRun(Option<AgentId>, Reply<StepPreview>),
@@ -34,7 +33,6 @@ pub(super) struct Wanted {
     /// Turns that the teacher has answered for the first of them.
     n_taught: usize,
     reports: Vec<StepReport>,
-    /// The first failure.
     failed: Option<TrainError>,
     reply: Reply<StepReport>,
 }
@@ -91,7 +89,6 @@ impl Wanted {
         self.n_taught = 0;
     }
 
-    /// All are made.
     pub(super) fn end(self) {
         let result = match self.failed {
             Some(error) if self.reports.is_empty() => Err(error),
@@ -101,7 +98,6 @@ impl Wanted {
         drop(self.reply.send(result));
     }
 
-    /// None can be.
     pub(super) fn end_with(self, error: TrainError) {
         drop(self.reply.send(Err(error)));
     }

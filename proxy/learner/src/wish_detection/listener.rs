@@ -26,7 +26,6 @@ pub enum Listener {
     Model(Arc<dyn Ask>),
     /// The policy model, which may be small: it is asked once it has passed a trial.
     Policy {
-        /// The model.
         model: Arc<dyn Ask>,
         /// Whether it has passed; not known until it has answered.
         passed: OnceCell<bool>,

@@ -3,7 +3,6 @@
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
-/// What was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The text; may be empty.

@@ -14,7 +14,6 @@ pub enum AskError {
     /// No connection, or one that broke.
     #[error("{url} cannot be reached: {source}")]
     Unreachable {
-        /// Whom we asked.
         url: Url,
         /// What the connection said.
         source: reqwest::Error,
@@ -22,27 +21,18 @@ pub enum AskError {
     /// An error instead of an answer.
     #[error("{url} answered {status}: {message}")]
     Status {
-        /// Whom we asked.
         url: Url,
-        /// The HTTP status.
         status: StatusCode,
         /// The beginning of its message.
         message: String,
         /// How long it asked us to wait.
         retry_after: Option<Duration>,
     },
-    /// The deadline passed.
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
-    Deadline {
-        /// Whom we asked.
-        url: Url,
-        /// The deadline.
-        timeout: Duration,
-    },
+    Deadline { url: Url, timeout: Duration },
     /// Something that is no chat completion.
     #[error("{url} answered with no chat completion: {why}")]
     NotAnAnswer {
-        /// Whom we asked.
         url: Url,
         /// What is wrong with it.
         why: String,

@@ -76,7 +76,6 @@ pub fn lowest(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     values?.into_iter().min_by(f64::total_cmp)
 }
 
-/// The highest, likewise.
 pub fn highest(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     lowest(values.into_iter().map(|it| it.map(|it| -it))).map(|it| -it)
 }

@@ -7,7 +7,6 @@ use tokio::process::Command;
 
 use super::program::{Program, free_address};
 
-/// Starts it.
 pub async fn start(litellm: &Path, upstream: SocketAddr) -> Result<Program> {
     let address = free_address().await?;
     let folder = tempfile::tempdir()?;

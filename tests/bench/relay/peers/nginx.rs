@@ -9,7 +9,6 @@ use tokio::process::Command;
 use super::program::{Program, free_address};
 use crate::upstream::{NAME, Place};
 
-/// Starts it.
 pub async fn start(nginx: &Path, upstream: &Place) -> Result<Program> {
     let address = free_address().await?;
     let folder = tempfile::tempdir()?;

@@ -54,7 +54,6 @@ pub struct Recorded {
 // === impl Ours ===
 
 impl Ours {
-    /// Starts it.
     pub async fn start(bin_dir: &Path, upstream: &Place, records: bool) -> Result<Self> {
         Self::with_skills(bin_dir, upstream, records, 0).await
     }
@@ -86,12 +85,10 @@ impl Ours {
         })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.proxy.port()).into()
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
         self.proxy.pid()
     }
@@ -142,7 +139,6 @@ impl Ours {
         }
     }
 
-    /// What it printed.
     pub fn log(&self) -> String {
         self.home.log()
     }

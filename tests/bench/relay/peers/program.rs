@@ -54,7 +54,6 @@ impl Program {
         Ok(program)
     }
 
-    /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -30,7 +30,6 @@ enum Moment {
     Stepping,
     /// The checkpoint is written: whether the proxy has heard of it is left to the clock.
     Checkpoint,
-    /// The adapter is.
     Adapter,
 }
 

@@ -68,7 +68,6 @@ impl Api {
         self.0.get_json("/health").await.unwrap()["inference"].take()
     }
 
-    /// A new run.
     pub(super) async fn run(&self, rank: u32) -> String {
         let run = self
             .ok("/lora/create", json!({"rank": rank, "seed": 3}))

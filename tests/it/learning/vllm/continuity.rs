@@ -26,7 +26,6 @@ const TAUGHT: &str = "taught";
 const STEPS: u64 = 24;
 /// Conversations of a test run; `METACLAW_TEST_TALKS` says another number.
 const TALKS: usize = 6;
-/// Conversations at once.
 const AT_ONCE: usize = 6;
 const QUESTIONS: usize = 3;
 /// Calls that the client answers after one question.

@@ -16,7 +16,6 @@ const SCHEME: &str = "tinker://";
     "{field} {value:?} is not allowed: 1 to {MAX_ID} of a-z A-Z 0-9 _ - . : @, beginning with a letter, a digit or _"
 )]
 pub struct IdError {
-    /// Which field.
     pub field: &'static str,
     /// What was given, cut.
     pub value: String,
@@ -34,7 +33,6 @@ pub struct ModelId(Arc<str>);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SamplerId(Arc<str>);
 
-/// A promise.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(Arc<str>);
 
@@ -43,9 +41,7 @@ pub struct RequestId(Arc<str>);
 pub struct TinkerPath {
     /// The run that wrote it.
     pub run: ModelId,
-    /// What it holds.
     pub kind: WeightsKind,
-    /// Its name.
     pub name: CheckpointName,
 }
 
@@ -71,10 +67,8 @@ pub enum PathError {
         /// What was given, cut.
         value: String,
     },
-    /// The run's id.
     #[error(transparent)]
     Run(#[from] IdError),
-    /// The checkpoint's name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -143,10 +137,8 @@ impl SamplerId {
 // === impl WeightsKind ===
 
 impl WeightsKind {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Training, Self::Sampler, Self::External];
 
-    /// In a path.
     pub fn segment(self) -> &'static str {
         match self {
             Self::Training => "weights",
@@ -223,7 +215,6 @@ impl<'de> Deserialize<'de> for TinkerPath {
 macro_rules! text_id {
     ($name:ident, $field:literal) => {
         impl $name {
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -66,7 +66,6 @@ impl TrainOutput {
         Ok(Self { logprobs, metrics })
     }
 
-    /// As JSON.
     pub fn to_json(&self) -> JsonTrainOutput {
         let datum = |tensor: &Tensor2<f32>| {
             let data = TensorData::of(tensor.values(), &tensor.shape());

@@ -10,7 +10,6 @@ use prost::{Enumeration, Message, Oneof};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum DType {
-    /// Not said.
     Unspecified = 0,
     /// 4 bytes.
     Float32 = 1,
@@ -35,10 +34,8 @@ pub enum Stop {
 /// A tensor of a datum.
 #[derive(Clone, PartialEq, Message)]
 pub struct Tensor {
-    /// Its values.
     #[prost(oneof = "Values", tags = "1, 2")]
     pub values: Option<Values>,
-    /// What they are.
     #[prost(enumeration = "DType", tag = "3")]
     pub dtype: i32,
     /// `[N]` or `[N, K]`.
@@ -49,10 +46,8 @@ pub struct Tensor {
 /// Values of a tensor, all of them or those that are not 0.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Values {
-    /// Row-major.
     #[prost(bytes, tag = "1")]
     Dense(Vec<u8>),
-    /// By row.
     #[prost(message, tag = "2")]
     SparseCsr(SparseCsr),
 }
@@ -74,7 +69,6 @@ pub struct SparseCsr {
 /// A piece of a prompt.
 #[derive(Clone, PartialEq, Message)]
 pub struct Chunk {
-    /// Which kind.
     #[prost(oneof = "Piece", tags = "1, 2, 3")]
     pub piece: Option<Piece>,
 }
@@ -82,18 +76,14 @@ pub struct Chunk {
 /// What a piece of a prompt is.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Piece {
-    /// Token ids.
     #[prost(message, tag = "1")]
     EncodedText(EncodedTextChunk),
-    /// A picture.
     #[prost(message, tag = "2")]
     Image(ImageChunk),
-    /// Sound.
     #[prost(message, tag = "3")]
     Dmel(DmelChunk),
 }
 
-/// Token ids.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct EncodedTextChunk {
     /// int32.
@@ -101,10 +91,8 @@ pub struct EncodedTextChunk {
     pub tokens: Vec<u8>,
 }
 
-/// A picture.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ImageChunk {
-    /// The file.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
     /// `png` or `jpeg`.
@@ -129,7 +117,6 @@ pub struct ImageDimensions {
     pub height: u32,
 }
 
-/// Sound.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct DmelChunk {
     /// The SDK's own container.
@@ -137,7 +124,6 @@ pub struct DmelChunk {
     pub dmel: Vec<u8>,
 }
 
-/// A training sequence.
 #[derive(Clone, PartialEq, Message)]
 pub struct Datum {
     /// What the model reads.
@@ -168,7 +154,6 @@ pub enum Origin {
     /// Part of a prompt.
     #[prost(message, tag = "1")]
     Prompt(Span),
-    /// Sampled.
     #[prost(message, tag = "2")]
     Sampled(Span),
 }
@@ -182,7 +167,6 @@ pub struct Span {
     /// Where the run begins.
     #[prost(int64, tag = "2")]
     pub offset: i64,
-    /// Tokens.
     #[prost(int64, tag = "3")]
     pub length: i64,
 }
@@ -198,7 +182,6 @@ pub struct LossConfigValue {
 /// A setting of a loss.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Setting {
-    /// As most are.
     #[prost(double, tag = "1")]
     Number(f64),
     /// Such as a loss id.
@@ -209,22 +192,18 @@ pub enum Setting {
 /// `POST forward_backward`, and `forward` as `forward_only`.
 #[derive(Clone, PartialEq, Message)]
 pub struct ForwardBackwardRequest {
-    /// The model.
     #[prost(string, tag = "1")]
     pub model_id: String,
     /// Its call, from 1.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
-    /// The sequences.
     #[prost(message, repeated, tag = "3")]
     pub data: Vec<Datum>,
-    /// The loss.
     #[prost(string, tag = "4")]
     pub loss_fn: String,
     /// Its settings that are numbers.
     #[prost(btree_map = "string, double", tag = "5")]
     pub loss_fn_config: BTreeMap<String, f64>,
-    /// No gradient.
     #[prost(bool, tag = "6")]
     pub forward_only: bool,
     /// All its settings; counts before `loss_fn_config`.
@@ -235,7 +214,6 @@ pub struct ForwardBackwardRequest {
 /// One tensor per datum, one after the other.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BatchedTensor {
-    /// All values.
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
     /// int64: where in `data` a datum begins, in bytes; one more than there are datums.
@@ -252,13 +230,11 @@ pub struct BatchedTensor {
 /// What was found of several datums whose tensors have one trailing shape.
 #[derive(Clone, PartialEq, Message)]
 pub struct ArrayRecord {
-    /// Free text.
     #[prost(string, tag = "1")]
     pub type_tag: String,
     /// By name, as `logprobs`.
     #[prost(btree_map = "string, message", tag = "2")]
     pub fields: BTreeMap<String, BatchedTensor>,
-    /// How many datums.
     #[prost(int64, tag = "3")]
     pub num_datums: i64,
 }
@@ -266,7 +242,6 @@ pub struct ArrayRecord {
 /// The result of forward_backward.
 #[derive(Clone, PartialEq, Message)]
 pub struct ForwardBackwardOutput {
-    /// Free text.
     #[prost(string, tag = "1")]
     pub loss_fn_output_type: String,
     /// In the order of the datums.
@@ -286,18 +261,14 @@ pub struct TopkLogprobs {
     /// float32, `[length, k]`.
     #[prost(bytes = "vec", tag = "2")]
     pub logprobs: Vec<u8>,
-    /// Ids a position.
     #[prost(uint32, tag = "3")]
     pub k: u32,
-    /// Positions.
     #[prost(uint32, tag = "4")]
     pub length: u32,
 }
 
-/// One continuation.
 #[derive(Clone, PartialEq, Message)]
 pub struct SampledSequence {
-    /// Why it ended.
     #[prost(enumeration = "Stop", tag = "1")]
     pub stop_reason: i32,
     /// int32.

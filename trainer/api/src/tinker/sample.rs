@@ -22,10 +22,8 @@ pub struct SampleOutput {
     pub n_cached: u32,
 }
 
-/// One continuation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sequence {
-    /// Why it ended.
     pub stop_reason: StopReason,
     /// Its ids, with the token that ended it.
     pub tokens: Vec<u32>,
@@ -38,7 +36,6 @@ pub struct Sequence {
 // === impl SampleOutput ===
 
 impl SampleOutput {
-    /// As protobuf.
     pub fn to_proto(&self) -> SampleResponse {
         let known = |logprob: &Option<f32>| logprob.unwrap_or(f32::NAN);
         let prompt = self.prompt_logprobs.as_ref();
@@ -99,7 +96,6 @@ impl SampleOutput {
         }
     }
 
-    /// From JSON.
     pub fn from_json(sample: JsonSample) -> Self {
         let sequence = |it: JsonSequence| Sequence {
             stop_reason: it.stop_reason,

@@ -87,7 +87,6 @@ fn single(number: &Number) -> Option<f32> {
     number.as_f64().map(|value| value as f32)
 }
 
-/// Values as bytes.
 pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = T>) -> Vec<u8> {
     let values = values.into_iter();
     let mut bytes = Vec::with_capacity(values.size_hint().0 * T::BYTES);
@@ -95,7 +94,6 @@ pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = T>) -> Vec<u8> 
     bytes
 }
 
-/// Bytes as values.
 pub(super) fn values<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
     if !bytes.len().is_multiple_of(T::BYTES) {
         let (n, unit, name) = (bytes.len(), T::BYTES, T::NAME);

@@ -65,7 +65,6 @@ impl VllmClient {
         Self { http, url, key }
     }
 
-    /// Where it is.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -5,13 +5,11 @@ use serde::Deserialize;
 /// How much of an error's text goes into a message.
 const SHOWN: usize = 600;
 
-/// An error's body.
 #[derive(Debug, Deserialize)]
 struct ErrorBody {
     error: Said,
 }
 
-/// What went wrong.
 #[derive(Debug, Deserialize)]
 pub(super) struct Said {
     pub(super) message: String,

@@ -12,10 +12,8 @@ pub struct AdaptersReply {
     pub adapters: Vec<AdapterInfo>,
 }
 
-/// One saved adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdapterInfo {
-    /// Its name.
     pub name: AdapterName,
     /// Whether it is in memory now.
     pub loaded: bool,
@@ -34,7 +32,6 @@ pub struct AdapterInfo {
 /// `POST /v1/load_lora_adapter`, vLLM's: into memory before the first request asks for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadAdapterRequest {
-    /// A saved adapter.
     pub lora_name: AdapterName,
     /// What weights/save returned as `adapter_path`, if anything; no other path is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +55,6 @@ pub struct LoadAdapterReply {
 /// `POST /v1/unload_lora_adapter`, vLLM's: out of memory once the replies that use it have ended; the files stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnloadAdapterRequest {
-    /// Its name.
     pub lora_name: AdapterName,
 }
 
@@ -101,7 +97,6 @@ pub struct PruneReply {
 /// `POST /v1/lora/close`: gives a run's memory back; its checkpoints stay. Ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseRunRequest {
-    /// The run.
     pub session_id: RunId,
 }
 

@@ -34,7 +34,6 @@ pub struct Health {
     /// The server that answers chats, where it is not our engine. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inference: Option<Inference>,
-    /// Of the server.
     #[serde(default)]
     pub version: String,
     /// What this server can do; a fork's server says nothing.
@@ -64,11 +63,9 @@ pub struct DeviceInfo {
 /// A server that answers chats for a training server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inference {
-    /// Where it is.
     pub url: String,
     /// Whether it may be asked.
     pub state: InferenceState,
-    /// Why not.
     #[serde(default)]
     pub why: Option<String>,
     /// How it was started, where the training server has started it.
@@ -87,7 +84,6 @@ pub enum InferenceState {
     Away,
     /// It answers, and what it computes is not what the training server's engine computes.
     Refused,
-    /// It answers chats.
     Ready,
 }
 
@@ -131,7 +127,6 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Our own server.
     pub fn builtin() -> Self {
         Self {
             losses: LossFn::ALL.to_vec(),

@@ -9,9 +9,7 @@ use crate::AdapterName;
 /// `POST /v1/sample`; the defaults are the fork's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleRequest {
-    /// The prompt.
     pub tokens: Vec<u32>,
-    /// How many continuations.
     #[serde(default = "sample_defaults::num_samples")]
     pub num_samples: u32,
     /// 0 is greedy.
@@ -89,9 +87,7 @@ mod sample_defaults {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
 pub enum Stop {
-    /// One.
     One(String),
-    /// Several.
     Many(Vec<String>),
 }
 
@@ -113,10 +109,8 @@ pub struct SampleReply {
     pub sequences: Vec<SampledSequence>,
 }
 
-/// One continuation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampledSequence {
-    /// New ids.
     pub tokens: Vec<u32>,
     /// Their log-probabilities at temperature 1 over the full vocabulary.
     pub logprobs: Vec<f32>,
@@ -136,10 +130,8 @@ pub struct TokenizeRequest {
     /// Read by nobody here: there is one tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// A text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Or a conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<Value>>,
     /// Tools that the template shows.
@@ -181,11 +173,8 @@ impl TokenizeRequest {
 /// Answer to [`TokenizeRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenizeReply {
-    /// How many ids.
     pub count: u32,
-    /// The model's context.
     pub max_model_len: u32,
-    /// The ids.
     pub tokens: Vec<u32>,
 }
 
@@ -209,7 +198,6 @@ pub struct Sampled {
     /// The adapter's optimiser steps, if it says.
     #[serde(default)]
     pub version: Option<u64>,
-    /// The base model.
     pub base: String,
     /// The same by content, as [`Health`](super::Health) has it.
     #[serde(default)]

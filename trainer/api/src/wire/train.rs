@@ -26,7 +26,6 @@ pub struct CreateRequest {
     /// Name or path of the base model, or `owner/name`; empty or `base` for the one that is loaded.
     #[serde(default)]
     pub base_model: String,
-    /// LoRA rank.
     #[serde(default = "rank")]
     pub rank: u32,
     /// LoRA alpha, a whole number; 32 when absent, whatever the rank. Ours.
@@ -43,15 +42,12 @@ pub struct CreateRequest {
 /// Answer to [`CreateRequest`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CreateReply {
-    /// The run.
     pub session_id: RunId,
     /// `ready`.
     #[serde(default)]
     pub status: String,
-    /// The base model.
     #[serde(default)]
     pub model: String,
-    /// LoRA rank.
     #[serde(default)]
     pub rank: u32,
     /// Trainable and all parameters, as in `328.60M / 3890.12M`.
@@ -62,14 +58,10 @@ pub struct CreateReply {
 /// `POST /v1/train/forward_backward`. Gradients add up; weights do not move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardBackwardRequest {
-    /// The run.
     pub session_id: RunId,
-    /// The sequences.
     pub datums: Vec<Datum>,
-    /// The loss.
     #[serde(default = "importance_sampling")]
     pub loss_fn: LossFn,
-    /// Its settings.
     #[serde(default, skip_serializing_if = "LossConfig::is_empty")]
     pub loss_fn_config: LossConfig,
 }
@@ -84,7 +76,6 @@ pub struct ForwardBackwardReply {
     pub loss: f64,
     /// Positions with a non-zero weight or advantage; lets a client convert between sum and mean.
     pub total_tokens: u64,
-    /// How many sequences.
     pub num_datums: u64,
     /// What the loss was computed from, one entry per datum, as Tinker's. Empty from a fork's server. Ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,12 +94,9 @@ pub struct LossFnOutput {
 /// `POST /v1/train/optim_step`: AdamW, then gradients to zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepRequest {
-    /// The run.
     pub session_id: RunId,
-    /// Step size.
     #[serde(default = "learning_rate")]
     pub learning_rate: f64,
-    /// AdamW's settings. Ours.
     #[serde(flatten)]
     pub adam: AdamSettings,
 }
@@ -163,7 +151,6 @@ pub struct OptimStepReply {
 /// `POST /v1/weights/save`: the run's adapter, ready to serve under `name`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveWeightsRequest {
-    /// The run.
     pub session_id: RunId,
     /// The adapter's name; empty for `<session_id>-<step>`.
     #[serde(default)]
@@ -176,7 +163,6 @@ pub struct SaveWeightsReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// The PEFT directory.
     pub adapter_path: String,
     /// Optimiser steps in it.
     pub step: u64,
@@ -188,9 +174,7 @@ pub struct SaveWeightsReply {
 /// `POST /v1/checkpoint/save`: adapter, optimiser, step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointSaveRequest {
-    /// The run.
     pub session_id: RunId,
-    /// The checkpoint's name.
     pub name: CheckpointName,
     /// Kept verbatim and listed again. Ours.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -203,14 +187,12 @@ pub struct CheckpointSaveReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// Its directory.
     pub path: String,
 }
 
 /// `POST /v1/checkpoint/load`: the run becomes what was saved; gradients are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointLoadRequest {
-    /// The run.
     pub session_id: RunId,
     /// What checkpoint/save returned as `path`, or the checkpoint's name.
     pub path: String,
@@ -236,9 +218,7 @@ pub struct CheckpointsReply {
 /// One checkpoint on the server's disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointInfo {
-    /// Its name.
     pub name: CheckpointName,
-    /// Its directory.
     pub path: String,
     /// Optimiser steps in it.
     pub step: u64,

@@ -20,7 +20,6 @@ use crate::error::ApiError;
 const SILENCE: Duration = Duration::from_secs(10);
 /// A body may take so long, and a second more for each [`LEAST_RATE`] bytes of it that came.
 const GRACE: Duration = Duration::from_secs(30);
-/// Bytes a second.
 const LEAST_RATE: usize = 256 << 10;
 /// What is refused is read to its end if it is no longer than this: most clients write all before they read an answer.
 const DRAINED: usize = 64 << 20;
@@ -45,7 +44,6 @@ pub struct Hold(
 /// How large a body may be, and what a larger one is told.
 #[derive(Debug)]
 pub struct Largest {
-    /// So many bytes.
     pub bytes: usize,
     /// The answer to a larger one.
     pub refusal: ApiError,

@@ -11,13 +11,11 @@ use super::{logprobs::TokenLogprob, think::Piece, usage::Usage};
 pub(crate) struct Head {
     /// `chatcmpl-` and 24 hex digits; what `/v1/sampled/{id}` is asked for.
     id: String,
-    /// Unix seconds.
     created: u64,
     /// The adapter, or the base model.
     model: String,
 }
 
-/// One event's news.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +76,6 @@ pub(crate) struct Choice {
     finish_reason: &'static str,
 }
 
-/// A whole reply.
 #[derive(Debug, Serialize)]
 pub(crate) struct Completion {
     id: String,
@@ -113,7 +110,6 @@ impl Head {
         }
     }
 
-    /// A whole reply.
     pub(crate) fn completion(self, choices: Vec<Choice>, usage: Usage) -> Completion {
         Completion {
             id: self.id,
@@ -197,7 +193,6 @@ impl EventWriter {
         self.event(index, delta, logprobs, None)
     }
 
-    /// A choice's end.
     pub(crate) fn finish(&self, index: u32, reason: &'static str) -> String {
         self.event(index, Delta::default(), None, Some(reason))
     }

@@ -57,20 +57,16 @@ struct ResponseFormat {
     kind: String,
 }
 
-/// The request, checked.
 #[derive(Debug)]
 pub(crate) struct ChatRequest {
     /// What `model` named.
     pub(crate) model: Option<String>,
-    /// For the template.
     pub(crate) conversation: Conversation,
     /// What to draw; without a prompt yet.
     pub(crate) draw: SamplerRequest,
-    /// How to answer.
     pub(crate) form: Form,
 }
 
-/// How to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     /// As an event stream.

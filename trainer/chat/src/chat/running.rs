@@ -43,7 +43,6 @@ pub(crate) struct Running {
 enum Drawing {
     /// It has not yet said whether it takes the request.
     Asked(SamplerFuture<'static, Sampling>),
-    /// It draws.
     Begun(SampleStream),
 }
 

@@ -10,9 +10,7 @@ const CLOSE: &str = "</think>";
 /// A piece of a reply.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Thinking.
     pub(crate) reasoning: String,
-    /// The reply itself.
     pub(crate) content: String,
 }
 

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// How many tokens.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Usage {
     prompt_tokens: usize,

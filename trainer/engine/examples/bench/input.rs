@@ -15,7 +15,6 @@ use crate::failure::Failure;
 pub(crate) struct Input {
     /// A Hugging Face folder.
     pub(crate) model: PathBuf,
-    /// Threads of libtorch.
     pub(crate) threads: usize,
     /// `bf16` or `f32`.
     pub(crate) dtype: String,
@@ -25,7 +24,6 @@ pub(crate) struct Input {
     /// As the trainer's flags have them, for training and serving alike; the CPU where it is not given.
     #[serde(default)]
     pub(crate) devices: Option<String>,
-    /// What is measured.
     #[serde(flatten)]
     pub(crate) work: Work,
 }
@@ -178,7 +176,6 @@ impl Sample {
         Datum::cross_entropy(input, targets, weights.collect())
     }
 
-    /// Predictions that count.
     pub(crate) fn n_targets(&self) -> usize {
         self.ids.len() - 1 - self.loss_from
     }

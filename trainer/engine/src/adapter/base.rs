@@ -19,11 +19,8 @@ pub struct BaseId {
 /// What an adapter must fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseSpec {
-    /// The model.
     pub id: BaseId,
-    /// Its widths.
     pub dims: BaseDims,
-    /// Its depth.
     pub n_layers: usize,
 }
 

@@ -16,7 +16,6 @@ pub enum AdapterError {
     Unknown {
         /// What was asked for.
         name: AdapterName,
-        /// Where.
         folder: PathBuf,
     },
     /// Nothing under that name.
@@ -24,7 +23,6 @@ pub enum AdapterError {
     NoCheckpoint {
         /// What was asked for.
         name: CheckpointName,
-        /// Where.
         folder: PathBuf,
     },
     /// A file cannot be read or written, or is damaged.
@@ -33,23 +31,16 @@ pub enum AdapterError {
     /// A setting that this engine cannot honour.
     #[error("{file}: {field} is {value}, allowed: {allowed}", file = file.display())]
     Field {
-        /// The file.
         file: PathBuf,
-        /// The field.
         field: &'static str,
-        /// What it holds.
         value: String,
-        /// What is allowed.
         allowed: &'static str,
     },
     /// The adapter of another model.
     #[error("{folder} is an adapter of {theirs}, this engine serves {ours}", folder = folder.display())]
     Base {
-        /// The adapter.
         folder: PathBuf,
-        /// Its base.
         theirs: String,
-        /// Ours.
         ours: String,
     },
     /// What a file holds is not what was written with it.
@@ -57,7 +48,6 @@ pub enum AdapterError {
         "{folder} is damaged: its content has the SHA-256 {found}, {wanted} was saved", folder = folder.display()
     )]
     Content {
-        /// The checkpoint.
         folder: PathBuf,
         /// Of what it holds.
         found: String,
@@ -66,36 +56,24 @@ pub enum AdapterError {
     },
     /// It was replaced again and again while it was read.
     #[error("{folder} changed while it was read: try again", folder = folder.display())]
-    Changing {
-        /// The adapter.
-        folder: PathBuf,
-    },
+    Changing { folder: PathBuf },
     /// Other adapters are in use and leave no room for it.
     #[error(
         "adapter \"{name}\" takes {needed} bytes of memory, adapters in use leave {free} of {limit}: try again when their replies have ended"
     )]
     Memory {
-        /// The adapter.
         name: AdapterName,
-        /// What it takes.
         needed: usize,
-        /// What is left.
         free: usize,
         /// What adapters may take together.
         limit: usize,
     },
     /// The thread that read it ended early.
     #[error("adapter \"{name}\" was not read: {detail}")]
-    Interrupted {
-        /// The adapter.
-        name: AdapterName,
-        /// How it ended.
-        detail: String,
-    },
+    Interrupted { name: AdapterName, detail: String },
     /// Tensors that do not fit.
     #[error("{file}: {source}", file = file.display())]
     Tensors {
-        /// The file.
         file: PathBuf,
         /// What does not fit.
         source: LoraError,

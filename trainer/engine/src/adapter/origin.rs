@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use super::base::BaseId;
 use super::{AdapterError, from_json};
 
-/// The file.
 pub(super) const FILE: &str = "metaclaw.json";
 /// What is written. 1 had another way to hash the base, so its fingerprint can be compared with none of today's.
 const FORMAT: u32 = 2;

@@ -22,7 +22,6 @@ const MASK_ALIGNMENT: usize = 8;
 /// New positions of one sequence, and what they attend to besides one another.
 #[derive(Debug, Clone)]
 pub struct NewRows {
-    /// How many.
     pub len: usize,
     /// The positions before them, and the row itself where it is one.
     pub past: Vec<Run>,
@@ -31,9 +30,7 @@ pub struct NewRows {
 /// The rows of one sequence in a batch, and what they attend to besides one another.
 #[derive(Debug)]
 pub(super) struct Span {
-    /// Its first row.
     pub(super) row: i64,
-    /// How many rows.
     pub(super) len: i64,
     pub(super) past: Past,
 }

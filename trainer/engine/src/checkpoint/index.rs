@@ -15,9 +15,7 @@ use crate::tensors::FileError;
 /// A checkpoint on disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckpointInfo {
-    /// Its name.
     pub name: CheckpointName,
-    /// Its folder.
     pub path: PathBuf,
     /// Optimiser steps behind it.
     pub step: u64,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::adapter::{AdapterError, from_json};
 
-/// The file.
 pub(super) const FILE: &str = "state.json";
 /// The file beside it that is the caller's own.
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -29,7 +28,6 @@ pub(super) struct State {
 // === impl State ===
 
 impl State {
-    /// As of now.
     pub(super) fn new(step: u64, seed: u64, line: &str) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or_default().as_millis();

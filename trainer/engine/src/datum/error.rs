@@ -5,7 +5,6 @@ use metaclaw_trainer_terms::LossFn;
 /// Why datums cannot be computed with this model and this loss. `datum` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TrainInputError {
-    /// There is none.
     #[error("datums is empty: at least one is needed")]
     None,
     /// Longer than the model can hold.
@@ -13,79 +12,53 @@ pub enum TrainInputError {
         "datums[{datum}].model_input_tokens has {found} tokens, allowed are at most {max}, the model's context"
     )]
     TooLong {
-        /// Which.
         datum: usize,
-        /// Tokens.
         found: usize,
-        /// The context.
         max: usize,
     },
     /// A token id beyond the vocabulary.
     #[error("datums[{datum}].{field}[{index}] is {id}, allowed are 0 to {max}")]
     Id {
-        /// Which.
         datum: usize,
-        /// The field.
         field: &'static str,
-        /// Where in it.
         index: usize,
-        /// What was given.
         id: u32,
-        /// The largest id.
         max: u32,
     },
     /// Several targets a position, of a loss that takes one.
     #[error("datums[{datum}].target_tokens has {found} targets a position, allowed: 1 with {loss}")]
     Targets {
-        /// Which.
         datum: usize,
-        /// K.
         found: usize,
-        /// The loss.
         loss: LossFn,
     },
     /// A field that the loss needs.
     #[error("datums[{datum}].{field} is missing: {loss} needs it")]
     Missing {
-        /// Which.
         datum: usize,
-        /// The field.
         field: &'static str,
-        /// The loss.
         loss: LossFn,
     },
     /// A field that the loss would not read.
     #[error("datums[{datum}].{field} is given, but {loss} does not use it: {instead}")]
     Unused {
-        /// Which.
         datum: usize,
-        /// The field.
         field: &'static str,
-        /// The loss.
         loss: LossFn,
-        /// What to do.
         instead: &'static str,
     },
     /// Not a list for each datum.
     #[error("positions has {found} lists, {wanted} are needed: one for each datum")]
-    Positions {
-        /// Lists.
-        found: usize,
-        /// Datums.
-        wanted: usize,
-    },
+    Positions { found: usize, wanted: usize },
     /// A position that is not there, or not in order.
     #[error(
         "positions[{datum}][{index}] is {position}, allowed are 0 to {max}, each above the one before"
     )]
     Position {
-        /// Which.
         datum: usize,
         /// Where in the list.
         index: usize,
-        /// What was given.
         position: usize,
-        /// The last position.
         max: usize,
     },
 }

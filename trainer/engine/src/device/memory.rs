@@ -10,7 +10,6 @@ use crate::free_memory;
 pub struct Memory {
     /// What can still be had.
     pub free: usize,
-    /// All of it.
     pub total: usize,
 }
 

@@ -31,7 +31,6 @@ pub struct ServedAdapter {
     pub lora: Lora,
     /// Optimiser steps behind it.
     pub step: u64,
-    /// Of its content.
     pub(crate) key: WeightsKey,
     lease: AdapterLease,
 }

@@ -64,7 +64,6 @@ pub struct ModelInfo {
     pub name: String,
     /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`, `gemma3_text`.
     pub family: &'static str,
-    /// Longest sequence, tokens.
     pub context: usize,
     /// Token ids are below this.
     pub vocab: usize,

@@ -24,13 +24,10 @@ use crate::train::{Plan, SliceSizes};
 use crate::weights::{self, LoadError};
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
-/// What handles send.
 pub(super) enum Command {
     /// A reply is wanted.
     Generate(Waiting),
-    /// Short, at once.
     Now(Box<dyn FnOnce(&mut EngineState) + Send>),
-    /// Long, in turn.
     Job(Box<dyn Job>),
 }
 

@@ -22,7 +22,6 @@ pub struct EngineState {
     serving: Option<Model>,
     /// The base by name, content and widths.
     pub base: Arc<BaseSpec>,
-    /// Open training runs.
     pub runs: Runs,
     /// How training jobs are cut on this machine.
     pub sizes: SliceSizes,

@@ -9,7 +9,6 @@ use crate::generate::Reply;
 use crate::kv::{BlockManager, PageTable, WeightsKey};
 use crate::lora::Lora;
 
-/// One live reply.
 #[derive(Debug)]
 pub(super) struct Stream {
     /// Counts up with admission: the oldest keeps its place longest.

@@ -12,13 +12,11 @@ use crate::sampler::{SampledToken, Sampler};
 /// What a token left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Another is wanted.
     More,
     /// The reply has ended, or nobody listens any more.
     Ended,
 }
 
-/// One reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// Prompt, then what was generated.
@@ -118,7 +116,6 @@ impl Reply {
         let _ = self.events.try_send(Err(error));
     }
 
-    /// Adds a token.
     pub(crate) fn push(&mut self, sampled: SampledToken) -> Step {
         self.ids.push(sampled.id);
         self.sampler.accept(sampled.id);

@@ -7,7 +7,6 @@ use super::GenerateError;
 use super::prompt::{PromptLogprobs, PromptScoring, PromptToken};
 use crate::sampler::{ParamError, SamplingParams};
 
-/// What to generate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerateRequest {
     /// The whole prompt; at least one id, fewer than the context.

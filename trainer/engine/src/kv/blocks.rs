@@ -26,7 +26,6 @@ pub(crate) struct BlockManager {
 // === impl PageTable ===
 
 impl PageTable {
-    /// Pages held.
     pub(crate) fn n_pages(&self) -> usize {
         self.pages.len()
     }

@@ -10,7 +10,6 @@ pub enum LoraError {
     /// Rank 0, or wider than any projection could use.
     #[error("lora rank {rank} is not allowed: 1 to {max}")]
     Rank {
-        /// What was given.
         rank: i64,
         /// The narrowest side of a projection of this model.
         max: i64,
@@ -20,19 +19,13 @@ pub enum LoraError {
     NoTargets,
     /// A map that this engine does not adapt.
     #[error("lora target {name:?} is unknown: allowed are {}", allowed_names())]
-    UnknownTarget {
-        /// What was given.
-        name: String,
-    },
+    UnknownTarget { name: String },
     /// Alpha 0 would switch the adapter off for good.
     #[error("lora alpha 0 is not allowed: 1 or more")]
     Alpha,
     /// A parameter is not there.
     #[error("tensor {name:?} is missing")]
-    Missing {
-        /// Its PEFT name.
-        name: String,
-    },
+    Missing { name: String },
     /// A tensor that belongs to no parameter of this set.
     #[error("tensor {name:?} belongs to no adapted map of this model")]
     Unexpected {
@@ -42,14 +35,11 @@ pub enum LoraError {
     /// A parameter of the wrong shape.
     #[error("tensor {name:?} has shape {found:?}, this model and rank need {wanted:?}")]
     Shape {
-        /// Its PEFT name.
         name: String,
-        /// Its shape.
         found: Vec<i64>,
         /// The shape that fits.
         wanted: Vec<i64>,
     },
-    /// libtorch refused.
     #[error(transparent)]
     Torch(#[from] TchError),
 }

@@ -5,26 +5,19 @@ use std::fmt;
 /// One of the seven linear maps of a decoder layer that an adapter can follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Projection {
-    /// Queries.
     Q,
-    /// Keys.
     K,
-    /// Values.
     V,
-    /// Attention's output.
     O,
     /// The gate of the feed-forward block.
     Gate,
-    /// Its rising half.
     Up,
-    /// Its falling half.
     Down,
 }
 
 /// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Which.
     pub projection: Projection,
     /// Its rows of the weight.
     pub width: i64,

@@ -10,7 +10,6 @@ use super::{ModelConfigError, unsupported};
 pub enum Architecture {
     /// Llama 2 and 3, SmolLM2.
     Llama,
-    /// Mistral (dense).
     Mistral,
     /// Qwen2 and Qwen2.5 (dense).
     Qwen2,

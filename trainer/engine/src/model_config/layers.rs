@@ -9,7 +9,6 @@ use super::{Architecture, ModelConfigError, RopeSpec};
 pub struct LayerSpec {
     /// A position sees so many of the newest positions, itself among them; `None` is all.
     pub window: Option<usize>,
-    /// Its angles.
     pub rope: RopeSpec,
 }
 

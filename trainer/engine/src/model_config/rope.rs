@@ -9,7 +9,6 @@ pub(super) const FULL: &str = "full_attention";
 /// How rotary angles are stretched beyond the length trained first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
-    /// As they are.
     None,
     /// Every frequency divided by `factor`.
     Linear {
@@ -60,9 +59,7 @@ impl RopeScaling {
 /// The rotary angles of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeSpec {
-    /// Rotary base.
     pub theta: f64,
-    /// Rotary stretching.
     pub scaling: RopeScaling,
 }
 

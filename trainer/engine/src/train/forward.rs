@@ -29,7 +29,6 @@ pub(super) struct LayerForward {
 pub(super) enum Kept {
     /// Its input, from which it is computed again.
     Input(Tensor),
-    /// All of it.
     Graph(Box<LayerGraph>),
 }
 

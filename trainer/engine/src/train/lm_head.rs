@@ -35,7 +35,6 @@ impl LmHeadPass {
         self.next >= positions.len()
     }
 
-    /// One chunk.
     pub(super) fn chunk(
         &mut self,
         model: &Model,

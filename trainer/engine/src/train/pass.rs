@@ -24,7 +24,6 @@ pub(super) struct Pass {
     stage: Stage,
 }
 
-/// What comes next.
 #[derive(Debug)]
 enum Stage {
     /// A chunk of a layer on the way up.
@@ -33,7 +32,6 @@ enum Stage {
     LmHead(LmHeadPass),
     /// A chunk of a layer on the way down.
     Down(Box<LayerBackward>),
-    /// Nothing.
     End,
 }
 

@@ -27,7 +27,6 @@ pub struct Plan {
     pub recomputed: usize,
     /// The same when every layer is kept.
     pub kept: usize,
-    /// For activations.
     pub budget: usize,
     /// For the caches of replies; 0 where nothing is served.
     pub cache: usize,

@@ -19,33 +19,20 @@ pub enum TrainError {
     Input(#[from] TrainInputError),
     /// More tokens asked for than there are.
     #[error("top_k is {found}, allowed are 0 to {max}, the vocabulary")]
-    TopK {
-        /// What was given.
-        found: usize,
-        /// The vocabulary.
-        max: usize,
-    },
+    TopK { found: usize, max: usize },
     /// The adapter is of another model.
     #[error("the adapter has {found} layers, the model has {wanted}")]
-    Layers {
-        /// The adapter's.
-        found: usize,
-        /// The model's.
-        wanted: usize,
-    },
+    Layers { found: usize, wanted: usize },
     /// One sample alone needs more than there is; its row can be cut no further.
     #[error(
         "datums[{datum}] has {n_tokens} tokens, which need {} to train on, {} are free for training: at most {max_tokens} tokens fit",
         super::plan::bytes(*needed), super::plan::bytes(*budget)
     )]
     Memory {
-        /// The longest datum.
         datum: usize,
-        /// Its tokens.
         n_tokens: usize,
         /// Bytes that they need with every layer computed again on the way down.
         needed: usize,
-        /// Bytes there are.
         budget: usize,
         /// The longest that would fit.
         max_tokens: usize,
@@ -54,24 +41,16 @@ pub enum TrainError {
     #[error(
         "out of memory in training, with the batch cut as small as it can be: {detail}; shorter samples, a smaller --kv-budget or a smaller model leave more"
     )]
-    OutOfMemory {
-        /// What libtorch says.
-        detail: String,
-    },
+    OutOfMemory { detail: String },
     /// A loss that is infinite or no number; its gradient would ruin the adapter.
     #[error(
         "the {loss} loss of datums[{datum}] at position {position} is not finite: log-probability {logprob} now, {sampled} when sampled"
     )]
     NotFinite {
-        /// The loss.
         loss: LossFn,
-        /// Which datum.
         datum: usize,
-        /// Which position.
         position: usize,
-        /// Now.
         logprob: f32,
-        /// As given.
         sampled: f32,
     },
     /// libtorch refused, for want of memory above all.

@@ -18,7 +18,6 @@ pub enum LoadError {
     /// A file of the model cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -33,14 +32,10 @@ pub enum LoadError {
     },
     /// No model stands at the path.
     #[error("{path} is no model: expected a .gguf file, or a folder with config.json, tokenizer.json and model.safetensors", path = path.display())]
-    NoModel {
-        /// What was given.
-        path: PathBuf,
-    },
+    NoModel { path: PathBuf },
     /// A file is truncated or holds something else than its name says.
     #[error("{file} is damaged or no model file: {detail}", file = file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         detail: String,
@@ -48,23 +43,17 @@ pub enum LoadError {
     /// A file is whole but holds what this engine cannot use.
     #[error("{file}: {what} is {value}, allowed: {allowed}", file = file.display())]
     Unsupported {
-        /// The file.
         file: PathBuf,
         /// Field, tensor or type.
         what: String,
-        /// What it is.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
     /// A setting of the engine is out of range.
     #[error("{field} is {value}, allowed: {allowed}")]
     Setting {
-        /// The setting.
         field: &'static str,
-        /// What was given.
         value: String,
-        /// What is allowed.
         allowed: &'static str,
     },
     /// libtorch refused, for want of memory above all.

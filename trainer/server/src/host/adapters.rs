@@ -150,12 +150,10 @@ impl Host {
         Ok(names)
     }
 
-    /// Where adapters are.
     pub(crate) fn adapter_folder(&self) -> PathBuf {
         folder::adapters(&self.store.folder)
     }
 
-    /// Where checkpoints are.
     pub(crate) fn checkpoint_folder(&self) -> PathBuf {
         folder::checkpoints(&self.store.folder)
     }

@@ -12,7 +12,6 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::failure::RunError;
 use crate::error::ApiError;
 
-/// The checkpoint folder.
 #[derive(Debug)]
 pub(super) struct Store {
     /// Holds `adapters/` and `checkpoints/`.

@@ -25,13 +25,11 @@ use crate::error::ApiError;
 /// What a promise became.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// JSON whoever asks.
     Json(serde_json::Value),
     /// Of forward and forward_backward.
     Train(TrainOutput),
     /// Of asample, with the ids that the promise named.
     Sample(SampleOutput, Vec<String>),
-    /// It was broken.
     Failed(Failed),
 }
 
@@ -40,13 +38,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Keep {
     /// Promises, open ones among them.
     pub(crate) n: usize,
-    /// Bytes of results.
     pub(crate) bytes: usize,
     /// How long a result is kept.
     pub(crate) time: Duration,
 }
 
-/// All promises.
 #[derive(Debug)]
 pub(crate) struct Futures {
     inner: Mutex<Inner>,
@@ -81,9 +77,7 @@ pub(crate) enum Opened {
 /// What is known of a promise.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Done.
     Done(Arc<Outcome>),
-    /// Not yet.
     Pending,
     /// Nothing: never made here, or made too long ago.
     Gone,

@@ -31,7 +31,6 @@ struct State<C> {
 pub(crate) enum NoPlace {
     /// Its number was executed, or another call has it.
     Taken,
-    /// Too many wait.
     Full,
     /// The model is gone.
     Closed,

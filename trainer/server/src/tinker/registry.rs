@@ -23,7 +23,6 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use super::{about::Known, lane::Lane, stored};
 use crate::error::ApiError;
 
-/// Sessions at once.
 const MAX_SESSIONS: usize = 256;
 /// Models at once: the engine closes runs beyond 8, and some of these are the REST API's.
 const MAX_MODELS: usize = 6;
@@ -70,7 +69,6 @@ pub(crate) enum Work {
     },
 }
 
-/// Saved weights.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) path: String,
@@ -111,7 +109,6 @@ struct Session {
     samplers: HashMap<SamplerId, Weights>,
 }
 
-/// Sessions, models, samplers.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
@@ -241,7 +238,6 @@ impl Registry {
         Ok(model)
     }
 
-    /// All open models.
     pub(crate) fn models(&self) -> Vec<Arc<Model>> {
         self.lock().models.values().map(Arc::clone).collect()
     }

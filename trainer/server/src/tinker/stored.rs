@@ -31,15 +31,12 @@ pub(crate) struct Origin {
     pub(crate) train_mlp: bool,
     #[serde(default)]
     pub(crate) train_unembed: bool,
-    /// The checkpoint's own.
     #[serde(default)]
     pub(crate) user_metadata: Option<Map<String, Value>>,
-    /// The model's.
     #[serde(default)]
     pub(crate) model_metadata: Option<Map<String, Value>>,
 }
 
-/// A session's id.
 pub(crate) fn new_session() -> Result<SessionId, ApiError> {
     let id = format!("s{:016x}", rand::random::<u64>());
     id.parse()

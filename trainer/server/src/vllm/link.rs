@@ -38,7 +38,6 @@ pub(crate) struct LinkConfig {
     pub(crate) folder: PathBuf,
 }
 
-/// A vLLM server.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) client: VllmClient,

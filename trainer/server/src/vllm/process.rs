@@ -61,7 +61,6 @@ enum Ended {
     Told,
 }
 
-/// vLLM's process.
 #[derive(Debug)]
 pub(crate) struct Process(ProcessConfig);
 

@@ -47,7 +47,6 @@ pub(super) struct Differences {
     max: f32,
 }
 
-/// What vLLM sampled.
 struct Drawn {
     prompt: Vec<u32>,
     ids: Vec<u32>,
@@ -132,7 +131,6 @@ fn is_it(found: Differences, from_base: Differences, precision: Precision) -> bo
     }
 }
 
-/// Has vLLM sample.
 async fn draw(client: &VllmClient, host: &Host, served: &str) -> Result<Drawn, SamplerError> {
     let internal = |why: String| SamplerError::new(SamplerFailure::Internal, why);
     let model = host.model().map_err(|error| internal(error.to_string()))?;

@@ -123,7 +123,6 @@ impl<'de> Deserialize<'de> for Datum {
 // === impl DatumWire ===
 
 impl DatumWire {
-    /// The checked datum.
     fn check(self) -> Result<Datum, DatumError> {
         let mut inputs = self.loss_fn_inputs;
         let targets = field(TARGETS, self.target_tokens, &mut inputs)?

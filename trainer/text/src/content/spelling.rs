@@ -8,7 +8,6 @@ use tokenizers::AddedToken;
 /// What a text is to the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Data.
     Text,
     /// What the model said: `<think>` and its like are its own tokens, special ones are not.
     Said,
@@ -22,7 +21,6 @@ pub(super) struct Spellings {
     anywhere: AhoCorasick,
     prefixes: HashSet<String>,
     suffixes: HashSet<String>,
-    /// One a line.
     all: String,
     longest: usize,
 }

@@ -8,7 +8,6 @@ pub enum HubError {
     /// The environment forbids it.
     #[error("{model} is not in the cache {cache}, and HF_HUB_OFFLINE is set: unset it, or copy the model there", cache = cache.display())]
     Offline {
-        /// The model.
         model: String,
         /// Where it was looked for.
         cache: PathBuf,
@@ -16,11 +15,8 @@ pub enum HubError {
     /// The hub wants to know who asks.
     #[error("{model}: {url} answers {status}: no such model, or one that is not public; {}", key_hint(*has_token))]
     Unauthorized {
-        /// The model.
         model: String,
-        /// What was asked.
         url: String,
-        /// Its answer.
         status: u16,
         /// Whether a token was sent.
         has_token: bool,
@@ -28,61 +24,41 @@ pub enum HubError {
     /// The model's licence was not accepted by whoever asks.
     #[error("{model}: {url} answers {status}: its licence must be accepted on the model's page first; {}", key_hint(*has_token))]
     Gated {
-        /// The model.
         model: String,
-        /// What was asked.
         url: String,
-        /// Its answer.
         status: u16,
         /// Whether a token was sent.
         has_token: bool,
     },
     /// There is no such model, or no such revision of it.
     #[error("{model}: {url} answers 404: there is no such model or revision; check the name")]
-    NoModel {
-        /// The model.
-        model: String,
-        /// What was asked.
-        url: String,
-    },
+    NoModel { model: String, url: String },
     /// The model has no tokenizer that can be read.
     #[error(
         "{model} has neither tokenizer.json nor tiktoken.model at the hub: give a folder that has one"
     )]
-    NoTokenizer {
-        /// The model.
-        model: String,
-    },
+    NoTokenizer { model: String },
     /// The model has no weights that can be loaded.
     #[error(
         "{model} has neither model.safetensors nor model.safetensors.index.json at the hub: weights of other forms are not read; give a model that has them, or a GGUF file by its path"
     )]
-    NoWeights {
-        /// The model.
-        model: String,
-    },
+    NoWeights { model: String },
     /// The model is not in Hugging Face form.
     #[error("{model} has no config.json at the hub: it is no model in Hugging Face form")]
-    NoConfig {
-        /// The model.
-        model: String,
-    },
+    NoConfig { model: String },
     /// More is to be fetched than the disk has room for.
     #[error("{model}: {} are to be fetched into {folder}, where {} are free: free {} more, or set HF_HOME to a folder on a larger disk", size(*needed), size(*free), size(needed.saturating_sub(*free)), folder = folder.display())]
     NoRoom {
-        /// The model.
         model: String,
         /// Bytes that are to come.
         needed: u64,
         /// Bytes that are free.
         free: u64,
-        /// The cache.
         folder: PathBuf,
     },
     /// The disk became full meanwhile.
     #[error("{file}: the disk is full, after {} of it; make room, then try again: it goes on where it ended", size(*done), file = file.display())]
     Full {
-        /// The unfinished file.
         file: PathBuf,
         /// Bytes that are there.
         done: u64,
@@ -90,45 +66,27 @@ pub enum HubError {
     /// The hub cannot be reached.
     #[error("{url} cannot be reached: {why}; check the network, HF_ENDPOINT and the proxy settings, or copy the model's files into the cache {cache}", cache = cache.display())]
     Unreachable {
-        /// What was asked.
         url: String,
-        /// Why not.
         why: String,
         /// Where files may be put by hand.
         cache: PathBuf,
     },
-    /// Any other answer.
     #[error("{url} answers {status}: {message}")]
     Status {
-        /// What was asked.
         url: String,
-        /// Its answer.
         status: u16,
         /// The first line of its words.
         message: String,
     },
     /// An answer that a hub does not give.
     #[error("{url} answers what is no hub's: {why}")]
-    Unreadable {
-        /// What was asked.
-        url: String,
-        /// What is wrong.
-        why: String,
-    },
+    Unreadable { url: String, why: String },
     /// What came is not what was announced.
     #[error("{url}: {why}; the file was removed, try again")]
-    Damaged {
-        /// What was asked.
-        url: String,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { url: String, why: String },
     /// Another process fetches the same file.
     #[error("{file} is being written by another process: wait until it has ended", file = file.display())]
-    Locked {
-        /// The unfinished file.
-        file: PathBuf,
-    },
+    Locked { file: PathBuf },
     /// A file of the cache cannot be read or written.
     #[error("cannot write {file}: {source}", file = file.display())]
     File {

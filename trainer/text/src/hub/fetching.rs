@@ -33,7 +33,6 @@ const TRIES: u32 = 4;
 /// How far a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
-    /// Its name.
     pub file: &'a str,
     /// Bytes that are here.
     pub done: u64,

@@ -197,7 +197,6 @@ impl Partial {
     }
 }
 
-/// Lower-case hexadecimal digits.
 pub(super) fn digits(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     let both = |byte: &u8| [digit(byte >> 4), digit(byte & 15)];

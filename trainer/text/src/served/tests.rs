@@ -35,7 +35,6 @@ impl Server {
         (rendered, ids)
     }
 
-    /// Prompt and reply.
     fn serve(&self, messages: &[Value], reply: &[u32]) -> Vec<u32> {
         let (rendered, ids) = self.ids(messages);
         self.index.remember(&self.tokenizer, &rendered, &ids, reply);

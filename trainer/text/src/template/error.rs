@@ -7,10 +7,7 @@ use std::path::PathBuf;
 pub enum RenderError {
     /// A base model without a chat template.
     #[error("the model has no chat template beside {file}; use an instruct model", file = file.display())]
-    NoTemplate {
-        /// The tokenizer file.
-        file: PathBuf,
-    },
+    NoTemplate { file: PathBuf },
     /// The template refused the conversation (`raise_exception`).
     #[error("the model's chat template refuses this conversation: {message}")]
     Refused {
@@ -20,27 +17,20 @@ pub enum RenderError {
     /// A message cannot be given to a text model.
     #[error("messages[{index}].{field} is {value}, allowed: {allowed}")]
     Message {
-        /// Which message.
         index: usize,
         /// Which field of it.
         field: String,
-        /// What it holds.
         value: String,
-        /// What is allowed.
         allowed: &'static str,
     },
     /// A switch of the template with the name of something that the request or the model says.
     #[error("chat_template_kwargs.{name} is not allowed: the request and the model say it already")]
-    Reserved {
-        /// The switch.
-        name: String,
-    },
+    Reserved { name: String },
     /// No character is left to break control tokens with.
     #[error(
         "the conversation spells control tokens and holds every private-use character from U+F0000 to U+FFFFD: leave one out"
     )]
     NoMark,
-    /// The template failed.
     #[error("the model's chat template failed: {0}")]
     Failed(String),
 }

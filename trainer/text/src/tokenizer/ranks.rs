@@ -41,7 +41,6 @@ pub(super) struct RankEncoder {
 pub(super) struct Ranks {
     /// Each token's bytes, by id.
     tokens: BTreeMap<u32, Vec<u8>>,
-    /// By id.
     pub(super) special: BTreeMap<u32, AddedToken>,
 }
 

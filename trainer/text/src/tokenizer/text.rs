@@ -13,11 +13,8 @@ pub struct EncodeError(String);
 /// What stands before a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing.
     Start,
-    /// A control token.
     AfterControl,
-    /// Text, tokenised already.
     Inside,
 }
 

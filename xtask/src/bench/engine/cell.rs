@@ -21,14 +21,10 @@ pub(super) struct Side {
     pub(super) at_most: usize,
 }
 
-/// Who runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
-    /// Our engine.
     Engine,
-    /// transformers and PEFT.
     Peer,
-    /// vLLM.
     Vllm,
 }
 

@@ -60,7 +60,6 @@ impl Ids {
         (0..n).map(|_| 1000 + self.next() % 45_000).collect()
     }
 
-    /// Several lists.
     pub(crate) fn lists(&mut self, n_lists: usize, n: usize) -> Vec<Vec<u64>> {
         (0..n_lists).map(|_| self.take(n)).collect()
     }

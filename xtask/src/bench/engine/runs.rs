@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 
 use super::cell::{Program, Side};
 
-/// What runs.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) engine: PathBuf,
@@ -155,7 +154,6 @@ impl Record {
         self.figures[field].as_f64()
     }
 
-    /// For whoever waits.
     pub(super) fn line(&self) -> String {
         let number = |field: &str| self.figure(field).unwrap_or(f64::NAN);
         format!(

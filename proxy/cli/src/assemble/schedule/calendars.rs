@@ -10,7 +10,6 @@ use tracing::warn;
 /// The deadline of one calendar.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// All of them.
 pub(super) struct Calendars {
     sources: Vec<Source>,
     client: reqwest::Client,

@@ -56,7 +56,6 @@ fn made_ago(at_ms: u64) -> String {
     )
 }
 
-/// By which program.
 fn made(made: &Value) -> Option<String> {
     let version = made["version"].as_str()?;
     let commit = made["commit"].as_str();

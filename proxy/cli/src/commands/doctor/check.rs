@@ -7,7 +7,6 @@ use serde::Serialize;
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) is: Verdict,
-    /// What was seen.
     said: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,6 @@ const WIDTH: usize = 100;
 /// Where there is no number.
 const NONE: &str = "-";
 
-/// All of it.
 pub(super) fn text(report: &EvalReport) -> String {
     let wishes = match &report.wishes[..] {
         [] => "no wishes".to_owned(),

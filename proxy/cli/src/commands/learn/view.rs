@@ -12,7 +12,6 @@ pub(super) struct View {
     pub(super) status: Value,
     /// Of all agents, the oldest first.
     pub(super) lessons: Vec<Lesson>,
-    /// The newest first.
     pub(super) turns: Vec<TurnSummary>,
 }
 

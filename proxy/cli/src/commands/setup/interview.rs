@@ -24,7 +24,6 @@ const MAX_LISTED: usize = 12;
 /// The answer to a text that is no key.
 pub(super) const NO_KEY: &str = "  this is no key: it holds spaces, or letters beyond ASCII";
 
-/// A person, asked.
 pub(super) struct Interview<'a> {
     pub prompt: Prompt,
     pub answers: Answers,

@@ -30,13 +30,14 @@ pub(super) struct Server {
     pub key: Option<Secret>,
 }
 
-/// What was seen.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Models {
-    /// It has these.
     Listed(Vec<String>),
     /// It answers, and has no list: the key was not tried.
-    NoList { host: String, status: u16 },
+    NoList {
+        host: String,
+        status: u16,
+    },
     /// It wants another key, or one at all.
     Refused {
         host: String,
@@ -44,8 +45,10 @@ pub(super) enum Models {
         said: String,
         has_key: bool,
     },
-    /// Nobody answers.
-    Unreachable { host: String, why: String },
+    Unreachable {
+        host: String,
+        why: String,
+    },
 }
 
 // === impl Models ===

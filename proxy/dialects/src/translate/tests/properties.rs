@@ -20,7 +20,6 @@ fn streams(said: &Said) -> [(Direction, String); 3] {
 enum Piece {
     Thinking(Vec<String>),
     Text(Vec<String>),
-    /// Arguments in pieces.
     Call(String, Vec<String>),
 }
 

@@ -36,13 +36,10 @@ pub(crate) enum Habit {
     Greets,
     /// Says what nobody would say.
     Raves,
-    /// Says two words.
     Mumbles,
     /// Says one word over and over.
     Repeats,
-    /// Says four words.
     Hurries,
-    /// Signs its answers.
     Signs,
     /// Asks back in place of an answer.
     AsksBack,

@@ -71,7 +71,6 @@ pub(super) struct Saved {
     pub(super) base: String,
 }
 
-/// Whether anybody answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     There,
@@ -88,7 +87,6 @@ pub(super) struct Inner {
     pub(super) checkpoints: Vec<Saved>,
     pub(super) adapters: BTreeMap<AdapterName, Weights>,
     pub(super) sampled: BTreeMap<String, Sampled>,
-    /// Name and fingerprint.
     pub(super) base: (String, String),
     pub(super) max_rank: u32,
     /// Whether it scores replies.
@@ -227,7 +225,6 @@ impl Inner {
         self.failures.remove(&at)
     }
 
-    /// Forgets its runs.
     pub(super) fn restart(&mut self) {
         self.runs.clear();
         self.scoring.clear();

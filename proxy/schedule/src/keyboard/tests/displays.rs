@@ -8,7 +8,6 @@ use std::{
 
 use super::*;
 
-/// Ends when dropped.
 struct Server(Child);
 
 impl Drop for Server {

@@ -44,7 +44,6 @@ pub(super) enum Taken {
     Promised(Promise),
     /// It will not, and its number is free.
     Refused(BackendError),
-    /// Nobody knows.
     InDoubt(BackendError),
 }
 
@@ -73,7 +72,6 @@ impl Limits {
     }
 }
 
-/// Pauses that grow.
 #[derive(Debug)]
 struct Pause(Duration);
 

@@ -81,7 +81,6 @@ impl Request {
         Ok(Self::post(call, path, Body::Json(bytes.into())))
     }
 
-    /// A POST.
     pub(super) fn post(call: &'static str, path: &str, body: Body) -> Self {
         Self {
             call,

@@ -22,7 +22,6 @@ use crate::{RunId, tinker::ModelId, wire::CreateRequest};
 /// A run that nobody closes is dropped when there are so many.
 const MOST: usize = 256;
 
-/// One run.
 #[derive(Debug)]
 pub(super) struct Run(pub(super) tokio::sync::Mutex<State>);
 
@@ -52,7 +51,6 @@ pub(super) struct Model {
     pub(super) is_in_doubt: bool,
 }
 
-/// The runs.
 #[derive(Debug)]
 pub(super) struct Runs {
     next: AtomicU32,

@@ -17,7 +17,6 @@ pub struct TinkerTokens {
     pub trained: u64,
     /// Of prompts that were sampled from or scored.
     pub read: u64,
-    /// That were drawn.
     pub sampled: u64,
 }
 

@@ -19,28 +19,20 @@ pub struct Cursor {
 /// `GET training_runs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRunsReply {
-    /// One page.
     pub training_runs: Vec<TrainingRun>,
-    /// Which.
     pub cursor: Cursor,
 }
 
 /// `GET training_runs/{id}`: a model, open or gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRun {
-    /// The model's id.
     pub training_run_id: String,
-    /// Its base model.
     pub base_model: String,
-    /// Whose it is.
     #[serde(default)]
     pub model_owner: String,
-    /// Always.
     pub is_lora: bool,
-    /// Whether it failed.
     #[serde(default)]
     pub corrupted: bool,
-    /// Of the adapter.
     #[serde(default)]
     pub lora_rank: Option<u32>,
     /// ISO 8601.
@@ -51,7 +43,6 @@ pub struct TrainingRun {
     /// The last one of kind `sampler`.
     #[serde(default)]
     pub last_sampler_checkpoint: Option<Checkpoint>,
-    /// The user's own.
     #[serde(default)]
     pub user_metadata: Option<Map<String, Value>>,
 }
@@ -66,7 +57,6 @@ pub struct CheckpointsReply {
     pub cursor: Option<Cursor>,
 }
 
-/// Saved weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// `weights/step-1`.
@@ -75,15 +65,12 @@ pub struct Checkpoint {
     pub checkpoint_type: String,
     /// When it was written, ISO 8601.
     pub time: String,
-    /// What load_weights takes.
     pub tinker_path: String,
-    /// On disk.
     #[serde(default)]
     pub size_bytes: Option<u64>,
     /// Whether others may read it.
     #[serde(default)]
     pub public: bool,
-    /// The user's own.
     #[serde(default)]
     pub user_metadata: Option<Map<String, Value>>,
     /// When it goes, ISO 8601; null is never.
@@ -101,14 +88,10 @@ pub struct WeightsInfoRequest {
 /// Answer to [`WeightsInfoRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsInfo {
-    /// The base model.
     pub base_model: String,
-    /// AdamW.
     #[serde(default)]
     pub optimizer_config: OptimizerConfig,
-    /// Always.
     pub is_lora: bool,
-    /// Of the adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_rank: Option<u32>,
     /// Whether the unembedding has an adapter.

@@ -13,7 +13,6 @@ pub struct ForwardBackward {
     /// What; `forward_input` of forward.
     #[serde(alias = "forward_input")]
     pub forward_backward_input: ForwardBackwardInput,
-    /// The model.
     pub model_id: ModelId,
     /// Its call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,16 +22,12 @@ pub struct ForwardBackward {
 /// Sequences and their loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardBackwardInput {
-    /// The sequences.
     pub data: Vec<JsonDatum>,
-    /// The loss.
     pub loss_fn: String,
-    /// Its settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_fn_config: Option<BTreeMap<String, f64>>,
 }
 
-/// A training sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonDatum {
     /// What the model reads.
@@ -52,16 +47,12 @@ pub struct ModelInput {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Chunk {
-    /// Token ids.
     EncodedText {
-        /// The ids.
         tokens: Vec<u32>,
     },
-    /// A picture.
     Image(Map<String, Value>),
     /// A picture by its address.
     ImageAssetPointer(Map<String, Value>),
-    /// Sound.
     Dmel(Map<String, Value>),
 }
 
@@ -86,7 +77,6 @@ pub struct TensorData {
 /// The result of forward and forward_backward for SDK 0.24 and older.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonTrainOutput {
-    /// Free text.
     pub loss_fn_output_type: String,
     /// One per datum, by name.
     pub loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,

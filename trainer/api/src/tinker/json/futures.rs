@@ -20,7 +20,6 @@ pub struct Promise {
 /// `POST retrieve_future`: held for up to 30 s, then 408 with [`TryAgain`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetrieveFuture {
-    /// The promise's.
     pub request_id: RequestId,
     /// Whether only the size of a large result may be answered.
     #[serde(default)]
@@ -30,7 +29,6 @@ pub struct RetrieveFuture {
 /// `POST cancel_future`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelFuture {
-    /// The promise's.
     pub request_id: RequestId,
 }
 
@@ -38,7 +36,6 @@ pub struct CancelFuture {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "try_again")]
 pub struct TryAgain {
-    /// The promise's.
     pub request_id: RequestId,
     /// What it waits for.
     pub queue_state: QueueState,
@@ -51,20 +48,15 @@ pub struct TryAgain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueState {
-    /// Its turn.
     Active,
-    /// Room.
     PausedCapacity,
-    /// The caller's limit.
     PausedRateLimit,
 }
 
 /// The result of a promise that was broken, with status 200.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// In words.
     pub error: String,
-    /// Whose fault.
     pub category: FailureCategory,
 }
 
@@ -74,9 +66,7 @@ pub struct Failed {
 pub enum FailureCategory {
     /// The request's: the same one fails again.
     User,
-    /// The server's.
     Server,
-    /// Not known.
     #[serde(other)]
     Unknown,
 }

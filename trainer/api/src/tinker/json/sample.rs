@@ -23,7 +23,6 @@ pub enum StopReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_sampling_session")]
 pub struct CreateSamplingSession {
-    /// Whose it is.
     pub session_id: SessionId,
     /// Its number among the session's, from 0; ephemeral saves count with it.
     pub sampling_session_seq_id: u32,
@@ -46,9 +45,7 @@ pub struct SamplingSession {
 /// `GET samplers/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sampler {
-    /// The sampler.
     pub sampler_id: SamplerId,
-    /// Its base model.
     pub base_model: String,
     /// Its weights; null is the base.
     pub model_path: Option<String>,
@@ -58,7 +55,6 @@ pub struct Sampler {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "sample")]
 pub struct Sample {
-    /// How many continuations.
     #[serde(default = "one")]
     pub num_samples: u32,
     /// What the model reads.
@@ -71,7 +67,6 @@ pub struct Sample {
     /// Without a sampler: saved weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
-    /// The sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_session_id: Option<SamplerId>,
     /// Its call, from 0, in any order.
@@ -144,11 +139,9 @@ impl Default for SamplingParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a text, a list of texts or a list of token ids")]
 pub enum SampleStop {
-    /// A text.
     Text(String),
     /// Tokens; an empty list is of no kind, and nothing ends it.
     Tokens(Vec<u32>),
-    /// Texts.
     Texts(Vec<String>),
 }
 
@@ -169,14 +162,10 @@ pub struct JsonSample {
     pub prompt_cache_hit_tokens: u32,
 }
 
-/// One continuation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonSequence {
-    /// Why it ended.
     pub stop_reason: StopReason,
-    /// Its ids.
     pub tokens: Vec<u32>,
-    /// One per id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<f32>>,
     /// The likeliest at each.

@@ -52,7 +52,6 @@ pub struct ClientConfig {
 /// Flags that a running client fetches again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicConfig {
-    /// How often.
     pub refresh_interval_sec: u32,
     /// Whether `cancel_future` is answered.
     #[serde(default)]
@@ -66,7 +65,6 @@ pub struct CreateSession {
     /// The user's own words.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// The user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
     /// As `0.38.0`.
@@ -84,15 +82,11 @@ pub struct CreateSession {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_session")]
 pub struct Session {
-    /// The session.
     pub session_id: SessionId,
-    /// Shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_message: Option<String>,
-    /// Shown in yellow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning_message: Option<String>,
-    /// Shown in red.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }
@@ -101,7 +95,6 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "session_heartbeat")]
 pub struct Heartbeat {
-    /// The session.
     pub session_id: SessionId,
 }
 
@@ -113,9 +106,7 @@ pub struct HeartbeatReply {}
 /// `POST sessions/{id}/finish`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishSession {
-    /// How it ended.
     pub reason: FinishReason,
-    /// In words.
     #[serde(default)]
     pub detail: Option<String>,
 }
@@ -124,18 +115,14 @@ pub struct FinishSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FinishReason {
-    /// Well.
     Success,
-    /// By an error.
     Errored,
-    /// By its user.
     Interrupted,
 }
 
 /// `GET healthz` (`ok`) and answer to telemetry (`accepted`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// One word.
     pub status: String,
 }
 
@@ -146,13 +133,11 @@ pub struct ServerCapabilities {
     pub supported_models: Vec<SupportedModel>,
 }
 
-/// A base model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SupportedModel {
     /// As create_model takes it.
     pub model_name: Option<String>,
-    /// Tokens.
     pub max_context_length: Option<u32>,
     /// Whether a run can be made of it.
     pub trainable: Option<bool>,

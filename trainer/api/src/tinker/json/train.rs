@@ -14,35 +14,27 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_model")]
 pub struct CreateModel {
-    /// Whose it is.
     pub session_id: SessionId,
     /// Its number among the session's, from 0.
     pub model_seq_id: u32,
-    /// Which base model.
     pub base_model: String,
-    /// The user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
     /// The adapter; the SDK always sends one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_config: Option<LoraConfig>,
-    /// AdamW where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
 }
 
-/// A new adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoraConfig {
-    /// Of every matrix.
     pub rank: u32,
     /// Of the first weights; drawn when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// The unembedding.
     pub train_unembed: bool,
-    /// gate, up, down.
     pub train_mlp: bool,
     /// q, k, v, o.
     pub train_attn: bool,
@@ -62,7 +54,6 @@ impl Default for LoraConfig {
     }
 }
 
-/// Which optimiser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
     /// `adamw`.
@@ -94,7 +85,6 @@ pub struct Model {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "get_info")]
 pub struct GetInfo {
-    /// The model.
     pub model_id: ModelId,
 }
 
@@ -102,20 +92,15 @@ pub struct GetInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "get_info")]
 pub struct ModelInfo {
-    /// The model.
     pub model_id: ModelId,
-    /// Its base.
     pub model_data: ModelData,
-    /// Always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_lora: Option<bool>,
-    /// Of the adapter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_rank: Option<u32>,
     /// As in `model_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
-    /// AdamW.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
     /// As [`Model::warning`]. Ours.
@@ -123,7 +108,6 @@ pub struct ModelInfo {
     pub warning: Option<String>,
 }
 
-/// A base model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelData {
     /// As `llama`.
@@ -141,12 +125,10 @@ pub struct ModelData {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "optim_step")]
 pub struct OptimStep {
-    /// The model.
     pub model_id: ModelId,
     /// Its call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// AdamW's settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adam_params: Option<AdamParams>,
     /// Those of another optimiser.
@@ -154,11 +136,9 @@ pub struct OptimStep {
     pub optimizer_params: Option<OptimizerConfig>,
 }
 
-/// AdamW's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AdamParams {
-    /// Step size.
     pub learning_rate: f64,
     /// Decay of the first moment.
     pub beta1: f64,
@@ -166,7 +146,6 @@ pub struct AdamParams {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled decay.
     pub weight_decay: f64,
     /// Bound of the global gradient norm; 0 is off.
     pub grad_clip_norm: f64,
@@ -199,7 +178,6 @@ pub struct OptimStepped {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "save_weights")]
 pub struct SaveWeights {
-    /// The model.
     pub model_id: ModelId,
     /// The checkpoint's name; the server makes one when it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,7 +191,6 @@ pub struct SaveWeights {
     /// Whether one of this name is replaced.
     #[serde(default)]
     pub overwrite: bool,
-    /// The user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
 }
@@ -251,7 +228,6 @@ pub struct LoadWeights {
     /// The base model where it is not the checkpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
-    /// The user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
     /// `tinker://…/weights/…`.
@@ -267,7 +243,6 @@ pub struct LoadWeights {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "save_weights_for_sampler")]
 pub struct SaveForSampler {
-    /// The model.
     pub model_id: ModelId,
     /// The name to keep them under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -284,7 +259,6 @@ pub struct SaveForSampler {
     /// When it may go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-    /// The user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
 }
@@ -296,7 +270,6 @@ pub struct SavedForSampler {
     /// Of a named one: `tinker://…/sampler_weights/…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_session_id: Option<SamplerId>,
 }
@@ -305,6 +278,5 @@ pub struct SavedForSampler {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "unload_model")]
 pub struct UnloadModel {
-    /// The model.
     pub model_id: ModelId,
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of adapters.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,

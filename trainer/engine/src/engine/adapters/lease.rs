@@ -12,7 +12,6 @@ use crate::lora::Lora;
 #[derive(Debug, Clone)]
 pub struct AdapterLease(pub(super) Arc<Loaded>);
 
-/// A loaded adapter.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) name: AdapterName,

@@ -89,7 +89,6 @@ enum Step {
     Begin(u32, usize),
     /// A sequence computes so many positions.
     Run(usize, usize),
-    /// A sequence ends.
     End(usize),
 }
 

@@ -17,7 +17,6 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 /// Arrays of arrays do not occur in model files; a limit keeps a crafted one off the stack.
 const DEEPEST: u32 = 4;
 
-/// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Meta {
     Int(i64),
@@ -32,7 +31,6 @@ pub(super) enum Meta {
 pub(super) struct Info {
     /// Row-major, outermost first (GGUF writes it the other way round).
     pub(super) shape: Vec<usize>,
-    /// ggml's type number.
     pub(super) ggml_type: u32,
     /// From the start of the file.
     pub(super) offset: u64,

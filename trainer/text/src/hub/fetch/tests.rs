@@ -22,7 +22,6 @@ const TOKENIZER: &[u8] = b"{\"model\": \"not small\"}";
 /// What the server has, and does.
 #[derive(Default)]
 struct Site {
-    /// Kept by git.
     small: BTreeMap<&'static str, &'static [u8]>,
     /// Kept elsewhere: the hub answers with where.
     large: BTreeMap<&'static str, &'static [u8]>,

@@ -125,13 +125,11 @@ const QWEN_PLAIN: &[&str] = &[
 ];
 
 impl Family {
-    /// Every control token.
     pub(crate) fn controls(&self) -> impl Iterator<Item = &'static str> + use<> {
         let all = self.special.iter().chain(self.plain).copied();
         all.filter(|token| !token.trim().is_empty())
     }
 
-    /// tokenizer.json.
     pub(crate) fn json(&self) -> Value {
         let mut vocab = Map::new();
         let (letters, blank): (Vec<String>, _) = if self.sentencepiece.is_some() {

@@ -105,7 +105,6 @@ enum Outcome {
     Protobuf(Vec<u8>),
 }
 
-/// The server.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
     pub(super) url: String,
