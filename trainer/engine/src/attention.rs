@@ -63,18 +63,6 @@ pub fn paged(
     }
 }
 
-/// Single rows over pasts that are gathered. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
-fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, TchError> {
-    let (n, n_kv, _, e) = q.size4()?;
-    let all = |x: &Tensor| {
-        let x = x.f_index_select(1, &singles.slots)?;
-        x.f_view([n_kv, n, singles.longest, e])?
-            .f_permute([1, 0, 2, 3])
-    };
-    let (mixed, _) = flash(q, &all(&kv.k)?, &all(&kv.v)?, Some(&singles.mask), false)?;
-    Ok(mixed)
-}
-
 /// What a call gives: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exp of its scores, `[n_kv_heads, group, t]`, f32.
 type Part = (Tensor, Tensor);
 

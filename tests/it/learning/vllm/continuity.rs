@@ -1,7 +1,7 @@
 //! Ids go on from turn to turn, though the template drops what was thought before the last question.
 //!
 //! The demo model neither thinks nor calls tools. So it is given a chat template like Qwen3's, and an adapter that was taught to do both;
-//! what it then says is sampled at temperature 0.7: at 1 so small a model writes calls that are no JSON, which the proxy mends.
+//! what it then says is sampled at temperature 0.3: at 1 so small a model writes calls that are no JSON, which the proxy mends.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -131,7 +131,7 @@ async fn talk(proxy: &Proxy, seed: u64) {
     for _ in 0..QUESTIONS {
         messages.push(question(word(&mut state)));
         for at in 0..=CALLS {
-            let body = json!({"model": "m", "messages": messages, "tools": tools(), "temperature": 0.7, "max_tokens": 96});
+            let body = json!({"model": "m", "messages": messages, "tools": tools(), "temperature": 0.3, "max_tokens": 96});
             let answer = client.post("/v1/chat/completions", &body).send().await;
             let said: Value = answer.unwrap().json().await.unwrap();
             let message = said["choices"][0]["message"].clone();
