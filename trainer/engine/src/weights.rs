@@ -20,6 +20,7 @@ pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 pub use self::shapes::expected;
 use self::shapes::{EMBED, LM_HEAD, NORM};
+use crate::few_rows;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
 use crate::lora::Part;
@@ -158,10 +159,12 @@ fn linear(
     })
 }
 
-/// The same matrix `[out, in]`, where it is f32 with the numbers of one input side by side in memory: MKL then multiplies 4 to
-/// 32 rows, replies side by side and short prompts, in 0.4 to 0.8 of the time, one row and 64 in the same.
+/// The same matrix `[out, in]`, where it is f32 and few rows are MKL's with the numbers of one input side by side in memory: MKL then
+/// multiplies 4 to 32 rows, replies side by side and short prompts, in 0.4 to 0.8 of the time, one row and 64 in the same. Our own
+/// kernels read rows as they are.
 fn for_few_rows(weight: Tensor) -> Result<Tensor, LoadError> {
-    if weight.f_kind()? != Kind::Float || weight.device() != Device::Cpu {
+    let is_mkls = weight.f_kind()? == Kind::Float && weight.device() == Device::Cpu;
+    if !is_mkls || few_rows::are_here() {
         return Ok(weight);
     }
     Ok(weight.f_tr()?.f_contiguous()?.f_tr()?)
