@@ -4,6 +4,7 @@
 //! metaclaw-trainer --model SmolLM2-135M-Instruct.Q4_1.gguf --port 8321
 //! cargo run -p metaclaw-trainer-api --example sl_loop -- http://127.0.0.1:8321
 //! ```
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use metaclaw_trainer_api::{
     Datum, LossConfig, LossFn, RemoteBackend, TrainingBackend,

@@ -31,7 +31,7 @@ pub(crate) struct Choosing<'a> {
 pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
     let limit = choosing.limit;
     let method = choosing.config.method.of(Signal::Verdict);
-    let compares = method.map_or(Compares::Nothing, |it| it.compares());
+    let compares = method.map_or(Compares::Nothing, Method::compares);
     let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
     let mut own = window(&samples.own, compares, limit);
     let mut answered: Vec<Sample> = samples.answered.iter().take(limit).cloned().collect();

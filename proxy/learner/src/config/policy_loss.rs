@@ -5,7 +5,7 @@ use metaclaw_trainer_api::{LossConfig, LossFn};
 use super::rl::{RlConfig, Teacher};
 use crate::{
     formulas::Clip,
-    methods::{Objective, PolicyLoss, Signal},
+    methods::{Method, Objective, PolicyLoss, Signal},
 };
 
 /// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
@@ -94,7 +94,7 @@ impl RlConfig {
 
     fn usual_loss(&self) -> LossFn {
         let method = self.method.of(Signal::Verdict);
-        method.map_or(LossFn::Cispo, |it| it.usual_loss())
+        method.map_or(LossFn::Cispo, Method::usual_loss)
     }
 
     /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.

@@ -155,13 +155,13 @@ fn digest(rl: Value) -> String {
 
 #[test]
 fn a_step_of_every_method_sends_the_same_numbers_as_ever() {
-    let mut found = String::new();
-    let mut expected = String::new();
-    for (rl, digest_of) in DIGESTS {
-        let rl_json = serde_json::from_str(rl).unwrap();
-        let short = digest(rl_json)[..16].to_owned();
-        found.push_str(&format!("{short} {rl}\n"));
-        expected.push_str(&format!("{digest_of} {rl}\n"));
-    }
+    let lines = DIGESTS.map(|(rl, expected)| {
+        let found = digest(serde_json::from_str(rl).unwrap());
+        [
+            format!("{} {rl}\n", &found[..16]),
+            format!("{expected} {rl}\n"),
+        ]
+    });
+    let [found, expected] = [0, 1].map(|at| lines.each_ref().map(|it| it[at].as_str()).concat());
     assert!(found == expected, "found:\n{found}");
 }
