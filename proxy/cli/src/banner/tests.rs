@@ -32,7 +32,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
+      learns    weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> nowhere, judge -> nowhere (2 rules), training -> nowhere
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
@@ -361,7 +361,7 @@ fn a_service_that_may_be_sent_texts_serves_and_is_named_wherever_they_go() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    Qwen/Qwen3-8B at tinker.example (a server with Tinker's API)
-      learns    weights by redo, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
+      learns    weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate; wishes from what you say, and skills that you write or accept, from the next session on
       leaves    chat -> tinker.example, and api.example where the policy model cannot answer, judge -> tinker.example (the base model), training -> tinker.example (conversations as token ids, wishes, and the adapters made of them)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);

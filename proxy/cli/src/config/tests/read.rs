@@ -53,7 +53,8 @@ fn other(key: &Key) -> Option<Value> {
             let is_other = |word: &&&str| **word != key.default && is_like(word);
             Value::from(*words.iter().rfind(is_other)?)
         }
-        Kind::SomeOf(words) => Value::from(*words.iter().find(|word| **word != key.default)?),
+        // The first words may be names of the default.
+        Kind::SomeOf(words) => Value::from(*words.iter().rfind(|word| **word != key.default)?),
         Kind::AnyOf(words) | Kind::Among(words) => vec![words[0]].into(),
         Kind::Calendars => vec!["https://calendar.example/other.ics"].into(),
         Kind::Texts | Kind::OneOrMore => vec!["llm"].into(),
