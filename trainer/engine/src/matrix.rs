@@ -3,7 +3,7 @@
 //! Rounded (`int8`), a row of a matrix is whole numbers from -127 to 127 times a scale of its own, its largest number over
 //! 127: half the memory of bf16, a quarter of f32, and a token of a reply reads so much less. It is what torchao calls
 //! int8 weight-only; activations stay as they are. On a CPU a few rows are multiplied with the rounded numbers
-//! themselves ([`crate::few_rows`]), on a GPU by ATen's product of that form (`_weight_int8pack_mm`). For many rows, and where
+//! themselves (`few_rows`), on a GPU by ATen's product of that form (`_weight_int8pack_mm`). For many rows, and where
 //! there is a way back, the matrix is made from its rounded numbers first, so that training sees the weights that serve.
 
 use tch::{Device, Kind, TchError, Tensor};
