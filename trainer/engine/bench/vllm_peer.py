@@ -12,6 +12,9 @@ from pathlib import Path
 
 
 def main() -> None:
+    # vLLM's processes print, also as they end: only the answer goes where it is read.
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     task = json.loads(Path(sys.argv[1]).read_text())
     # vLLM reads these when it is imported. It takes whole GiB for its cache.
     os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
@@ -41,7 +44,8 @@ def main() -> None:
     wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     import vllm
 
-    print(json.dumps({"wall_s": wall, "cpu_s": cpu, "new_tokens": n, "peak_bytes": peak_bytes(), "vllm": vllm.__version__}))
+    figures = {"wall_s": wall, "cpu_s": cpu, "new_tokens": n, "peak_bytes": peak_bytes(), "vllm": vllm.__version__}
+    print(json.dumps(figures), file=answer, flush=True)
 
 
 def family() -> list:
