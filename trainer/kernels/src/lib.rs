@@ -5,7 +5,8 @@
 //! f32). oneDNN's for bf16 does the same, and ATen's for int8 widens activations in f32 one number at a time. The products
 //! here read a row of the matrix once, from front to back, and multiply it with all rows of the input meanwhile.
 //!
-//! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work):
+//! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work; another run than the
+//! table of `trainer/engine/bench/README.md`, which has other figures for the same machine):
 //!
 //! | input rows | dtype | libtorch | here |
 //! |---|---|---|---|

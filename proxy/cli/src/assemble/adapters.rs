@@ -125,7 +125,7 @@ impl Adapters {
 
     /// The same, after a look at the training server.
     pub(super) async fn look(&mut self) {
-        // A server that cannot say is away, which whoever keeps it running sees.
+        // If the server does not answer, the task that watches it notices.
         if let Ok(Ok(health)) = timeout(HEALTH_DEADLINE, self.backend.health()).await {
             let inference = health.inference.map(|it| it.state);
             self.load_if_changed(inference).await;
