@@ -134,8 +134,9 @@ fn assert_no_turn_judged_twice(home: &Home, turns: &[Value]) {
     let said = home.log();
     let mut judged = BTreeSet::new();
     for line in said.lines().filter(|line| line.contains(" judged turn=")) {
+        // The event's own field: the span before it names the turn as well.
         let id = line
-            .split("turn=")
+            .split(" judged turn=")
             .nth(1)
             .and_then(|rest| rest.split(' ').next());
         let id = id.expect("an id");
