@@ -2,6 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
+use metaclaw_trainer_terms::ErrorCode;
 use serde_json::Value;
 
 use crate::{
@@ -94,9 +95,6 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }
 
-/// The code of an error of this process: the model's tokenizer is not here yet.
-pub const NO_TOKENIZER: &str = "no_tokenizer";
-
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
@@ -133,7 +131,7 @@ pub enum BackendError {
         url: String,
         status: u16,
         /// The stable word of the error body, if it has one.
-        code: Option<String>,
+        code: Option<ErrorCode>,
         /// The field that was wrong, if it says: `datums[3]` where one datum is.
         param: Option<String>,
         /// The error body's message, or its text.
@@ -219,13 +217,13 @@ impl BackendError {
 
     /// Whether the server knows no such run: it has been restarted since.
     pub fn is_unknown_run(&self) -> bool {
-        matches!(self, Self::Status { status: 404, code: Some(code), .. } if code == "run_not_found")
+        self.status() == Some(404) && self.code() == Some(&ErrorCode::RunNotFound)
     }
 
     /// The stable word of the error body, if it has one.
-    pub fn code(&self) -> Option<&str> {
+    pub fn code(&self) -> Option<&ErrorCode> {
         match self {
-            Self::Status { code, .. } => code.as_deref(),
+            Self::Status { code, .. } => code.as_ref(),
             Self::NoEndpoint { .. }
             | Self::Connect { .. }
             | Self::Timeout { .. }
@@ -241,9 +239,11 @@ impl BackendError {
     /// nothing to the owner.
     pub fn words(&self) -> String {
         match self {
-            Self::Status { code, message, .. } if code.as_deref() == Some(NO_TOKENIZER) => {
-                message.clone()
-            }
+            Self::Status {
+                code: Some(ErrorCode::NoTokenizer),
+                message,
+                ..
+            } => message.clone(),
             other => other.to_string(),
         }
     }
@@ -260,12 +260,12 @@ impl BackendError {
 
     /// Whether the samples together gave a gradient that is not finite, as they will the next time.
     pub fn is_not_finite(&self) -> bool {
-        self.code() == Some("gradient_not_finite")
+        self.code() == Some(&ErrorCode::GradientNotFinite)
     }
 
     /// Whether weights answer what is no number: of no sample's doing.
     pub fn is_of_weights(&self) -> bool {
-        self.code() == Some("weights_not_finite")
+        self.code() == Some(&ErrorCode::WeightsNotFinite)
     }
 
     /// The datum of the request that the server refuses, counted from 0, where it names one.

@@ -1,5 +1,6 @@
 //! The one shape of an error over HTTP: OpenAI's.
 
+use metaclaw_trainer_terms::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 /// `{"error": {"message", "type", "param", "code"}}`.
@@ -19,7 +20,7 @@ pub struct ErrorDetail {
     /// The field that was wrong.
     #[serde(default)]
     pub param: Option<String>,
-    /// A stable word for programs, as in `model_not_found`.
+    /// The stable word for programs.
     #[serde(default)]
-    pub code: Option<String>,
+    pub code: Option<ErrorCode>,
 }

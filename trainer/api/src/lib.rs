@@ -12,12 +12,12 @@ pub mod vllm;
 pub mod wire;
 
 pub use self::{
-    backend::{BackendError, BackendFuture, NO_TOKENIZER, TrainingBackend},
+    backend::{BackendError, BackendFuture, TrainingBackend},
     error::{ErrorBody, ErrorDetail},
     remote::{ApiKey, Endpoint, RemoteBackend, RemoteConfig},
 };
 pub use metaclaw_trainer_terms::{
     AdapterName, CheckpointName, DEFAULT_ALPHA, DEFAULT_LEARNING_RATE, DEFAULT_RANK,
-    DEFAULT_TEMPERATURE, Datum, DatumError, DatumParts, LossConfig, LossFn, NameError, RunId,
-    ShapeError, Tensor2, UnknownLoss,
+    DEFAULT_TEMPERATURE, Datum, DatumError, DatumParts, ErrorCode, LossConfig, LossFn, NameError,
+    RunId, ShapeError, Tensor2, UnknownLoss,
 };

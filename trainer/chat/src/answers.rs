@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::FutureExt as _;
+use metaclaw_trainer_terms::ErrorCode;
 use tokio::time::Instant;
 
 use crate::error::ApiError;
@@ -16,7 +17,7 @@ use crate::error::ApiError;
 /// 404.
 pub async fn unknown_route(method: Method, uri: Uri) -> ApiError {
     ApiError::not_found(
-        "unknown_route",
+        ErrorCode::UnknownRoute,
         format!("{method} {} is no route of this server", uri.path()),
     )
 }

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use metaclaw_trainer_api::{ErrorBody, ErrorDetail};
-use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 use metaclaw_trainer_text::{template::RenderError, tokenizer::EncodeError};
 
 /// Seconds after which a sampler that does not work for now may be asked again, where it does not say.
@@ -23,7 +23,7 @@ pub struct ApiError {
     status: StatusCode,
     message: String,
     param: Option<String>,
-    code: Option<&'static str>,
+    code: Option<ErrorCode>,
     retry_after_s: Option<u32>,
 }
 
@@ -61,7 +61,7 @@ impl ApiError {
                 context.saturating_sub(1)
             ),
         )
-        .with_code("context_length_exceeded")
+        .with_code(ErrorCode::ContextLengthExceeded)
     }
 
     /// The same of a text that is too long to be tokenised at all.
@@ -69,7 +69,7 @@ impl ApiError {
         let text = format!(
             "this model's context is {context} tokens, and the request has more than {most} bytes, which are more tokens than that: shorten it"
         );
-        Self::field("messages", text).with_code("context_length_exceeded")
+        Self::field("messages", text).with_code(ErrorCode::ContextLengthExceeded)
     }
 
     /// The same error, which names another field.
@@ -81,24 +81,24 @@ impl ApiError {
 
     /// 400: a value that this server or its model cannot do, and another may.
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::field(param, message).with_code("unsupported_value")
+        Self::field(param, message).with_code(ErrorCode::UnsupportedValue)
     }
 
     /// 404.
-    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn not_found(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message).with_code(code)
     }
 
     /// 404, as OpenAI says it of a model.
     pub fn unknown_model(message: impl Into<String>) -> Self {
-        let mut error = Self::not_found("model_not_found", message);
+        let mut error = Self::not_found(ErrorCode::ModelNotFound, message);
         error.param = Some("model".to_owned());
         error
     }
 
     /// 401.
     pub fn unauthorized(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
+        Self::new(StatusCode::UNAUTHORIZED, message).with_code(ErrorCode::InvalidApiKey)
     }
 
     pub fn status(status: StatusCode, message: impl Into<String>) -> Self {
@@ -112,7 +112,7 @@ impl ApiError {
 
     /// 410: it was here, and is no more.
     pub fn gone(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, message).with_code("gone")
+        Self::new(StatusCode::GONE, message).with_code(ErrorCode::Gone)
     }
 
     /// Whether the request is not to blame.
@@ -122,12 +122,13 @@ impl ApiError {
 
     /// 409: an adapter that cannot go.
     pub fn adapter_in_use(message: impl Into<String>) -> Self {
-        Self::conflict(message).with_code("adapter_in_use")
+        Self::conflict(message).with_code(ErrorCode::AdapterInUse)
     }
 
     /// 429: the queue is full, and may not be soon.
     pub fn busy(message: impl Into<String>) -> Self {
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full");
+        let mut error =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code(ErrorCode::QueueFull);
         error.retry_after_s = Some(1);
         error
     }
@@ -145,13 +146,13 @@ impl ApiError {
     }
 
     /// 502: another server's, in words.
-    pub fn remote(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn remote(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, message).with_code(code)
     }
 
     /// With a stable word for programs.
     #[must_use]
-    pub fn with_code(mut self, code: &'static str) -> Self {
+    pub fn with_code(mut self, code: ErrorCode) -> Self {
         self.code = Some(code);
         self
     }
@@ -167,7 +168,7 @@ impl ApiError {
                 message: shown.unwrap_or(&self.message).to_owned(),
                 kind: self.kind().to_owned(),
                 param: self.param.clone(),
-                code: self.code.map(str::to_owned),
+                code: self.code.clone(),
             },
         }
     }
@@ -195,15 +196,16 @@ impl From<SamplerError> for ApiError {
                 Self::context_length(n_prompt, context)
             }
             SamplerFailure::UnknownModel => Self::unknown_model(text),
-            SamplerFailure::Unauthorized => Self::remote("sampler_unauthorized", text),
+            SamplerFailure::Unauthorized => Self::remote(ErrorCode::SamplerUnauthorized, text),
             SamplerFailure::Payment => {
-                let mut error = Self::unavailable(text).with_code("sampler_payment_required");
+                let mut error =
+                    Self::unavailable(text).with_code(ErrorCode::SamplerPaymentRequired);
                 error.retry_after_s = Some(AFTER_PAYMENT_S);
                 error
             }
             SamplerFailure::Busy => Self::busy(text),
             SamplerFailure::Unavailable => Self::unavailable(text),
-            SamplerFailure::Remote => Self::remote("sampler_failed", text),
+            SamplerFailure::Remote => Self::remote(ErrorCode::SamplerFailed, text),
             SamplerFailure::Internal => Self::internal(text),
         };
         if let Some(after) = error.retry_after() {
@@ -211,7 +213,7 @@ impl From<SamplerError> for ApiError {
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             answer.retry_after_s = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
         }
-        answer.code = error.code().or(answer.code);
+        answer.code = error.code().cloned().or(answer.code);
         answer
     }
 }
@@ -229,7 +231,9 @@ impl From<RenderError> for ApiError {
             RenderError::NoTemplate { .. }
             | RenderError::NoMark
             | RenderError::Refused { .. }
-            | RenderError::Failed(_) => Self::field("messages", text).with_code("template_refused"),
+            | RenderError::Failed(_) => {
+                Self::field("messages", text).with_code(ErrorCode::TemplateRefused)
+            }
         }
     }
 }
@@ -274,7 +278,7 @@ mod tests {
         let refused = RenderError::Refused {
             message: "roles must alternate".to_owned(),
         };
-        let refused_code = Some("template_refused".to_owned());
+        let refused_code = Some(ErrorCode::TemplateRefused);
         assert_eq!(code(refused), refused_code);
         assert_eq!(
             code(RenderError::Failed("undefined".to_owned())),
@@ -286,7 +290,7 @@ mod tests {
             value: "a part of type input_audio".to_owned(),
             allowed: "text",
         };
-        assert_eq!(code(audio), Some("unsupported_value".to_owned()));
+        assert_eq!(code(audio), Some(ErrorCode::UnsupportedValue));
         let reserved = RenderError::Reserved {
             name: "messages".to_owned(),
         };
@@ -296,7 +300,8 @@ mod tests {
     /// Status, code and Retry-After of what a sampler's failure is answered with.
     fn answered(error: SamplerError) -> (u16, String, Option<String>) {
         let error = ApiError::from(error);
-        let code = error.body().error.code.unwrap_or_default();
+        let code = error.body().error.code;
+        let code = code.map(String::from).unwrap_or_default();
         let response = error.into_response();
         let after = response.headers().get(header::RETRY_AFTER);
         let after = after.map(|value| value.to_str().unwrap().to_owned());

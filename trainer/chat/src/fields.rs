@@ -8,6 +8,7 @@ mod text;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use metaclaw_trainer_terms::ErrorCode;
 use serde_json::{Value, value::RawValue};
 
 pub use self::text::{CHAT, TOKENIZE};
@@ -94,7 +95,7 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
         "{shown} is no field of this route: {} are read (docs/extending/trainer-api.md)",
         done.join(", ")
     );
-    ApiError::field(shown, text).with_code("unknown_parameter")
+    ApiError::field(shown, text).with_code(ErrorCode::UnknownParameter)
 }
 
 // === impl Field ===
@@ -116,7 +117,7 @@ impl Field {
             "{name} is {}, allowed: {allowed} ({about})",
             cut(value.get())
         );
-        Err(ApiError::field(name, text).with_code("unsupported_parameter"))
+        Err(ApiError::field(name, text).with_code(ErrorCode::UnsupportedParameter))
     }
 
     pub fn name(&self) -> &'static str {

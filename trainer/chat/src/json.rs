@@ -6,6 +6,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 use metaclaw_trainer_api::wire::TokenizeRequest;
+use metaclaw_trainer_terms::ErrorCode;
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -125,7 +126,8 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 }
 
 fn no_json(why: &str) -> ApiError {
-    ApiError::bad(format!("the body is no JSON that can be read: {why}")).with_code("invalid_json")
+    ApiError::bad(format!("the body is no JSON that can be read: {why}"))
+        .with_code(ErrorCode::InvalidJson)
 }
 
 /// The field and what is wrong with it; where it stands in the bytes helps nobody.
@@ -149,7 +151,7 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
         };
         let error = ApiError::field(field, text);
         return if text.starts_with("unknown") {
-            error.with_code("unknown_parameter")
+            error.with_code(ErrorCode::UnknownParameter)
         } else {
             error
         };

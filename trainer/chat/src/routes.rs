@@ -8,6 +8,7 @@ use axum::{
     routing::{get, post},
 };
 use metaclaw_trainer_api::{ApiKey, wire::Sampled};
+use metaclaw_trainer_terms::ErrorCode;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +77,7 @@ async fn sampled(
     let found = front.sampled().get(&id).ok_or_else(|| {
         let shown = fields::cut(&id);
         ApiError::not_found(
-            "sampled_not_found",
+            ErrorCode::SampledNotFound,
             format!("nothing is kept of a reply {shown:?}: records are of complete replies, and kept for 15 minutes or until newer ones need the room"),
         )
     })?;

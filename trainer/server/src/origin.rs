@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use metaclaw_trainer_api::ApiKey;
+use metaclaw_trainer_terms::ErrorCode;
 
 use crate::error::ApiError;
 
@@ -66,7 +67,7 @@ fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<(), Api
 }
 
 fn forbidden(message: impl Into<String>) -> ApiError {
-    ApiError::status(StatusCode::FORBIDDEN, message).with_code("foreign_page")
+    ApiError::status(StatusCode::FORBIDDEN, message).with_code(ErrorCode::ForeignPage)
 }
 
 fn is_of_this_machine(origin: &HeaderValue) -> bool {

@@ -6,6 +6,7 @@
 //! token ids, whoever has the model: our engine, a cloud, another server.
 
 mod datum;
+mod error_code;
 mod loss;
 mod names;
 mod sampler;
@@ -14,6 +15,7 @@ mod tensor;
 
 pub use self::{
     datum::{Datum, DatumError, DatumParts},
+    error_code::ErrorCode,
     loss::{LossConfig, LossFn, UnknownLoss},
     names::{AdapterName, CheckpointName, NameError, RunId},
     sampler::{

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, pin::Pin, time::Duration};
 
 use futures_util::Stream;
 
-use crate::{AdapterName, ParamError, SamplingParams};
+use crate::{AdapterName, ErrorCode, ParamError, SamplingParams};
 
 /// The future of one call of a [`Sampler`].
 pub type SamplerFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SamplerError>> + Send + 'a>>;
@@ -167,7 +167,7 @@ pub struct SamplerError {
     failure: SamplerFailure,
     message: String,
     param: Option<&'static str>,
-    code: Option<&'static str>,
+    code: Option<ErrorCode>,
     retry_after: Option<Duration>,
 }
 
@@ -243,7 +243,7 @@ impl SamplerError {
 
     /// With a stable word for programs.
     #[must_use]
-    pub fn with_code(mut self, code: &'static str) -> Self {
+    pub fn with_code(mut self, code: ErrorCode) -> Self {
         self.code = Some(code);
         self
     }
@@ -266,8 +266,8 @@ impl SamplerError {
     }
 
     /// The stable word for programs, if there is one.
-    pub fn code(&self) -> Option<&'static str> {
-        self.code
+    pub fn code(&self) -> Option<&ErrorCode> {
+        self.code.as_ref()
     }
 
     /// When to try again, if the sampler says.

@@ -13,7 +13,7 @@ use std::{
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::Serving;
 use metaclaw_trainer_api::{
-    BackendError, TrainingBackend,
+    BackendError, ErrorCode, TrainingBackend,
     wire::{InferenceState, SampleRequest},
 };
 use metaclaw_turns::TurnLog;
@@ -25,13 +25,6 @@ use crate::{control::LostAdapter, policy_context::PolicyContext};
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a trainer answers that does not have an adapter, cannot use it, or draws what is no number from it.
-const LACKING: [&str; 4] = [
-    "model_not_found",
-    "adapter_refused",
-    "adapter_damaged",
-    "weights_not_finite",
-];
 
 /// Adapters that were to serve and cannot, by agent.
 #[derive(Debug, Clone, Default)]
@@ -227,5 +220,5 @@ impl Adapters {
 }
 
 fn is_lacking(error: &BackendError) -> bool {
-    matches!(error, BackendError::Status { code: Some(code), .. } if LACKING.contains(&&**code))
+    error.code().is_some_and(ErrorCode::is_unfit_adapter)
 }

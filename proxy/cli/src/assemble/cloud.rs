@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context as _;
 use metaclaw_llm::{http_client, http_client_with_brief_idle, loopback_client};
 use metaclaw_trainer_api::{
-    ApiKey, BackendError, BackendFuture, Endpoint, NO_TOKENIZER, RemoteBackend, RemoteConfig,
+    ApiKey, BackendError, BackendFuture, Endpoint, ErrorCode, RemoteBackend, RemoteConfig,
     TrainingBackend,
     tinker::client::{
         Dialect, HEARTBEAT, LocalText, PATIENCE, TinkerBackend, TinkerConfig, TinkerUsage,
@@ -240,7 +240,7 @@ impl Text {
                 call,
                 url: self.address.clone(),
                 status: 503,
-                code: Some(NO_TOKENIZER.to_owned()),
+                code: Some(ErrorCode::NoTokenizer),
                 param: None,
                 message: format!("the policy model's tokenizer is not here yet: {lacks}"),
             }

@@ -1,7 +1,7 @@
 //! What is wanted of an evaluation, and what it comes to.
 
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_trainer_api::BackendError;
+use metaclaw_trainer_api::{BackendError, ErrorCode};
 use metaclaw_turns::LogError;
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub enum EvalError {
 
 /// An error of a server that was asked for an adapter.
 pub(super) fn told(name: &str, error: BackendError) -> EvalError {
-    if error.status() == Some(404) || error.code() == Some("model_not_found") {
+    if error.status() == Some(404) || error.code() == Some(&ErrorCode::ModelNotFound) {
         let name = name.to_owned();
         return EvalError::NoAdapter { name };
     }

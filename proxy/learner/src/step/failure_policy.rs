@@ -4,7 +4,7 @@
 //! step starts, can train on something else; else it is the server, or the weights, and no sample is lost.
 
 use metaclaw_chat::TurnId;
-use metaclaw_trainer_api::BackendError;
+use metaclaw_trainer_api::{BackendError, ErrorCode};
 
 use super::{
     error::{Stage, StepError},
@@ -161,8 +161,8 @@ fn turns_of(plan: &Plan, calls: &[MicroBatch], at: usize) -> Vec<TurnId> {
 /// Why a datum that the server names is set aside.
 fn refusal(error: &BackendError) -> ExcludeReason {
     match error.code() {
-        Some("out_of_memory") => ExcludeReason::TooLong,
-        Some("loss_not_finite") => ExcludeReason::LossNotFinite,
+        Some(ErrorCode::OutOfMemory) => ExcludeReason::TooLong,
+        Some(ErrorCode::LossNotFinite) => ExcludeReason::LossNotFinite,
         Some(_) | None => ExcludeReason::Refused,
     }
 }

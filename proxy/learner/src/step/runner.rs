@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, CheckpointName, TrainingBackend,
+    AdapterName, BackendError, CheckpointName, ErrorCode, TrainingBackend,
     wire::{Capabilities, SampleRequest},
 };
 
@@ -13,14 +13,6 @@ use crate::{
     lineage::{Candidate, Known, Made, Replayed, ResumePoint, known},
     methods::Group,
 };
-
-/// What a server answers about an adapter that it will never serve.
-const UNFIT: [&str; 4] = [
-    "weights_not_finite",
-    "adapter_damaged",
-    "adapter_refused",
-    "model_not_found",
-];
 
 /// The trainer, and how steps are made with it.
 #[derive(Debug, Clone)]
@@ -52,7 +44,7 @@ impl StepRunner {
             return Ok(None);
         }
         match self.load_and_ask(candidate).await {
-            Err(error) if error.code().is_some_and(|code| UNFIT.contains(&code)) => {
+            Err(error) if error.code().is_some_and(ErrorCode::is_unfit_adapter) => {
                 Ok(Some(error.to_string()))
             }
             // A server of somebody else's that has no such call: the first request loads it.

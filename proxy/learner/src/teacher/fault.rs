@@ -4,7 +4,7 @@
 //! has been asked something harmless in the same way: only one that answers that shows that it is the turn.
 
 use metaclaw_chat::TurnId;
-use metaclaw_trainer_api::BackendError;
+use metaclaw_trainer_api::{BackendError, ErrorCode};
 use serde_json::json;
 
 use super::{draws::TOP_K, error::TeachError, memory::Memory};
@@ -16,13 +16,6 @@ use crate::{
 
 /// Calls about one turn that fail while the server answers something else, before it is not redo's.
 const MOST_FAILURES: usize = 3;
-/// What a server says of a prompt that is more than it can take, at whatever time.
-const OF_PROMPT: [&str; 4] = [
-    "context_length_exceeded",
-    "body_too_large",
-    "kv_budget_exceeded",
-    "out_of_memory",
-];
 /// Any server can be asked this.
 const HARMLESS: &str = "What is the capital of France?";
 /// An answer to be scored: any id is one.
@@ -70,7 +63,7 @@ async fn fault(
     if error.is_unreachable() {
         return Fault::Servers(error);
     }
-    if error.code().is_some_and(|code| OF_PROMPT.contains(&code)) || error.datum().is_some() {
+    if error.code().is_some_and(ErrorCode::is_prompt_too_large) || error.datum().is_some() {
         return Fault::Turns(ExcludeReason::TeacherRefused);
     }
     if error.is_busy() {

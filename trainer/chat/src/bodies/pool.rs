@@ -9,6 +9,7 @@ use axum::{
     http::StatusCode,
 };
 use futures_util::StreamExt as _;
+use metaclaw_trainer_terms::ErrorCode;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout},
@@ -58,7 +59,7 @@ impl Largest {
         let refusal = ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text);
         Self {
             bytes,
-            refusal: refusal.with_code("body_too_large"),
+            refusal: refusal.with_code(ErrorCode::BodyTooLarge),
         }
     }
 }
@@ -120,7 +121,7 @@ impl Pool {
                 "as much is being done for {} as fits into memory: try again later",
                 self.what
             ))
-            .with_code("too_many_bodies")),
+            .with_code(ErrorCode::TooManyBodies)),
         }
     }
 }
@@ -170,7 +171,7 @@ fn too_slow() -> ApiError {
         "the body came too slowly: it may pause for {} s, and take a second for every {LEAST_RATE} bytes",
         SILENCE.as_secs()
     );
-    ApiError::status(StatusCode::REQUEST_TIMEOUT, text).with_code("body_too_slow")
+    ApiError::status(StatusCode::REQUEST_TIMEOUT, text).with_code(ErrorCode::BodyTooSlow)
 }
 
 #[cfg(test)]

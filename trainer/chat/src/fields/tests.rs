@@ -68,7 +68,7 @@ fn every_refused_field_is_refused_by_its_name_and_passes_where_it_says_nothing()
             .body()
             .error;
         assert_eq!(error.param.as_deref(), Some(field.name));
-        assert_eq!(error.code.as_deref(), Some("unsupported_parameter"));
+        assert_eq!(error.code, Some(ErrorCode::UnsupportedParameter));
         writeln!(lines, "{}", error.message).unwrap();
     }
     insta::assert_snapshot!(lines);

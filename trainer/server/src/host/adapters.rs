@@ -8,7 +8,7 @@ use metaclaw_trainer_api::{
     wire::{AdapterInfo, LoadAdapterReply},
 };
 
-use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 
 use super::{Host, failure::RunError};
 use crate::{error::ApiError, tinker::stored};
@@ -65,7 +65,7 @@ impl Host {
         let folder = folder
             .map_err(|error| SamplerError::new(SamplerFailure::UnknownModel, error.to_string()))?;
         let said = adapter::info(&folder).map_err(|error| {
-            SamplerError::field("model", error.to_string()).with_code("adapter_damaged")
+            SamplerError::field("model", error.to_string()).with_code(ErrorCode::AdapterDamaged)
         })?;
         Ok((folder, said.sha256, said.step))
     }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Engine, EngineConfig, EngineState, Job, ModelInfo};
 use metaclaw_trainer_chat::Model;
-use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 use tokio::sync::Mutex;
 
 use super::failure::RunError;
@@ -95,7 +95,7 @@ impl EngineCell {
 
     fn loaded(&self) -> Result<&Loaded, ApiError> {
         let loaded = self.engine.get();
-        loaded.ok_or_else(|| ApiError::unavailable(NO_MODEL).with_code("no_model"))
+        loaded.ok_or_else(|| ApiError::unavailable(NO_MODEL).with_code(ErrorCode::NoModel))
     }
 
     pub(super) fn get(&self) -> Result<&Engine, ApiError> {
@@ -106,7 +106,7 @@ impl EngineCell {
     pub(super) fn for_samples(&self) -> Result<&Engine, SamplerError> {
         let engine = self.engine.get().map(|loaded| &loaded.engine);
         let none = || SamplerError::new(SamplerFailure::Unavailable, NO_MODEL);
-        engine.ok_or_else(|| none().with_code("no_model"))
+        engine.ok_or_else(|| none().with_code(ErrorCode::NoModel))
     }
 
     /// What is served, if anything is.

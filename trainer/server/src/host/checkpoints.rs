@@ -11,6 +11,7 @@ use metaclaw_trainer_api::{
         SaveWeightsReply,
     },
 };
+use metaclaw_trainer_terms::ErrorCode;
 
 use super::{Host, failure::RunError, retention};
 use crate::{error::ApiError, tinker::stored};
@@ -147,7 +148,7 @@ impl Host {
             let text = format!(
                 "checkpoint {name} is in use: an open run was saved as it or loaded from it; close the run first"
             );
-            return Err(ApiError::conflict(text).with_code("checkpoint_in_use"));
+            return Err(ApiError::conflict(text).with_code(ErrorCode::CheckpointInUse));
         }
         let folder = self.store.folder.clone();
         let delete = move |_: &mut _| {

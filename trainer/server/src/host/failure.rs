@@ -8,7 +8,7 @@ use metaclaw_engine::{
     runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainError,
 };
 
-use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 
 use crate::error::ApiError;
 
@@ -39,7 +39,7 @@ impl From<RunError> for ApiError {
         match error {
             RunError::Engine(error) => engine(&error, text),
             RunError::Generate(error) => generate(&error).into(),
-            RunError::Unknown(_) => Self::not_found("run_not_found", text),
+            RunError::Unknown(_) => Self::not_found(ErrorCode::RunNotFound, text),
             RunError::Lora(error) => lora(&error, text),
             RunError::Train(error) => train(&error, text),
             RunError::Accumulate(AccumulateError::Stale(_)) => Self::conflict(text),
@@ -53,7 +53,7 @@ impl From<RunError> for ApiError {
 /// What libtorch refused: want of memory passes, anything else is a defect.
 fn torch(error: &impl Display, text: String) -> ApiError {
     if is_out_of_memory(error) {
-        return ApiError::unavailable(text).with_code("out_of_memory");
+        return ApiError::unavailable(text).with_code(ErrorCode::OutOfMemory);
     }
     ApiError::internal(text)
 }
@@ -77,11 +77,11 @@ pub(super) fn generate(error: &GenerateError) -> SamplerError {
         }
         GenerateError::Context { n_prompt, context } => SamplerError::context(*n_prompt, *context),
         GenerateError::Memory { .. } => {
-            failed(SamplerFailure::Unavailable).with_code("kv_budget_exceeded")
+            failed(SamplerFailure::Unavailable).with_code(ErrorCode::KvBudgetExceeded)
         }
         GenerateError::Adapter { missing: true, .. } => failed(SamplerFailure::UnknownModel),
         GenerateError::Adapter { missing: false, .. } => {
-            SamplerError::field("model", text).with_code("adapter_refused")
+            SamplerError::field("model", text).with_code(ErrorCode::AdapterRefused)
         }
         GenerateError::AdapterBusy { .. } | GenerateError::Stopped => {
             failed(SamplerFailure::Unavailable)
@@ -90,10 +90,10 @@ pub(super) fn generate(error: &GenerateError) -> SamplerError {
         GenerateError::Sample(SampleError::Torch(error)) | GenerateError::Torch(error)
             if is_out_of_memory(error) =>
         {
-            failed(SamplerFailure::Unavailable).with_code("out_of_memory")
+            failed(SamplerFailure::Unavailable).with_code(ErrorCode::OutOfMemory)
         }
         GenerateError::Sample(SampleError::NotFinite) => {
-            failed(SamplerFailure::Internal).with_code("weights_not_finite")
+            failed(SamplerFailure::Internal).with_code(ErrorCode::WeightsNotFinite)
         }
         GenerateError::Sample(_) | GenerateError::Torch(_) | GenerateError::Panicked(_) => {
             failed(SamplerFailure::Internal)
@@ -124,16 +124,18 @@ fn train(error: &TrainError, text: String) -> ApiError {
         },
         // A model that computes with numbers answers with one: these weights do not, whatever they are shown.
         TrainError::NotFinite { logprob, .. } if logprob.is_nan() => {
-            ApiError::bad(text).with_code("weights_not_finite")
+            ApiError::bad(text).with_code(ErrorCode::WeightsNotFinite)
         }
         TrainError::NotFinite { datum: at, .. } => {
-            ApiError::field(datum(*at), text).with_code("loss_not_finite")
+            ApiError::field(datum(*at), text).with_code(ErrorCode::LossNotFinite)
         }
         TrainError::Memory { datum: at, .. } => {
-            ApiError::field(datum(*at), text).with_code("out_of_memory")
+            ApiError::field(datum(*at), text).with_code(ErrorCode::OutOfMemory)
         }
         TrainError::TopK { .. } => ApiError::field("top_k", text),
-        TrainError::OutOfMemory { .. } => ApiError::unavailable(text).with_code("out_of_memory"),
+        TrainError::OutOfMemory { .. } => {
+            ApiError::unavailable(text).with_code(ErrorCode::OutOfMemory)
+        }
         TrainError::Torch(error) => torch(error, text),
         TrainError::Layers { .. } => ApiError::internal(text),
     }
@@ -146,9 +148,9 @@ fn datum(at: usize) -> String {
 
 fn step(error: &StepError, text: String) -> ApiError {
     match error {
-        StepError::NoGradients => ApiError::bad(text).with_code("no_gradients"),
+        StepError::NoGradients => ApiError::bad(text).with_code(ErrorCode::NoGradients),
         StepError::Setting { field, .. } => ApiError::field(*field, text),
-        StepError::NotFinite { .. } => ApiError::bad(text).with_code("gradient_not_finite"),
+        StepError::NotFinite { .. } => ApiError::bad(text).with_code(ErrorCode::GradientNotFinite),
         StepError::Torch(error) => torch(error, text),
     }
 }
@@ -156,18 +158,20 @@ fn step(error: &StepError, text: String) -> ApiError {
 fn adapter(error: &AdapterError, text: String) -> ApiError {
     match error {
         AdapterError::Unknown { .. } => ApiError::unknown_model(text),
-        AdapterError::NoCheckpoint { .. } => ApiError::not_found("checkpoint_not_found", text),
+        AdapterError::NoCheckpoint { .. } => {
+            ApiError::not_found(ErrorCode::CheckpointNotFound, text)
+        }
         AdapterError::Field { .. } | AdapterError::Base { .. } | AdapterError::Tensors { .. } => {
-            ApiError::bad(text).with_code("adapter_refused")
+            ApiError::bad(text).with_code(ErrorCode::AdapterRefused)
         }
         // Asked again, it is as damaged: whoever goes on from it must be told, and not try for ever.
         AdapterError::Content { .. } | AdapterError::File(FileError::Damaged { .. }) => {
-            ApiError::bad(text).with_code("adapter_damaged")
+            ApiError::bad(text).with_code(ErrorCode::AdapterDamaged)
         }
         AdapterError::File(FileError::Read { source, .. })
             if source.kind() == ErrorKind::NotFound =>
         {
-            ApiError::bad(text).with_code("adapter_damaged")
+            ApiError::bad(text).with_code(ErrorCode::AdapterDamaged)
         }
         AdapterError::Memory { .. } | AdapterError::Changing { .. } => ApiError::unavailable(text),
         AdapterError::Torch(error) => torch(error, text),
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
 
     /// `param` and `code` of what a client is told.
-    fn told(error: TrainError) -> (Option<String>, Option<String>) {
+    fn told(error: TrainError) -> (Option<String>, Option<ErrorCode>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)
     }
@@ -198,9 +202,11 @@ mod tests {
             sampled: -1e30,
         };
         let third = || Some("datums[3]".to_owned());
-        let code = |code: &str| Some(code.to_owned());
-        assert_eq!(told(not_finite(-9.0)), (third(), code("loss_not_finite")));
-        let weights = (None, code("weights_not_finite"));
+        assert_eq!(
+            told(not_finite(-9.0)),
+            (third(), Some(ErrorCode::LossNotFinite))
+        );
+        let weights = (None, Some(ErrorCode::WeightsNotFinite));
         assert_eq!(told(not_finite(f32::NAN)), weights);
         let long = TrainError::Memory {
             datum: 3,
@@ -209,11 +215,11 @@ mod tests {
             budget: 1,
             max_tokens: 1,
         };
-        assert_eq!(told(long), (third(), code("out_of_memory")));
+        assert_eq!(told(long), (third(), Some(ErrorCode::OutOfMemory)));
         let smallest = || TrainError::OutOfMemory {
             detail: "can't allocate memory".into(),
         };
-        assert_eq!(told(smallest()), (None, code("out_of_memory")));
+        assert_eq!(told(smallest()), (None, Some(ErrorCode::OutOfMemory)));
         let refused = ApiError::from(RunError::Train(smallest())).into_response();
         assert_eq!(refused.status(), 503);
         let long = TrainInputError::TooLong {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use metaclaw_trainer_terms::ErrorCode;
 use metaclaw_trainer_text::hub::{self, Hub, HubName, Progress};
 
 use crate::{error::ApiError, fields::cut};
@@ -106,7 +107,7 @@ impl Fetcher {
         match &*state {
             State::Running { model, far } => {
                 let text = format!("{model} is being fetched from the hub{far}: ask again later");
-                return Err(ApiError::unavailable(text).with_code("model_fetching"));
+                return Err(ApiError::unavailable(text).with_code(ErrorCode::ModelFetching));
             }
             State::Failed { model, why } if *model == name => {
                 let text = format!("base_model {:?}: {why}", cut(&name));
@@ -133,7 +134,7 @@ impl Fetcher {
         )]
         tokio::spawn(fetching);
         let text = format!("{name} is being fetched from the hub: ask again later");
-        Err(ApiError::unavailable(text).with_code("model_fetching"))
+        Err(ApiError::unavailable(text).with_code(ErrorCode::ModelFetching))
     }
 }
 

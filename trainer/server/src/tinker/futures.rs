@@ -14,6 +14,7 @@ use metaclaw_trainer_api::tinker::{
     RequestId, SampleOutput, TopK, TrainOutput,
     json::{Failed, FailureCategory, Promise},
 };
+use metaclaw_trainer_terms::ErrorCode;
 use tokio::{
     sync::watch,
     task::AbortHandle,
@@ -153,7 +154,7 @@ impl Futures {
                 "request {} was made with another body: a seq_id stands for one call",
                 promise.request_id
             );
-            return Err(ApiError::conflict(text).with_code("seq_id_reused"));
+            return Err(ApiError::conflict(text).with_code(ErrorCode::SeqIdReused));
         }
         inner.drop_old(&self.keep);
         if inner.entries.len() >= self.keep.n {

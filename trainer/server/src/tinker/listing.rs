@@ -17,6 +17,7 @@ use metaclaw_trainer_api::{
         },
     },
 };
+use metaclaw_trainer_terms::ErrorCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -159,7 +160,7 @@ pub(crate) async fn delete(
         WeightsKind::Sampler => app.host.delete_adapter(AdapterName::from(&flat)).await?,
         WeightsKind::External => {
             let text = format!("there is no checkpoint {path}: this server exports none");
-            return Err(ApiError::not_found("checkpoint_not_found", text));
+            return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
         }
     }
     Ok(StatusCode::NO_CONTENT)
@@ -209,7 +210,10 @@ pub(crate) async fn run(
         .map_err(|error| ApiError::field("training_run_id", format!("{error}")))?;
     let mut runs = all_runs(&app).await?;
     let found = runs.remove(&id).ok_or_else(|| {
-        ApiError::not_found("run_not_found", format!("there is no training run {id}"))
+        ApiError::not_found(
+            ErrorCode::RunNotFound,
+            format!("there is no training run {id}"),
+        )
     })?;
     Ok(Reply(found))
 }

@@ -17,6 +17,7 @@ use metaclaw_trainer_api::{
         proto,
     },
 };
+use metaclaw_trainer_terms::ErrorCode;
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -229,7 +230,7 @@ impl Registry {
             let text = format!(
                 "model {id} is not open here: its session ended, or the server was started anew; load its last checkpoint"
             );
-            ApiError::not_found("run_not_found", text)
+            ApiError::not_found(ErrorCode::RunNotFound, text)
         })?;
         model.used_ms.store(now_ms(), Ordering::Relaxed);
         if let Some(session) = inner.sessions.get_mut(&model.session) {
@@ -278,7 +279,7 @@ impl Registry {
             let text = format!(
                 "sampler {id} is not open here: its session ended, or the server was started anew"
             );
-            ApiError::not_found("sampler_not_found", text)
+            ApiError::not_found(ErrorCode::SamplerNotFound, text)
         };
         let (session, _) = id.parts().ok_or_else(unknown)?;
         let mut inner = self.lock();

@@ -17,7 +17,7 @@ use metaclaw_trainer_api::{
         json::{CreateSamplingSession, Promise, Sample, Sampler, SamplingSession},
     },
 };
-use metaclaw_trainer_terms::{FinishReason, SampleEvent};
+use metaclaw_trainer_terms::{ErrorCode, FinishReason, SampleEvent};
 
 use self::draw::{Draw, Scoring, draw};
 use super::{
@@ -71,7 +71,7 @@ async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<We
     let adapter = AdapterName::from(&stored::flat(&path)?);
     if !app.host.has_adapter(&adapter) {
         let text = format!("there are no weights {path} here");
-        return Err(ApiError::not_found("checkpoint_not_found", text));
+        return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
     }
     Ok(Weights {
         adapter: Some(adapter),

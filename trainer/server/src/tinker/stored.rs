@@ -8,6 +8,7 @@ use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
     tinker::{ModelId, RequestId, SamplerId, SessionId, TinkerPath, WeightsKind},
 };
+use metaclaw_trainer_terms::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -64,7 +65,7 @@ pub(crate) fn flat(path: &TinkerPath) -> Result<CheckpointName, ApiError> {
     let parts = path.run.parts();
     let Some((session, n)) = parts.filter(|(session, _)| is_session(session.as_str())) else {
         let text = format!("{path} is no path of this server: its runs are called sHEX:train:N");
-        return Err(ApiError::not_found("checkpoint_not_found", text));
+        return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
     };
     let name = format!("{session}.train.{n}.{}", path.name);
     name.parse().map_err(|_| {
@@ -92,7 +93,9 @@ pub(crate) fn ephemeral(sampler: &SamplerId) -> Result<AdapterName, ApiError> {
     let parts = sampler.parts();
     let own = parts.filter(|(session, _)| is_session(session.as_str()));
     let name = own.and_then(|(session, n)| format!("{session}.sample.{n}").parse().ok());
-    name.ok_or_else(|| ApiError::not_found("sampler_not_found", format!("no sampler {sampler}")))
+    name.ok_or_else(|| {
+        ApiError::not_found(ErrorCode::SamplerNotFound, format!("no sampler {sampler}"))
+    })
 }
 
 /// Whether an adapter belongs to a sampler alone: it goes with its session.

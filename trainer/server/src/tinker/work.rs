@@ -12,6 +12,7 @@ use metaclaw_trainer_api::{
     },
     wire::{AdamSettings, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
 };
+use metaclaw_trainer_terms::ErrorCode;
 use serde::Serialize;
 
 use super::{
@@ -277,7 +278,7 @@ pub(crate) async fn checkpoint(app: &App, name: &CheckpointName) -> Result<Origi
     let manifest = found.and_then(|info| serde_json::from_value::<Manifest>(info.manifest).ok());
     manifest.map(|it| it.tinker).ok_or_else(|| {
         let text = format!("there is no checkpoint {name} here");
-        ApiError::not_found("checkpoint_not_found", text)
+        ApiError::not_found(ErrorCode::CheckpointNotFound, text)
     })
 }
 

@@ -12,7 +12,7 @@ use metaclaw_trainer_api::{
     vllm::{VllmClient, VllmModels},
     wire::{Inference, InferenceState},
 };
-use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
+use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -144,7 +144,7 @@ impl Link {
             }
             State::Refused { why } => {
                 let refused = SamplerError::new(SamplerFailure::Unavailable, why);
-                Err(refused.with_code("inference_refused"))
+                Err(refused.with_code(ErrorCode::InferenceRefused))
             }
         }
     }
@@ -302,7 +302,7 @@ impl Link {
                 let text = format!(
                     "adapter {name} has rank {rank}, and vLLM was started for ranks up to {max}: raise --inference-max-rank"
                 );
-                Err(SamplerError::field("model", text).with_code("adapter_refused"))
+                Err(SamplerError::field("model", text).with_code(ErrorCode::AdapterRefused))
             }
             Some(_) | None => Ok(()),
         }
@@ -322,7 +322,7 @@ impl Link {
             }
             _ => {
                 let text = format!("adapter {name} is refused: {error}");
-                Err(SamplerError::field("model", text).with_code("adapter_refused"))
+                Err(SamplerError::field("model", text).with_code(ErrorCode::AdapterRefused))
             }
         }
     }

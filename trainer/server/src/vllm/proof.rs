@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use metaclaw_engine::generate::{GenerateRequest, PromptLogprobs};
 use metaclaw_trainer_api::{AdapterName, vllm::VllmClient};
 use metaclaw_trainer_terms::{
-    SampleEvent, SamplerError, SamplerFailure, SamplerRequest, SamplingParams,
+    ErrorCode, SampleEvent, SamplerError, SamplerFailure, SamplerRequest, SamplingParams,
 };
 
 use crate::host::Host;
@@ -107,7 +107,7 @@ pub(super) async fn adapter(
         "vLLM does not answer with the weights of adapter {name}: of {N} tokens that it sampled, its log-probabilities differ from \
          the engine's by {found}, allowed are {allowed}{nearer}"
     );
-    Err(SamplerError::field("model", text).with_code("adapter_refused"))
+    Err(SamplerError::field("model", text).with_code(ErrorCode::AdapterRefused))
 }
 
 fn precision(found: Differences) -> Option<Precision> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, CheckpointName, Datum, RunId,
+    AdapterName, BackendError, CheckpointName, Datum, ErrorCode, RunId,
     wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
 };
 use tokio::sync::Semaphore;
@@ -364,7 +364,7 @@ pub(super) fn refusal(call: &'static str, status: u16, code: Option<&str>) -> Ba
         call,
         url,
         status,
-        code: code.map(str::to_owned),
+        code: code.map(ErrorCode::from),
         param: None,
         message,
     }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use metaclaw_trainer_terms::ErrorCode;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -159,7 +160,7 @@ impl Inner {
         let wanted = self.config.base_model.as_str();
         let named = |it: &&SupportedModel| it.model_name.as_deref() == Some(wanted);
         let whose = self.http.whose("get_server_capabilities");
-        let code = || Some("model_not_offered".to_owned());
+        let code = || Some(ErrorCode::ModelNotOffered);
         match offer.iter().find(named) {
             Some(model) if model.trainable == Some(false) => {
                 let why = format!("the server has {wanted} and does not train it");

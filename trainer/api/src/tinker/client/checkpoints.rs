@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use metaclaw_trainer_terms::ErrorCode;
 use reqwest::Method;
 use serde_json::Value;
 
@@ -249,7 +250,7 @@ impl Checkpoints {
         self.list_adapters().await?;
         let known = self.lock().get(name).cloned();
         known.ok_or_else(|| {
-            let code = Some("model_not_found".to_owned());
+            let code = Some(ErrorCode::ModelNotFound);
             let why = format!("the server has no adapter {name}");
             self.models
                 .http()
@@ -341,7 +342,7 @@ impl Checkpoints {
         let own = self.own().await?;
         let is_it = |it: &Own| it.listed.name == name || it.listed.path.to_string() == name;
         own.into_iter().rfind(is_it).ok_or_else(|| {
-            let code = Some("checkpoint_not_found".to_owned());
+            let code = Some(ErrorCode::CheckpointNotFound);
             let why = format!("the server has no checkpoint {name}");
             self.models
                 .http()

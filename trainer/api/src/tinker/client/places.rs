@@ -8,6 +8,7 @@
 //! So at such a server an adapter is saved as a checkpoint. To sample it, a second model is made that loads the checkpoint
 //! and is never trained. Before a new model is trained, the gradients that its slot still has are cleared.
 
+use metaclaw_trainer_terms::ErrorCode;
 use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 
 use super::{
@@ -110,7 +111,7 @@ impl Models {
         let whose = self.http().whose(call);
         if answer.status == 404 {
             let (said, _) = super::words::said(&answer.body);
-            let code = Some("model_not_found".to_owned());
+            let code = Some(ErrorCode::ModelNotFound);
             let why = format!("{path} is not there to sample from ({said})");
             return Err(whose.status(404, code, why));
         }
@@ -197,7 +198,7 @@ impl Models {
                         let why = format!(
                             "the server has no room for another model: start SkyRL with a larger max_lora_adapters, one for the base model, one for each agent that learns and one for each adapter that answers ({error})"
                         );
-                        return Err(whose.status(503, Some("no_room".to_owned()), why));
+                        return Err(whose.status(503, Some(ErrorCode::NoRoom), why));
                     }
                 }
                 made => return made,

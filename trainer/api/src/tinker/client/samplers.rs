@@ -1,6 +1,7 @@
 //! Samplers: the base model, saved adapters, and a run's weights as they are now. Sampling changes nothing, so a call whose
 //! answer is lost is made again.
 
+use metaclaw_trainer_terms::ErrorCode;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
@@ -119,7 +120,7 @@ impl Samplers {
                     continue;
                 }
                 let (said, _) = super::words::said(&answer.body);
-                let code = Some("model_not_found".to_owned());
+                let code = Some(ErrorCode::ModelNotFound);
                 let what = path.as_ref().unwrap_or(base_model);
                 let why = format!("{what} is not there to sample from ({said})");
                 return Err(http.whose(call).status(404, code, why));

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
 use metaclaw_trainer_terms::{
-    FinishReason, SampleEvent, SampledToken, Sampler, SamplerError, SamplerFailure, SamplerFuture,
-    SamplerRequest, Sampling, SamplingEnd,
+    ErrorCode, FinishReason, SampleEvent, SampledToken, Sampler, SamplerError, SamplerFailure,
+    SamplerFuture, SamplerRequest, Sampling, SamplingEnd,
 };
 
 use super::{
@@ -48,7 +48,7 @@ impl Sampler for TinkerSampler {
         Box::pin(async move {
             match self.0.0.checkpoints.adapter(name.as_str()).await {
                 Ok(_) => Ok(true),
-                Err(error) if error.code() == Some("model_not_found") => Ok(false),
+                Err(error) if error.code() == Some(&ErrorCode::ModelNotFound) => Ok(false),
                 Err(error) => Err(failed(&error)),
             }
         })
@@ -248,7 +248,9 @@ fn failed(error: &BackendError) -> SamplerError {
         Some(400 | 413 | 422) => SamplerFailure::Request,
         Some(401 | 403) => SamplerFailure::Unauthorized,
         Some(402) => SamplerFailure::Payment,
-        Some(404) if error.code() == Some("model_not_found") => SamplerFailure::UnknownModel,
+        Some(404) if error.code() == Some(&ErrorCode::ModelNotFound) => {
+            SamplerFailure::UnknownModel
+        }
         Some(429) => SamplerFailure::Busy,
         Some(503) => SamplerFailure::Unavailable,
         None if error.is_unreachable() => SamplerFailure::Unavailable,

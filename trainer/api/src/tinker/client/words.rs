@@ -1,5 +1,6 @@
 //! What a server refuses, in words that tell an owner what to do.
 
+use metaclaw_trainer_terms::ErrorCode;
 use serde_json::Value;
 
 use crate::BackendError;
@@ -24,7 +25,12 @@ impl Whose<'_> {
     }
 
     /// An error with words of ours.
-    pub(super) fn status(self, status: u16, code: Option<String>, message: String) -> BackendError {
+    pub(super) fn status(
+        self,
+        status: u16,
+        code: Option<ErrorCode>,
+        message: String,
+    ) -> BackendError {
         BackendError::Status {
             call: self.call,
             url: self.url.to_owned(),
@@ -37,7 +43,7 @@ impl Whose<'_> {
 
     /// The server does not know the run (any more), or what it holds is in doubt: it begins again at its checkpoint.
     pub(super) fn run_not_found(self, why: &str) -> BackendError {
-        self.status(404, Some("run_not_found".to_owned()), why.to_owned())
+        self.status(404, Some(ErrorCode::RunNotFound), why.to_owned())
     }
 
     /// An answer that is not what the API promises.
@@ -92,7 +98,7 @@ fn in_words(status: u16, said: &str) -> String {
 }
 
 /// The message of an error's body, in one of the shapes that servers of this API write, and its code.
-pub(super) fn said(body: &[u8]) -> (String, Option<String>) {
+pub(super) fn said(body: &[u8]) -> (String, Option<ErrorCode>) {
     let Ok(read) = serde_json::from_slice::<Value>(body) else {
         return (cut(&String::from_utf8_lossy(body)), None);
     };
@@ -108,7 +114,7 @@ pub(super) fn said(body: &[u8]) -> (String, Option<String>) {
         },
         str::to_owned,
     );
-    (cut(&text), code.map(str::to_owned))
+    (cut(&text), code.map(ErrorCode::from))
 }
 
 fn cut(text: &str) -> String {
@@ -125,7 +131,7 @@ mod tests {
         assert_eq!(of(r#"{"detail":"no such model"}"#).0, "no such model");
         assert_eq!(of(r#"{"error":"bad key"}"#).0, "bad key");
         let ours = of(r#"{"error":{"message":"gone","code":"run_not_found"}}"#);
-        assert_eq!(ours, ("gone".to_owned(), Some("run_not_found".to_owned())));
+        assert_eq!(ours, ("gone".to_owned(), Some(ErrorCode::RunNotFound)));
         let fastapi = of(r#"{"detail":[{"loc":["body","model_id"],"msg":"Field required"}]}"#);
         assert!(fastapi.0.contains("Field required"), "{fastapi:?}");
         assert_eq!(of("upstream connect error").0, "upstream connect error");

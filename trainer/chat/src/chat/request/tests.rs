@@ -130,7 +130,7 @@ fn what_another_server_may_do_has_a_code_that_says_so() {
         let refused = check(&more).unwrap_err().body().error;
         (
             refused.param.unwrap_or_default(),
-            refused.code.unwrap_or_default(),
+            refused.code.map(String::from).unwrap_or_default(),
         )
     };
     for (more, param, expected) in [
