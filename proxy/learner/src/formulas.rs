@@ -3,12 +3,14 @@
 
 mod clip;
 mod kl;
+mod learning_rate;
 mod normalise;
 mod top_k;
 
 pub(crate) use self::{
     clip::Clip,
     kl::reverse_kl,
+    learning_rate::{n_params, rate_for_size, warmed_up},
     normalise::{by_batch, by_bucket},
     top_k::{advantages, most_agreeing},
 };

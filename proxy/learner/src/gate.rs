@@ -7,6 +7,7 @@
 
 mod base;
 mod baseline_cache;
+mod candidate_test;
 mod capability;
 mod checks;
 mod comparison;
@@ -21,6 +22,7 @@ mod pairs;
 mod preference;
 mod probes;
 mod reference;
+mod regression;
 mod report;
 mod series;
 mod tools;
@@ -30,14 +32,12 @@ mod wishes;
 #[cfg(test)]
 pub(crate) use self::probes::Probes;
 pub(crate) use self::{
-    cusum::change_point,
-    evaluation::{Candidate, Gate},
+    candidate_test::{AdapterTestError, CandidateTest, test_adapter},
+    evaluation::Gate,
     evaluator::{Evaluator, Heard, Posed},
-    pairs::pairs,
-    preference::PreferencePair,
+    regression::{regression, seen, taken_back},
     series::{IN_A_ROW, LastDeclined, Series},
-    verdict_history::{Judged, VerdictHistory, verdicts},
-    wishes::wishes,
+    verdict_history::VerdictHistory,
 };
 pub use self::{
     evaluator::{KnowledgeNumbers, ReplyNumbers},

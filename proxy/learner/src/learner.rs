@@ -18,14 +18,13 @@ use crate::{
     eval::{self, EvalError, EvalReport, EvalWanted},
     evolution,
     feedback::{self, Feedback, FeedbackError, Rated},
-    gate::{GateReport, Series},
+    gate::{self, GateReport, Series},
     judging,
     metrics::Recorder,
-    preview::{self, StepPreview, TurnPreview},
     replay::{self, ReplayEvent, ReplayReport, ReplayWanted},
     shared::{Parts, Shared},
     status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
-    step::{self, TrainingContext},
+    step::{self, StepPreview, TrainingContext, TurnPreview},
     tokens,
     training::{Reply, Training, TrainingRequest},
     wish_detection,
@@ -131,8 +130,7 @@ impl Learner {
             return Ok(None);
         };
         if self.asked.is_none() {
-            let next = preview::without_teacher(shared, &agent).await?;
-            let shown = preview::turn(shared, &agent, (&next, id)).await?;
+            let shown = step::turn_without_teacher(shared, &agent, id).await?;
             return Ok(Some(shown));
         }
         let asked = self.ask(|answer| TrainingRequest::Turn(agent, id, answer));
@@ -173,7 +171,7 @@ impl Learner {
     pub async fn test(&self, adapter: &AdapterName) -> Result<Option<GateReport>, TrainError> {
         let backend = self.shared.backend.clone().ok_or(TrainError::NoBackend)?;
         let mut context = TrainingContext::new(Arc::clone(&self.shared), backend);
-        let tested = step::tested(&mut context, adapter).await;
+        let tested = context.test_adapter(adapter).await;
         context.close().await;
         tested
     }
@@ -256,7 +254,7 @@ impl Learner {
             agents.push(AgentStatus {
                 adapter,
                 declined,
-                taken_back: step::taken_back(&steps),
+                taken_back: gate::taken_back(&steps),
                 n_redo: known.counts.redo,
                 n_unanswered: known.counts.unanswered,
                 not_taught: known.not_taught,

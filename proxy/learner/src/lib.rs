@@ -31,7 +31,6 @@ mod methods;
 mod metrics;
 mod owner_text;
 mod policy;
-mod preview;
 mod queue;
 mod replay;
 mod sample;
@@ -42,6 +41,7 @@ mod teacher;
 #[cfg(test)]
 mod testing;
 mod tokens;
+mod trainer;
 mod training;
 mod window;
 mod wish_detection;
@@ -64,7 +64,6 @@ pub use self::{
     lineage::{BatchStats, Drift, Numbers, Spread},
     methods::METHOD_NAMES,
     metrics::{Recorder, ReportTo},
-    preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     sample::POLICY_UPSTREAM,
     shared::{IsOff, OnSwap, Parts},
@@ -72,5 +71,6 @@ pub use self::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerStatus, Phase, StepReport,
         WasTakenBack,
     },
+    step::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     wish_detection::{Listener, WITH_WORDS, WITHOUT_WORDS},
 };

@@ -21,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{LearnerConfig, Mode},
+    error::TrainError,
     evolver::Evolver,
     external_teacher::ExternalTeacher,
     judge::Judge,
     metrics::Recorder,
-    status::StatusCell,
+    status::{Phase, StatusCell},
     wish_detection::Listener,
 };
 
@@ -157,6 +158,18 @@ impl Shared {
             () = self.cancel.cancelled() => false,
             () = tokio::time::sleep(time) => true,
         }
+    }
+
+    /// The training server cannot be used for now, which the status shows.
+    pub(crate) fn no_trainer(&self, error: &dyn std::error::Error) -> TrainError {
+        self.waits_because(error.to_string())
+    }
+
+    /// The same in words.
+    pub(crate) fn waits_because(&self, why: String) -> TrainError {
+        let waits = Phase::WaitingForTrainer { why: why.clone() };
+        self.status.waits_for(waits);
+        TrainError::NoTrainer { why }
     }
 
     /// Whether an agent's weights learn from every verdict by themselves. In mode `auto` only if the gate tests what they come

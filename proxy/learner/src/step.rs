@@ -1,40 +1,25 @@
-//! One step: planned, taken from the log, made by the trainer, promoted, written down.
+//! One step: planned, taken from the log, made by the trainer, tested, promoted, written down.
 //!
-//! [`make`](retry::make) turns a plan into a candidate adapter, whatever fails on the way, or says who is at fault;
-//! [`promote`](promotion::promote) decides whether a candidate serves. [`StepTransaction`] holds the two stores together.
+//! [`TrainingStep`](transaction::TrainingStep) is a step in one of its states, and holds the two stores together.
+//! [`make`](retry::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
 
 mod agent;
-mod attempt;
 mod context;
-mod dry_run;
-mod error;
-mod failure_policy;
-mod gate_candidate;
-mod gradients;
 mod micro_batches;
 mod plan;
-mod planning;
+mod preview;
 mod promotion;
-mod rate;
 mod recovery;
-mod regression_monitor;
-mod rest;
-mod restore;
 mod retry;
-mod reuse;
-mod run;
-mod runner;
-mod step_stats;
-mod test_adapter;
+mod start;
+mod train;
 mod transaction;
 
+pub use self::preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview};
 pub(crate) use self::{
     agent::AgentState,
     context::TrainingContext,
-    dry_run::{dry_run, turn_preview},
+    preview::{dry_run, turn_preview, turn_without_teacher},
     recovery::{recover, serve_again},
-    regression_monitor::{taken_back, watch},
-    reuse::again,
-    test_adapter::tested,
-    transaction::{Ended, StepTransaction},
+    transaction::{Ended, run},
 };

@@ -29,7 +29,7 @@ use crate::{
     lineage::BaseModel,
     sample::Batch,
     status::{Phase, StepReport},
-    step::{self, Ended, StepTransaction, TrainingContext},
+    step::{self, Ended, TrainingContext},
     teacher,
 };
 
@@ -93,7 +93,7 @@ impl Training {
     /// One look at what there is to do, and how long it may be until the next. Where there may be more to do at once, the
     /// task is woken.
     async fn look(&mut self) -> Result<Duration, TrainError> {
-        self.context.waits = false;
+        self.context.shared.status.look_begins();
         if let Err(error) = self.recover().await {
             if let Some(wanted) = self.wanted.take() {
                 wanted.end_with(error.clone());
@@ -124,16 +124,14 @@ impl Training {
             Ok(Some(false)) => pause = AFTER_FAILURE,
             Err(error) => failed = failed.or(Some(error)),
         }
-        if !self.context.waits {
-            self.context.shared.status.phase(Phase::Collecting);
-        }
+        self.context.shared.status.look_ends();
         failed.map_or(Ok(pause), Err)
     }
 
     /// Makes a step for an agent if one is due; the turns that the teacher has to answer first, if there are any.
     async fn step_if_due(&mut self, agent: &AgentId) -> Result<Vec<TurnId>, TrainError> {
         // The next step starts from what serves.
-        step::watch(&mut self.context, agent).await?;
+        self.context.watch_verdicts(agent).await?;
         let next = self.next_batch(agent).next(Why::Due).await?;
         match next {
             Next::Nothing => return Ok(Vec::new()),
@@ -230,11 +228,11 @@ impl Training {
             if batch.is_empty() {
                 continue;
             }
-            let step = StepTransaction::new(&mut self.context, agent).await?;
+            let site = self.context.site(agent).await?;
             // The plan fills in the rest.
             let span =
                 tracing::info_span!("step", %agent, lineage = Empty, n = Empty, attempt = Empty);
-            match step.run(base, &batch).instrument(span).await? {
+            match step::run(site, base, &batch).instrument(span).await? {
                 Ended::Made(report) => reports.push(*report),
                 // What no turn is behind is an anchor, and the server fails at it.
                 Ended::SetAside(turns) if turns.is_empty() => {

@@ -47,6 +47,14 @@ pub(crate) struct Seen {
     n_changed: u64,
 }
 
+/// By what turns are found that may serve again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reused<'a> {
+    /// The steps behind the weights that the next step starts from.
+    pub(crate) ancestry: &'a Ancestry,
+    pub(crate) base: &'a BaseModel,
+}
+
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn collect(
     shared: &Shared,
@@ -99,7 +107,7 @@ pub(crate) async fn look(
 pub(crate) async fn used(
     shared: &Shared,
     agent: &AgentId,
-    (ancestry, base): (&Ancestry, &BaseModel),
+    Reused { ancestry, base }: Reused<'_>,
     teaching: Teaching<'_>,
 ) -> Result<Vec<Arc<Turn>>, LogError> {
     let reuse = shared.config.rl.reuse;

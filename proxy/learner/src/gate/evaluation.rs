@@ -37,7 +37,7 @@ const STEPS_OF_A_SET: u64 = 4;
 
 /// Who is tested, and what its replies are to be like.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate<'a> {
+pub(crate) struct TestSubject<'a> {
     pub(crate) agent: &'a AgentId,
     /// As it is drawn from.
     pub(crate) adapter: &'a str,
@@ -67,9 +67,9 @@ pub(crate) struct Gate {
     scores: Option<Result<(), String>>,
 }
 
-// === impl Candidate ===
+// === impl TestSubject ===
 
-impl Candidate<'_> {
+impl TestSubject<'_> {
     /// The share of replies that rules or the judge find good; no number where they cannot say of each.
     async fn share_judged_good(self, (questions, replies): (&[String], &[Draw])) -> f64 {
         let answers: Vec<(&str, &str)> = questions
@@ -155,7 +155,7 @@ impl Gate {
     /// The server's: then nothing is known.
     pub(crate) async fn test(
         &mut self,
-        candidate: Candidate<'_>,
+        candidate: TestSubject<'_>,
     ) -> Result<GateReport, BackendError> {
         let began = Instant::now();
         let probes = match &self.probes {
@@ -202,7 +202,7 @@ impl Gate {
 async fn test(
     part: GatePart,
     (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: Candidate<'_>,
+    candidate: TestSubject<'_>,
     config: &GateConfig,
 ) -> Result<Vec<GateTest>, BackendError> {
     match part {
@@ -224,7 +224,7 @@ async fn test(
 /// What the candidate says.
 async fn replies(
     (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: Candidate<'_>,
+    candidate: TestSubject<'_>,
     config: &GateConfig,
 ) -> Result<Vec<GateTest>, BackendError> {
     let set = set_of(candidate.steps, probes);
@@ -251,7 +251,7 @@ async fn replies(
 /// model; else by likelihood.
 async fn obedience(
     (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: Candidate<'_>,
+    candidate: TestSubject<'_>,
     (set, (drawn, gain), of_reference): (usize, (&[Draw], Option<f64>), Option<f64>),
 ) -> Result<Obedience, BackendError> {
     if candidate.wishes.is_empty() {
@@ -297,7 +297,7 @@ fn set_of(steps: u64, probes: &Probes) -> usize {
 /// What the candidate knows.
 async fn capability(
     (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: Candidate<'_>,
+    candidate: TestSubject<'_>,
 ) -> Result<Vec<GateTest>, BackendError> {
     let (asked, of_base) = base.capability(policy, probes).await?;
     let own = capability::capability(policy, By::Run(candidate.run), asked).await?;

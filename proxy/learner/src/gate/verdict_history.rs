@@ -17,10 +17,17 @@ const WATCHED: usize = 200;
 /// What the last look saw.
 #[derive(Debug, Default)]
 pub(crate) struct VerdictHistory {
-    /// How many verdicts there had been, and how many were changed.
-    pub(crate) seen: Option<(u64, u64)>,
+    pub(crate) seen: Option<VerdictsSeen>,
     /// Whether turns call tools: to read a turn for that costs more than all the rest.
     tools: BTreeMap<TurnId, bool>,
+}
+
+/// How many verdicts there had been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VerdictsSeen {
+    pub(crate) n_judged: u64,
+    /// How many were changed afterwards.
+    pub(crate) n_changed: u64,
 }
 
 /// A verdict on a reply.
@@ -36,7 +43,8 @@ pub(crate) struct Judged {
 pub(crate) async fn verdicts(
     shared: &Shared,
     agent: &AgentId,
-    (steps, watched): (&[Step], &mut VerdictHistory),
+    steps: &[Step],
+    watched: &mut VerdictHistory,
 ) -> Result<[Vec<Judged>; 2], LogError> {
     let choice = shared.persist(|| shared.log.choice(agent)).await?;
     let chosen = steps.iter().filter_map(|step| step.begun.choice_ms);

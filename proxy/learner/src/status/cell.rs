@@ -19,6 +19,8 @@ pub(crate) struct StatusCell(Mutex<Notes>);
 pub(crate) struct Notes {
     pub(crate) judging: JudgingStatus,
     pub(crate) phase: Phase,
+    /// Whether the training task's look at the log ended in waiting for something.
+    waits: bool,
     pub(crate) agents: BTreeMap<AgentId, AgentNotes>,
     counts: LearnerCounts,
 }
@@ -101,6 +103,24 @@ impl StatusCell {
         if notes.phase != phase {
             tracing::debug!(?phase, "training");
             notes.phase = phase;
+        }
+    }
+
+    /// Shows what training waits for, until its next look at the log.
+    pub(crate) fn waits_for(&self, phase: Phase) {
+        self.phase(phase);
+        self.notes().waits = true;
+    }
+
+    /// The training task begins a look at the log.
+    pub(crate) fn look_begins(&self) {
+        self.notes().waits = false;
+    }
+
+    /// The look has ended: where it waits for nothing, it goes on collecting.
+    pub(crate) fn look_ends(&self) {
+        if !self.notes().waits {
+            self.phase(Phase::Collecting);
         }
     }
 

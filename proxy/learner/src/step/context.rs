@@ -3,20 +3,21 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_trainer_api::{BackendError, CheckpointName, TrainingBackend};
-use metaclaw_turns::{LogError, StepOutcome};
+use metaclaw_trainer_api::{AdapterName, BackendError, TrainingBackend};
+use metaclaw_turns::Turn;
 use tokio::time::Instant;
 
-use super::{agent::AgentState, rest::Rest, runner::StepRunner};
+use super::agent::{AgentState, Rest, StepSite};
 use crate::{
     config::Teacher,
     error::{NoScores, NoTokenIds, NotTested, TrainError},
-    gate::Gate,
-    lineage::Replayed,
+    gate::{self, AdapterTestError, Gate, GateReport},
+    lineage::{BaseModel, Replayed},
     methods::Signal,
     policy::Policy,
     shared::Shared,
     status::Phase,
+    trainer::{RunHandle, StepRunner},
 };
 
 /// How long a server is left alone that fails at whatever the teacher is asked: steps of what is there go on meanwhile.
@@ -37,13 +38,21 @@ pub(crate) struct TrainingContext {
     pub(crate) gate: Gate,
     /// The replay that the steps are of, if they are.
     pub(crate) replay: Option<Replayed>,
-    /// Whether this look ended in waiting for something, which the status shows.
-    pub(crate) waits: bool,
-    /// Until when the teacher is asked nothing, and what the server said.
-    no_teacher: Option<(Instant, String)>,
+    /// The pause of a teacher that failed at whatever it was asked.
+    teacher_pause: Option<TeacherPause>,
     /// The pause after the training server refused to be used at all: its key, its account, or the model.
     rest: Option<Rest>,
 }
+
+/// A pause in which the teacher is asked nothing.
+#[derive(Debug)]
+struct TeacherPause {
+    until: Instant,
+    /// What the server said.
+    why: String,
+}
+
+// === impl TrainingContext ===
 
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
@@ -60,20 +69,15 @@ impl TrainingContext {
             gate,
             replay: None,
             agents: BTreeMap::new(),
-            waits: false,
-            no_teacher: None,
+            teacher_pause: None,
             rest: None,
         }
     }
 
     /// Gives back the runs that it has at the training server.
     pub(crate) async fn close(&mut self) {
-        let runs = self.agents.values_mut().filter_map(|it| it.run.id.take());
-        for run in runs {
-            if let Err(error) = self.backend.close_run(run).await {
-                // It goes when the server wants its memory.
-                tracing::debug!(%error, "not closed");
-            }
+        for state in self.agents.values_mut() {
+            state.run.close(&*self.backend).await;
         }
         self.policy.close().await;
     }
@@ -83,10 +87,96 @@ impl TrainingContext {
         self.agents.entry(agent.clone()).or_default()
     }
 
-    /// Shows what training waits for.
-    pub(crate) fn waits_for(&mut self, phase: Phase) {
-        self.waits = true;
-        self.shared.status.phase(phase);
+    /// What a step of an agent is made with.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`].
+    pub(crate) async fn site<'a>(
+        &'a mut self,
+        agent: &'a AgentId,
+    ) -> Result<StepSite<'a>, TrainError> {
+        let runner = self.runner().await?;
+        Ok(self.site_with(runner, agent))
+    }
+
+    /// The same with a trainer that has been asked what it can do.
+    pub(crate) fn site_with<'a>(
+        &'a mut self,
+        runner: StepRunner,
+        agent: &'a AgentId,
+    ) -> StepSite<'a> {
+        let others = self.agents.iter().filter(|(other, _)| *other != agent);
+        let starts = others.filter_map(|(_, state)| state.start());
+        StepSite {
+            others_start: starts.cloned().collect(),
+            shared: &self.shared,
+            gate: &mut self.gate,
+            runner,
+            agent,
+            state: self.agents.entry(agent.clone()).or_default(),
+        }
+    }
+
+    /// Turns that earlier steps had and that the next one may have again ([`StepSite::used`]).
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`], and the log's.
+    pub(crate) async fn used(
+        &mut self,
+        agent: &AgentId,
+        base: &BaseModel,
+    ) -> Result<Vec<Arc<Turn>>, TrainError> {
+        if self.shared.config.rl.reuse <= 1 {
+            return Ok(Vec::new());
+        }
+        self.site(agent).await?.used(base).await
+    }
+
+    /// Takes an adapter back since which an agent's verdicts got worse: the one before it serves.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`] while the one before cannot be tried, and the log's.
+    pub(crate) async fn watch_verdicts(&mut self, agent: &AgentId) -> Result<(), TrainError> {
+        if !self.gate.is_on() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let seen = gate::seen(&shared, agent).await?;
+        let history = &mut self.agent(agent).verdicts;
+        if history.seen == Some(seen) {
+            return Ok(());
+        }
+        if let Some(regression) = gate::regression(&shared, agent, history).await? {
+            let runner = self.runner().await?;
+            let to = regression.replacement(&runner).await;
+            let to = to.map_err(|error| shared.no_trainer(&error))?;
+            if regression.take_back(&shared, to).await? {
+                self.agent(agent).resume = None;
+            }
+        }
+        self.agent(agent).verdicts.seen = Some(seen);
+        Ok(())
+    }
+
+    /// Tests an adapter that no step of the log is making, because its owner wants it to serve. None where it has no
+    /// checkpoint of ours.
+    ///
+    /// # Errors
+    /// [`TrainError::NoTrainer`]; [`TrainError::Refused`] where it cannot be tested; the log's.
+    pub(crate) async fn test_adapter(
+        &mut self,
+        adapter: &AdapterName,
+    ) -> Result<Option<GateReport>, TrainError> {
+        let runner = self.runner().await?;
+        let mut run = RunHandle::default();
+        let tested =
+            gate::test_adapter(&self.shared, &mut self.gate, runner, &mut run, adapter).await;
+        run.close(&*self.backend).await;
+        tested.map_err(|error| match error {
+            AdapterTestError::Server(error) => self.shared.no_trainer(&error),
+            AdapterTestError::Refused(why) => TrainError::Refused { why },
+            AdapterTestError::Log(error) => error.into(),
+        })
     }
 
     /// Has the training server asked again at once though it refused: its owner asks for a step.
@@ -111,11 +201,11 @@ impl TrainingContext {
                 self.rest = Some(rest);
                 return Err(self.refuses(why, until_ms));
             }
-            Err(error) => return Err(self.waits_because(error.words())),
+            Err(error) => return Err(self.shared.waits_because(error.words())),
         };
         self.rest = None;
         if !health.capabilities.sampled {
-            return Err(self.no_trainer(&NoTokenIds));
+            return Err(self.shared.no_trainer(&NoTokenIds));
         }
         Ok(StepRunner {
             backend: Arc::clone(&self.backend),
@@ -136,7 +226,7 @@ impl TrainingContext {
             return Ok(());
         }
         if !self.runner().await?.capabilities.forward {
-            return Err(self.no_trainer(&NoScores));
+            return Err(self.shared.no_trainer(&NoScores));
         }
         match self.gate.lacks().await {
             Ok(None) => Ok(()),
@@ -145,7 +235,9 @@ impl TrainingContext {
                 let is_asked = rl.method.has(Signal::Target) && rl.teacher != Teacher::Session;
                 let has_teacher = is_asked || rl.method.has(Signal::Hint);
                 let what_to_do = if has_teacher { WITHOUT_TEACHER } else { "" };
-                Err(self.no_trainer(&NotTested(format!("{why}{what_to_do}"))))
+                Err(self
+                    .shared
+                    .no_trainer(&NotTested(format!("{why}{what_to_do}"))))
             }
             Err(error) => {
                 // The step asks the server next, and reports its failure.
@@ -156,28 +248,18 @@ impl TrainingContext {
     }
 
     /// The training server refuses to be used.
-    fn refuses(&mut self, why: String, until_ms: u64) -> TrainError {
-        self.waits_for(Phase::Refused {
+    fn refuses(&self, why: String, until_ms: u64) -> TrainError {
+        self.shared.status.waits_for(Phase::Refused {
             why: why.clone(),
             until_ms,
         });
         TrainError::NoTrainer { why }
     }
 
-    /// The training server cannot be used for now.
-    pub(crate) fn no_trainer(&mut self, error: &dyn std::error::Error) -> TrainError {
-        self.waits_because(error.to_string())
-    }
-
-    fn waits_because(&mut self, why: String) -> TrainError {
-        self.waits_for(Phase::WaitingForTrainer { why: why.clone() });
-        TrainError::NoTrainer { why }
-    }
-
     /// No turn can be put to the teacher for now.
     pub(crate) fn no_teacher(&mut self, error: &BackendError) -> TrainError {
         if error.is_unreachable() {
-            return self.no_trainer(error);
+            return self.shared.no_trainer(error);
         }
         let what_to_do = if error.is_not_supported() {
             WITHOUT_TEACHER
@@ -187,9 +269,11 @@ impl TrainingContext {
         let why = format!("the teacher cannot be asked: {error}{what_to_do}");
         tracing::warn!(why, "turns wait for the teacher's reply");
         if !error.is_busy() {
-            self.no_teacher = Some((Instant::now() + TEACHER_REST, why.clone()));
+            self.teacher_pause = Some(TeacherPause::begin(why.clone()));
         }
-        self.waits_for(Phase::WaitingForTrainer { why });
+        self.shared
+            .status
+            .waits_for(Phase::WaitingForTrainer { why });
         let why = format!("{error}{what_to_do}");
         TrainError::NoTeacher { why }
     }
@@ -198,53 +282,31 @@ impl TrainingContext {
     pub(crate) fn no_external_teacher(&mut self, why: String) -> TrainError {
         tracing::warn!(why, "turns wait for the external teacher (opd.teacher_url)");
         let shown = format!("the external teacher (opd.teacher_url) cannot be asked: {why}");
-        self.no_teacher = Some((Instant::now() + TEACHER_REST, shown.clone()));
-        self.waits_for(Phase::WaitingForTrainer { why: shown });
+        self.teacher_pause = Some(TeacherPause::begin(shown.clone()));
+        self.shared
+            .status
+            .waits_for(Phase::WaitingForTrainer { why: shown });
         TrainError::NoTeacher { why }
     }
 
     /// Whether the teacher is left alone, which is shown.
-    pub(crate) fn teacher_rests(&mut self) -> bool {
-        let resting = self.no_teacher.as_ref();
-        let resting = resting.filter(|(until, _)| Instant::now() < *until);
-        let why = resting.map(|(_, why)| why.clone());
-        let rests = why.is_some();
-        if let Some(why) = why {
-            self.waits_for(Phase::WaitingForTrainer { why });
+    pub(crate) fn teacher_rests(&self) -> bool {
+        let pause = self.teacher_pause.as_ref();
+        let pause = pause.filter(|pause| Instant::now() < pause.until);
+        if let Some(TeacherPause { why, .. }) = pause {
+            let why = why.clone();
+            let waits = Phase::WaitingForTrainer { why };
+            self.shared.status.waits_for(waits);
         }
-        rests
+        pause.is_some()
     }
+}
 
-    /// The checkpoints that must stay, however old: those whose adapters serve, those that an open step goes back to,
-    /// and those that the next steps start from.
-    ///
-    /// # Errors
-    /// The log's: who cannot say what is needed has nothing deleted.
-    pub(crate) async fn needed_checkpoints(&self) -> Result<Vec<CheckpointName>, LogError> {
-        let shared = &self.shared;
-        let serving = shared.persist(|| shared.log.serving()).await?;
-        let open = shared.persist(|| shared.log.open_steps()).await?;
-        let of_agents = self
-            .agents
-            .values()
-            .filter_map(|state| state.resume.as_ref());
-        let starts = of_agents.filter_map(|(point, _)| point.checkpoint.clone());
-        let adapters = serving.into_iter().map(|(_, adapter)| adapter);
-        let parents = open.into_iter().filter_map(|step| step.begun.parent);
-        // An adapter's checkpoint has its name.
-        let names = adapters.chain(parents).filter_map(|name| name.parse().ok());
-        Ok(names.chain(starts).collect())
-    }
+// === impl TeacherPause ===
 
-    /// Notes what a step came to.
-    pub(crate) async fn finish(
-        &self,
-        agent: &AgentId,
-        n: u64,
-        outcome: StepOutcome,
-    ) -> Result<(), LogError> {
-        let finish = || self.shared.log.finish_step(agent, n, outcome.clone());
-        // It is not open after a failure whose first try was written all the same.
-        self.shared.persist(finish).await.map(|_| ())
+impl TeacherPause {
+    fn begin(why: String) -> Self {
+        let until = Instant::now() + TEACHER_REST;
+        Self { until, why }
     }
 }

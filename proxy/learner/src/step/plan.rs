@@ -6,13 +6,12 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
-use super::rate;
+use super::start::Start;
 use crate::{
     batch::{NoGroups, groups, stats},
     config::RlConfig,
-    lineage::{
-        Ancestry, BatchStats, Candidate, Made, Manifest, Numbers, ResumePoint, Shape, names,
-    },
+    formulas::{rate_for_size, warmed_up},
+    lineage::{BatchStats, Candidate, Made, Manifest, Numbers, ResumePoint, Shape, names},
     methods::Group,
     sample::Batch,
 };
@@ -38,12 +37,16 @@ pub(crate) struct Plan {
     pub(crate) checkpoint: CheckpointName,
     /// Whether it is of one sample alone.
     pub(crate) is_one_sample: bool,
-    /// Samples of redo, and turns whose own ids are pushed.
-    pub(crate) n_samples: (usize, usize),
-    /// Of redo, those that earlier steps had as well.
+    /// Samples of context distillation.
+    pub(crate) n_distilled: usize,
+    /// Turns whose own ids are pushed.
+    pub(crate) n_pushed: usize,
+    /// Of the distilled samples, those that earlier steps had as well.
     pub(crate) n_again: usize,
-    /// The mean score of its turns, and the share of good ones.
-    pub(crate) rewards: (f32, f32),
+    /// The mean score of its turns.
+    pub(crate) mean_reward: f32,
+    /// The share of good ones among them.
+    pub(crate) success_rate: f32,
     /// What its samples are like.
     pub(crate) stats: BatchStats,
     /// The scores of its turns.
@@ -68,16 +71,24 @@ pub(crate) enum PlanError {
 impl Plan {
     pub(crate) fn new(
         agent: &AgentId,
-        (point, ancestry): (ResumePoint, &Ancestry),
-        shape: Shape,
-        attempt: u32,
-        (batch, rl): (&Batch, &RlConfig),
+        start: Start,
+        batch: &Batch,
+        rl: &RlConfig,
     ) -> Result<Self, PlanError> {
+        let Start {
+            point,
+            shape,
+            ancestry,
+            attempt,
+            series,
+        } = start;
         let (adapter, checkpoint) = names(agent, &point.lineage, point.n + 1)?;
         let groups = groups(batch, rl)?;
         let taken = batch.turns().into_iter();
         let uses = taken.map(|(id, turn)| (id, ancestry.n_uses(turn) + 1));
         let (turns, uses) = uses.unzip();
+        let (n_distilled, n_pushed) = batch.counts();
+        let (mean_reward, success_rate) = batch.rewards();
         let mut plan = Self {
             agent: agent.clone(),
             ancestors: ancestry.others(&point.lineage),
@@ -94,11 +105,13 @@ impl Plan {
             adapter,
             checkpoint,
             is_one_sample: batch.is_one_sample(),
-            n_samples: batch.counts(),
+            n_distilled,
+            n_pushed,
             n_again: batch.n_again(),
-            rewards: batch.rewards(),
+            mean_reward,
+            success_rate,
             epochs: rl.epochs(),
-            rate_factor: 1.0,
+            rate_factor: series.rate_factor(),
         };
         plan.hash = plan.digest();
         Ok(plan)
@@ -171,8 +184,8 @@ impl Plan {
     /// The learning rate, for a model of that many parameters.
     pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
         // A size that no one tells is taken for large: the careful end.
-        let by_size = || rate::for_size(n_params.unwrap_or(f64::INFINITY));
-        let rate = rate::warmed_up(
+        let by_size = || rate_for_size(n_params.unwrap_or(f64::INFINITY));
+        let rate = warmed_up(
             rl.learning_rate.unwrap_or_else(by_size),
             self.point.steps + self.epochs,
             rl.warmup_steps,

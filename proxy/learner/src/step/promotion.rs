@@ -1,66 +1,110 @@
-//! A candidate is promoted: from then on it serves. Or it is declined, and what served before goes on.
+//! A step whose checkpoint is there: its candidate passes the gate and serves, or is declined, and what served before goes
+//! on.
 
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_turns::{LogError, StepOutcome};
 
-use super::{context::TrainingContext, gate_candidate, runner::StepRunner};
+use super::{agent::StepSite, transaction::TrainingStep};
 use crate::{
-    gate::{GateReport, IN_A_ROW, LastDeclined, Series},
+    gate::{self, GateReport, IN_A_ROW, LastDeclined, Series},
     lineage::Candidate,
     shared::Shared,
 };
 
-/// What became of a candidate.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Promotion {
-    /// It serves; without a report where it was promoted before an earlier process ended.
-    Serves(Option<GateReport>),
-    /// The owner has chosen another adapter since its step began.
-    ChosenOtherwise(GateReport),
-    /// It is not fit to serve; what served before still does.
-    Declined(GateReport),
+/// The step's checkpoint is there, and nobody is served by its adapter yet.
+pub(crate) struct Made(pub(crate) Candidate);
+
+/// The gate has looked at the step's adapter.
+pub(crate) struct Gated {
+    candidate: Candidate,
+    verdict: GateVerdict,
+}
+
+/// What the gate says of a candidate.
+enum GateVerdict {
+    /// An earlier process promoted it, and ended before the log said that its turns are trained.
+    ServesAlready,
+    Tested(GateReport),
     /// The training server does not let it be tested, and why.
     Untested(String),
 }
 
-/// Ends a step whose checkpoint is there: its candidate is promoted, and its turns are trained; or it is not, and they are as
-/// they were.
-///
-/// The pointer is written first: if the process ends in between, the step is still open, and recovery writes both
-/// again. The turns of a candidate that is declined are free: it is left where it is, and the next step starts from where it
-/// did, in a lineage of its own, so that no lineage holds a turn twice.
-pub(crate) async fn conclude(
-    context: &mut TrainingContext,
-    runner: &StepRunner,
-    candidate: &Candidate,
-) -> Result<Promotion, LogError> {
-    let promotion = promote(context, runner, candidate).await?;
-    let agent = &candidate.agent;
-    let trained = |gate: Option<&GateReport>| StepOutcome::Trained {
-        adapter: candidate.adapter.to_string(),
-        checkpoint: candidate.checkpoint.to_string(),
-        gate: gate
-            .filter(|report| !report.tests.is_empty())
-            .and_then(|report| serde_json::to_value(report).ok()),
-    };
-    let outcome = match &promotion {
-        Promotion::Serves(report) => trained(report.as_ref()),
-        Promotion::ChosenOtherwise(report) => trained(Some(report)),
-        Promotion::Declined(report) => declined(&context.shared, candidate, report).await?,
-        Promotion::Untested(why) => StepOutcome::Released { why: why.clone() },
-    };
-    context.finish(agent, candidate.n, outcome).await?;
-    match &promotion {
-        Promotion::Serves(_) | Promotion::ChosenOtherwise(_) => {}
-        Promotion::Declined(_) => {
-            // Nor does anything go on from it.
-            let state = context.agent(agent);
-            state.set_unfit(candidate.checkpoint.clone());
-            give_up(&context.shared, agent).await?;
-        }
-        Promotion::Untested(why) => context.agent(agent).refused(why.clone(), now_ms()),
+/// How a step ended whose checkpoint is there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome {
+    /// Its adapter serves; without a report where it was promoted before an earlier process ended.
+    Serving(Option<GateReport>),
+    /// The owner has chosen another adapter since the step began.
+    ChosenOtherwise(GateReport),
+    /// Its adapter is not fit to serve; what served before still does.
+    Declined(GateReport),
+    /// The training server does not let its adapter be tested, and why: the step is released.
+    Untested(String),
+}
+
+// === impl TrainingStep<Made> ===
+
+impl<'a> TrainingStep<'a, Made> {
+    /// Has the candidate tested, unless it serves already.
+    pub(crate) async fn test(self) -> Result<TrainingStep<'a, Gated>, LogError> {
+        let Self { site, state } = self;
+        let Made(candidate) = state;
+        let verdict = if serves_already(site.shared, &candidate).await? {
+            GateVerdict::ServesAlready
+        } else {
+            let run = &mut site.state.run;
+            let test = gate::CandidateTest {
+                shared: site.shared,
+                runner: &site.runner,
+                candidate: &candidate,
+            };
+            match test.run(site.gate, run).await? {
+                Ok(report) => GateVerdict::Tested(report),
+                Err(why) => GateVerdict::Untested(why),
+            }
+        };
+        let state = Gated { candidate, verdict };
+        Ok(TrainingStep { site, state })
     }
-    Ok(promotion)
+}
+
+// === impl TrainingStep<Gated> ===
+
+impl<'a> TrainingStep<'a, Gated> {
+    /// Ends the step: its candidate is promoted, and its turns are trained; or it is not, and they are as they were.
+    ///
+    /// The pointer is written first: if the process ends in between, the step is still open, and recovery writes both
+    /// again. The turns of a candidate that is declined are free: it is left where it is, and the next step starts from
+    /// where it did, in a lineage of its own, so that no lineage holds a turn twice.
+    pub(crate) async fn conclude(self) -> Result<(StepSite<'a>, Outcome), LogError> {
+        let Self { site, state } = self;
+        let Gated { candidate, verdict } = state;
+        let outcome = promote(site.shared, &candidate, verdict).await?;
+        let trained = |gate: Option<&GateReport>| StepOutcome::Trained {
+            adapter: candidate.adapter.to_string(),
+            checkpoint: candidate.checkpoint.to_string(),
+            gate: gate
+                .filter(|report| !report.tests.is_empty())
+                .and_then(|report| serde_json::to_value(report).ok()),
+        };
+        let noted = match &outcome {
+            Outcome::Serving(report) => trained(report.as_ref()),
+            Outcome::ChosenOtherwise(report) => trained(Some(report)),
+            Outcome::Declined(report) => declined(site.shared, &candidate, report).await?,
+            Outcome::Untested(why) => StepOutcome::Released { why: why.clone() },
+        };
+        site.finish(candidate.n, noted).await?;
+        match &outcome {
+            Outcome::Serving(_) | Outcome::ChosenOtherwise(_) => {}
+            Outcome::Declined(_) => {
+                // Nor does anything go on from it.
+                site.state.set_unfit(candidate.checkpoint);
+                give_up(site.shared, site.agent).await?;
+            }
+            Outcome::Untested(why) => site.state.refused(why.clone(), now_ms()),
+        }
+        Ok((site, outcome))
+    }
 }
 
 async fn declined(
@@ -81,29 +125,28 @@ async fn declined(
 }
 
 /// Has a candidate serve, if it is fit to. No adapter that a step made comes to serve in another way.
-pub(crate) async fn promote(
-    context: &mut TrainingContext,
-    runner: &StepRunner,
+async fn promote(
+    shared: &Shared,
     candidate: &Candidate,
-) -> Result<Promotion, LogError> {
+    verdict: GateVerdict,
+) -> Result<Outcome, LogError> {
     let Candidate { agent, adapter, .. } = candidate;
-    if serves_already(&context.shared, candidate).await? {
-        (context.shared.on_swap)(agent, Some(adapter));
-        return Ok(Promotion::Serves(None));
-    }
-    let report = match gate_candidate::test(context, runner, candidate).await? {
-        Ok(report) => report,
-        Err(why) => {
+    let report = match verdict {
+        GateVerdict::ServesAlready => {
+            (shared.on_swap)(agent, Some(adapter));
+            return Ok(Outcome::Serving(None));
+        }
+        GateVerdict::Tested(report) => report,
+        GateVerdict::Untested(why) => {
             tracing::error!(%agent, %adapter, why, "the new adapter cannot be tested and does not serve: what served before goes on");
-            return Ok(Promotion::Untested(why));
+            return Ok(Outcome::Untested(why));
         }
     };
     if !report.passed() {
         let why = report.why();
         tracing::warn!(%agent, %adapter, why, "the new adapter is declined: what served before goes on");
-        return Ok(Promotion::Declined(report));
+        return Ok(Outcome::Declined(report));
     }
-    let shared = &context.shared;
     if let Some(library) = &shared.library {
         // Before it serves: who answers first is told what it needs to be told.
         library.set_untold(adapter.as_str(), report.untold.iter().cloned());
@@ -114,10 +157,10 @@ pub(crate) async fn promote(
     };
     if !shared.persist(serve).await? {
         tracing::info!(%agent, %adapter, "this step ended after its owner chose another adapter: it is not served");
-        return Ok(Promotion::ChosenOtherwise(report));
+        return Ok(Outcome::ChosenOtherwise(report));
     }
     (shared.on_swap)(agent, Some(adapter));
-    Ok(Promotion::Serves(Some(report)))
+    Ok(Outcome::Serving(Some(report)))
 }
 
 /// Whether an earlier process had promoted it and ended before the log said that its turns are trained. The owner's choice

@@ -11,10 +11,10 @@ use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
+    agent::StepSite,
     context::TrainingContext,
-    error::StepError,
-    promotion::{conclude, give_up},
-    runner::StepRunner,
+    promotion::{Made, give_up},
+    transaction::TrainingStep,
 };
 use crate::{
     error::TrainError,
@@ -22,6 +22,7 @@ use crate::{
     lineage::{Candidate, Known, ResumePoint},
     metrics::StepRecord,
     shared::Shared,
+    trainer::StepError,
 };
 
 /// Failures to settle a step that may pass, before it counts as not made.
@@ -29,8 +30,7 @@ const MOST_FAILURES: usize = 5;
 
 /// The settling of one step that was left open.
 struct Recovery<'a> {
-    context: &'a mut TrainingContext,
-    runner: &'a StepRunner,
+    site: StepSite<'a>,
     step: &'a Step,
 }
 
@@ -48,20 +48,16 @@ pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, Train
     if open.is_empty() {
         return Ok(true);
     }
-    let runner = &context.runner().await?;
+    let runner = context.runner().await?;
     // Answered only after whatever the earlier process had asked to be written.
     let checkpoints = runner.checkpoints().await;
-    let checkpoints = checkpoints.map_err(|error| context.no_trainer(&error))?;
+    let checkpoints = checkpoints.map_err(|error| shared.no_trainer(&error))?;
     let checkpoints = checkpoints.unwrap_or_default();
     let mut all = true;
     for step in &open {
         let made = checkpoints.iter().find(|known| is_of(known, step));
-        let mut recovery = Recovery {
-            context,
-            runner,
-            step,
-        };
-        all &= recovery.settle(made).await?;
+        let site = context.site_with(runner.clone(), &step.begun.agent);
+        all &= Recovery { site, step }.settle(made).await?;
     }
     Ok(all)
 }
@@ -75,19 +71,24 @@ fn is_of(known: &Known, step: &Step) -> bool {
         && manifest.hash == begun.hash
 }
 
+// === impl Recovery ===
+
 impl Recovery<'_> {
     /// Whether it is settled now.
-    async fn settle(&mut self, made: Option<&Known>) -> Result<bool, LogError> {
-        let agent = &self.step.begun.agent;
+    async fn settle(mut self, made: Option<&Known>) -> Result<bool, LogError> {
+        let agent = self.site.agent;
         let Some(made) = made else {
             let why = "interrupted before its checkpoint".to_owned();
             return self.release(why).await;
         };
         match self.adopt(made).await {
             Ok(candidate) => {
-                let promotion = conclude(self.context, self.runner, &candidate).await?;
-                tracing::info!(%agent, adapter = %candidate.adapter, ?promotion, "a step that was interrupted is done");
-                let recorder = &self.context.shared.recorder;
+                let (site, adapter) = (self.site, candidate.adapter.clone());
+                let state = Made(candidate);
+                let step = TrainingStep { site, state }.test().await?;
+                let (site, outcome) = step.conclude().await?;
+                tracing::info!(%agent, %adapter, ?outcome, "a step that was interrupted is done");
+                let recorder = &site.shared.recorder;
                 recorder.record(StepRecord::recovered(made, now_ms())).await;
                 Ok(true)
             }
@@ -96,8 +97,7 @@ impl Recovery<'_> {
                 Ok(false)
             }
             Err(failed) => {
-                let state = self.context.agent(agent);
-                state.set_unfit(made.name.clone());
+                self.site.state.set_unfit(made.name.clone());
                 let why = format!("its checkpoint {} cannot be used: {failed}", made.name);
                 self.release(why).await
             }
@@ -108,16 +108,16 @@ impl Recovery<'_> {
         if failed.error.is_unreachable() {
             return true;
         }
-        let state = self.context.agent(&self.step.begun.agent);
-        state.n_unsettled += 1;
-        failed.may_pass() && state.n_unsettled < MOST_FAILURES
+        let n_unsettled = &mut self.site.state.n_unsettled;
+        *n_unsettled += 1;
+        failed.may_pass() && *n_unsettled < MOST_FAILURES
     }
 
-    async fn release(&mut self, why: String) -> Result<bool, LogError> {
+    async fn release(self, why: String) -> Result<bool, LogError> {
         let begun = &self.step.begun;
         tracing::warn!(agent = %begun.agent, n = begun.n, why, "a step that was interrupted was not made: its turns are free again");
         let outcome = StepOutcome::Released { why };
-        self.context.finish(&begun.agent, begun.n, outcome).await?;
+        self.site.finish(begun.n, outcome).await?;
         Ok(true)
     }
 
@@ -131,12 +131,12 @@ impl Recovery<'_> {
             checkpoint: Some(made.name.clone()),
             choice_ms: None,
         };
-        let state = self.context.agent(&begun.agent);
+        let (runner, state) = (&self.site.runner, &mut *self.site.state);
         let run = &mut state.run;
-        let id = self.runner.put_at(run, &point).await?;
+        let id = runner.put_at(run, &point).await?;
         // An adapter has the name of its checkpoint.
         let adapter = AdapterName::from(&made.name);
-        let sha256 = self.runner.save_made(run, &id, made, &adapter).await?;
+        let sha256 = runner.save_made(run, &id, made, &adapter).await?;
         run.at = Some(point.clone());
         state.stepped(point.clone(), made.manifest.shape.clone());
         Ok(Candidate {

@@ -1,22 +1,31 @@
-//! A plan becomes a candidate adapter.
+//! A plan becomes a candidate adapter, or somebody is found to be at fault.
+//!
+//! A call that fails twice is halved until one sequence is left. That one is at fault if the server, from where the
+//! step starts, can train on something else; else it is the server, or the weights, and no sample is lost.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
+
+use metaclaw_chat::TurnId;
+use metaclaw_trainer_api::{BackendError, ErrorCode};
 
 use super::{
-    context::TrainingContext,
-    failure_policy::{Blame, FailurePolicy},
-    micro_batches,
+    micro_batches::{self, MicroBatch, halve},
     plan::Plan,
-    runner::StepRunner,
+    train::{Attempt, Trained},
 };
 use crate::{
-    lineage::{Candidate, Numbers},
-    status::Phase,
+    sample::ExcludeReason,
+    status::{Phase, StatusCell},
+    trainer::{Stage, StepError},
 };
 
 /// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Failures that may pass, before they count as the server's refusal.
+const MOST_FAILURES: usize = 5;
+/// Failures of passes before a sequence is doubted.
+const STRIKES: usize = 2;
 
 /// Why there is no candidate.
 #[derive(Debug)]
@@ -26,39 +35,70 @@ pub(crate) struct Refusal {
     pub(crate) why: String,
 }
 
-/// Attempts until one gets through, or somebody is at fault. The checkpoint of a candidate is there.
+/// Who is at fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The sample of these turns, and why they are set aside.
+    Sample {
+        turns: Vec<TurnId>,
+        why: ExcludeReason,
+    },
+    /// A sample among several, whose gradients are only known together.
+    SomeSample,
+    /// The checkpoint that the step starts from: it is refused.
+    Parent,
+    /// The same: its weights answer what is no number.
+    ParentsNumbers,
+    /// The same, or the server for now: it fails at loading it.
+    ParentOrServer,
+    /// The server, or how it is asked.
+    Server,
+}
+
+/// A sequence that was left after halving.
+#[derive(Debug)]
+struct Suspect {
+    turns: Vec<TurnId>,
+    why: ExcludeReason,
+    /// Whether it failed at the step that follows the passes.
+    at_step: bool,
+    /// What the server said.
+    said: String,
+}
+
+/// The failures of one step so far.
+#[derive(Debug, Default)]
+struct FailurePolicy {
+    n_failures: usize,
+    strikes: usize,
+    suspect: Option<Suspect>,
+}
+
+/// Makes attempts until one gets through, or somebody is at fault. Where one got through, its checkpoint is there.
 pub(crate) async fn make(
-    context: &mut TrainingContext,
-    runner: &StepRunner,
-    plan: &Plan,
+    mut attempt: Attempt<'_>,
+    status: &StatusCell,
     phase: &Phase,
-) -> Result<(Candidate, Numbers), Refusal> {
-    let status = Arc::clone(&context.shared);
-    let status = &status.status;
+) -> Result<Trained, Refusal> {
     status.phase(phase.clone());
-    let run = &mut context.agent(&plan.agent).run;
-    run.save_asked = false;
-    let most_tokens = run.most_tokens(runner.backend.deadline());
+    attempt.run.save_asked = false;
+    let plan = attempt.plan;
+    let most_tokens = attempt.run.most_tokens(attempt.runner.backend.deadline());
     let mut calls = micro_batches::cut(&plan.groups, most_tokens);
-    let (mut trials, mut pause) = (FailurePolicy::default(), FIRST_PAUSE);
+    let (mut policy, mut pause) = (FailurePolicy::default(), FIRST_PAUSE);
     loop {
-        let failed = match trials.suspect() {
-            None => match runner.attempt(run, plan, &calls).await {
-                Ok(made) => return Ok((plan.candidate(made.sha256), made.numbers)),
+        let failed = match &policy.suspect {
+            None => match attempt.train(&calls).await {
+                Ok(trained) => return Ok(trained),
                 Err(failed) => failed,
             },
-            Some(suspect) => match runner.control(run, plan, suspect.at_step).await {
-                Ok(()) => {
-                    let (turns, why) = (suspect.turns.clone(), suspect.why);
-                    let blame = Blame::Sample { turns, why };
-                    let why = suspect.said.clone();
-                    return Err(Refusal { blame, why });
-                }
+            Some(suspect) => match attempt.control(suspect.at_step).await {
+                Ok(()) => return Err(suspect.refusal()),
                 Err(failed) => failed,
             },
         };
         let why = failed.to_string();
-        if let Some(blame) = trials.failed(&failed, plan, &mut calls) {
+        if let Some(blame) = policy.failed(&failed, plan, &mut calls) {
             return Err(Refusal { blame, why });
         }
         tracing::warn!(error = why, "the step is tried again");
@@ -66,5 +106,126 @@ pub(crate) async fn make(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
         status.phase(phase.clone());
+    }
+}
+
+// === impl Suspect ===
+
+impl Suspect {
+    /// The refusal of a step whose suspect is at fault.
+    fn refusal(&self) -> Refusal {
+        Refusal {
+            blame: Blame::Sample {
+                turns: self.turns.clone(),
+                why: self.why,
+            },
+            why: self.said.clone(),
+        }
+    }
+}
+
+// === impl FailurePolicy ===
+
+impl FailurePolicy {
+    /// Takes note of a failure; who is at fault, if that is known now.
+    fn failed(
+        &mut self,
+        failed: &StepError,
+        plan: &Plan,
+        calls: &mut Vec<MicroBatch>,
+    ) -> Option<Blame> {
+        let error = &failed.error;
+        match failed.stage {
+            Stage::Pass(_) | Stage::Step | Stage::Control if error.is_of_weights() => {
+                Some(Blame::ParentsNumbers)
+            }
+            Stage::Control if error.is_not_finite() => Some(Blame::ParentsNumbers),
+            _ if error.is_unreachable() => None,
+            Stage::Pass(at) => self.pass_failed(error, at, plan, calls),
+            Stage::Step if error.is_not_finite() => self.gradient_failed(error, plan),
+            Stage::Parent if failed.may_pass() => self.count(Blame::ParentOrServer),
+            Stage::Parent => Some(Blame::Parent),
+            Stage::Control if error.is_unknown_run() => self.count(Blame::Server),
+            Stage::Server | Stage::Step | Stage::Save if failed.may_pass() => {
+                self.count(Blame::Server)
+            }
+            Stage::Server | Stage::Step | Stage::Save | Stage::Control => Some(Blame::Server),
+        }
+    }
+
+    fn pass_failed(
+        &mut self,
+        error: &BackendError,
+        at: usize,
+        plan: &Plan,
+        calls: &mut Vec<MicroBatch>,
+    ) -> Option<Blame> {
+        let turns = |datum: usize| calls.get(at)?.turns(&plan.groups, datum);
+        if let Some(turns) = error.datum().and_then(turns) {
+            let why = refusal(error);
+            return Some(Blame::Sample { turns, why });
+        }
+        if error.is_unknown_run() {
+            return self.count(Blame::Server);
+        }
+        let is_refused = matches!(error.status(), Some(400 | 413 | 422));
+        if !is_refused && !error.is_ambiguous() {
+            let busy = matches!(error.status(), Some(409 | 425 | 429));
+            let blame = Blame::Server;
+            return if busy { self.count(blame) } else { Some(blame) };
+        }
+        self.strikes += 1;
+        // The same again would take as long, or be refused as well.
+        let at_once = is_refused || error.is_timeout();
+        if (at_once || self.strikes >= STRIKES) && halve(calls, at) {
+            return None;
+        }
+        if self.strikes >= STRIKES {
+            self.suspect = Some(Suspect {
+                turns: turns_of(plan, calls, at),
+                why: if is_refused {
+                    ExcludeReason::Refused
+                } else {
+                    ExcludeReason::Fails
+                },
+                at_step: false,
+                said: error.to_string(),
+            });
+        }
+        None
+    }
+
+    /// Each sequence's gradient would have to be asked for alone.
+    fn gradient_failed(&mut self, error: &BackendError, plan: &Plan) -> Option<Blame> {
+        if !plan.is_one_sample {
+            return Some(Blame::SomeSample);
+        }
+        self.suspect = Some(Suspect {
+            turns: plan.turns.clone(),
+            why: ExcludeReason::GradientNotFinite,
+            at_step: true,
+            said: error.to_string(),
+        });
+        None
+    }
+
+    fn count(&mut self, blame: Blame) -> Option<Blame> {
+        self.n_failures += 1;
+        (self.n_failures >= MOST_FAILURES).then_some(blame)
+    }
+}
+
+fn turns_of(plan: &Plan, calls: &[MicroBatch], at: usize) -> Vec<TurnId> {
+    let call = calls.get(at);
+    let turns = call.and_then(|call| call.turns(&plan.groups, 0));
+    turns.unwrap_or_default()
+}
+
+/// Why a datum that the server names is set aside.
+fn refusal(error: &BackendError) -> ExcludeReason {
+    match error.code() {
+        Some(ErrorCode::OutOfMemory) => ExcludeReason::TooLong,
+        Some(ErrorCode::LossNotFinite) => ExcludeReason::LossNotFinite,
+        Some(_) | None => ExcludeReason::Refused,
     }
 }

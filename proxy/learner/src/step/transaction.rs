@@ -1,21 +1,26 @@
-//! A step as a transaction over two stores.
+//! A step as a transaction over two stores, with its states as types.
 //!
-//! The log takes the turns; the trainer goes from checkpoint n-1 to n ([`make`]); its adapter is promoted and the log
-//! notes the turns as trained ([`conclude`]). The checkpoint decides: whatever happens in between, at the next look
-//! either it is there and the step is done, or it is not and the turns are as they were.
+//! ```text
+//! Planned -> Taken -> Made -> Gated -> Serving | Declined | Released
+//! ```
+//!
+//! The log takes the turns; the trainer goes from checkpoint n-1 to n ([`make`]); its adapter passes the gate and is
+//! promoted, and the log notes the turns as trained ([`super::promotion`]). The checkpoint decides: whatever happens in
+//! between, at the next look either it is there and the step is done, or it is not and the turns are as they were.
 
-use metaclaw_chat::{AgentId, TurnId, now_ms};
+use std::sync::Arc;
+
+use metaclaw_chat::{TurnId, now_ms};
 use metaclaw_trainer_api::CheckpointName;
-use metaclaw_turns::{LogError, StepOutcome};
+use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
 
 use super::{
-    context::TrainingContext,
-    failure_policy::Blame,
+    agent::StepSite,
     plan::{Plan, PlanError},
-    promotion::{Promotion, conclude, withdraw},
-    retry::{Refusal, make},
-    runner::StepRunner,
+    promotion::{Made, Outcome, withdraw},
+    retry::{Blame, Refusal, make},
+    train::{Attempt, Trained},
 };
 use crate::{
     batch::NoGroups,
@@ -31,7 +36,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Ended {
     Made(Box<StepReport>),
-    /// These of its turns are spent; the others are free.
+    /// These of its turns are excluded; the others are free.
     SetAside(Vec<TurnId>),
     /// One of its samples is to be set aside, and which is not known: its halves tell.
     Halves,
@@ -39,115 +44,213 @@ pub(crate) enum Ended {
     Elsewhere,
 }
 
-/// The making of one step.
-pub(crate) struct StepTransaction<'a> {
-    pub(super) context: &'a mut TrainingContext,
-    pub(super) runner: StepRunner,
-    pub(super) agent: &'a AgentId,
-    began: Instant,
+/// A step in one of its states.
+pub(crate) struct TrainingStep<'a, S> {
+    pub(super) site: StepSite<'a>,
+    pub(super) state: S,
 }
 
-impl<'a> StepTransaction<'a> {
-    /// Nothing is taken yet.
-    ///
-    /// # Errors
-    /// [`TrainError::NoTrainer`].
-    pub(crate) async fn new(
-        context: &'a mut TrainingContext,
-        agent: &'a AgentId,
-    ) -> Result<Self, TrainError> {
-        let began = Instant::now();
-        let runner = context.runner().await?;
-        Ok(Self {
-            context,
-            runner,
-            agent,
-            began,
-        })
-    }
+/// The step is planned, and nothing is touched yet.
+pub(crate) struct Planned(Arc<Plan>);
 
-    pub(crate) async fn run(
-        mut self,
-        base: &BaseModel,
-        batch: &Batch,
-    ) -> Result<Ended, TrainError> {
-        if !base.may_be(self.runner.base.as_deref()) {
-            let turns = batch.turns().into_keys().collect();
-            return self.set_aside(turns, ExcludeReason::OtherBase).await;
+/// The log has written the step down, and its turns belong to it.
+struct Taken(Arc<Plan>);
+
+/// No checkpoint came of the step: its turns go back, but for those that are at fault.
+struct Released {
+    plan: Arc<Plan>,
+    refusal: Refusal,
+}
+
+/// A batch that cannot become a step, with its reason.
+enum NotPlanned {
+    /// The turns are excluded.
+    SetAside(Vec<TurnId>, ExcludeReason),
+    Failed(TrainError),
+}
+
+/// Makes a step of a batch that was sampled from `base`.
+///
+/// # Errors
+/// [`TrainError`]; the turns are free then.
+pub(crate) async fn run(
+    site: StepSite<'_>,
+    base: &BaseModel,
+    batch: &Batch,
+) -> Result<Ended, TrainError> {
+    let began = Instant::now();
+    let mut site = site;
+    let plan = match planned(&mut site, base, batch).await {
+        Ok(plan) => plan,
+        Err(NotPlanned::SetAside(turns, why)) => return site.set_aside(turns, why).await,
+        Err(NotPlanned::Failed(error)) => return Err(error),
+    };
+    let state = Planned(Arc::clone(&plan));
+    let taken = TrainingStep { site, state }.take().await?;
+    let (made, numbers) = match taken.make().await {
+        Ok(made) => made,
+        Err(released) => return released.end().await,
+    };
+    let (site, outcome) = made.test().await?.conclude().await?;
+    site.prune().await?;
+    let report = report(&plan, numbers, began);
+    let (serves, gate) = match outcome {
+        Outcome::Serving(gate) => (true, gate),
+        Outcome::ChosenOtherwise(gate) | Outcome::Declined(gate) => (false, Some(gate)),
+        Outcome::Untested(why) => {
+            site.shared.status.refused();
+            return Err(TrainError::Refused { why });
         }
-        let plan = match self.plan(base, batch).await? {
-            Ok(plan) => plan,
-            Err(PlanError::Groups(NoGroups::Example(NotAnExample { turns, error }))) => {
-                tracing::error!(?turns, %error, "a sample cannot be trained on");
-                return self.set_aside(turns, ExcludeReason::NoIds).await;
-            }
-            Err(error @ (PlanError::Groups(NoGroups::Config(_)) | PlanError::Name(_))) => {
-                let why = error.to_string();
-                return Err(TrainError::NotTaken { why });
-            }
-        };
-        tracing::Span::current()
-            .record("lineage", &plan.point.lineage)
-            .record("n", plan.n())
-            .record("attempt", plan.attempt);
-        self.runner.has(&plan.groups)?;
-        if let Err(error) = self.take(&plan).await {
-            // The log knows something that was not known where it starts.
-            self.context.agent(self.agent).resume = None;
-            return Err(error);
+    };
+    let report = StepReport {
+        serves,
+        gate,
+        ..report
+    };
+    told(&site, &report).await;
+    Ok(Ended::Made(Box::new(report)))
+}
+
+async fn planned(
+    site: &mut StepSite<'_>,
+    base: &BaseModel,
+    batch: &Batch,
+) -> Result<Arc<Plan>, NotPlanned> {
+    if !base.may_be(site.runner.base.as_deref()) {
+        let turns = batch.turns().into_keys().collect();
+        return Err(NotPlanned::SetAside(turns, ExcludeReason::OtherBase));
+    }
+    let start = site.start(base).await?;
+    let plan = match Plan::new(site.agent, start, batch, &site.shared.config.rl) {
+        Ok(plan) => plan,
+        Err(PlanError::Groups(NoGroups::Example(NotAnExample { turns, error }))) => {
+            tracing::error!(?turns, %error, "a sample cannot be trained on");
+            return Err(NotPlanned::SetAside(turns, ExcludeReason::NoIds));
         }
+        Err(error @ (PlanError::Groups(NoGroups::Config(_)) | PlanError::Name(_))) => {
+            let why = error.to_string();
+            return Err(TrainError::NotTaken { why }.into());
+        }
+    };
+    tracing::Span::current()
+        .record("lineage", &plan.point.lineage)
+        .record("n", plan.n())
+        .record("attempt", plan.attempt);
+    site.runner.has(&plan.groups)?;
+    Ok(plan.into())
+}
+
+impl From<TrainError> for NotPlanned {
+    fn from(error: TrainError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+// === impl TrainingStep<Planned> ===
+
+impl<'a> TrainingStep<'a, Planned> {
+    /// The first transaction: the log writes the step down, and takes its turns.
+    async fn take(self) -> Result<TrainingStep<'a, Taken>, TrainError> {
+        let Self { site, state } = self;
+        let Planned(plan) = state;
+        match site.take(&plan).await {
+            Ok(()) => Ok(TrainingStep {
+                site,
+                state: Taken(plan),
+            }),
+            Err(error) => {
+                // The log knows something that was not known where it starts.
+                site.state.resume = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+// === impl TrainingStep<Taken> ===
+
+impl<'a> TrainingStep<'a, Taken> {
+    /// Has the trainer make the checkpoint; and what that measured.
+    async fn make(self) -> Result<(TrainingStep<'a, Made>, Numbers), TrainingStep<'a, Released>> {
+        let Self { site, state } = self;
+        let Taken(plan) = state;
         let phase = Phase::Stepping {
-            agent: self.agent.clone(),
+            agent: site.agent.clone(),
             n: plan.n(),
             since_ms: now_ms(),
         };
-        match make(self.context, &self.runner, &plan, &phase).await {
-            Ok((candidate, numbers)) => {
-                let state = self.context.agent(self.agent);
-                state.stepped(plan.after(), plan.shape.clone());
-                let promotion = conclude(self.context, &self.runner, &candidate).await?;
-                let needed = self.context.needed_checkpoints().await?;
-                self.runner.prune(needed).await;
-                let report = self.report(&plan, numbers);
-                let (serves, gate) = match promotion {
-                    Promotion::Serves(gate) => (true, gate),
-                    Promotion::ChosenOtherwise(gate) | Promotion::Declined(gate) => {
-                        (false, Some(gate))
-                    }
-                    Promotion::Untested(why) => {
-                        self.context.shared.status.refused();
-                        return Err(TrainError::Refused { why });
-                    }
-                };
-                let report = StepReport {
-                    serves,
-                    gate,
-                    ..report
-                };
-                self.told(&report).await;
-                Ok(Ended::Made(Box::new(report)))
+        let attempt = Attempt {
+            runner: &site.runner,
+            run: &mut site.state.run,
+            plan: &plan,
+        };
+        match make(attempt, &site.shared.status, &phase).await {
+            Ok(Trained { numbers, sha256 }) => {
+                site.state.stepped(plan.after(), plan.shape.clone());
+                let state = Made(plan.candidate(sha256));
+                Ok((TrainingStep { site, state }, numbers))
             }
-            Err(refusal) => self.release(&plan, refusal).await,
+            Err(refusal) => {
+                let state = Released { plan, refusal };
+                Err(TrainingStep { site, state })
+            }
         }
     }
+}
 
-    /// The first transaction: the step is written down and its turns are taken.
+// === impl TrainingStep<Released> ===
+
+impl TrainingStep<'_, Released> {
+    /// Gives the turns back, but for those that are at fault.
+    async fn end(self) -> Result<Ended, TrainError> {
+        let Self { mut site, state } = self;
+        let Released { plan, refusal } = state;
+        let Refusal { blame, why } = refusal;
+        tracing::warn!(why, ?blame, "the step is not made");
+        let outcome = StepOutcome::Released { why: why.clone() };
+        site.finish(plan.n(), outcome).await?;
+        if site.state.run.save_asked {
+            // It may be written yet: its name is not used again.
+            site.state.resume = None;
+        }
+        let parent = plan.point.checkpoint.clone();
+        match (blame, parent) {
+            (Blame::Sample { turns, why }, _) => site.set_aside(turns, why).await,
+            (Blame::SomeSample, _) => Ok(Ended::Halves),
+            (Blame::Parent, Some(parent)) => Ok(site.starts_elsewhere(parent)),
+            (Blame::ParentOrServer, Some(parent)) if site.state.was_refused() => {
+                Ok(site.starts_elsewhere(parent))
+            }
+            (Blame::ParentsNumbers, Some(parent)) => {
+                withdraw(site.shared, site.agent, parent.as_str(), &why).await?;
+                Ok(site.starts_elsewhere(parent))
+            }
+            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers | Blame::Server, _) => {
+                site.state.refused(why.clone(), now_ms());
+                site.shared.status.refused();
+                Err(TrainError::Refused { why })
+            }
+        }
+    }
+}
+
+// === impl StepSite ===
+
+impl StepSite<'_> {
     async fn take(&self, plan: &Plan) -> Result<(), TrainError> {
-        let shared = &self.context.shared;
+        let shared = self.shared;
         match shared.log.take(plan.entry()).await {
             Ok(()) => Ok(()),
             Err(LogError::Broken { .. }) => {
                 // It may have been written all the same.
                 let open = shared.persist(|| shared.log.open_steps()).await?;
-                let taken = open
-                    .iter()
-                    .any(|step| step.begun.agent == plan.agent && step.begun.hash == plan.hash);
-                let why = || "the turn log failed while the step was written down".to_owned();
-                if taken {
-                    Ok(())
-                } else {
-                    Err(TrainError::NotTaken { why: why() })
+                let is_it =
+                    |step: &Step| step.begun.agent == plan.agent && step.begun.hash == plan.hash;
+                if open.iter().any(is_it) {
+                    return Ok(());
                 }
+                let why = "the turn log failed while the step was written down".to_owned();
+                Err(TrainError::NotTaken { why })
             }
             Err(LogError::NotTaken(error)) => Err(TrainError::NotTaken {
                 why: error.to_string(),
@@ -156,40 +259,8 @@ impl<'a> StepTransaction<'a> {
         }
     }
 
-    /// Gives the turns back, but for those that are at fault.
-    async fn release(&mut self, plan: &Plan, refusal: Refusal) -> Result<Ended, TrainError> {
-        let Refusal { blame, why } = refusal;
-        tracing::warn!(why, ?blame, "the step is not made");
-        let outcome = StepOutcome::Released { why: why.clone() };
-        self.context.finish(self.agent, plan.n(), outcome).await?;
-        let state = self.context.agent(self.agent);
-        if state.run.save_asked {
-            // It may be written yet: its name is not used again.
-            state.resume = None;
-        }
-        let parent = plan.point.checkpoint.clone();
-        match (blame, parent) {
-            (Blame::Sample { turns, why }, _) => self.set_aside(turns, why).await,
-            (Blame::SomeSample, _) => Ok(Ended::Halves),
-            (Blame::Parent, Some(parent)) => Ok(self.starts_elsewhere(parent)),
-            (Blame::ParentOrServer, Some(parent)) if state.was_refused() => {
-                Ok(self.starts_elsewhere(parent))
-            }
-            (Blame::ParentsNumbers, Some(parent)) => {
-                let name = parent.as_str();
-                withdraw(&self.context.shared, self.agent, name, &why).await?;
-                Ok(self.starts_elsewhere(parent))
-            }
-            (Blame::Parent | Blame::ParentOrServer | Blame::ParentsNumbers | Blame::Server, _) => {
-                state.refused(why.clone(), now_ms());
-                self.context.shared.status.refused();
-                Err(TrainError::Refused { why })
-            }
-        }
-    }
-
     fn starts_elsewhere(&mut self, parent: CheckpointName) -> Ended {
-        self.context.agent(self.agent).set_unfit(parent);
+        self.state.set_unfit(parent);
         Ended::Elsewhere
     }
 
@@ -200,47 +271,45 @@ impl<'a> StepTransaction<'a> {
     ) -> Result<Ended, TrainError> {
         for id in &turns {
             tracing::warn!(turn = %id, %why, "a turn is set aside");
-            self.context.shared.spend(*id, why).await?;
+            self.shared.spend(*id, why).await?;
             // One that was trained before stays so, and is not taken again.
-            let state = self.context.agent(self.agent);
-            state.teacher.targets.set_aside(*id, why);
+            self.state.teacher.targets.set_aside(*id, why);
         }
         Ok(Ended::SetAside(turns))
     }
+}
 
-    fn report(&self, plan: &Plan, numbers: Numbers) -> StepReport {
-        StepReport {
-            agent: plan.agent.clone(),
-            lineage: plan.point.lineage.clone(),
-            n: plan.n(),
-            step: plan.after().steps,
-            adapter: plan.adapter.to_string(),
-            n_redo: plan.n_samples.0,
-            n_binary_rl: plan.n_samples.1,
-            n_again: plan.n_again,
-            n_turns: plan.turns.len(),
-            mean_reward: plan.rewards.0,
-            success_rate: plan.rewards.1,
-            numbers,
-            batch: plan.stats.clone(),
-            serves: false,
-            gate: None,
-            seconds: self.began.elapsed().as_secs_f64(),
-            ended_ms: now_ms(),
-        }
+fn report(plan: &Plan, numbers: Numbers, began: Instant) -> StepReport {
+    StepReport {
+        agent: plan.agent.clone(),
+        lineage: plan.point.lineage.clone(),
+        n: plan.n(),
+        step: plan.after().steps,
+        adapter: plan.adapter.to_string(),
+        n_redo: plan.n_distilled,
+        n_binary_rl: plan.n_pushed,
+        n_again: plan.n_again,
+        n_turns: plan.turns.len(),
+        mean_reward: plan.mean_reward,
+        success_rate: plan.success_rate,
+        numbers,
+        batch: plan.stats.clone(),
+        serves: false,
+        gate: None,
+        seconds: began.elapsed().as_secs_f64(),
+        ended_ms: now_ms(),
     }
+}
 
-    async fn told(&self, report: &StepReport) {
-        let shared = &self.context.shared;
-        shared.status.stepped(report);
-        shared.recorder.record(StepRecord::of(report)).await;
-        tracing::info!(
-            adapter = report.adapter,
-            turns = report.n_turns,
-            loss = report.numbers.loss,
-            seconds = report.seconds,
-            serves = report.serves,
-            "learned"
-        );
-    }
+async fn told(site: &StepSite<'_>, report: &StepReport) {
+    site.shared.status.stepped(report);
+    site.shared.recorder.record(StepRecord::of(report)).await;
+    tracing::info!(
+        adapter = report.adapter,
+        turns = report.n_turns,
+        loss = report.numbers.loss,
+        seconds = report.seconds,
+        serves = report.serves,
+        "learned"
+    );
 }

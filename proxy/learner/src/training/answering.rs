@@ -9,7 +9,11 @@ use super::{
     request::{TrainingRequest, Wanted},
 };
 use crate::{
-    config::Mode, error::TrainError, judging, preview::StepPreview, status::StepReport, step,
+    config::Mode,
+    error::TrainError,
+    judging,
+    status::StepReport,
+    step::{self, StepPreview},
 };
 
 /// A piece of the making of a step.

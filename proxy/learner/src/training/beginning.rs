@@ -34,7 +34,7 @@ impl NextBatch<'_> {
         };
         let may = waits_for.is_none();
         if let Some(phase) = waits_for {
-            self.context.waits_for(phase);
+            self.context.shared.status.waits_for(phase);
         }
         Ok(may)
     }

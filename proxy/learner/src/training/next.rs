@@ -12,7 +12,7 @@ use crate::{
     lineage::BaseModel,
     sample::{Batch, Sample},
     status::Phase,
-    step::{self, AgentState, TrainingContext},
+    step::{AgentState, TrainingContext},
     teacher::{self, TeachError},
 };
 
@@ -239,7 +239,7 @@ impl<'a> NextBatch<'a> {
         if n_new == 0 {
             return Ok((again, None));
         }
-        let used = step::again(self.context, self.agent, base).await?;
+        let used = self.context.used(self.agent, base).await?;
         let targets = &self.context.agent(self.agent).teacher.targets;
         for turn in used {
             if again.len() >= n_new {

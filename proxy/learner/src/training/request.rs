@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use crate::{
     batch::MOST_AT_ONCE,
     error::TrainError,
-    preview::{StepPreview, TurnPreview},
     status::StepReport,
+    step::{StepPreview, TurnPreview},
 };
 
 /// What the training task is asked. For whom; none: everyone.

@@ -13,7 +13,8 @@ use crate::{
         testing::{by, config},
     },
     config::Methods,
-    lineage::BaseModel,
+    gate::Series,
+    lineage::{Ancestry, BaseModel},
     sample::{
         AnchorReply, Form, Sample, Target, TargetReply,
         testing::{answered, answered_by, hinted, own, turn},
@@ -146,9 +147,14 @@ fn digest(rl: Value) -> String {
         alpha: 16.0,
         targets: vec!["q_proj".to_owned()],
     };
-    let start = (point, &Ancestry::default());
-    let agent = AgentId::default_agent();
-    Plan::new(&agent, start, shape, 1, (&batch, &rl))
+    let start = Start {
+        point,
+        shape,
+        ancestry: Ancestry::default(),
+        attempt: 1,
+        series: Series::default(),
+    };
+    Plan::new(&AgentId::default_agent(), start, &batch, &rl)
         .unwrap()
         .hash
 }

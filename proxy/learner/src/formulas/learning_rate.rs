@@ -10,7 +10,7 @@ const LARGE_RATE: f64 = 1e-4;
 const LARGE: f64 = 1e9;
 
 /// The rate for a model: 5e-4 to 200M parameters, 1e-4 from 1B, a straight line between in the logarithms of both.
-pub(crate) fn for_size(n_params: f64) -> f64 {
+pub(crate) fn rate_for_size(n_params: f64) -> f64 {
     let along = ((n_params / SMALL).ln() / (LARGE / SMALL).ln()).clamp(0.0, 1.0);
     SMALL_RATE * (LARGE_RATE / SMALL_RATE).powf(along)
 }
@@ -53,9 +53,9 @@ mod tests {
             (8e9, 1e-4),
         ] {
             assert!(
-                (for_size(n_params) / rate - 1.0).abs() < 1e-3,
+                (rate_for_size(n_params) / rate - 1.0).abs() < 1e-3,
                 "{n_params}: {}",
-                for_size(n_params)
+                rate_for_size(n_params)
             );
         }
     }

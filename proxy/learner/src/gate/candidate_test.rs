@@ -1,0 +1,258 @@
+//! A candidate before the gate: what it is compared with, and what is done while the trainer does not answer.
+
+use std::time::Duration;
+
+use metaclaw_chat::now_ms;
+use metaclaw_trainer_api::{AdapterName, BackendError, RunId};
+use metaclaw_turns::LogError;
+
+use super::{
+    evaluation::{Gate, TestSubject},
+    pairs::pairs,
+    report::GateReport,
+    wishes::wishes,
+};
+use crate::{
+    lineage::{Candidate, Known, ResumePoint},
+    shared::Shared,
+    status::Phase,
+    trainer::{RunHandle, StepError, StepRunner},
+};
+
+/// Failures that may pass, before the candidate counts as one that cannot be tested.
+const MOST_FAILURES: usize = 5;
+/// Pause before the trainer is asked again; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The test of a candidate.
+pub(crate) struct CandidateTest<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) runner: &'a StepRunner,
+    pub(crate) candidate: &'a Candidate,
+}
+
+/// How often a trainer was asked in vain.
+struct Patience {
+    n_failures: usize,
+    pause: Duration,
+}
+
+/// Why an adapter that its owner names could not be tested.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AdapterTestError {
+    /// The server does not answer.
+    #[error(transparent)]
+    Server(#[from] BackendError),
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Tests an adapter that no step of the log is making, by what its checkpoint says of itself; none where it has no
+/// checkpoint of ours.
+///
+/// # Errors
+/// [`AdapterTestError`].
+pub(crate) async fn test_adapter(
+    shared: &Shared,
+    gate: &mut Gate,
+    mut runner: StepRunner,
+    run: &mut RunHandle,
+    adapter: &AdapterName,
+) -> Result<Option<GateReport>, AdapterTestError> {
+    let known = runner.checkpoints().await?.into_iter().flatten();
+    let mut known = known.filter(|known| known.name.as_str() == adapter.as_str());
+    let Some(known) = known.next() else {
+        return Ok(None);
+    };
+    let shape = &known.manifest.shape;
+    if !shape.base.may_be(runner.base.as_deref()) {
+        let why = format!("{adapter} is of {}, which is not served now", shape.base);
+        return Err(AdapterTestError::Refused(why));
+    }
+    // Its shape may be another than that of the settings.
+    runner.rl.lora_rank = shape.rank;
+    runner.rl.lora_alpha = shape.alpha;
+    runner.rl.targets.0.clone_from(&shape.targets);
+    let candidate = candidate(adapter.clone(), known);
+    // Its owner waits for an answer: that nobody can try it now is one.
+    runner.try_adapter(&candidate).await?;
+    let test = CandidateTest {
+        shared,
+        runner: &runner,
+        candidate: &candidate,
+    };
+    let tested = test.run(gate, run).await?;
+    tested.map(Some).map_err(AdapterTestError::Refused)
+}
+
+fn candidate(adapter: AdapterName, known: Known) -> Candidate {
+    let Known {
+        name,
+        steps,
+        sha256,
+        manifest,
+    } = known;
+    Candidate {
+        point: ResumePoint {
+            lineage: manifest.lineage,
+            n: manifest.n,
+            steps,
+            checkpoint: Some(name.clone()),
+            choice_ms: None,
+        },
+        agent: manifest.agent,
+        n: manifest.n,
+        turns: manifest.turns,
+        adapter,
+        checkpoint: name,
+        choice_ms: None,
+        sha256,
+    }
+}
+
+// === impl CandidateTest ===
+
+impl CandidateTest<'_> {
+    /// What the gate finds of the candidate; or why it could not be tested. `run` is the agent's.
+    ///
+    /// # Errors
+    /// The log's.
+    pub(crate) async fn run(
+        &self,
+        gate: &mut Gate,
+        run: &mut RunHandle,
+    ) -> Result<Result<GateReport, String>, LogError> {
+        let (shared, candidate) = (self.shared, self.candidate);
+        match self.tried().await {
+            Ok(None) => {}
+            Ok(Some(unfit)) => return Ok(Ok(GateReport::unfit(unfit))),
+            Err(why) => return Ok(Err(why)),
+        }
+        if !gate.is_on() {
+            return Ok(Ok(GateReport::default()));
+        }
+        if !self.runner.capabilities.forward {
+            let why = "the training server scores no replies, so that nothing can be tested (gate.enabled)";
+            return Ok(Err(why.to_owned()));
+        }
+        let base = self.runner.base.as_deref();
+        let library = shared.library.as_ref();
+        let standing = library.map(|library| library.wishes_to_teach(&candidate.agent));
+        let standing = standing.unwrap_or_default();
+        let wishes = wishes(shared, candidate).await?;
+        let pairs = pairs(shared, candidate, base).await?;
+        let mut patience = Patience::default();
+        loop {
+            shared.status.phase(self.phase());
+            let tested = match self.standing_run(run).await {
+                Err(failed) => Err(failed),
+                Ok(id) => {
+                    let subject = TestSubject {
+                        agent: &candidate.agent,
+                        adapter: candidate.adapter.as_str(),
+                        run: &id,
+                        base,
+                        wishes: &wishes,
+                        standing: &standing,
+                        judge: &shared.judge,
+                        pairs: &pairs,
+                        steps: candidate.point.steps,
+                    };
+                    gate.test(subject).await.map_err(|error| {
+                        run.failed(&error);
+                        StepError::at_server(error)
+                    })
+                }
+            };
+            let failed = match tested {
+                Ok(report) => return Ok(Ok(report)),
+                Err(failed) => failed,
+            };
+            if failed.error.is_of_weights() {
+                return Ok(Ok(GateReport::unfit(failed.to_string())));
+            }
+            let is_away = failed.error.is_unreachable();
+            if let Err(why) = self.wait(&mut patience, &failed, is_away).await {
+                return Ok(Err(why));
+            }
+        }
+    }
+
+    /// Has the candidate tried where it is to answer; why it is not fit to serve, if it is not. While nobody can say, because
+    /// the server that answers chats is away, what served before goes on.
+    ///
+    /// # Errors
+    /// Why it could not be tried.
+    async fn tried(&self) -> Result<Option<String>, String> {
+        let mut patience = Patience::default();
+        loop {
+            self.shared.status.phase(self.phase());
+            let error = match self.runner.try_adapter(self.candidate).await {
+                Ok(unfit) => return Ok(unfit),
+                Err(error) => error,
+            };
+            let is_away = error.is_unreachable() || error.status() == Some(503);
+            let failed = StepError::at_server(error);
+            self.wait(&mut patience, &failed, is_away).await?;
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::Testing {
+            agent: self.candidate.agent.clone(),
+            adapter: self.candidate.adapter.to_string(),
+            since_ms: now_ms(),
+        }
+    }
+
+    /// Waits before the next try. A trainer that is away is waited for without an end.
+    ///
+    /// # Errors
+    /// Why there is to be no other try.
+    async fn wait(
+        &self,
+        patience: &mut Patience,
+        failed: &StepError,
+        is_away: bool,
+    ) -> Result<(), String> {
+        let why = failed.to_string();
+        patience.n_failures += usize::from(!is_away);
+        if !failed.may_pass() || patience.n_failures >= MOST_FAILURES {
+            return Err(why);
+        }
+        tracing::warn!(agent = %self.candidate.agent, error = why, "the new adapter is tested again");
+        self.shared.status.phase(Phase::WaitingForTrainer { why });
+        tokio::time::sleep(patience.pause).await;
+        patience.pause = (patience.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    /// The agent's run, which stands at the candidate's checkpoint: as the step left it, or put there again.
+    async fn standing_run(&self, run: &mut RunHandle) -> Result<RunId, StepError> {
+        let candidate = self.candidate;
+        let at = run.at.as_ref().and_then(|at| at.checkpoint.as_ref());
+        if let Some(id) = &run.id
+            && at == Some(&candidate.checkpoint)
+        {
+            return Ok(id.clone());
+        }
+        let point = candidate.point.clone();
+        let id = self.runner.put_at(run, &point).await?;
+        run.at = Some(point);
+        Ok(id)
+    }
+}
+
+// === impl Patience ===
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            n_failures: 0,
+            pause: FIRST_PAUSE,
+        }
+    }
+}
