@@ -12,80 +12,78 @@ use metaclaw_dialects::{
     request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS},
     translate::upstream_reply_id,
 };
-use metaclaw_turns::{JsonText, NewMessage};
+use metaclaw_turns::{JsonText, NewMessage, NewTurn, TurnMeta};
 use serde_json::{Map, Value};
 
-use crate::long_texts::LongTexts;
+use crate::{long_texts::LongTexts, request::CapturedRequest};
 
-/// A request in the log's shape.
-#[derive(Debug)]
-pub(crate) struct NormalizedRequest {
-    /// The conversation, system messages included; with each the hash of the conversation up to it.
-    pub messages: Vec<NewMessage>,
-    /// The tools, in chat shape.
-    pub tools: Option<JsonText>,
-    /// What else steers the answer, by the names of chat completions.
-    pub params: Map<String, Value>,
-    /// The model that the caller asked for.
-    pub model: Option<String>,
-    /// The reply whose conversation the request leaves out.
-    pub goes_on_from: Option<String>,
-    /// Bytes of all this, but for the texts that it shares with other turns.
-    pub n_bytes: usize,
-}
-
-// === impl NormalizedRequest ===
-
-impl NormalizedRequest {
-    /// Puts a request in the log's shape; `start` is the hash of its conversation before the first message.
-    ///
-    /// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
-    /// it; it is not learned from.
-    pub(crate) fn from_request(
-        chat: &ChatRequest,
-        start: ChainHash,
-        texts: &mut LongTexts,
-    ) -> Option<Self> {
-        let api = chat.api();
-        let text = |name| match chat.field(name) {
-            Some(Value::String(text)) => Some(text),
-            _ => None,
-        };
-        let mut tools = match (chat.field_json("tools"), api) {
-            (Some(tools), Api::Chat) => Some(verbatim(chat, tools)),
-            (Some(tools), Api::Messages | Api::Responses) => {
-                let tools = json::value(tools.as_bytes())?;
-                Some(JsonText::of(&api.tools(&tools)).ok()?)
-            }
-            (None, _) => None,
-        };
-        // The log knows a reply by the id that its upstream gave it.
-        let previous = || {
-            let id = text("previous_response_id")?;
-            Some(upstream_reply_id(&id).to_owned())
-        };
-        let mut messages = match api {
-            Api::Chat => as_they_stand(chat, start),
-            Api::Messages | Api::Responses => converted(chat, start)?,
-        };
-        let (mut n_texts, mut n_own) = (0, 0);
-        let all = messages.iter_mut().map(|message| &mut message.text);
-        for text in all.chain(&mut tools) {
-            n_texts += text.as_str().len();
-            let (own, n_bytes) = texts.own(text);
-            *text = own;
-            n_own += n_bytes;
+/// A turn that has its request in the log's shape and no reply yet; and the bytes of the request, but for the texts that it
+/// shares with other turns.
+///
+/// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
+/// it; it is not learned from.
+pub(crate) fn begin_turn(
+    request: &mut CapturedRequest,
+    texts: &mut LongTexts,
+) -> Option<(NewTurn, usize)> {
+    let (chat, start) = (&request.chat, request.start);
+    let api = chat.api();
+    let text = |name| match chat.field(name) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    };
+    let mut tools = match (chat.field_json("tools"), api) {
+        (Some(tools), Api::Chat) => Some(verbatim(chat, tools)),
+        (Some(tools), Api::Messages | Api::Responses) => {
+            let tools = json::value(tools.as_bytes())?;
+            Some(JsonText::of(&api.tools(&tools)).ok()?)
         }
-        let n_others = chat.raw().len().saturating_sub(n_texts);
-        Some(Self {
-            messages,
-            tools,
-            params: params(chat),
-            model: text("model"),
-            goes_on_from: (api == Api::Responses).then(previous).flatten(),
-            n_bytes: n_own + n_others,
-        })
+        (None, _) => None,
+    };
+    // The log knows a reply by the id that its upstream gave it.
+    let previous = || {
+        let id = text("previous_response_id")?;
+        Some(upstream_reply_id(&id).to_owned())
+    };
+    let mut messages = match api {
+        Api::Chat => as_they_stand(chat, start),
+        Api::Messages | Api::Responses => converted(chat, start)?,
+    };
+    let (mut n_texts, mut n_own) = (0, 0);
+    let all = messages.iter_mut().map(|message| &mut message.text);
+    for text in all.chain(&mut tools) {
+        n_texts += text.as_str().len();
+        let (own, n_bytes) = texts.own(text);
+        *text = own;
+        n_own += n_bytes;
     }
+    let n_others = chat.raw().len().saturating_sub(n_texts);
+    let mut params = params(chat);
+    for (name, value) in std::mem::take(&mut request.sampling) {
+        params.insert(name.to_owned(), value.into());
+    }
+    let mut served = std::mem::take(&mut request.served);
+    if served.model.is_empty() {
+        served.model = text("model").unwrap_or_default();
+    }
+    let chain = messages.last().map_or(start, |last| last.chain);
+    let turn = NewTurn {
+        agent: request.agent.clone(),
+        session: request.session.clone(),
+        meta: TurnMeta {
+            kind: request.kind,
+            is_last: request.is_last,
+            ..TurnMeta::whole(chain, request.started_ms)
+        },
+        messages,
+        continues: (api == Api::Responses).then(previous).flatten(),
+        tools,
+        params,
+        reply: None,
+        served,
+        tokens: None,
+    };
+    Some((turn, n_own + n_others))
 }
 
 /// What steers the answer, beside the conversation and the tools. A number that fits in no `f64` is null
@@ -139,21 +137,20 @@ fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use metaclaw_chat::AgentId;
     use proptest::{collection::vec, prelude::*, sample::select};
     use serde_json::json;
 
     use super::*;
+    use crate::tests::asked;
 
     fn start() -> ChainHash {
         ChainHash::start(&AgentId::default_agent())
     }
 
-    fn read(api: Api, raw: &str) -> Option<NormalizedRequest> {
-        let raw = Bytes::copy_from_slice(raw.as_bytes());
-        let chat = ChatRequest::parse(api, raw).unwrap();
-        NormalizedRequest::from_request(&chat, start(), &mut LongTexts::new())
+    fn read(api: Api, raw: &str) -> Option<NewTurn> {
+        let turn = begin_turn(&mut asked(api, raw), &mut LongTexts::new());
+        turn.map(|(turn, _)| turn)
     }
 
     /// The hash of each message as it is found from its value.
@@ -191,8 +188,8 @@ mod tests {
         assert_eq!(request.tools.unwrap().as_str(), r#"[{"type":"function"}]"#);
         assert_eq!(Value::Object(request.params), json!({"model": "m", "n": 2}));
         assert_eq!(
-            (request.model.as_deref(), request.goes_on_from),
-            (Some("m"), None)
+            (request.served.model.as_str(), request.continues),
+            ("m", None)
         );
     }
 
@@ -201,7 +198,7 @@ mod tests {
         let raw = r#"{"model":"m","system":"S","stop_sequences":["x"],"tools":[{"name":"t","input_schema":{}}],
             "messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"r"},{"type":"text","text":"u"}]}]}"#;
         let request = read(Api::Messages, raw).unwrap();
-        let roles = |request: &NormalizedRequest| -> Vec<String> {
+        let roles = |request: &NewTurn| -> Vec<String> {
             let role = |text: &JsonText| {
                 let message: Value = serde_json::from_str(text.as_str()).unwrap();
                 message["role"].as_str().unwrap().to_owned()
@@ -223,7 +220,7 @@ mod tests {
         let raw = r#"{"input":"hi","instructions":"S","previous_response_id":"resp_\u0031"}"#;
         let request = read(Api::Responses, raw).unwrap();
         assert_eq!(roles(&request), ["system", "user"]);
-        assert_eq!(request.goes_on_from.as_deref(), Some("resp_1"));
+        assert_eq!(request.continues.as_deref(), Some("resp_1"));
         assert_eq!(
             request.messages[1].chain,
             start().then(&Message::user("hi"))

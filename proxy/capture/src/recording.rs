@@ -47,7 +47,7 @@ pub struct CaptureConfig {
 /// Begins recordings. Clones share one queue.
 #[derive(Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<Finished>,
+    queue: mpsc::Sender<Box<Recording>>,
     budget: Budget,
     metrics: Arc<CaptureMetrics>,
     sink: Arc<dyn TurnSink>,
@@ -55,43 +55,31 @@ pub struct Recorder {
     is_cutting: Arc<AtomicBool>,
 }
 
-/// A reply under way.
-#[derive(Debug)]
+/// A request, and the copy of its reply: under way while [`Recording::end`] is none, and then on its way to the log.
 pub struct Recording {
-    capture: Box<Capture>,
     recorder: Recorder,
     /// It becomes a turn; else it is only listened to.
     is_kept: bool,
-}
-
-/// A request and the copy of its reply.
-#[derive(Debug)]
-pub(crate) struct Capture {
-    pub request: CapturedRequest,
-    pub response: ResponseMeta,
-    pub reply: ReplyCopy,
+    pub(crate) request: CapturedRequest,
+    pub(crate) response: ResponseMeta,
+    pub(crate) reply: ReplyCopy,
     /// Bytes of the reply, copied or not.
-    pub n_bytes: u64,
-    pub first_byte_ms: Option<u64>,
+    pub(crate) n_bytes: u64,
+    pub(crate) first_byte_ms: Option<u64>,
     /// The request's part of the memory; from decoding on, the turn's.
-    pub memory: Held,
-}
-
-/// A capture whose reply has ended.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    pub capture: Box<Capture>,
-    pub end: StreamEnd,
-    pub ended_ms: u64,
+    pub(crate) memory: Held,
+    /// How the reply ended, as the relay saw it; none while it comes.
+    pub(crate) end: Option<StreamEnd>,
+    pub(crate) ended_ms: u64,
     /// Told when the turn is durable; dropped when it never will be.
-    pub ack: Option<oneshot::Sender<()>>,
+    pub(crate) ack: Option<oneshot::Sender<()>>,
 }
 
 // === impl Recorder ===
 
 impl Recorder {
     pub(crate) fn new(
-        queue: mpsc::Sender<Finished>,
+        queue: mpsc::Sender<Box<Recording>>,
         sink: Arc<dyn TurnSink>,
         config: CaptureConfig,
         metrics: Arc<CaptureMetrics>,
@@ -128,7 +116,7 @@ impl Recorder {
         response: ResponseMeta,
         is_kept: bool,
     ) -> Option<Recording> {
-        let n_bytes = request.chat.raw().len() + size_of::<Capture>() + size_of::<NewTurn>();
+        let n_bytes = request.chat.raw().len() + size_of::<Recording>() + size_of::<NewTurn>();
         let Some(memory) = self.budget.hold(n_bytes) else {
             self.metrics.overflowed.inc();
             return None;
@@ -136,16 +124,17 @@ impl Recorder {
         // The body's own memory is not kept from the next requests until the log has the turn.
         request.chat = request.chat.detached();
         Some(Recording {
-            capture: Box::new(Capture {
-                request,
-                response,
-                reply: ReplyCopy::new(&self.budget, response.has_end_mark()),
-                n_bytes: 0,
-                first_byte_ms: None,
-                memory,
-            }),
             recorder: self.clone(),
             is_kept,
+            request,
+            response,
+            reply: ReplyCopy::new(&self.budget, response.has_end_mark()),
+            n_bytes: 0,
+            first_byte_ms: None,
+            memory,
+            end: None,
+            ended_ms: 0,
+            ack: None,
         })
     }
 
@@ -168,54 +157,45 @@ impl fmt::Debug for Recorder {
 impl Recording {
     /// Copies a frame; whether the stream's own end mark has come with it.
     pub fn push(&mut self, data: &Bytes) -> bool {
-        let capture = &mut *self.capture;
-        capture.first_byte_ms.get_or_insert_with(now_ms);
-        capture.n_bytes += data.len() as u64;
-        let has_enough = !self.is_kept && capture.n_bytes > CALLS as u64;
-        if capture.response.encoding == Encoding::Unsupported || has_enough {
+        self.first_byte_ms.get_or_insert_with(now_ms);
+        self.n_bytes += data.len() as u64;
+        let has_enough = !self.is_kept && self.n_bytes > CALLS as u64;
+        if self.response.encoding == Encoding::Unsupported || has_enough {
             return false;
         }
-        if !capture.reply.push(data) {
+        if !self.reply.push(data) {
             self.recorder.metrics.overflowed.inc();
         }
-        if !capture.response.has_end_mark() {
+        if !self.response.has_end_mark() {
             return false;
         }
-        let came = capture.reply.bytes();
-        came.is_some_and(|came| capture.response.api.is_done(&came))
+        let came = self.reply.bytes();
+        came.is_some_and(|came| self.response.api.is_done(&came))
     }
 
     /// Ends the recording. With `strict`, what is told when the turn is durable, or dropped when it never
     /// will be.
     pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
-        self.capture.tell_id();
-        self.capture.tell_calls();
+        self.tell_id();
+        self.tell_calls();
         if !self.is_kept {
             return None;
         }
-        let recorder = self.recorder;
-        let end = match seen {
+        let recorder = self.recorder.clone();
+        self.end = Some(match seen {
             StreamEnd::ClientGone if recorder.is_cutting.load(Ordering::Relaxed) => StreamEnd::Cut,
             seen => seen,
-        };
+        });
+        self.ended_ms = now_ms();
         let (ack, acknowledged) = recorder.is_strict.then(oneshot::channel).unzip();
-        let finished = Finished {
-            capture: self.capture,
-            end,
-            ended_ms: now_ms(),
-            ack,
-        };
-        if recorder.queue.try_send(finished).is_err() {
+        self.ack = ack;
+        if recorder.queue.try_send(Box::new(self)).is_err() {
             // A log that cannot keep up costs learning, not chat.
             recorder.metrics.dropped.inc();
         }
         acknowledged
     }
-}
 
-// === impl Capture ===
-
-impl Capture {
     /// Tells the reply's calls, if it has any.
     fn tell_calls(&mut self) {
         if self.n_bytes > CALLS as u64 {
@@ -260,5 +240,16 @@ impl Capture {
             Some(id) => tell(id),
             None => request.on_reply_id = Some(tell),
         }
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording")
+            .field("request", &self.request)
+            .field("response", &self.response)
+            .field("n_bytes", &self.n_bytes)
+            .field("end", &self.end)
+            .finish_non_exhaustive()
     }
 }

@@ -76,7 +76,7 @@ fn way(takes: bool) -> Way {
     }
 }
 
-fn asked(api: Api, raw: &str) -> CapturedRequest {
+pub(crate) fn asked(api: Api, raw: &str) -> CapturedRequest {
     let agent = AgentId::default_agent();
     CapturedRequest {
         chat: ChatRequest::parse(api, Bytes::copy_from_slice(raw.as_bytes())).unwrap(),
@@ -355,7 +355,7 @@ fn the_line_of_a_turn_stands_in_its_requests_span_and_no_callers_text_makes_it_l
             .unwrap()
             .end(StreamEnd::Complete);
         let finished = finished.try_recv().unwrap();
-        finished.into_turn(&metrics, &mut LongTexts::new()).unwrap();
+        finished.decode(&metrics, &mut LongTexts::new()).unwrap();
     });
     assert!(
         lines.contains("chat{n=7}: metaclaw::turn: turn api=\"chat\""),

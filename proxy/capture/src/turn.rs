@@ -1,138 +1,77 @@
 //! From a finished capture to the turn that the log takes.
 
-use std::borrow::Cow;
-
-use metaclaw_dialects::{Reply, vllm::Sampled};
-use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens, TurnMeta};
+use metaclaw_dialects::vllm::Sampled;
+use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
 
 use crate::{
-    budget::Held,
-    conversation::NormalizedRequest,
-    line::log_turn,
-    long_texts::LongTexts,
-    metrics::CaptureMetrics,
-    recording::{Capture, Finished},
+    budget::Held, conversation::begin_turn, line::log_turn, long_texts::LongTexts,
+    metrics::CaptureMetrics, recording::Recording,
 };
 
-/// What a reply's bytes say.
-struct DecodedReply {
-    reply: Reply,
-    end: StreamEnd,
-    sampled: Option<Sampled>,
-    /// What the reply takes of memory, at most, in bytes.
-    n_bytes: u64,
-}
+// === impl Recording ===
 
-// === impl Finished ===
-
-impl Finished {
+impl Recording {
     /// The turn, and its memory, which is given back when the log is done with it: the reply decoded, the
     /// request read. Nothing, and counted, where the request cannot be read.
-    pub(crate) fn into_turn(
-        self,
+    pub(crate) fn decode(
+        mut self: Box<Self>,
         metrics: &CaptureMetrics,
         texts: &mut LongTexts,
     ) -> Option<(NewTurn, Held)> {
-        let mut capture = *self.capture;
-        let _entered = capture.request.span.clone().entered();
-        let DecodedReply {
-            reply,
-            end,
-            sampled,
-            n_bytes,
-        } = capture.decode(self.end, metrics);
-        let request = &mut capture.request;
-        if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
-            tell(id);
-        }
-        if let Some((tell, reply)) = request.on_calls.take().zip(reply.message.as_ref()) {
-            tell(&request.chat, reply);
-        }
-        let asked = NormalizedRequest::from_request(&request.chat, request.start, texts);
-        let Some(asked) = asked else {
-            metrics.unreadable.inc();
-            return None;
-        };
-        let mut served = std::mem::take(&mut request.served);
-        if served.model.is_empty() {
-            served.model = asked.model.unwrap_or_default();
-        }
-        let messages = asked.messages;
-        let mut params = asked.params;
-        for (name, value) in std::mem::take(&mut request.sampling) {
-            params.insert(name.to_owned(), value.into());
-        }
-        // What is not known when the reply has ended is taken for a base model.
-        let parent = request.parent.take().and_then(|it| it.get()?.clone());
-        let tokens = sampled.map(|sampled| tokens(sampled, &served, parent));
-        let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
-        let n_messages = size_of_val(messages.as_slice());
-        let n_turn = (asked.n_bytes + n_messages + size_of::<NewTurn>()) as u64;
-        capture.memory.set(n_turn + n_ids + n_bytes);
-        let request = capture.request;
-        let turn = NewTurn {
-            agent: request.agent,
-            session: request.session,
-            meta: TurnMeta {
-                kind: request.kind,
-                chain: messages.last().map_or(request.start, |last| last.chain),
-                reply_id: reply.id,
-                finish_reason: reply.finish_reason,
-                usage: reply.usage,
-                end,
-                started_ms: request.started_ms,
-                first_byte_ms: capture.first_byte_ms,
-                ended_ms: self.ended_ms,
-                is_last: request.is_last,
-                masked: false,
-            },
-            messages,
-            continues: asked.goes_on_from,
-            tools: asked.tools,
-            params,
-            reply: reply.message,
-            served,
-            tokens,
-        };
-        log_turn(
-            &turn,
-            request.chat.api(),
-            capture.response.status,
-            capture.n_bytes,
-            request.traceparent.as_deref(),
-        );
-        Some((turn, capture.memory))
-    }
-}
-
-// === impl Capture ===
-
-impl Capture {
-    fn decode(&self, seen: StreamEnd, metrics: &CaptureMetrics) -> DecodedReply {
+        let _entered = self.request.span.clone().entered();
         let response = self.response;
         let came = self.reply.bytes();
         let opened = came.as_ref().map(|bytes| response.encoding.open(bytes));
         if matches!(opened, Some(None)) {
             metrics.undecodable.inc();
         }
-        let opened: Option<Cow<'_, [u8]>> = opened.flatten();
+        let opened = opened.flatten();
         // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
         // that was let go of, or cannot be opened, there is nothing.
-        let n_bytes = opened
-            .as_ref()
-            .map_or(0, |it| self.n_bytes.max(it.len() as u64));
+        let n_reply = opened.as_ref();
+        let n_reply = n_reply.map_or(0, |it| self.n_bytes.max(it.len() as u64));
         let sampled = opened.as_ref().and_then(|it| response.sampled(it));
         let mut reply = opened.map(|bytes| response.parse(&bytes));
         if reply.take_if(|reply| reply.n_skipped > 0).is_some() {
             metrics.overflowed.inc();
         }
-        let end = response.end(seen, reply.as_ref());
-        DecodedReply {
-            reply: reply.unwrap_or_default(),
-            end,
-            sampled: sampled.filter(|_| end == StreamEnd::Complete),
-            n_bytes,
+        let end = response.end(self.end.unwrap_or(StreamEnd::Cut), reply.as_ref());
+        let reply = reply.unwrap_or_default();
+        let request = &mut self.request;
+        if let Some((tell, id)) = request.on_reply_id.take().zip(reply.id.clone()) {
+            tell(id);
         }
+        if let Some((tell, reply)) = request.on_calls.take().zip(reply.message.as_ref()) {
+            tell(&request.chat, reply);
+        }
+        let Some((mut turn, n_request)) = begin_turn(request, texts) else {
+            metrics.unreadable.inc();
+            return None;
+        };
+        // What is not known when the reply has ended is taken for a base model.
+        let parent = request.parent.take().and_then(|it| it.get()?.clone());
+        let sampled = sampled.filter(|_| end == StreamEnd::Complete);
+        turn.tokens = sampled.map(|sampled| tokens(sampled, &turn.served, parent));
+        turn.reply = reply.message;
+        turn.meta.reply_id = reply.id;
+        turn.meta.finish_reason = reply.finish_reason;
+        turn.meta.usage = reply.usage;
+        turn.meta.end = end;
+        turn.meta.first_byte_ms = self.first_byte_ms;
+        turn.meta.ended_ms = self.ended_ms;
+        let n_ids = turn.tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
+        let n_messages = size_of_val(turn.messages.as_slice());
+        let n_turn = (n_request + n_messages + size_of::<NewTurn>()) as u64;
+        let mut memory = self.memory;
+        memory.set(n_turn + n_ids + n_reply);
+        log_turn(
+            &turn,
+            self.request.chat.api(),
+            response.status,
+            self.n_bytes,
+            self.request.traceparent.as_deref(),
+        );
+        Some((turn, memory))
     }
 }
 

@@ -15,7 +15,7 @@ use tracing::{Dispatch, dispatcher, field::display};
 use crate::{
     long_texts::LongTexts,
     metrics::CaptureMetrics,
-    recording::{CaptureConfig, Finished, Recorder},
+    recording::{CaptureConfig, Recorder, Recording},
     sink::TurnSink,
 };
 
@@ -24,7 +24,7 @@ pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// Puts turns into the log.
 pub struct Worker {
-    queue: mpsc::Receiver<Finished>,
+    queue: mpsc::Receiver<Box<Recording>>,
     sink: Arc<dyn TurnSink>,
     metrics: Arc<CaptureMetrics>,
     texts: LongTexts,
@@ -115,10 +115,10 @@ impl Worker {
 
     /// Reads a capture and hands its turn to the log. It is among the `unacknowledged` until the log is done
     /// with it.
-    async fn put(&mut self, mut finished: Finished, unacknowledged: &TaskTracker) {
+    async fn put(&mut self, mut finished: Box<Recording>, unacknowledged: &TaskTracker) {
         let ack = finished.ack.take();
-        let span = finished.capture.request.span.clone();
-        let Some((turn, memory)) = finished.into_turn(&self.metrics, &mut self.texts) else {
+        let span = finished.request.span.clone();
+        let Some((turn, memory)) = finished.decode(&self.metrics, &mut self.texts) else {
             return;
         };
         let agent = turn.agent.clone();

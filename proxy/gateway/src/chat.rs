@@ -308,6 +308,7 @@ impl Turn {
             api,
             is_events,
             has_ids,
+            ..
         } = answer;
         let (mut head, body) = reply.into_parts();
         head.headers = headers::end_to_end(head.headers);

@@ -15,26 +15,29 @@ use crate::{
     session::{SessionIndex, SessionRecord},
     state,
     store::{StoreError, Table},
-    text::{Hash, hash},
+    text::hash,
     texts, tokens,
     turn::{StreamEnd, TurnMeta},
     txn::Txn,
     values::{self, TxnError},
 };
 
-/// A turn ready to be written: nothing of it can be refused any more.
-struct Draft<'n> {
+/// A turn that is put into its session.
+struct Placing<'a> {
+    /// The session's number.
+    number: u64,
+    key: u64,
+    new: &'a NewTurn,
+    /// The text of the reply as it is written.
+    reply: Option<String>,
+    arrival: &'a Arrival,
+}
+
+/// The place of a turn in its session.
+struct Place {
     id: TurnId,
-    new: &'n NewTurn,
     /// Whether another turn's place is taken.
     is_retry: bool,
-    record: Record,
-    /// Texts that its session does not have yet, the reply last.
-    lines: Vec<String>,
-    /// Texts that the session has, or has now, in other words.
-    aliases: Vec<(Hash, u32)>,
-    setup: String,
-    tools: Option<String>,
 }
 
 /// From where a turn comes.
@@ -79,18 +82,20 @@ pub(crate) fn place(
     // From here on a refusal forgets what is remembered of the session: it is read again.
     let (reply, is_masked) = reply(txn, new);
     session.is_masked |= is_masked;
+    let placing = Placing {
+        number,
+        key,
+        new,
+        reply,
+        arrival,
+    };
     let there = match arrival {
-        Arrival::New => already(&session, key, (new, reply.as_deref())),
+        Arrival::New => placing.already(&session),
         Arrival::Restored { .. } => None,
     };
-    let id = if let Some(seq) = there {
-        keys::id(number, seq)
-    } else {
-        let draft = Draft::new(txn, &mut session, (number, key), (new, reply, arrival))?;
-        if known.is_none() {
-            begin_session(txn, number, new)?;
-        }
-        draft.write(txn, &mut session)?
+    let id = match there {
+        Some(seq) => keys::id(number, seq),
+        None => placing.write(txn, &mut session, known.is_none())?,
     };
     txn.cache.put(number, session);
     Ok(id)
@@ -121,34 +126,6 @@ fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnEr
     Ok((text, is_masked))
 }
 
-/// The turn, if the session has it: handed in before, or with the same reply to the same request.
-///
-/// The reply's id alone does not tell: some servers give every reply the same.
-fn already(
-    session: &SessionIndex,
-    key: u64,
-    (new, reply): (&NewTurn, Option<&str>),
-) -> Option<u32> {
-    if let Some(seq) = session.with_key(key) {
-        return Some(seq);
-    }
-    let reply = reply.map(|text| hash(text.as_bytes()));
-    let has_reply = |known: &Record| match (known.reply, &reply) {
-        (Some(line), Some(reply)) => session.is_at(reply, line),
-        (None, None) => true,
-        _ => false,
-    };
-    let is_same = |known: &Record| {
-        let meta = &known.meta;
-        meta.reply_id.is_some()
-            && meta.reply_id == new.meta.reply_id
-            && meta.chain == new.meta.chain
-    };
-    let mut recent = session.recent();
-    let known = recent.find(|(_, known)| is_same(known) && has_reply(known));
-    known.map(|(seq, _)| *seq)
-}
-
 /// The latest turn of the same request that did not end well, if this is another try at it.
 ///
 /// Not one that another turn needs, and not one that still ran when this began: that is a sibling whose
@@ -161,16 +138,38 @@ fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
     (is_over && !is_needed).then_some(*seq)
 }
 
-// === impl Draft ===
+// === impl Placing ===
 
-impl<'n> Draft<'n> {
-    fn new(
-        txn: &Txn<'_>,
-        session: &mut SessionIndex,
-        (number, key): (u64, u64),
-        (new, reply, arrival): (&'n NewTurn, Option<String>, &Arrival),
-    ) -> Result<Self, TxnError> {
-        let tried = match arrival {
+impl Placing<'_> {
+    /// The turn, if the session has it: handed in before, or with the same reply to the same request.
+    ///
+    /// The reply's id alone does not tell: some servers give every reply the same.
+    fn already(&self, session: &SessionIndex) -> Option<u32> {
+        let new = self.new;
+        if let Some(seq) = session.with_key(self.key) {
+            return Some(seq);
+        }
+        let reply = self.reply.as_ref().map(|text| hash(text.as_bytes()));
+        let has_reply = |known: &Record| match (known.reply, &reply) {
+            (Some(line), Some(reply)) => session.is_at(reply, line),
+            (None, None) => true,
+            _ => false,
+        };
+        let is_same = |known: &Record| {
+            let meta = &known.meta;
+            meta.reply_id.is_some()
+                && meta.reply_id == new.meta.reply_id
+                && meta.chain == new.meta.chain
+        };
+        let mut recent = session.recent();
+        let known = recent.find(|(_, known)| is_same(known) && has_reply(known));
+        known.map(|(seq, _)| *seq)
+    }
+
+    /// The place that the turn gets in its session.
+    fn place(&self, txn: &Txn<'_>, session: &mut SessionIndex) -> Result<Place, TxnError> {
+        let (new, number) = (self.new, self.number);
+        let tried = match self.arrival {
             Arrival::New => retried(session, new),
             Arrival::Restored { .. } => None,
         };
@@ -178,10 +177,9 @@ impl<'n> Draft<'n> {
             Some(seq) if state::is_free(txn, keys::id(number, seq))? => Some(seq),
             Some(_) | None => None,
         };
-        let seq = match (arrival, retried) {
+        let seq = match (self.arrival, retried) {
             (Arrival::Restored { id, .. }, _) => {
-                let old = keys::id(number, id.seq);
-                place_of_old(txn, session, (&new.agent, old))?
+                place_of_old(txn, session, &new.agent, keys::id(number, id.seq))?
             }
             (Arrival::New, Some(seq)) => seq,
             (Arrival::New, None) => session.next_seq,
@@ -193,75 +191,79 @@ impl<'n> Draft<'n> {
         if retried.is_some() {
             session.remove_lines(id.seq);
         }
+        let is_retry = retried.is_some();
+        Ok(Place { id, is_retry })
+    }
+
+    /// Writes the turn's record. Whatever can be refused of it is read before anything is written.
+    fn write(
+        self,
+        txn: &mut Txn<'_>,
+        session: &mut SessionIndex,
+        is_new_session: bool,
+    ) -> Result<TurnId, TxnError> {
+        let Place { id, is_retry } = self.place(txn, session)?;
+        let (new, number) = (self.new, self.number);
         let tools = new.tools.as_ref();
         let tools = tools.map(|tools| apart(txn, number, tools.as_str()));
         let tools = tools.transpose()?;
         let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, &setup)?;
-        let mut conversation = match arrival {
+        let mut conversation = match self.arrival {
             Arrival::New => Conversation::of(txn, session, id, new)?,
             Arrival::Restored {
                 parent, new_from, ..
-            } => Conversation::as_it_was(txn, session, (*parent, *new_from), new)?,
+            } => Conversation::as_it_was(txn, session, *parent, *new_from, new)?,
         };
-        let reply = reply.map(|text| conversation.push(text));
+        let reply = self.reply.map(|text| conversation.push(text));
         let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
         // Whatever comes behind what was masked may have it in its request.
         let is_masked =
             session.is_masked || conversation.is_masked || setup_is_masked || tools_are_masked;
         let n_old = conversation.new_from.min(conversation.places.len());
         let (old, new_places) = conversation.places.split_at(n_old);
+        let (parent, old, new_lines) = (
+            conversation.parent,
+            session.runs(old, id.seq),
+            session.runs(new_places, id.seq),
+        );
+        let Conversation { own, aliases, .. } = conversation;
+        // From here on nothing of it can be refused any more.
+        if is_new_session {
+            begin_session(txn, number, new)?;
+        }
+        if is_retry {
+            state::withdraw(txn, new, id)?;
+        }
+        let setup = texts::share(txn, id.session, &hash(setup.as_bytes()), &setup)?;
+        let share = |(text, _): (String, bool)| {
+            texts::share(txn, id.session, &hash(text.as_bytes()), &text)
+        };
+        let tools = tools.map(share).transpose()?;
         let record = Record {
-            key,
+            key: self.key,
             meta: TurnMeta {
                 masked: new.meta.masked || is_masked,
                 ..new.meta.clone()
             },
-            parent: conversation.parent,
-            old: session.runs(old, id.seq),
-            new: session.runs(new_places, id.seq),
+            parent,
+            old,
+            new: new_lines,
             reply,
             is_answer: new.reply.as_ref().map(Message::role) == Some(Role::Assistant),
-            setup: String::new(),
-            tools: None,
-        };
-        Ok(Self {
-            id,
-            new,
-            is_retry: retried.is_some(),
-            record,
-            lines: conversation.own,
-            aliases: conversation.aliases,
-            setup,
-            tools: tools.map(|(text, _)| text),
-        })
-    }
-
-    fn write(self, txn: &mut Txn<'_>, session: &mut SessionIndex) -> Result<TurnId, StoreError> {
-        let Self {
-            id,
-            new,
-            mut record,
             setup,
             tools,
-            ..
-        } = self;
-        if self.is_retry {
-            state::withdraw(txn, new, id)?;
-        }
-        record.setup = texts::share(txn, id.session, &hash(setup.as_bytes()), &setup)?;
-        let tools = tools.map(|text| texts::share(txn, id.session, &hash(text.as_bytes()), &text));
-        record.tools = tools.transpose()?;
+        };
         let first = session.n_lines();
-        record.put(txn, id, first, &self.lines)?;
-        for (line, text) in (first..).zip(&self.lines) {
+        record.put(txn, id, first, &own)?;
+        for (line, text) in (first..).zip(&own) {
             session.put_line(line, hash(text.as_bytes()), id.seq);
         }
         state::enter(txn, new)?;
         tokens::put_new(txn, id, new, &record)?;
         let mark = journal::mark(new.meta.reply_id.as_deref());
         txn.appended.push((id, mark));
-        for (hash, line) in self.aliases {
+        for (hash, line) in aliases {
             session.put_alias(hash, line);
         }
         session.put_turn(id.seq, record);
@@ -274,7 +276,8 @@ impl<'n> Draft<'n> {
 fn place_of_old(
     txn: &Txn<'_>,
     session: &SessionIndex,
-    (agent, old): (&AgentId, TurnId),
+    agent: &AgentId,
+    old: TurnId,
 ) -> Result<u32, TxnError> {
     /// More turns than this are not missing in between.
     const MOST: u32 = 10_000;

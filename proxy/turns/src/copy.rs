@@ -60,7 +60,7 @@ impl TurnLog {
             turns,
         } = copied;
         let (n_turns, begun) = (turns.len(), of.clone());
-        to.write(move |txn| begin(txn, (number, &begun), pairs))
+        to.write(move |txn| begin(txn, number, &begun, pairs))
             .await?;
         let mut turns = turns.into_iter().peekable();
         while turns.peek().is_some() {
@@ -121,7 +121,8 @@ fn read(store: &Store, number: u64) -> Result<Option<Copied>, TxnError> {
 /// Writes what is stored under the session's number, and its name.
 fn begin(
     txn: &mut Txn<'_>,
-    (number, of): (u64, &SessionRecord),
+    number: u64,
+    of: &SessionRecord,
     pairs: Vec<(Table, Bytes, Bytes)>,
 ) -> Result<(), TxnError> {
     for (table, key, value) in pairs {
@@ -150,7 +151,7 @@ fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> Result<
             (false, true) => TurnState::Judged,
             (false, false) => continue,
         };
-        state::advance(txn, &of.agent, id, (&TurnState::Captured, &to))?;
+        state::advance(txn, &of.agent, id, &TurnState::Captured, &to)?;
     }
     Ok(())
 }

@@ -49,9 +49,11 @@ pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[Entry]) -> Result<()
 /// that were put there before.
 pub(crate) fn put_back(
     txn: &StoreTxn<'_>,
-    (after, at_ms): (u64, u64),
-    (id, mark): Entry,
+    after: u64,
+    at_ms: u64,
+    entry: Entry,
 ) -> Result<(), StoreError> {
+    let (id, mark) = entry;
     let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
     let mut keys = (0_u32..).map(|n| [&beginning[..], &n.to_be_bytes()].concat());
     let is_free = |key: &Vec<u8>| txn.get(Table::Journal, key).map(|it| it.is_none());

@@ -64,7 +64,7 @@ impl TurnLog {
                 matches!(&state, TurnState::Spent { why } if reasons.iter().any(|it| it == why));
             let reopens = is_spent && !verdicts(txn, id)?.is_empty();
             if reopens {
-                state::advance(txn, &agent, id, (&state, &TurnState::Judged))?;
+                state::advance(txn, &agent, id, &state, &TurnState::Judged)?;
             }
             Ok(reopens)
         };
@@ -87,7 +87,7 @@ impl TurnLog {
             let (agent, state) = state::of_turn(txn, id)?;
             let is_free = matches!(state, TurnState::Captured | TurnState::Judged);
             if is_free {
-                state::advance(txn, &agent, id, (&state, &to))?;
+                state::advance(txn, &agent, id, &state, &to)?;
             }
             Ok(is_free)
         };
@@ -127,7 +127,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<boo
     let mut verdicts = verdicts(txn, id)?;
     let before = verdicts.last().map(|it| (it.score, it.at_session_end));
     let was_score = before.map(|it| it.0);
-    lessons::judged(txn, (&agent, id), was_score, verdict.score)?;
+    lessons::judged(txn, &agent, id, was_score, verdict.score)?;
     if let Some(turn) = Record::get(txn, id)? {
         txn.count_day(&agent, turn.meta.ended_ms, |it| {
             if let Some(overruled) = was_score {
@@ -141,7 +141,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<boo
     verdicts.push(masked(txn, verdict));
     values::put_json(txn, Table::Verdicts, &keys::turn(id), &verdicts)?;
     if state == TurnState::Captured {
-        state::advance(txn, &agent, id, (&state, &TurnState::Judged))?;
+        state::advance(txn, &agent, id, &state, &TurnState::Judged)?;
     }
     let was_at_end = before.is_some_and(|it| it.1);
     txn.count(&agent, |funnel| {

@@ -79,7 +79,8 @@ pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> Result<(), StoreE
 /// A turn was judged, or judged anew.
 pub(crate) fn judged(
     txn: &Txn<'_>,
-    (agent, id): (&AgentId, TurnId),
+    agent: &AgentId,
+    id: TurnId,
     before: Option<Score>,
     score: Score,
 ) -> Result<(), TxnError> {

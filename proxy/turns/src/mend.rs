@@ -172,7 +172,7 @@ fn arrivals(store: &Store) -> Result<(), TxnError> {
                 let after = places.iter().find(|(_, last_ms)| last_ms <= ended_ms);
                 let after = after.map_or(0, |(number, _)| *number);
                 let entry = (*id, journal::mark(reply_id.as_deref()));
-                journal::put_back(txn, (after, *ended_ms), entry)?;
+                journal::put_back(txn, after, *ended_ms, entry)?;
             }
             Ok(())
         })?;

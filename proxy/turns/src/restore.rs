@@ -298,7 +298,7 @@ fn restore(
     entered.insert(placed.fingerprint, id.seq);
     // Not with the turns of this transaction: in its own time.
     if let Some(entry) = txn.appended.pop() {
-        journal::put_back(txn, (placed.after, placed.at_ms), entry)?;
+        journal::put_back(txn, placed.after, placed.at_ms, entry)?;
     }
     for verdict in placed.verdicts {
         learning::add(txn, id, verdict)?;
@@ -311,7 +311,7 @@ fn restore(
     };
     let (agent, from) = state::of_turn(txn, id)?;
     if from != to {
-        state::advance(txn, &agent, id, (&from, &to))?;
+        state::advance(txn, &agent, id, &from, &to)?;
     }
     if !placed.uses.is_empty() {
         values::put_json(txn, Table::Uses, &keys::turn(id), &placed.uses)?;

@@ -66,7 +66,8 @@ pub(crate) fn advance(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     id: TurnId,
-    (from, to): (&TurnState, &TurnState),
+    from: &TurnState,
+    to: &TurnState,
 ) -> Result<(), StoreError> {
     remove(txn, agent, id, from)?;
     if *to != TurnState::Captured {

@@ -198,7 +198,7 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     }
     for (id, state) in states {
         let to = TurnState::Taken { n };
-        state::advance(txn, &new.agent, id, (&state, &to))?;
+        state::advance(txn, &new.agent, id, &state, &to)?;
     }
     txn.put(Table::OpenSteps, &open_key, &key[..])?;
     steps.push(Step {
@@ -272,7 +272,7 @@ fn finish(
         let to = uses
             .last()
             .map_or(TurnState::Judged, |last| TurnState::Trained { n: last.n });
-        state::advance(txn, agent, id, (&from, &to))?;
+        state::advance(txn, agent, id, &from, &to)?;
         if is_trained {
             values::put_json(txn, Table::Uses, &keys::turn(id), &uses)?;
         }

@@ -7,7 +7,7 @@ use std::{
     cell::Cell,
     fs::{File, TryLockError},
     io,
-    ops::Bound,
+    ops::RangeBounds,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     thread,
@@ -154,12 +154,12 @@ impl Store {
     /// The pairs between two keys, in order; may be walked from either end.
     ///
     /// Never within a transaction: sled would wait for itself.
-    pub(crate) fn range(
+    pub(crate) fn range<R: RangeBounds<Bytes>>(
         &self,
         table: Table,
-        (from, to): (Bound<Bytes>, Bound<Bytes>),
-    ) -> impl DoubleEndedIterator<Item = Result<(Bytes, Bytes), StoreError>> + use<> {
-        let pairs = self.tree(table).range::<Bytes, _>((from, to));
+        keys: R,
+    ) -> impl DoubleEndedIterator<Item = Result<(Bytes, Bytes), StoreError>> + use<R> {
+        let pairs = self.tree(table).range::<Bytes, _>(keys);
         pairs.map(|pair| pair.map_err(StoreError::from))
     }
 
@@ -464,8 +464,8 @@ mod tests {
         };
         store.transaction(put).unwrap();
         let range = || {
-            let (from, to) = (Bound::Included(b"a".into()), Bound::Excluded(b"b".into()));
-            store.range(Table::Turns, (from, to))
+            let (from, to): (Bytes, Bytes) = (b"a".into(), b"b".into());
+            store.range(Table::Turns, from..to)
         };
         assert_eq!(range().count(), 2);
         assert_eq!(range().next_back().unwrap().unwrap().0, b"a2");

@@ -46,7 +46,7 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
     ) -> Result<(), StoreError> {
-        self.change(agent, (Table::Counts, &keys::agent(agent)), change)
+        self.change(agent, Table::Counts, &keys::agent(agent), change)
     }
 
     /// Changes an agent's counts of the day that a time in Unix milliseconds lies in.
@@ -67,14 +67,15 @@ impl<'a> Txn<'a> {
         change: impl FnOnce(&mut DailyCounts),
     ) -> Result<(), StoreError> {
         let key = keys::day(day, agent);
-        self.change(agent, (Table::Statistics, &key), change)
+        self.change(agent, Table::Statistics, &key, change)
     }
 
     /// Changes a value that counts.
     fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         agent: &AgentId,
-        (table, key): (Table, &[u8]),
+        table: Table,
+        key: &[u8],
         change: impl FnOnce(&mut T),
     ) -> Result<(), StoreError> {
         let mut counts: T = match values::get_json(self.store, table, key) {

@@ -15,7 +15,10 @@ use metaclaw_dialects::mend::{Demands, Mended};
 use tracing::{Span, field::display};
 
 use super::{
-    attempt::{Answer, Raw, Unsupported, attempt, classify, is_decided_by_the_body},
+    attempt::{
+        Answer, Attempted, Unsupported, attempt, classify, failure, is_decided_by_the_body, learn,
+        note, unsupported,
+    },
     chat::Chat,
     select::{Candidates, Upstreams},
     translation::TranslatedRequest,
@@ -73,12 +76,13 @@ pub(crate) async fn ask(
             };
             mended = request.mended;
             let asking = pin!(attempt(upstream, request, shown, is_last));
-            let outcome = metrics.ask(&upstream.name, asking).await;
-            outcome.note(upstream, metrics);
-            match outcome.unsupported {
+            let attempted = metrics.ask(&upstream.name, asking).await;
+            note(&attempted, upstream, metrics);
+            let failed = failure(&attempted);
+            match unsupported(&attempted) {
                 Some(Unsupported::TokenIds) => {
                     variant.ids = false;
-                    best = better(outcome.answer, best);
+                    best = better(attempted, best);
                     continue;
                 }
                 Some(Unsupported::Api) => {
@@ -87,22 +91,21 @@ pub(crate) async fn ask(
                 }
                 Some(Unsupported::History(more)) if refused.len() < REFUSALS => {
                     refused.push(body);
-                    why_refused = outcome.failure;
+                    why_refused = failed;
                     demands = more;
-                    best = better(outcome.answer, best);
+                    best = better(attempted, best);
                     continue;
                 }
                 Some(Unsupported::History(_)) => {}
                 None => {
-                    if demands != known && outcome.is_good() {
+                    if demands != known && attempted.as_ref().is_ok_and(Answer::is_good) {
                         chat.remember(upstream, demands);
                     }
-                    outcome.teaches(upstream, chat.api, first, variant);
+                    learn(&attempted, upstream, chat.api, first, variant);
                 }
             }
-            let failure = outcome.failure;
-            best = better(outcome.answer, best);
-            let Some(failure) = failure.filter(|_| is_passed_over(upstream, failure)) else {
+            best = better(attempted, best);
+            let Some(failure) = failed.filter(|_| is_passed_over(upstream, failed)) else {
                 break 'upstreams;
             };
             tried.extend(key);
@@ -180,10 +183,7 @@ fn is_meant<'a>(upstream: &'a Arc<Upstream>, meant: &mut Option<&'a Arc<Upstream
 
 /// The better of an answer and what came before: a refusal of ours says less than an upstream's own
 /// answer, which may tell the agent when to come again or what to shorten.
-fn better(
-    answer: Result<Raw, UpstreamError>,
-    before: Result<Raw, UpstreamError>,
-) -> Result<Raw, UpstreamError> {
+fn better(answer: Attempted, before: Attempted) -> Attempted {
     match (answer, before) {
         (Err(_), Ok(before)) => Ok(before),
         (answer, _) => answer,

@@ -14,7 +14,7 @@ use crate::{
     upstream::{Credentials, Outgoing, Sent, Upstream, UpstreamBody, UpstreamError, Variant},
 };
 
-/// Who answered, and what.
+/// Who answered, and what: as it comes from the upstream until [`Answer::translated`] puts it in the caller's API.
 pub(crate) struct Answer {
     pub upstream: Arc<Upstream>,
     pub reply: Response<UpstreamBody>,
@@ -24,25 +24,16 @@ pub(crate) struct Answer {
     pub is_events: bool,
     /// Token ids are beside, as they were asked for.
     pub has_ids: bool,
-}
-
-/// An answer as the upstream gave it.
-pub(super) struct Raw {
-    upstream: Arc<Upstream>,
-    reply: Response<UpstreamBody>,
-    api: Api,
-    translation: Translation,
-}
-
-/// One upstream asked once.
-pub(super) struct Outcome {
-    pub answer: Result<Raw, UpstreamError>,
-    pub failure: Option<Failure>,
-    /// What it does not know of the way it was asked, if that was it.
-    pub unsupported: Option<Unsupported>,
+    /// How it is put in the caller's API; none once that is done.
+    translation: Option<Translation>,
+    failure: Option<Failure>,
+    unsupported: Option<Unsupported>,
     /// Neither the model is missing nor anything else that the answer names.
     lacks_route: bool,
 }
+
+/// What came of asking one upstream once.
+pub(super) type Attempted = Result<Answer, UpstreamError>;
 
 /// What an upstream turned out not to know.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +52,7 @@ pub(super) async fn attempt(
     request: TranslatedRequest,
     shown: Credentials,
     is_last: bool,
-) -> Outcome {
+) -> Attempted {
     let outgoing = Outgoing {
         method: Method::POST,
         route: request.route,
@@ -70,13 +61,8 @@ pub(super) async fn attempt(
     };
     let (is_guess, translation) = (request.is_guess, request.translation);
     let (demands, api) = (request.demands, request.api);
-    let mut reply = match upstream.send(outgoing, shown).await {
-        Ok(reply) => reply,
-        Err(error) => return error.into(),
-    };
-    if let Err(why) = translation.read_ahead(upstream, &mut reply).await {
-        return why.into();
-    }
+    let mut reply = upstream.send(outgoing, shown).await?;
+    translation.read_ahead(upstream, &mut reply).await?;
     let status = reply.status();
     let is = |statuses: [StatusCode; 2]| statuses.contains(&status);
     let is_refusal = is([StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY]);
@@ -100,18 +86,17 @@ pub(super) async fn attempt(
     } else {
         (is_guess && lacks_route).then_some(Unsupported::Api)
     };
-    let answer = Ok(Raw {
+    Ok(Answer {
         upstream: Arc::clone(upstream),
+        is_events: headers::is_events(reply.headers()),
+        has_ids: translation.ids.is_some(),
         reply,
         api: request.api,
-        translation,
-    });
-    Outcome {
-        answer,
+        translation: Some(translation),
         failure,
         unsupported,
         lacks_route,
-    }
+    })
 }
 
 /// The class of a reply, noted for the key that was shown; and the beginning of an error's body, if it is
@@ -141,87 +126,81 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
     n_keys > 1 || (!is_last || n_keys > 0) && !upstream.fail_over.is_empty()
 }
 
-// === impl Outcome ===
+/// Why an upstream did not answer, whatever came of asking it.
+pub(super) fn failure(attempted: &Attempted) -> Option<Failure> {
+    match attempted {
+        Ok(answer) => answer.failure,
+        Err(error) => error.failure(),
+    }
+}
 
-impl Outcome {
+/// What the upstream does not know of the way it was asked, if that was it.
+pub(super) fn unsupported(attempted: &Attempted) -> Option<Unsupported> {
+    attempted.as_ref().ok()?.unsupported
+}
+
+/// Counts an attempt, where it is the upstream's answer to what the caller asked.
+pub(super) fn note(attempted: &Attempted, upstream: &Upstream, metrics: &RequestMetrics) {
+    let name = &upstream.name;
+    let failure = failure(attempted);
+    let is_unable = failure.is_some_and(|failure| upstream.is_unable(failure));
+    match attempted {
+        Ok(answer) if answer.unsupported.is_some() => {}
+        Ok(answer) if answer.reply.status().as_u16() < 400 => metrics.good(name),
+        Ok(answer) => metrics.failed(name, answer.reply.status().to_string(), is_unable),
+        Err(error) if failure.is_some() => {
+            let why = error.to_string();
+            // Its name is told beside it.
+            let host = why.strip_prefix(&format!("upstream {name} ("));
+            let why = match host.and_then(|rest| rest.split_once(") ")) {
+                Some((host, what)) => format!("{host} {what}"),
+                None => why,
+            };
+            metrics.failed(name, why, is_unable);
+        }
+        // The caller's own.
+        Err(_) => {}
+    }
+}
+
+/// Notes what is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
+pub(super) fn learn(
+    attempted: &Attempted,
+    upstream: &Upstream,
+    api: Api,
+    first: Variant,
+    variant: Variant,
+) {
+    let name = &upstream.name;
+    let answer = attempted.as_ref().ok();
+    if first.ids && !variant.ids && answer.is_some_and(Answer::is_good) {
+        tracing::info!(upstream = name, "no token ids: asked without for an hour");
+        upstream.capabilities.lacks_ids();
+    }
+    // Where neither route is there, it was something else that was missing.
+    let lacks_route = answer.is_some_and(|answer| answer.lacks_route);
+    if first.guess && !variant.guess && !lacks_route {
+        let lacked = api.name();
+        tracing::info!(
+            upstream = name,
+            "no {lacked}: asked in chat completions for an hour"
+        );
+        upstream.capabilities.lacks_api(api);
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
     pub(super) fn is_good(&self) -> bool {
-        self.answer
-            .as_ref()
-            .is_ok_and(|raw| raw.reply.status().is_success())
+        self.reply.status().is_success()
     }
 
-    /// Counts it, where it is the upstream's answer to what the caller asked.
-    pub(super) fn note(&self, upstream: &Upstream, metrics: &RequestMetrics) {
-        if self.unsupported.is_some() {
-            return;
-        }
-        let name = &upstream.name;
-        let is_unable = self
-            .failure
-            .is_some_and(|failure| upstream.is_unable(failure));
-        match &self.answer {
-            Ok(raw) if raw.reply.status().as_u16() < 400 => metrics.good(name),
-            Ok(raw) => metrics.failed(name, raw.reply.status().to_string(), is_unable),
-            Err(error) if self.failure.is_some() => {
-                let why = error.to_string();
-                // Its name is told beside it.
-                let host = why.strip_prefix(&format!("upstream {name} ("));
-                let why = match host.and_then(|rest| rest.split_once(") ")) {
-                    Some((host, what)) => format!("{host} {what}"),
-                    None => why,
-                };
-                metrics.failed(name, why, is_unable);
-            }
-            // The caller's own.
-            Err(_) => {}
-        }
-    }
-
-    /// What is known of the upstream now that it was asked in another way than at `first`, for a caller of `api`.
-    pub(super) fn teaches(&self, upstream: &Upstream, api: Api, first: Variant, variant: Variant) {
-        let name = &upstream.name;
-        let status = self.answer.as_ref().map(|raw| raw.reply.status());
-        if first.ids && !variant.ids && status.is_ok_and(|status| status.is_success()) {
-            tracing::info!(upstream = name, "no token ids: asked without for an hour");
-            upstream.capabilities.lacks_ids();
-        }
-        // Where neither route is there, it was something else that was missing.
-        if first.guess && !variant.guess && !self.lacks_route {
-            let lacked = api.name();
-            tracing::info!(
-                upstream = name,
-                "no {lacked}: asked in chat completions for an hour"
-            );
-            upstream.capabilities.lacks_api(api);
-        }
-    }
-}
-
-impl From<UpstreamError> for Outcome {
-    fn from(error: UpstreamError) -> Self {
-        Self {
-            failure: error.failure(),
-            answer: Err(error),
-            unsupported: None,
-            lacks_route: false,
-        }
-    }
-}
-
-// === impl Raw ===
-
-impl Raw {
     /// In the caller's API.
-    pub(super) async fn translated(self) -> Result<Answer, UpstreamError> {
-        let has_ids = self.translation.ids.is_some();
-        let is_events = headers::is_events(self.reply.headers());
-        let reply = self.translation.reply(&self.upstream, self.reply).await?;
-        Ok(Answer {
-            upstream: self.upstream,
-            reply,
-            api: self.api,
-            is_events,
-            has_ids,
-        })
+    pub(super) async fn translated(mut self) -> Attempted {
+        if let Some(translation) = self.translation.take() {
+            self.reply = translation.reply(&self.upstream, self.reply).await?;
+        }
+        Ok(self)
     }
 }

@@ -37,6 +37,14 @@ pub(super) struct Conversation<'s> {
     pub(super) new_from: usize,
 }
 
+/// The conversation that a request continues without repeating it.
+struct Continued {
+    /// The turn with the reply that the request names.
+    parent: u32,
+    /// The lines of that turn's conversation, the reply included.
+    before: Vec<u32>,
+}
+
 // === impl Conversation ===
 
 impl<'s> Conversation<'s> {
@@ -47,8 +55,8 @@ impl<'s> Conversation<'s> {
         new: &NewTurn,
     ) -> Result<Self, TxnError> {
         let mut conversation = Self::empty(txn, session);
-        if let Some(parent) = continued(txn, session, id.session, new)? {
-            conversation.go_on(txn, id.session, parent, &new.messages)?;
+        if let Some(continued) = continued(txn, session, id.session, new)? {
+            conversation.go_on(txn, id.session, &continued, &new.messages)?;
         } else {
             if let Some((parent, new_from)) = parent(session, id.seq, &new.messages) {
                 conversation.parent = Some(parent);
@@ -63,7 +71,8 @@ impl<'s> Conversation<'s> {
     pub(super) fn as_it_was(
         txn: &Txn<'s>,
         session: &'s SessionIndex,
-        (parent, new_from): (Option<u32>, usize),
+        parent: Option<u32>,
+        new_from: usize,
         new: &NewTurn,
     ) -> Result<Self, TxnError> {
         let mut conversation = Self {
@@ -95,9 +104,10 @@ impl<'s> Conversation<'s> {
         &mut self,
         txn: &Txn<'_>,
         number: u64,
-        (parent, before): (u32, Vec<u32>),
+        continued: &Continued,
         mut messages: &[NewMessage],
     ) -> Result<(), TxnError> {
+        let Continued { parent, before } = continued;
         let mut repeated = &before[..];
         if let Some((first, others)) = messages.split_first()
             && is_system(first.text.as_str())
@@ -106,14 +116,14 @@ impl<'s> Conversation<'s> {
             self.say(std::slice::from_ref(first))?;
             if let Some((first, others)) = repeated.split_first()
                 && let runs = self.session.runs(&[*first], 0)
-                && let [system] = &record::messages(txn, keys::id(number, parent), &runs)?[..]
+                && let [system] = &record::messages(txn, keys::id(number, *parent), &runs)?[..]
                 && system.role() == Role::System
             {
                 repeated = others;
             }
         }
         self.places.extend(repeated);
-        self.parent = Some(parent);
+        self.parent = Some(*parent);
         self.new_from = self.places.len();
         self.say(messages)
     }
@@ -181,14 +191,14 @@ fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<
     (first >= from).then_some(first)
 }
 
-/// The turn with the reply that a request names, and the lines of its conversation, the reply included.
+/// What a request continues.
 /// `None` where the request names none, or one that the session does not have.
 fn continued(
     txn: &Txn<'_>,
     session: &SessionIndex,
     number: u64,
     new: &NewTurn,
-) -> Result<Option<(u32, Vec<u32>)>, TxnError> {
+) -> Result<Option<Continued>, TxnError> {
     if new.continues.is_none() {
         return Ok(None);
     }
@@ -200,7 +210,9 @@ fn continued(
             turn => turn?,
         };
         if let Some(turn) = turn.filter(|turn| turn.meta.reply_id == new.continues) {
-            return Ok(Some((seq, turn.lines().chain(turn.reply).collect())));
+            let before = turn.lines().chain(turn.reply).collect();
+            let parent = seq;
+            return Ok(Some(Continued { parent, before }));
         }
     }
     Ok(None)

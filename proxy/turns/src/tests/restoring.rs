@@ -231,7 +231,7 @@ async fn what_no_turn_tells_comes_back_too() {
     assert!(other.restore(many).await.is_err());
 }
 
-async fn fill(dir: &Path, session: &str, (from_ms, n): (u64, usize)) -> Vec<TurnId> {
+async fn fill(dir: &Path, session: &str, from_ms: u64, n: usize) -> Vec<TurnId> {
     let log = open(dir);
     let mut client = Client::new(session, "sys");
     client.now_ms = from_ms;
@@ -254,15 +254,15 @@ async fn a_log_that_was_set_aside_comes_back_in_its_time_and_once() {
     const DAY_MS: u64 = 24 * 3_600 * 1_000;
     let dir = tempfile::tempdir().unwrap();
     let early = 1_760_000_000_000;
-    fill(dir.path(), "old", (early, 5)).await;
-    fill(dir.path(), "goes on", (early + DAY_MS, 3)).await;
+    fill(dir.path(), "old", early, 5).await;
+    fill(dir.path(), "goes on", early + DAY_MS, 3).await;
     let aside = dir.path().join("damaged-1760000000000");
     fs::rename(dir.path().join("sled"), &aside).unwrap();
     for file in ["FORMAT", "flushed"] {
         fs::remove_file(dir.path().join(file)).unwrap();
     }
-    fill(dir.path(), "goes on", (early + 3 * DAY_MS, 2)).await;
-    fill(dir.path(), "new", (early + 4 * DAY_MS, 2)).await;
+    fill(dir.path(), "goes on", early + 3 * DAY_MS, 2).await;
+    fill(dir.path(), "new", early + 4 * DAY_MS, 2).await;
 
     let found = SetAside::find(dir.path()).unwrap();
     assert_eq!(
