@@ -77,7 +77,7 @@ impl Replays {
         };
         let scratch = self.open().await?;
         let done = learner
-            .replay(wanted, (scratch.clone(), recorder), told)
+            .replay(wanted, scratch.clone(), recorder, told)
             .await;
         scratch.close().await;
         self.clear()?;

@@ -98,7 +98,7 @@ impl Evaluation<'_> {
     async fn all(&mut self, adapters: &[String]) -> Result<(), EvalError> {
         let turns = self.questions.iter().map(Question::told).collect();
         let probes = self.readings.questions();
-        self.report.begin_replies((probes, turns), self.n_replies);
+        self.report.begin_replies(probes, turns, self.n_replies);
         self.row(BASE, None).await?;
         if !self.report.wishes.is_empty() {
             self.told().await?;
@@ -113,7 +113,7 @@ impl Evaluation<'_> {
     async fn told(&mut self) -> Result<(), EvalError> {
         let on_probes = self.readings.reference().await?;
         let on_turns = self.on_turns(None, true).await?;
-        self.put(TOLD, (on_probes, on_turns), None);
+        self.put(TOLD, on_probes, on_turns, None);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Evaluation<'_> {
                 knowledge?
             }
         };
-        self.put(name, (on_probes, on_turns), Some(knowledge));
+        self.put(name, on_probes, on_turns, Some(knowledge));
         Ok(())
     }
 
@@ -143,14 +143,15 @@ impl Evaluation<'_> {
         if self.posed.is_empty() {
             return Ok(None);
         }
-        let heard = Heard::to(self.policy, adapter, (&self.posed, is_told)).await;
+        let heard = Heard::to(self.policy, adapter, &self.posed, is_told).await;
         heard.map(Some)
     }
 
     fn put(
         &mut self,
         name: &str,
-        (on_probes, on_turns): (Heard, Option<Heard>),
+        on_probes: Heard,
+        on_turns: Option<Heard>,
         knowledge: Option<crate::gate::KnowledgeNumbers>,
     ) {
         let of_turns = on_turns.as_ref().map(|it| it.replies.clone());

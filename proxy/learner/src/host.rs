@@ -28,7 +28,7 @@ pub fn note_hosts(
                 };
                 match log.get(id).await {
                     Ok(Some(turn)) if !is_off(&turn.agent) => {
-                        note_beside((&log, &library), turn).await;
+                        note_beside(&log, &library, turn).await;
                     }
                     Ok(_) => {}
                     Err(LogError::Closed) => return,
@@ -41,7 +41,7 @@ pub fn note_hosts(
 }
 
 /// The text is long and the library is a file: away from the threads that chat.
-async fn note_beside((log, library): (&TurnLog, &Library), turn: Turn) {
+async fn note_beside(log: &TurnLog, library: &Library, turn: Turn) {
     let (id, agent, session) = (turn.id, turn.agent.clone(), turn.session.clone());
     let noting = library.clone();
     match tokio::task::spawn_blocking(move || note(&noting, &turn)).await {

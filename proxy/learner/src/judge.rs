@@ -120,7 +120,8 @@ impl Judge {
     /// [`AskFailed`].
     pub(crate) async fn keeps_wish(
         &self,
-        (question, reply): (&str, &str),
+        question: &str,
+        reply: &str,
         wish: &str,
     ) -> Result<Option<Score>, AskFailed> {
         let Self::Model {
@@ -146,10 +147,11 @@ impl Judge {
     pub(crate) async fn of_probe(
         &self,
         agent: &AgentId,
-        answer: (&str, &str),
+        question: &str,
+        reply: &str,
         wishes: &[String],
     ) -> Result<Option<Score>, AskFailed> {
-        let case = Case::of_probe(agent, answer, wishes);
+        let case = Case::of_probe(agent, question, reply, wishes);
         let verdict = match self {
             Self::Model {
                 rules,

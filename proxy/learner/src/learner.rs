@@ -157,10 +157,11 @@ impl Learner {
     pub async fn replay(
         &self,
         wanted: ReplayWanted,
-        (scratch, recorder): (TurnLog, Recorder),
+        scratch: TurnLog,
+        recorder: Recorder,
         told: impl FnMut(ReplayEvent) + Send,
     ) -> Result<ReplayReport, TrainError> {
-        replay::replay(&self.shared, wanted, (scratch, recorder), told).await
+        replay::replay(&self.shared, wanted, scratch, recorder, told).await
     }
 
     /// Tests an adapter as a step's is before it serves; none where it has no checkpoint of ours, so that nothing tells

@@ -89,7 +89,8 @@ pub struct ReplayReport {
 pub(crate) async fn replay(
     of: &Shared,
     wanted: ReplayWanted,
-    (scratch, recorder): (TurnLog, Recorder),
+    scratch: TurnLog,
+    recorder: Recorder,
     mut told: impl FnMut(ReplayEvent) + Send,
 ) -> Result<ReplayReport, TrainError> {
     let backend = of.backend.clone().ok_or(TrainError::NoBackend)?;
@@ -97,7 +98,7 @@ pub(crate) async fn replay(
     told(ReplayEvent::Began {
         n_sessions: sessions.len(),
     });
-    let shared = Arc::new(again(of, &wanted, (scratch, recorder)));
+    let shared = Arc::new(again(of, &wanted, scratch, recorder));
     let mut context = TrainingContext::new(Arc::clone(&shared), backend);
     context.replay = Some(Replayed {
         name: wanted.name.clone(),
@@ -105,13 +106,13 @@ pub(crate) async fn replay(
         since_ms: wanted.since_ms,
     });
     let mut training = Training::new(context);
-    let made = steps(
-        (of, &shared),
-        &mut training,
-        (&wanted, &sessions),
-        &mut told,
-    )
-    .await;
+    let replaying = Replaying {
+        of,
+        shared: &shared,
+        wanted: &wanted,
+        sessions: &sessions,
+    };
+    let made = replaying.steps(&mut training, &mut told).await;
     training.close().await;
     let (n_steps, adapter) = made?;
     let notes = shared.status.read();
@@ -130,32 +131,42 @@ pub(crate) async fn replay(
     Ok(report)
 }
 
-/// Session after session; how many steps, and the last adapter that would serve.
-async fn steps(
-    (of, shared): (&Shared, &Shared),
-    training: &mut Training,
-    (wanted, sessions): (&ReplayWanted, &[u64]),
-    told: &mut (impl FnMut(ReplayEvent) + Send),
-) -> Result<(usize, Option<String>), TrainError> {
-    let most = wanted.steps.unwrap_or(usize::MAX);
-    let (mut n_steps, mut adapter) = (0, None);
-    for (n_sessions, session) in (1..).zip(sessions) {
-        if n_steps >= most {
-            break;
-        }
-        of.log.copy_session(*session, &shared.log).await?;
-        told(ReplayEvent::Read { n_sessions });
-        let stepped = |report: StepReport| {
-            if report.serves {
-                adapter = Some(report.adapter.clone());
+/// Sessions on their way from the log to the copy that is trained on.
+struct Replaying<'a> {
+    of: &'a Shared,
+    shared: &'a Shared,
+    wanted: &'a ReplayWanted,
+    sessions: &'a [u64],
+}
+
+// === impl Replaying ===
+
+impl Replaying<'_> {
+    /// Session after session; how many steps, and the last adapter that would serve.
+    async fn steps(
+        self,
+        training: &mut Training,
+        told: &mut (impl FnMut(ReplayEvent) + Send),
+    ) -> Result<(usize, Option<String>), TrainError> {
+        let most = self.wanted.steps.unwrap_or(usize::MAX);
+        let (mut n_steps, mut adapter) = (0, None);
+        for (n_sessions, session) in (1..).zip(self.sessions) {
+            if n_steps >= most {
+                break;
             }
-            told(ReplayEvent::Step(Box::new(report)));
-        };
-        n_steps += training
-            .all_steps(&wanted.agent, most - n_steps, stepped)
-            .await?;
+            self.of.log.copy_session(*session, &self.shared.log).await?;
+            told(ReplayEvent::Read { n_sessions });
+            let stepped = |report: StepReport| {
+                if report.serves {
+                    adapter = Some(report.adapter.clone());
+                }
+                told(ReplayEvent::Step(Box::new(report)));
+            };
+            let made = training.all_steps(&self.wanted.agent, most - n_steps, stepped);
+            n_steps += made.await?;
+        }
+        Ok((n_steps, adapter))
     }
-    Ok((n_steps, adapter))
 }
 
 /// The agent's sessions that have verdicts, by number, in the order in which they ended.
@@ -184,7 +195,7 @@ async fn sessions(of: &Shared, wanted: &ReplayWanted) -> Result<Vec<u64>, LogErr
 }
 
 /// The same learner over another log, with other settings: it trains whenever a batch is full, and nothing serves by it.
-fn again(of: &Shared, wanted: &ReplayWanted, (log, recorder): (TurnLog, Recorder)) -> Shared {
+fn again(of: &Shared, wanted: &ReplayWanted, log: TurnLog, recorder: Recorder) -> Shared {
     let config = LearnerConfig {
         mode: Mode::Rl,
         agents: BTreeMap::new(),

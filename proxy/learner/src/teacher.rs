@@ -91,7 +91,7 @@ pub(crate) async fn teach(
         Err(TeachError::Server(error)) => {
             let rl = &shared.config.rl;
             Some(Taught::Declined(
-                at_fault(policy, rl, (memory, id), error).await?,
+                at_fault(policy, rl, memory, id, error).await?,
             ))
         }
         other => other?,

@@ -80,31 +80,27 @@ async fn hear_each(shared: &Shared, library: &Library, mut waiting: mpsc::Receiv
 async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) {
     if let Some(said) = owner_says(turn) {
         let is_answer = turn.parent.is_some();
-        hear_said(
-            (shared, library),
-            (&said, is_answer),
-            turn,
-            turn.meta.ended_ms,
-        )
-        .await;
+        let heard = heard_in(shared, &said, is_answer).await;
+        learn_from(shared, library, heard, turn, turn.meta.ended_ms).await;
     }
 }
 
 /// Learns from what the owner says of a turn's reply, beside the chat.
 pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
     if let Some(library) = &shared.library {
-        hear_said((shared, library), (said, true), turn, at_ms).await;
+        let heard = heard_in(shared, said, true).await;
+        learn_from(shared, library, heard, turn, at_ms).await;
     }
 }
 
 /// Learns from what the owner says in a turn, or of one: a lesson that comes from it goes with its session.
-async fn hear_said(
-    (shared, library): (&Shared, &Library),
-    (said, is_answer): (&str, bool),
+async fn learn_from(
+    shared: &Shared,
+    library: &Library,
+    heard: Vec<Heard>,
     turn: &Turn,
     at_ms: u64,
 ) {
-    let heard = heard_in(shared, said, is_answer).await;
     if heard.is_empty() {
         return;
     }

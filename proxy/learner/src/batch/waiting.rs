@@ -38,7 +38,7 @@ impl Samples {
     pub(crate) fn are_due(&self, config: &RlConfig, now_ms: u64) -> bool {
         let redo = self.answered.iter().map(|sample| &sample.turn);
         let own = self.own.iter().map(|sample| &sample.turn);
-        is_due((redo, own), config, now_ms)
+        is_due(redo, own, config, now_ms)
     }
 
     pub(crate) fn are_none(&self) -> bool {
@@ -52,15 +52,13 @@ impl Samples {
         let redo = self.answered.iter().map(|sample| &sample.turn);
         let redo = redo.chain(&self.unanswered);
         let own = self.own.iter().map(|sample| &sample.turn);
-        is_due((redo, own.chain(&self.unhinted)), config, now_ms)
+        is_due(redo, own.chain(&self.unhinted), config, now_ms)
     }
 }
 
 fn is_due<'a>(
-    (redo, own): (
-        impl Iterator<Item = &'a Arc<Turn>> + Clone,
-        impl Iterator<Item = &'a Arc<Turn>> + Clone,
-    ),
+    redo: impl Iterator<Item = &'a Arc<Turn>> + Clone,
+    own: impl Iterator<Item = &'a Arc<Turn>> + Clone,
     config: &RlConfig,
     now_ms: u64,
 ) -> bool {

@@ -3,7 +3,6 @@
 use metaclaw_chat::{AgentId, TurnId, owners_words};
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn, TurnFilter};
-use serde_json::Value;
 
 use super::report::{EvalError, EvalTurns, EvalWanted};
 use crate::{
@@ -118,7 +117,7 @@ impl Question {
         policy: &Policy,
         wishes: &[String],
     ) -> Result<Posed, BackendError> {
-        let render = |messages| self.render(policy, messages);
+        let render = |messages| policy.render_for(&self.turn, messages);
         let id = self.turn.id;
         let mut other_prompts = Vec::new();
         for other in others(id, &self.text) {
@@ -137,18 +136,5 @@ impl Question {
             seed: seed(id),
             max_tokens: max_tokens(&self.turn).min(MOST_TOKENS),
         })
-    }
-
-    async fn render(
-        &self,
-        policy: &Policy,
-        messages: Vec<Value>,
-    ) -> Result<Vec<u32>, BackendError> {
-        let request = &self.turn.request;
-        let variables = request.params.get("chat_template_kwargs");
-        let variables = variables.and_then(Value::as_object);
-        let variables = variables.cloned().unwrap_or_default();
-        let rendered = policy.render_with(messages, request.tools.as_deref().cloned(), variables);
-        rendered.await
     }
 }

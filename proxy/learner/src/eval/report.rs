@@ -129,7 +129,8 @@ impl EvalReport {
     /// Notes what is asked: so many of each kind are told with the replies to them.
     pub(super) fn begin_replies(
         &mut self,
-        (probes, turns): (&[String], Vec<(TurnId, String)>),
+        probes: &[String],
+        turns: Vec<(TurnId, String)>,
         n_replies: usize,
     ) {
         self.turns = turns.iter().map(|(id, _)| *id).collect();

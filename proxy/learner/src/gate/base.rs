@@ -8,7 +8,7 @@ use super::{
     baseline_cache::{Baseline, BaselineCache},
     capability::{self, Asked, Capability},
     preference::Margins,
-    probes::Probes,
+    probes::{Probes, Questions},
     reference::{self, Prompts, Replies},
     tools::{self, Answered},
 };
@@ -81,16 +81,16 @@ impl Base {
     pub(super) async fn prompts(
         &mut self,
         policy: &Policy,
-        (probes, set): (&Probes, usize),
+        questions: Questions<'_>,
         wishes: &[String],
     ) -> Result<Prompts, BackendError> {
-        let key = (wishes.to_vec(), set);
+        let key = (wishes.to_vec(), questions.set);
         if let Some(known) = self.prompts.get(&key) {
             return Ok(known.clone());
         }
-        let prompts = reference::render(policy, probes.set(set), wishes).await?;
+        let prompts = reference::render(policy, questions.texts(), wishes).await?;
         // Old wish lists are not asked about again; which one goes is of no matter, but the plain ones.
-        if self.prompts.len() >= MAX_LISTS * probes.n_sets() {
+        if self.prompts.len() >= MAX_LISTS * questions.probes.n_sets() {
             self.prompts.retain(|(wishes, _), _| wishes.is_empty());
             self.drawn.retain(|(wishes, _), _| wishes.is_empty());
         }
@@ -102,14 +102,14 @@ impl Base {
     pub(super) async fn drawn(
         &mut self,
         policy: &Policy,
-        (probes, set): (&Probes, usize),
+        questions: Questions<'_>,
         wishes: &[String],
     ) -> Result<Vec<Draw>, BackendError> {
-        let key = (wishes.to_vec(), set);
+        let key = (wishes.to_vec(), questions.set);
         if let Some(known) = self.drawn.get(&key) {
             return Ok(known.clone());
         }
-        let prompts = self.prompts(policy, (probes, set), wishes).await?;
+        let prompts = self.prompts(policy, questions, wishes).await?;
         let drawn = reference::draw(policy, None, prompts.asked()).await?;
         self.drawn.insert(key, drawn.clone());
         Ok(drawn)
@@ -120,19 +120,18 @@ impl Base {
     pub(super) async fn plain_gain(
         &mut self,
         policy: &Policy,
-        (probes, set): (&Probes, usize),
+        questions: Questions<'_>,
         wishes: &[String],
     ) -> Result<Option<f64>, BackendError> {
-        if let Some(known) = self.figures.plain_gain(wishes, set) {
+        if let Some(known) = self.figures.plain_gain(wishes, questions.set) {
             return Ok(Some(known));
         }
-        let asked = (probes, set);
-        let plain = self.reference(policy, asked, &[]).await?;
-        let drawn = self.drawn(policy, asked, &[]).await?;
-        let prompts = self.prompts(policy, asked, wishes).await?;
-        let gain = reference::gain(policy, &prompts, (&drawn, plain.surprise)).await?;
+        let plain = self.reference(policy, questions, &[]).await?;
+        let drawn = self.drawn(policy, questions, &[]).await?;
+        let prompts = self.prompts(policy, questions, wishes).await?;
+        let gain = reference::gain(policy, &prompts, &drawn, plain.surprise).await?;
         if let Some(gain) = gain {
-            self.figures.put_plain_gain(wishes, set, gain);
+            self.figures.put_plain_gain(wishes, questions.set, gain);
             self.keep().await;
         }
         Ok(gain)
@@ -142,16 +141,16 @@ impl Base {
     pub(super) async fn reference(
         &mut self,
         policy: &Policy,
-        (probes, set): (&Probes, usize),
+        questions: Questions<'_>,
         wishes: &[String],
     ) -> Result<Replies, BackendError> {
-        if let Some(known) = self.figures.reference(wishes, set) {
+        if let Some(known) = self.figures.reference(wishes, questions.set) {
             return Ok(known);
         }
-        let prompts = self.prompts(policy, (probes, set), wishes).await?;
-        let drawn = self.drawn(policy, (probes, set), wishes).await?;
+        let prompts = self.prompts(policy, questions, wishes).await?;
+        let drawn = self.drawn(policy, questions, wishes).await?;
         let replies = reference::measure(policy, &prompts, &drawn).await?;
-        self.figures.put_reference(wishes, set, replies);
+        self.figures.put_reference(wishes, questions.set, replies);
         self.keep().await;
         Ok(replies)
     }

@@ -4,7 +4,7 @@ use super::{
     line::Lines,
     obedience::Obedience,
     reference::Replies,
-    report::{Bound, GateTest},
+    report::{GateTest, Limit},
 };
 
 /// The share of replies under 3 words, unless the reference has more: the wish may be one word.
@@ -20,16 +20,18 @@ const MAX_ASKING: f64 = 1.0 / 16.0;
 /// keep; none where that decides nothing.
 pub(super) fn compare(
     own: Replies,
-    (reference, plain): (Replies, Replies),
-    (lines, kept): (Lines, Option<&Obedience>),
+    reference: Replies,
+    plain: Replies,
+    lines: Lines,
+    kept: Option<&Obedience>,
 ) -> Vec<GateTest> {
     let shortest = reference.words.min(plain.words) / LENGTH;
     let longest = reference.words.max(plain.words) * LENGTH;
     // On one side or the other, whichever is nearer.
     let length = if own.words < shortest {
-        (Bound::AtLeast, shortest)
+        Limit::at_least(shortest)
     } else {
-        (Bound::AtMost, longest)
+        Limit::at_most(longest)
     };
     let short = reference.short.max(MAX_SHORT);
     let distinct = reference.distinct * MIN_DISTINCT;
@@ -41,26 +43,26 @@ pub(super) fn compare(
         GateTest::of(
             "short",
             own.short,
-            (Bound::AtMost, short),
+            Limit::at_most(short),
             "of the replies have under 3 words",
         ),
         GateTest::of(
             "distinct",
             own.distinct,
-            (Bound::AtLeast, distinct),
+            Limit::at_least(distinct),
             "of the 4-grams are distinct",
         ),
         GateTest::of("length", own.words, length, "words at the median"),
         GateTest::of(
             "questions",
             own.asking,
-            (Bound::AtMost, asking),
+            Limit::at_most(asking),
             "of the replies ask back in place of an answer",
         ),
         GateTest::of(
             "calls",
             own.calling,
-            (Bound::AtMost, calling),
+            Limit::at_most(calling),
             "of the replies call a tool where none was offered",
         ),
     ]
@@ -89,17 +91,17 @@ mod tests {
     };
 
     /// Each test of replies that keep this much of the wish.
-    fn tests(own: Replies, (reference, plain): (Replies, Replies), share: f64) -> Vec<GateTest> {
+    fn tests(own: Replies, reference: Replies, plain: Replies, share: f64) -> Vec<GateTest> {
         let lines = Lines::between(plain, reference, 0.8);
         let kept = Obedience {
             share,
             why: "so it is".to_owned(),
         };
-        compare(own, (reference, plain), (lines, Some(&kept)))
+        compare(own, reference, plain, lines, Some(&kept))
     }
 
     fn failed(own: Replies, share: f64) -> Vec<String> {
-        let tests = tests(own, (REFERENCE, PLAIN), share);
+        let tests = tests(own, REFERENCE, PLAIN, share);
         let failed = tests.into_iter().filter(|test| test.passed == Some(false));
         failed.map(|test| test.why).collect()
     }
@@ -192,7 +194,7 @@ mod tests {
             distinct: 1.0,
             ..REFERENCE
         };
-        let tests = tests(one_word, (one_word, PLAIN), 1.0);
+        let tests = tests(one_word, one_word, PLAIN, 1.0);
         assert!(
             tests.iter().all(|test| test.passed == Some(true)),
             "{tests:?}"
@@ -205,7 +207,7 @@ mod tests {
             asking: 0.5,
             ..REFERENCE
         };
-        let tests = tests(asks, (asks, PLAIN), 1.0);
+        let tests = tests(asks, asks, PLAIN, 1.0);
         assert!(
             tests.iter().all(|test| test.passed == Some(true)),
             "{tests:?}"
@@ -220,7 +222,7 @@ mod tests {
         };
         let of = |relevance: f64| {
             let own = Replies { relevance, ..none };
-            tests(own, (none, PLAIN), 1.0).remove(0).passed
+            tests(own, none, PLAIN, 1.0).remove(0).passed
         };
         assert_eq!((of(-0.2), of(-0.1)), (Some(false), Some(true)));
     }

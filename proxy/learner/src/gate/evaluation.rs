@@ -16,9 +16,9 @@ use super::{
     line::Lines,
     obedience::{Obedience, OnScale, Scale},
     preference::{self, PreferencePair},
-    probes::Probes,
+    probes::{Probes, Questions},
     reference,
-    report::{Bound, GateReport, GateTest},
+    report::{GateReport, GateTest, Limit},
     tools,
 };
 use crate::{
@@ -67,21 +67,27 @@ pub(crate) struct Gate {
     scores: Option<Result<(), String>>,
 }
 
+/// The tests of one adapter, with what they are held against.
+struct GateRun<'a> {
+    policy: &'a Policy,
+    probes: &'a Probes,
+    base: &'a mut Base,
+    config: &'a GateConfig,
+    subject: TestSubject<'a>,
+}
+
 // === impl TestSubject ===
 
 impl TestSubject<'_> {
     /// The share of replies that rules or the judge find good; no number where they cannot say of each.
-    async fn share_judged_good(self, (questions, replies): (&[String], &[Draw])) -> f64 {
-        let answers: Vec<(&str, &str)> = questions
-            .iter()
-            .zip(replies)
-            .map(|(question, reply)| (question.as_str(), reply.text.as_str()))
-            .collect();
+    async fn share_judged_good(self, questions: &[String], replies: &[Draw]) -> f64 {
+        let answers: Vec<(&String, &Draw)> = questions.iter().zip(replies).collect();
         let mut n_good = 0;
         for some in answers.chunks(self.judge.at_once()) {
-            let judged = some
-                .iter()
-                .map(|answer| self.judge.of_probe(self.agent, *answer, self.wishes));
+            let judged = some.iter().map(|(question, reply)| {
+                self.judge
+                    .of_probe(self.agent, question, &reply.text, self.wishes)
+            });
             for score in join_all(judged).await {
                 match score {
                     Ok(Some(score)) => n_good += usize::from(score == Score::Good),
@@ -155,160 +161,162 @@ impl Gate {
     /// The server's: then nothing is known.
     pub(crate) async fn test(
         &mut self,
-        candidate: TestSubject<'_>,
+        subject: TestSubject<'_>,
     ) -> Result<GateReport, BackendError> {
         let began = Instant::now();
         let probes = match &self.probes {
             Ok(probes) => probes,
             Err(why) => return Ok(GateReport::unfit(why.clone())),
         };
-        let policy = &*self.policy;
-        let base = &mut self.base;
-        base.is(candidate.base, probes).await;
+        self.base.is(subject.base, probes).await;
+        let adapter = subject.adapter;
+        let mut run = GateRun {
+            policy: &self.policy,
+            probes,
+            base: &mut self.base,
+            config: &self.config,
+            subject,
+        };
         let mut report = GateReport::default();
         for part in GatePart::ALL {
             if report.passed() {
                 let begun = Instant::now();
-                let asked = (policy, probes, &mut *base);
-                match test(part, asked, candidate, &self.config).await {
+                match run.part(part).await {
                     Err(error)
                         if error.is_not_supported() && self.config.accept_without.has(part) =>
                     {
-                        tracing::warn!(adapter = candidate.adapter, %part, %error, "this test is not made, as gate.accept_without allows");
+                        tracing::warn!(adapter, %part, %error, "this test is not made, as gate.accept_without allows");
                         report.tests.push(GateTest::not_made(part.as_str(), &error));
                     }
                     tests => report.tests.extend(tests?),
                 }
                 let seconds = begun.elapsed().as_secs_f64();
-                tracing::debug!(adapter = candidate.adapter, ?part, seconds, "tested");
+                tracing::debug!(adapter, ?part, seconds, "tested");
             }
         }
-        if report.passed() && !candidate.standing.is_empty() {
+        if report.passed() && !subject.standing.is_empty() {
             let asked = internalized::Asked {
-                policy,
-                judge: candidate.judge,
-                agent: candidate.agent,
-                adapter: candidate.adapter,
+                policy: &self.policy,
+                judge: subject.judge,
+                agent: subject.agent,
+                adapter,
             };
-            let questions = probes.set(set_of(candidate.steps, probes));
-            report.untold = asked.done(candidate.standing, questions).await?;
+            let questions = Questions::after(subject.steps, probes).texts();
+            report.untold = asked.done(subject.standing, questions).await?;
         }
         report.seconds = began.elapsed().as_secs_f64();
-        tracing::info!(adapter = candidate.adapter, report = ?report.tests, seconds = report.seconds, "tested");
+        tracing::info!(adapter, report = ?report.tests, seconds = report.seconds, "tested");
         Ok(report)
     }
 }
 
-async fn test(
-    part: GatePart,
-    (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: TestSubject<'_>,
-    config: &GateConfig,
-) -> Result<Vec<GateTest>, BackendError> {
-    match part {
-        GatePart::Replies => replies((policy, probes, base), candidate, config).await,
-        GatePart::Capability => capability((policy, probes, base), candidate).await,
-        GatePart::Tools => {
-            let of_base = base.tools(policy, probes).await?;
-            let asked = (probes.tools.as_slice(), of_base.as_slice());
-            tools::test(policy, candidate.adapter, asked).await
-        }
-        GatePart::Preference => {
-            let test =
-                preference::test(policy, (candidate.run, &mut base.margins), candidate.pairs);
-            Ok(vec![test.await?])
-        }
+// === impl Questions ===
+
+impl<'a> Questions<'a> {
+    /// The set of questions that is asked after so many steps: they take turns, each for a few steps, since the reference of
+    /// every list of wishes is drawn anew for each.
+    fn after(steps: u64, probes: &'a Probes) -> Self {
+        let sets = u64::try_from(probes.n_sets()).unwrap_or(1).max(1);
+        let set = usize::try_from(steps / STEPS_OF_A_SET % sets).unwrap_or(0);
+        Self { probes, set }
     }
 }
 
-/// What the candidate says.
-async fn replies(
-    (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: TestSubject<'_>,
-    config: &GateConfig,
-) -> Result<Vec<GateTest>, BackendError> {
-    let set = set_of(candidate.steps, probes);
-    let asked = (probes, set);
-    let plain = base.reference(policy, asked, &[]).await?;
-    let reference = base.reference(policy, asked, candidate.wishes).await?;
-    let prompts = base.prompts(policy, asked, candidate.wishes).await?;
-    let drawn = reference::draw(policy, Some(candidate.adapter), &prompts.plain).await?;
-    let lines = Lines::between(plain, reference, config.min_relevance);
-    let mut own = reference::untold(policy, &prompts, &drawn).await?;
-    if !lines.always_pass(own) {
-        reference::with_wishes(policy, &prompts, (&drawn, &mut own)).await?;
-    }
-    let mut kept = None;
-    if lines.depend_on_obedience(own) {
-        let own = (drawn.as_slice(), own.gain);
-        let asked = (policy, probes, &mut *base);
-        kept = Some(obedience(asked, candidate, (set, own, reference.gain)).await?);
-    }
-    Ok(compare(own, (reference, plain), (lines, kept.as_ref())))
-}
+// === impl GateRun ===
 
-/// How much of the wishes the candidate keeps: as rules or the judge find, where they tell the reference from the plain base
-/// model; else by likelihood.
-async fn obedience(
-    (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: TestSubject<'_>,
-    (set, (drawn, gain), of_reference): (usize, (&[Draw], Option<f64>), Option<f64>),
-) -> Result<Obedience, BackendError> {
-    if candidate.wishes.is_empty() {
-        return Ok(Obedience::none("nothing is wished"));
+impl GateRun<'_> {
+    async fn part(&mut self, part: GatePart) -> Result<Vec<GateTest>, BackendError> {
+        let (policy, probes, subject) = (self.policy, self.probes, self.subject);
+        match part {
+            GatePart::Replies => self.replies().await,
+            GatePart::Capability => self.capability().await,
+            GatePart::Tools => {
+                let of_base = self.base.tools(policy, probes).await?;
+                tools::test(policy, subject.adapter, &probes.tools, &of_base).await
+            }
+            GatePart::Preference => {
+                let margins = &mut self.base.margins;
+                let test = preference::test(policy, subject.run, margins, subject.pairs);
+                Ok(vec![test.await?])
+            }
+        }
     }
-    let asked = (probes, set);
-    if candidate.judge.judges_probes() {
-        let plain = base.drawn(policy, asked, &[]).await?;
-        let reference = base.drawn(policy, asked, candidate.wishes).await?;
-        let questions = probes.set(set);
+
+    /// What the adapter says.
+    async fn replies(&mut self) -> Result<Vec<GateTest>, BackendError> {
+        let (policy, subject, base) = (self.policy, self.subject, &mut *self.base);
+        let asked = Questions::after(subject.steps, self.probes);
+        let plain = base.reference(policy, asked, &[]).await?;
+        let reference = base.reference(policy, asked, subject.wishes).await?;
+        let prompts = base.prompts(policy, asked, subject.wishes).await?;
+        let drawn = reference::draw(policy, Some(subject.adapter), &prompts.plain).await?;
+        let lines = Lines::between(plain, reference, self.config.min_relevance);
+        let mut own = reference::untold(policy, &prompts, &drawn).await?;
+        if !lines.always_pass(own) {
+            reference::with_wishes(policy, &prompts, &drawn, &mut own).await?;
+        }
+        let mut kept = None;
+        if lines.depend_on_obedience(own) {
+            kept = Some(self.obedience(&drawn, own.gain, reference.gain).await?);
+        }
+        Ok(compare(own, reference, plain, lines, kept.as_ref()))
+    }
+
+    /// How much of the wishes the adapter keeps: as rules or the judge find, where they tell the reference from the plain base
+    /// model; else by likelihood, of which `gain` is that of its replies and `of_reference` that of the reference's.
+    async fn obedience(
+        &mut self,
+        drawn: &[Draw],
+        gain: Option<f64>,
+        of_reference: Option<f64>,
+    ) -> Result<Obedience, BackendError> {
+        let (policy, subject, base) = (self.policy, self.subject, &mut *self.base);
+        if subject.wishes.is_empty() {
+            return Ok(Obedience::none("nothing is wished"));
+        }
+        let asked = Questions::after(subject.steps, self.probes);
+        if subject.judge.judges_probes() {
+            let plain = base.drawn(policy, asked, &[]).await?;
+            let reference = base.drawn(policy, asked, subject.wishes).await?;
+            let questions = asked.texts();
+            let on_scale = OnScale {
+                plain: subject.share_judged_good(questions, &plain).await,
+                reference: subject.share_judged_good(questions, &reference).await,
+                own: subject.share_judged_good(questions, drawn).await,
+            };
+            if let Some(kept) = Scale::Judged.read(on_scale) {
+                return Ok(kept);
+            }
+        }
+        let plain = base.plain_gain(policy, asked, subject.wishes).await?;
+        // What was not measured is no number, and tells nothing.
+        let [own, plain, reference] = [gain, plain, of_reference].map(|it| it.unwrap_or(f64::NAN));
         let on_scale = OnScale {
-            plain: candidate.share_judged_good((questions, &plain)).await,
-            reference: candidate.share_judged_good((questions, &reference)).await,
-            own: candidate.share_judged_good((questions, drawn)).await,
+            own,
+            plain,
+            reference,
         };
-        if let Some(kept) = Scale::Judged.read(on_scale) {
-            return Ok(kept);
-        }
+        let unknown = || {
+            Obedience::none(
+                "what the base model says with the wish is not to be told from what it says without",
+            )
+        };
+        Ok(Scale::Likelihood.read(on_scale).unwrap_or_else(unknown))
     }
-    let plain = base.plain_gain(policy, asked, candidate.wishes).await?;
-    // What was not measured is no number, and tells nothing.
-    let [own, plain, reference] = [gain, plain, of_reference].map(|it| it.unwrap_or(f64::NAN));
-    let on_scale = OnScale {
-        own,
-        plain,
-        reference,
-    };
-    let unknown = || {
-        Obedience::none(
-            "what the base model says with the wish is not to be told from what it says without",
-        )
-    };
-    Ok(Scale::Likelihood.read(on_scale).unwrap_or_else(unknown))
-}
 
-/// Which set of questions is asked after so many steps: they take turns, each for a few steps, since the reference of every list
-/// of wishes is drawn anew for each.
-fn set_of(steps: u64, probes: &Probes) -> usize {
-    let sets = u64::try_from(probes.n_sets()).unwrap_or(1).max(1);
-    usize::try_from(steps / STEPS_OF_A_SET % sets).unwrap_or(0)
-}
-
-/// What the candidate knows.
-async fn capability(
-    (policy, probes, base): (&Policy, &Probes, &mut Base),
-    candidate: TestSubject<'_>,
-) -> Result<Vec<GateTest>, BackendError> {
-    let (asked, of_base) = base.capability(policy, probes).await?;
-    let own = capability::capability(policy, By::Run(candidate.run), asked).await?;
-    let n = probes.capability.len();
-    let least = of_base.n_right.saturating_sub(MAX_LOST);
-    let right = (own.n_right as f64, (Bound::AtLeast, least as f64));
-    let unit = format!("of {n} probes right");
-    let least = of_base.margin - (1.0 - MIN_MARGIN) * of_base.margin.abs();
-    let margin = (own.margin, (Bound::AtLeast, least));
-    Ok(vec![
-        GateTest::of("capability", right.0, right.1, &unit),
-        GateTest::of("margin", margin.0, margin.1, "nat a token"),
-    ])
+    /// What the adapter knows.
+    async fn capability(&mut self) -> Result<Vec<GateTest>, BackendError> {
+        let (policy, probes) = (self.policy, self.probes);
+        let (asked, of_base) = self.base.capability(policy, probes).await?;
+        let own = capability::capability(policy, By::Run(self.subject.run), asked).await?;
+        let n = probes.capability.len();
+        let right = Limit::at_least(of_base.n_right.saturating_sub(MAX_LOST) as f64);
+        let unit = format!("of {n} probes right");
+        let margin = of_base.margin - (1.0 - MIN_MARGIN) * of_base.margin.abs();
+        let margin = Limit::at_least(margin);
+        Ok(vec![
+            GateTest::of("capability", own.n_right as f64, right, &unit),
+            GateTest::of("margin", own.margin, margin, "nat a token"),
+        ])
+    }
 }

@@ -154,7 +154,8 @@ impl Heard {
     pub(crate) async fn to(
         policy: &Policy,
         adapter: Option<&str>,
-        (posed, is_told): (&[Posed], bool),
+        posed: &[Posed],
+        is_told: bool,
     ) -> Result<Self, BackendError> {
         let draws = posed.iter().map(|it| it.draw(policy, adapter, is_told));
         let drawn = try_join_all(draws).await?;
@@ -202,12 +203,6 @@ impl Posed {
             temperature: TEMPERATURE,
             seed: self.seed,
         };
-        let drawn = policy.draw(request).await?.into_iter().next();
-        // Who gives no reply said nothing.
-        Ok(drawn.unwrap_or(Draw {
-            ids: Vec::new(),
-            text: String::new(),
-            ended: true,
-        }))
+        policy.draw_one(request).await
     }
 }

@@ -39,6 +39,13 @@ struct Speaker<'a> {
     told: &'a [&'a str],
 }
 
+/// What replies are judged by.
+#[derive(Debug, Clone, Copy)]
+struct Judged<'a> {
+    wishes: &'a [String],
+    questions: &'a [String],
+}
+
 /// A wish that may be one of them.
 #[derive(Debug)]
 struct Candidate<'a> {
@@ -79,11 +86,11 @@ impl Asked<'_> {
             if left.is_empty() {
                 break;
             }
-            let drawn = self.draw(self.untold(), (seed, some)).await?;
+            let drawn = self.draw(self.untold(), seed, some).await?;
             for candidate in &mut left {
-                for asked in some.iter().zip(&drawn) {
+                for (question, reply) in some.iter().zip(&drawn) {
                     if candidate.n_failed <= MAX_FAILED {
-                        let is_done = self.is_done(candidate.wish, asked).await;
+                        let is_done = self.is_done(candidate.wish, question, reply).await;
                         candidate.n_failed += usize::from(!is_done);
                     }
                 }
@@ -101,9 +108,12 @@ impl Asked<'_> {
         questions: &[String],
     ) -> Result<Vec<String>, BackendError> {
         let texts: Vec<String> = wishes.iter().map(|wish| wish.text.clone()).collect();
-        let judged = (texts.as_slice(), questions);
+        let judged = Judged {
+            wishes: &texts,
+            questions,
+        };
         let is_not_good = |score| score != Some(Score::Good);
-        let n_failed = self.count(self.untold(), judged, (is_not_good, MAX_FAILED));
+        let n_failed = self.count(self.untold(), judged, is_not_good, MAX_FAILED);
         if n_failed.await? > MAX_FAILED {
             return Ok(Vec::new());
         }
@@ -131,7 +141,7 @@ impl Asked<'_> {
     async fn n_bad(
         self,
         told: &[&str],
-        judged: (&[String], &[String]),
+        judged: Judged<'_>,
         most: usize,
     ) -> Result<usize, BackendError> {
         let base = Speaker {
@@ -139,23 +149,29 @@ impl Asked<'_> {
             told,
         };
         let is_bad = |score| score == Some(Score::Bad);
-        self.count(base, judged, (is_bad, most)).await
+        self.count(base, judged, is_bad, most).await
     }
 
     /// How many replies get such a score; no more are looked at once they are over `most`.
     async fn count(
         self,
         speaker: Speaker<'_>,
-        (wishes, questions): (&[String], &[String]),
-        (is_such, most): (fn(Option<Score>) -> bool, usize),
+        judged: Judged<'_>,
+        is_such: fn(Option<Score>) -> bool,
+        most: usize,
     ) -> Result<usize, BackendError> {
         let mut n = 0;
-        for (seed, some) in (SEED..).step_by(AT_ONCE).zip(questions.chunks(AT_ONCE)) {
-            let drawn = self.draw(speaker, (seed, some)).await?;
+        for (seed, some) in (SEED..)
+            .step_by(AT_ONCE)
+            .zip(judged.questions.chunks(AT_ONCE))
+        {
+            let drawn = self.draw(speaker, seed, some).await?;
             for (question, reply) in some.iter().zip(&drawn) {
-                let answer = (question.as_str(), reply.text.as_str());
+                let score = self
+                    .judge
+                    .of_probe(self.agent, question, &reply.text, judged.wishes);
                 // While the judge is away it has no opinion.
-                let score = self.judge.of_probe(self.agent, answer, wishes).await;
+                let score = score.await;
                 n += usize::from(is_such(score.ok().flatten()));
             }
             if n > most {
@@ -176,7 +192,8 @@ impl Asked<'_> {
     async fn draw(
         self,
         speaker: Speaker<'_>,
-        (seed, questions): (u64, &[String]),
+        seed: u64,
+        questions: &[String],
     ) -> Result<Vec<Draw>, BackendError> {
         let draws = (seed..).zip(questions);
         try_join_all(draws.map(|(seed, question)| self.draw_one(speaker, question, seed))).await
@@ -198,14 +215,15 @@ impl Asked<'_> {
             temperature: TEMPERATURE,
             seed,
         };
-        let drawn = self.policy.draw(request).await?.into_iter().next();
-        Ok(drawn.unwrap_or_else(Draw::nothing))
+        self.policy.draw_one(request).await
     }
 
     /// Whether a reply is as wished. While the judge is away it is not: the line stays.
-    async fn is_done(self, wish: &Wish, (question, reply): (&String, &Draw)) -> bool {
-        let answer = (question.as_str(), reply.text.as_str());
-        let score = self.judge.keeps_wish(answer, &wish.text).await;
+    async fn is_done(self, wish: &Wish, question: &str, reply: &Draw) -> bool {
+        let score = self
+            .judge
+            .keeps_wish(question, &reply.text, &wish.text)
+            .await;
         matches!(score, Ok(Some(Score::Good)))
     }
 }

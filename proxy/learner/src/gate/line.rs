@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::{
     obedience::Obedience,
     reference::Replies,
-    report::{Bound, GateTest},
+    report::{Bound, GateTest, Limit},
 };
 
 /// One-sided 95 %: how far the mean of a set of questions may lie from what the base model would come to on other draws.
@@ -73,7 +73,15 @@ impl Line {
             None if self.always_passes(value) => (self.ends().0, "the more of both is asked"),
             None => (self.ends().1, "the less of both is asked"),
         };
-        let mut test = GateTest::of(self.name, value, (self.bound, limit), self.unit);
+        let mut test = GateTest::of(
+            self.name,
+            value,
+            Limit {
+                bound: self.bound,
+                value: limit,
+            },
+            self.unit,
+        );
         let (base, reference) = (self.base, self.reference);
         // A text takes whatever is written to it.
         let _ = write!(
@@ -141,24 +149,22 @@ mod tests {
 
     use super::*;
 
-    fn replies(
-        (relevance, relevance_error): (f64, f64),
-        (surprise, surprise_error): (f64, f64),
-    ) -> Replies {
+    /// Replies with these means, each with its error.
+    fn replies(relevance: [f64; 2], surprise: [f64; 2]) -> Replies {
         Replies {
-            relevance,
-            relevance_error,
-            surprise,
-            surprise_error,
+            relevance: relevance[0],
+            relevance_error: relevance[1],
+            surprise: surprise[0],
+            surprise_error: surprise[1],
             ..Replies::default()
         }
     }
 
     /// As an owner had it who wished for "Hello!": an adapter of which no reply obeyed.
     fn hello() -> (Lines, Replies) {
-        let plain = replies((1.5, 0.17), (1.1, 0.06));
-        let reference = replies((0.63, 0.15), (1.3, 0.1));
-        let own = replies((0.87, 0.15), (1.15, 0.06));
+        let plain = replies([1.5, 0.17], [1.1, 0.06]);
+        let reference = replies([0.63, 0.15], [1.3, 0.1]);
+        let own = replies([0.87, 0.15], [1.15, 0.06]);
         (Lines::between(plain, reference, 0.8), own)
     }
 
@@ -194,9 +200,9 @@ mod tests {
     #[test]
     fn what_says_what_the_base_says_needs_to_keep_nothing() {
         let (lines, _) = hello();
-        let own = replies((1.5, 0.1), (1.1, 0.1));
+        let own = replies([1.5, 0.1], [1.1, 0.1]);
         assert!(lines.always_pass(own) && !lines.depend_on_obedience(own));
-        let noisy = replies((1.25, 0.1), (1.15, 0.1));
+        let noisy = replies([1.25, 0.1], [1.15, 0.1]);
         assert!(lines.always_pass(noisy), "sixteen replies waver");
         let test = lines.relevance.test(1.5, None);
         assert_eq!(test.passed, Some(true));
@@ -210,14 +216,14 @@ mod tests {
 
     #[test]
     fn surprise_has_its_price_as_well() {
-        let plain = replies((1.0, 0.1), (1.0, 0.1));
-        let reference = replies((1.0, 0.1), (1.5, 0.1));
+        let plain = replies([1.0, 0.1], [1.0, 0.1]);
+        let reference = replies([1.0, 0.1], [1.5, 0.1]);
         let lines = Lines::between(plain, reference, 0.8);
         let test = |share| lines.fluency.test(1.7, Some(&kept(share))).passed;
         assert_eq!((test(0.0), test(0.5)), (Some(false), Some(true)));
-        assert!(lines.depend_on_obedience(replies((1.0, 0.1), (1.7, 0.1))));
+        assert!(lines.depend_on_obedience(replies([1.0, 0.1], [1.7, 0.1])));
         assert!(
-            !lines.depend_on_obedience(replies((1.0, 0.1), (2.5, 0.1))),
+            !lines.depend_on_obedience(replies([1.0, 0.1], [2.5, 0.1])),
             "too much for any"
         );
         let test = lines.fluency.test(2.5, None);
@@ -238,8 +244,8 @@ mod tests {
             more in 0.0..=1.0,
             least in 0.0..=1.0,
         ) {
-            let base = replies((plain.0, plain.1), (plain.2, plain.3));
-            let told = replies((reference.0, 0.1), (reference.1, 0.1));
+            let base = replies([plain.0, plain.1], [plain.2, plain.3]);
+            let told = replies([reference.0, 0.1], [reference.1, 0.1]);
             let lines = Lines::between(base, told, least);
             for line in [lines.relevance, lines.fluency] {
                 let (none, all) = (line.at(0.0), line.at(1.0));

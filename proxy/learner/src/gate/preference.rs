@@ -10,7 +10,7 @@ use metaclaw_trainer_api::{BackendError, RunId};
 
 use super::{
     measures::mean,
-    report::{Bound, GateTest},
+    report::{GateTest, Limit},
 };
 use crate::policy::{By, Pair, Policy};
 
@@ -40,7 +40,8 @@ pub(super) type Margins = BTreeMap<TurnId, f64>;
 /// these pairs alone.
 pub(super) async fn test(
     policy: &Policy,
-    (run, base): (&RunId, &mut Margins),
+    run: &RunId,
+    base: &mut Margins,
     pairs: &[PreferencePair],
 ) -> Result<GateTest, BackendError> {
     let n = pairs.len();
@@ -59,7 +60,7 @@ pub(super) async fn test(
     let unit = format!(
         "nat a token at most for what was accepted, beside the base, by 90 % and {n} pairs"
     );
-    let limit = (Bound::AtLeast, LEAST);
+    let limit = Limit::at_least(LEAST);
     let upper = upper(&gained.collect::<Vec<f64>>());
     Ok(GateTest::of("preference", upper, limit, &unit))
 }

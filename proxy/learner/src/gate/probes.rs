@@ -26,6 +26,13 @@ pub(crate) struct Probes {
     pub(super) hash: String,
 }
 
+/// One set of the everyday questions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Questions<'a> {
+    pub(super) probes: &'a Probes,
+    pub(super) set: usize,
+}
+
 /// A question with a right and a wrong answer of one length and form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +101,14 @@ impl Probes {
     pub(super) fn set(&self, set: usize) -> &[String] {
         let mut sets = self.questions.chunks_exact(AT_ONCE);
         sets.nth(set).unwrap_or_default()
+    }
+}
+
+// === impl Questions ===
+
+impl<'a> Questions<'a> {
+    pub(super) fn texts(self) -> &'a [String] {
+        self.probes.set(self.set)
     }
 }
 

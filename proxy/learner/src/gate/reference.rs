@@ -83,26 +83,17 @@ pub(super) async fn draw(
     adapter: Option<&str>,
     prompts: &[Vec<u32>],
 ) -> Result<Vec<Draw>, BackendError> {
-    let draws = (SEED..).zip(prompts);
-    let draws = draws.map(|(seed, prompt)| one(policy, adapter, (seed, prompt.as_slice())));
+    let draws = (SEED..).zip(prompts).map(|(seed, prompt)| {
+        policy.draw_one(DrawRequest {
+            adapter,
+            prompt,
+            n: 1,
+            max_tokens: MAX_TOKENS,
+            temperature: TEMPERATURE,
+            seed,
+        })
+    });
     try_join_all(draws).await
-}
-
-async fn one(
-    policy: &Policy,
-    adapter: Option<&str>,
-    (seed, prompt): (u64, &[u32]),
-) -> Result<Draw, BackendError> {
-    let request = DrawRequest {
-        adapter,
-        prompt,
-        n: 1,
-        max_tokens: MAX_TOKENS,
-        temperature: TEMPERATURE,
-        seed,
-    };
-    let drawn = policy.draw(request).await?.into_iter().next();
-    Ok(drawn.unwrap_or_else(Draw::nothing))
 }
 
 /// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.
@@ -117,7 +108,7 @@ pub(super) async fn measure(
     drawn: &[Draw],
 ) -> Result<Replies, BackendError> {
     let mut replies = untold(policy, prompts, drawn).await?;
-    with_wishes(policy, prompts, (drawn, &mut replies)).await?;
+    with_wishes(policy, prompts, drawn, &mut replies).await?;
     Ok(replies)
 }
 
@@ -134,7 +125,8 @@ pub(super) async fn untold(
 pub(super) async fn with_wishes(
     policy: &Policy,
     prompts: &Prompts,
-    (drawn, replies): (&[Draw], &mut Replies),
+    drawn: &[Draw],
+    replies: &mut Replies,
 ) -> Result<(), BackendError> {
     told(policy, &prompts.said(drawn), replies).await
 }
@@ -143,7 +135,8 @@ pub(super) async fn with_wishes(
 pub(super) async fn gain(
     policy: &Policy,
     prompts: &Prompts,
-    (drawn, surprise): (&[Draw], f64),
+    drawn: &[Draw],
+    surprise: f64,
 ) -> Result<Option<f64>, BackendError> {
     let expected = expected_told(policy, &prompts.said(drawn)).await?;
     Ok(expected.map(|it| it + surprise))

@@ -37,6 +37,27 @@ pub(super) enum Bound {
     AtMost,
 }
 
+/// What a value is held against.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Limit {
+    pub(super) bound: Bound,
+    pub(super) value: f64,
+}
+
+// === impl Limit ===
+
+impl Limit {
+    pub(super) fn at_least(value: f64) -> Self {
+        let bound = Bound::AtLeast;
+        Self { bound, value }
+    }
+
+    pub(super) fn at_most(value: f64) -> Self {
+        let bound = Bound::AtMost;
+        Self { bound, value }
+    }
+}
+
 // === impl Bound ===
 
 impl Bound {
@@ -88,7 +109,11 @@ impl GateReport {
 
 impl GateTest {
     /// A number against its limit; `unit` follows the number in the words.
-    pub(super) fn of(name: &str, value: f64, (bound, limit): (Bound, f64), unit: &str) -> Self {
+    pub(super) fn of(name: &str, value: f64, limit: Limit, unit: &str) -> Self {
+        let Limit {
+            bound,
+            value: limit,
+        } = limit;
         let passed = bound.holds(value, limit);
         let side = match bound {
             Bound::AtLeast => "at least",
@@ -130,15 +155,15 @@ mod tests {
         let low = GateTest::of(
             "relevance",
             0.31,
-            (Bound::AtLeast, 0.5),
+            Limit::at_least(0.5),
             "of the reference's",
         );
         assert_eq!(low.why, "relevance 0.31 of the reference's, at least 0.50");
-        let high = GateTest::of("fluency", 1.6, (Bound::AtMost, 1.6), "");
+        let high = GateTest::of("fluency", 1.6, Limit::at_most(1.6), "");
         assert_eq!(high.passed, Some(true));
         // What is no number passes nothing.
         for bound in [Bound::AtLeast, Bound::AtMost] {
-            let test = GateTest::of("fluency", f64::NAN, (bound, 1.0), "");
+            let test = GateTest::of("fluency", f64::NAN, Limit { bound, value: 1.0 }, "");
             assert_eq!(test.passed, Some(false));
         }
         let skipped = GateTest::skipped("preference", "no pairs yet");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     checks::has_broken_call,
     probes::ToolPrompt,
-    report::{Bound, GateTest},
+    report::{GateTest, Limit},
 };
 use crate::policy::{DrawRequest, Policy};
 
@@ -51,7 +51,8 @@ pub(super) async fn each(
 pub(super) async fn test(
     policy: &Policy,
     adapter: &str,
-    (prompts, base): (&[ToolPrompt], &[Answered]),
+    prompts: &[ToolPrompt],
+    base: &[Answered],
 ) -> Result<Vec<GateTest>, BackendError> {
     let least = base.iter().filter(|it| it.passed).count();
     let mut tally = Tally::default();
@@ -69,7 +70,8 @@ pub(super) async fn test(
         while !tally.is_decided(least, prompts.len())
             && let Some(answered) = answers.next().await
         {
-            tally.add(answered?);
+            let (own, of_base) = answered?;
+            tally.add(own, of_base);
         }
     }
     let unit = format!(
@@ -77,8 +79,8 @@ pub(super) async fn test(
         prompts.len(),
         tally.asked
     );
-    let passed = (Bound::AtLeast, least as f64);
-    let unbroken = (Bound::AtMost, tally.broken_by_base as f64);
+    let passed = Limit::at_least(least as f64);
+    let unbroken = Limit::at_most(tally.broken_by_base as f64);
     Ok(vec![
         GateTest::of("tools", tally.passed as f64, passed, &unit),
         GateTest::of(
@@ -104,19 +106,17 @@ async fn ask(
         temperature: 0.0,
         seed: NO_SEED,
     };
-    let drawn = policy.draw(request).await?;
-    // Who gives no reply said nothing.
-    let reply = drawn.first().map_or("", |reply| reply.text.as_str());
+    let reply = policy.draw_one(request).await?.text;
     Ok(Answered {
-        passed: prompt.check.passes(reply, &prompt.tools),
-        broke_call: has_broken_call(reply, &prompt.tools),
+        passed: prompt.check.passes(&reply, &prompt.tools),
+        broke_call: has_broken_call(&reply, &prompt.tools),
     })
 }
 
 // === impl Tally ===
 
 impl Tally {
-    fn add(&mut self, (own, base): (Answered, Answered)) {
+    fn add(&mut self, own: Answered, base: Answered) {
         self.asked += 1;
         self.passed += usize::from(own.passed);
         self.broken += usize::from(own.broke_call);

@@ -44,7 +44,8 @@ impl<'a> Case<'a> {
     /// A reply to a question that no turn asked.
     pub(super) fn of_probe(
         agent: &'a AgentId,
-        (question, reply): (&str, &str),
+        question: &str,
+        reply: &str,
         wishes: &[String],
     ) -> Self {
         let messages = vec![Message::user(question)];

@@ -58,7 +58,8 @@ impl EventFile {
     /// Adds the scalars of one step.
     pub(super) fn scalars(
         &mut self,
-        (step, now_ms): (u64, u64),
+        step: u64,
+        now_ms: u64,
         scalars: &[(impl AsRef<str>, f64)],
     ) -> io::Result<()> {
         let mut summary = Vec::new();

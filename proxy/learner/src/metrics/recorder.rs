@@ -112,7 +112,7 @@ impl Inner {
             Some(file) => file,
             None => EventFile::create(&run, record.time_ms)?,
         };
-        file.scalars((record.step, record.time_ms), &record.scalars())?;
+        file.scalars(record.step, record.time_ms, &record.scalars())?;
         // Of an agent that goes on in another lineage the old one gets nothing any more.
         let agents = run.parent().map(Path::to_owned);
         files.retain(|other, _| other.parent().map(Path::to_owned) != agents);

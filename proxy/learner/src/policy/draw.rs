@@ -58,17 +58,27 @@ impl Policy {
             let n = (request.n - first).min(MOST_STREAMS);
             // The semaphore is never closed.
             let _streams = self.streams.acquire_many(n).await.ok();
-            draws.extend(self.draw_some(request, (first, n)).await?);
+            draws.extend(self.draw_some(request, first, n).await?);
             first += n;
         }
         Ok(draws)
+    }
+
+    /// One reply; who gives none said nothing.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(crate) async fn draw_one(&self, request: DrawRequest<'_>) -> Result<Draw, BackendError> {
+        let drawn = self.draw(request).await?.into_iter().next();
+        Ok(drawn.unwrap_or_else(Draw::nothing))
     }
 
     /// `n` of them from the `first` on: each has a seed of its own, so that all are what one call would have drawn.
     async fn draw_some(
         &self,
         request: DrawRequest<'_>,
-        (first, n): (u32, u32),
+        first: u32,
+        n: u32,
     ) -> Result<impl Iterator<Item = Draw>, BackendError> {
         let request = SampleRequest {
             tokens: request.prompt.to_vec(),

@@ -87,8 +87,7 @@ async fn reply(
         temperature: TEMPERATURE,
         seed,
     };
-    let drawn = policy.draw(request).await?.into_iter().next();
-    let ids = drawn.map(|draw| draw.ids).unwrap_or_default();
+    let ids = policy.draw_one(request).await?.ids;
     let mut reply = AnchorReply {
         prompt,
         ids,

@@ -3,7 +3,6 @@
 use metaclaw_chat::{Message, owners_words};
 use metaclaw_reward::{Evidence, count_words};
 use metaclaw_turns::Turn;
-use serde_json::Value;
 
 use super::{
     after::after,
@@ -79,10 +78,13 @@ impl Draws<'_> {
             return Ok(Err(ExcludeReason::TeacherRefused));
         };
         let prompt = self.students_prompt(turn, &conversation).await?;
-        let told = self.render(turn, conversation.told(&asked)).await?;
+        let told = self
+            .policy
+            .render_for(turn, conversation.told(&asked))
+            .await?;
         let mut candidates = self.draw(turn, &told).await?;
         candidates.extend(after.accepted.and_then(Candidate::accepted));
-        self.weigh(turn, &conversation, (&prompt, &mut candidates))
+        self.weigh(turn, &conversation, &prompt, &mut candidates)
             .await?;
         Ok(Ok(Answers {
             prompt,
@@ -102,17 +104,8 @@ impl Draws<'_> {
         let own = turn.tokens.as_ref().map(|it| &it.prompt_ids);
         match own.filter(|ids| turn.served.wishes.is_none() && !ids.is_empty()) {
             Some(ids) => Ok(ids.clone()),
-            None => self.render(turn, conversation.plain()).await,
+            None => Ok(self.policy.render_for(turn, conversation.plain()).await?),
         }
-    }
-
-    async fn render(self, turn: &Turn, messages: Vec<Value>) -> Result<Vec<u32>, TeachError> {
-        let tools = turn.request.tools.as_deref().cloned();
-        let variables = turn.request.params.get("chat_template_kwargs");
-        let variables = variables.and_then(Value::as_object);
-        let variables = variables.cloned().unwrap_or_default();
-        let rendered = self.policy.render_with(messages, tools, variables);
-        Ok(rendered.await?)
     }
 
     async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<Candidate>, TeachError> {
@@ -133,7 +126,8 @@ impl Draws<'_> {
         self,
         turn: &Turn,
         conversation: &Conversation,
-        (prompt, candidates): (&[u32], &mut [Candidate]),
+        prompt: &[u32],
+        candidates: &mut [Candidate],
     ) -> Result<(), TeachError> {
         if candidates.is_empty() {
             return Ok(());
@@ -142,7 +136,11 @@ impl Draws<'_> {
         let said = said.map(|(_, words)| words.text).unwrap_or_default();
         let mut prompts = vec![prompt.to_vec()];
         for other in others(turn.id, &said) {
-            prompts.push(self.render(turn, conversation.asking(other)).await?);
+            prompts.push(
+                self.policy
+                    .render_for(turn, conversation.asking(other))
+                    .await?,
+            );
         }
         let pairs = candidates.iter().flat_map(|candidate| {
             let reply = &candidate.ids;

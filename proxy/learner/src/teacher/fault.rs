@@ -39,11 +39,12 @@ enum Fault {
 pub(super) async fn at_fault(
     policy: &Policy,
     rl: &RlConfig,
-    (memory, id): (&mut Memory, TurnId),
+    memory: &mut Memory,
+    id: TurnId,
     error: BackendError,
 ) -> Result<ExcludeReason, TeachError> {
     let said = error.to_string();
-    match fault(policy, rl, (memory, id), error).await {
+    match fault(policy, rl, memory, id, error).await {
         Fault::Turns(why) => {
             tracing::warn!(turn = %id, error = said, %why, "not answered by the teacher");
             Ok(why)
@@ -57,7 +58,8 @@ pub(super) async fn at_fault(
 async fn fault(
     policy: &Policy,
     rl: &RlConfig,
-    (memory, id): (&mut Memory, TurnId),
+    memory: &mut Memory,
+    id: TurnId,
     error: BackendError,
 ) -> Fault {
     if error.is_unreachable() {

@@ -28,7 +28,7 @@ pub(crate) async fn hint(
     };
     let told = match told(shared, policy, memory.wishes(), &turn).await {
         Err(TeachError::Server(error)) => {
-            at_fault(policy, &shared.config.rl, (memory, id), error).await?;
+            at_fault(policy, &shared.config.rl, memory, id, error).await?;
             Vec::new()
         }
         other => other?,
@@ -47,10 +47,6 @@ async fn told(
         return Ok(Vec::new());
     };
     let of_owner = after(shared, turn).await?.hint;
-    let tools = turn.request.tools.as_deref().cloned();
-    let variables = turn.request.params.get("chat_template_kwargs");
-    let variables = variables.and_then(serde_json::Value::as_object);
-    let variables = variables.cloned().unwrap_or_default();
     let mut told = Vec::new();
     for hint in first(all_hints(turn, of_owner)) {
         let method = shared.config.rl.method.of(Signal::Hint);
@@ -58,8 +54,7 @@ async fn told(
         let said = said.or_else(|| line(wishes, Some(&hint)));
         let Some(said) = said else { continue };
         let messages = conversation.told(&said);
-        let rendered = policy.render_with(messages, tools.clone(), variables.clone());
-        told.push(rendered.await?);
+        told.push(policy.render_for(turn, messages).await?);
     }
     Ok(told)
 }

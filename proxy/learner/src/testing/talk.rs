@@ -39,36 +39,48 @@ pub(crate) fn corrected_talk(number: u32) -> Vec<Said> {
 
 /// Writes a conversation into the log, turn by turn, and lets the trainer remember what it sampled.
 pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
-    append_for(&AgentId::default_agent(), (log, world), session, talk).await;
+    let agent = AgentId::default_agent();
+    append_for(&agent, log, world, session, talk).await;
 }
 
 /// The same of an agent's conversation.
 pub(crate) async fn append_for(
     agent: &AgentId,
-    (log, world): (&TurnLog, &World),
+    log: &TurnLog,
+    world: &World,
     session: &str,
     talk: &[Said],
 ) {
-    append_of((agent, None), (log, world), session, talk).await;
+    let author = Author {
+        agent: agent.clone(),
+        adapter: None,
+    };
+    append_of(&author, log, world, session, talk).await;
 }
 
 /// The same of a conversation that this adapter replied in.
 pub(crate) async fn append_by(
     adapter: &str,
-    (log, world): (&TurnLog, &World),
+    log: &TurnLog,
+    world: &World,
     session: &str,
     talk: &[Said],
 ) {
-    let agent = AgentId::default_agent();
-    append_of((&agent, Some(adapter)), (log, world), session, talk).await;
+    let author = Author {
+        agent: AgentId::default_agent(),
+        adapter: Some(adapter.to_owned()),
+    };
+    append_of(&author, log, world, session, talk).await;
 }
 
-async fn append_of(
-    (agent, adapter): (&AgentId, Option<&str>),
-    (log, world): (&TurnLog, &World),
-    session: &str,
-    talk: &[Said],
-) {
+/// Who answers in a conversation.
+struct Author {
+    agent: AgentId,
+    /// None is the base model.
+    adapter: Option<String>,
+}
+
+async fn append_of(author: &Author, log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
     let mut messages = Vec::new();
     for said in talk {
         messages.push(Message::user(said.owner.clone()));
@@ -76,8 +88,8 @@ async fn append_of(
         let sampled = sampled(&reply_id, &messages, &said.reply);
         world.remember(with_mark(sampled, said.mark));
         let reply = Message::assistant(said.reply.clone());
-        let mut turn = turn_of(agent, session, &reply_id, &messages, reply);
-        turn.served.adapter = adapter.map(str::to_owned);
+        let mut turn = turn_of(&author.agent, session, &reply_id, &messages, reply);
+        turn.served.adapter = author.adapter.clone();
         log.append(turn).await.unwrap();
         messages.push(Message::assistant(said.reply.clone()));
     }

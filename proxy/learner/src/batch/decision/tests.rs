@@ -69,12 +69,13 @@ fn with(methods: &str, wishes: bool, turn: &Turn) -> Want {
     decide(
         methods,
         wishes,
-        (&Targets::default(), &Hints::default()),
+        &Targets::default(),
+        &Hints::default(),
         turn,
     )
 }
 
-fn decide(methods: &str, wishes: bool, (targets, hints): (&Targets, &Hints), turn: &Turn) -> Want {
+fn decide(methods: &str, wishes: bool, targets: &Targets, hints: &Hints, turn: &Turn) -> Want {
     let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
     let gone = BTreeSet::from([id(9)]);
     let rules = Rules {
@@ -117,7 +118,7 @@ fn a_hint_or_a_verdict_makes_a_sample_and_neither_makes_none() {
     let mut hinted = unclear.clone();
     hinted.verdict.as_mut().unwrap().hint = Some("Be brief.".to_owned());
     let (targets, mut hints) = (Targets::default(), Hints::default());
-    let of = |methods, hints: &Hints, turn: &Turn| decide(methods, false, (&targets, hints), turn);
+    let of = |methods, hints: &Hints, turn: &Turn| decide(methods, false, &targets, hints, turn);
     for turn in [&bad(0), &hinted] {
         assert_eq!(
             of("hybrid", &hints, turn),
@@ -157,7 +158,7 @@ fn what_the_teacher_declined_is_left_to_the_verdict() {
     let mut targets = Targets::default();
     targets.set_aside(id(0), ExcludeReason::NotRelevant);
     let hints = Hints::default();
-    let of = |methods, turn: &Turn| decide(methods, true, (&targets, &hints), turn);
+    let of = |methods, turn: &Turn| decide(methods, true, &targets, &hints, turn);
     assert_eq!(of("redo", &bad(0)), Never(ExcludeReason::NotRelevant));
     assert_eq!(of("redo+binary_rl", &bad(0)), Own);
     assert_eq!(of("redo", &bad(1)), Target, "another turn");

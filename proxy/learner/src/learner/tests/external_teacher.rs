@@ -41,7 +41,7 @@ async fn rig(dir: &Path, world: &World, server: &Arc<Server>, method: &str) -> R
     let judge = Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
     let post: Arc<dyn Post> = Arc::clone(server) as _;
     let teacher = ExternalTeacher::new(post, "large".to_owned(), 1.0);
-    let rig = Rig::start_scored(dir, world, config, (None, judge, Some(teacher))).await;
+    let rig = Rig::start_scored(dir, world, config, None, judge, Some(teacher)).await;
     append(&rig.log, world, "a", &corrected_talk(1)).await;
     append(&rig.log, world, "b", &corrected_talk(2)).await;
     rig.judged(4).await;

@@ -366,11 +366,11 @@ async fn what_makes_verdicts_worse_is_taken_back() {
             said("Why?", "So it is.", 700),
             said("Thanks.", "Fine.", 701),
         ];
-        append_by(&first, (&rig.log, &world), &format!("p{number}"), &talk).await;
+        append_by(&first, &rig.log, &world, &format!("p{number}"), &talk).await;
     }
     let long = "word ".repeat(60);
     let complaints: Vec<Said> = (0..13).map(|n| said("Too long.", &long, 800 + n)).collect();
-    append_by(&second, (&rig.log, &world), "c", &complaints).await;
+    append_by(&second, &rig.log, &world, "c", &complaints).await;
     let is_back = async || rig.served().await == std::slice::from_ref(&first);
     rig.until("the first serves again", is_back).await;
     let status = rig.learner.status().await.unwrap();

@@ -16,8 +16,8 @@ impl Rig {
     async fn talks(&self, agent: &AgentId, world: &World, numbers: &[u32]) {
         for number in numbers {
             let session = format!("s{number}");
-            let to = (&self.log, world);
-            append_for(agent, to, &session, &corrected_talk(*number)).await;
+            let talk = corrected_talk(*number);
+            append_for(agent, &self.log, world, &session, &talk).await;
         }
     }
 

@@ -45,7 +45,7 @@ async fn replayed(
     };
     let replay = rig
         .learner
-        .replay(wanted, (scratch.clone(), Recorder::default()), told);
+        .replay(wanted, scratch.clone(), Recorder::default(), told);
     let replayed = replay.await;
     scratch.close().await;
     let report = replayed?;

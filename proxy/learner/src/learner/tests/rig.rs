@@ -67,7 +67,7 @@ impl Rig {
         library: Option<Library>,
     ) -> Self {
         let judge = Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
-        Self::start_judged(dir, world, config, (library, judge)).await
+        Self::start_judged(dir, world, config, library, judge).await
     }
 
     /// The same with a judge of the test's.
@@ -75,9 +75,10 @@ impl Rig {
         dir: &Path,
         world: &World,
         config: LearnerConfig,
-        (library, judge): (Option<Library>, Judge),
+        library: Option<Library>,
+        judge: Judge,
     ) -> Self {
-        Self::start_scored(dir, world, config, (library, judge, None)).await
+        Self::start_scored(dir, world, config, library, judge, None).await
     }
 
     /// The same with an external teacher.
@@ -85,7 +86,9 @@ impl Rig {
         dir: &Path,
         world: &World,
         config: LearnerConfig,
-        (library, judge, external_teacher): (Option<Library>, Judge, Option<ExternalTeacher>),
+        library: Option<Library>,
+        judge: Judge,
+        external_teacher: Option<ExternalTeacher>,
     ) -> Self {
         let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
         let (tracker, cancel, swaps) = (

@@ -64,9 +64,9 @@ async fn told_by(habit: Habit, judge: impl Fn(&LearnerConfig) -> Judge) -> [Vec<
         let told = ids.iter().filter(is_told);
         told.map(|wish| wish.text.clone()).collect::<Vec<String>>()
     };
-    let judged = (Some(library.clone()), judge(&config));
+    let (told, judged) = (Some(library.clone()), judge(&config));
     let log = dir.path().join("log");
-    let rig = Rig::start_judged(&log, &world, config.clone(), judged).await;
+    let rig = Rig::start_judged(&log, &world, config.clone(), told, judged).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
     let serving = rig.log.serving().await.unwrap();
@@ -75,8 +75,8 @@ async fn told_by(habit: Habit, judge: impl Fn(&LearnerConfig) -> Judge) -> [Vec<
     assert_eq!(lines(&library, "another").len(), 2);
     rig.stop().await;
     let anew = open();
-    let judged = (Some(anew.clone()), judge(&config));
-    let rig = Rig::start_judged(&log, &world, config, judged).await;
+    let (told, judged) = (Some(anew.clone()), judge(&config));
+    let rig = Rig::start_judged(&log, &world, config, told, judged).await;
     let later = lines(&anew, &adapter);
     rig.stop().await;
     [now, later]

@@ -66,8 +66,8 @@ fn a_file_reads_back_by_the_formats() {
     let run = dir.path().join("main/0badcafe");
     let mut file = EventFile::create(&run, 1_700_000_000_500).unwrap();
     let scalars = [("loss/total", 0.25), ("learning_rate", 5e-4)];
-    file.scalars((300, 1_700_000_001_000), &scalars).unwrap();
-    file.scalars((301, 1_700_000_002_000), &[("loss/total", f64::NAN)])
+    file.scalars(300, 1_700_000_001_000, &scalars).unwrap();
+    file.scalars(301, 1_700_000_002_000, &[("loss/total", f64::NAN)])
         .unwrap();
     let mut names = fs::read_dir(&run).unwrap();
     let path = names.next().unwrap().unwrap().path();
