@@ -1,4 +1,4 @@
-//! The copy of a reply's bytes: bounded, and never in the agent's way.
+//! A copy of a reply's bytes. It is bounded, and never delays the agent.
 
 use std::borrow::Cow;
 
