@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::terms::{ALIGNMENT, Scales};
 
-/// Rows of the matrix that are computed for all input rows before the next ones are read: 27 KB of f32 at a width of 576.
-/// So they stay in the core's own cache when more than eight input rows read them again. It is a multiple of each
-/// tile's height.
+/// Rows of the matrix that are computed for all input rows before the next ones are read: at a width of 576, these are
+/// 27 KB of f32. So they stay in the core's own cache when more than eight input rows read them again. It is a multiple
+/// of each tile's height.
 pub(crate) const BLOCK: usize = 12;
 /// Number of parts for each thread. If another program delays a thread, the others take its parts.
 const PARTS_A_THREAD: usize = 8;
