@@ -27,7 +27,7 @@ use crate::{body::BoxError, timed_stream::TimedStream};
 /// The time for a request's headers, and for a connection without a request. It equals nginx's keep-alive, which is
 /// longer than clients keep connections, so that none writes into a closing one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// The largest head of a request, and the largest amount that hyper reads ahead of a body. Beyond it, the answer is 431.
+/// The largest head of a request, and the largest amount that hyper reads ahead of a body. For more, the answer is 431.
 /// More than 100 headers are answered with 431 too. This is hyper's own limit, which needs no setting (a setting costs
 /// an allocation for each request).
 const MAX_HEAD: usize = 64 << 10;
