@@ -1,8 +1,8 @@
-//! A request as the log has it: its conversation in chat shape, as JSON texts with hashes, and what else
-//! steers the answer.
+//! A request in the form of the log: its conversation in chat form, as JSON texts with hashes, and the parameters that
+//! affect the reply.
 //!
-//! Of a chat completion each message is kept as its text stands in the request: to build values of all
-//! of them would cost several times as much. The other APIs' are put into chat shape.
+//! For a chat completion, each message keeps its original text, because building values of all of them would cost
+//! several times as much. Messages of other APIs are converted to chat form.
 
 use std::borrow::Cow;
 
@@ -17,11 +17,11 @@ use serde_json::{Map, Value};
 
 use crate::{long_texts::LongTexts, request::CapturedRequest};
 
-/// A turn that has its request in the log's shape and no reply yet; and the bytes of the request, but for the texts that it
-/// shares with other turns.
+/// Makes a turn that has its request in the log's form and no reply yet. Also returns the bytes of the request, without
+/// the texts that it shares with other turns.
 ///
-/// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
-/// it; it is not learned from.
+/// Returns `None` if a part fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may accept such a
+/// request, but MetaClaw does not learn from it.
 pub(crate) fn begin_turn(
     request: &mut CapturedRequest,
     texts: &mut LongTexts,
@@ -40,7 +40,7 @@ pub(crate) fn begin_turn(
         }
         (None, _) => None,
     };
-    // The log knows a reply by the id that its upstream gave it.
+    // The log identifies a reply by the id that its upstream gave it.
     let previous = || {
         let id = text("previous_response_id")?;
         Some(upstream_reply_id(&id).to_owned())
@@ -86,8 +86,8 @@ pub(crate) fn begin_turn(
     Some((turn, n_own + n_others))
 }
 
-/// What steers the answer, beside the conversation and the tools. A number that fits in no `f64` is null
-/// here: it steers nothing.
+/// Returns the parameters that affect the reply, without the conversation and the tools. A number that fits in no `f64`
+/// becomes null here, because no such parameter affects the reply.
 fn params(chat: &ChatRequest) -> Map<String, Value> {
     let api = chat.api();
     let is_said = |name: &str| match (name, api) {
@@ -104,7 +104,7 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     steering.map(param).collect()
 }
 
-/// The messages of a chat completion: each is an element of the request.
+/// Returns the messages of a chat completion. Each is an element of the request.
 fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
     let message = |(item, chain)| {
@@ -114,7 +114,7 @@ fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     chat.items().zip(chains).map(message).collect()
 }
 
-/// The messages of another API, in chat shape.
+/// Converts the messages of another API to chat form.
 fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     let messages = chat.to_messages()?;
     let mut chains = Chain::new(start);
@@ -126,8 +126,8 @@ fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     messages.iter().map(message).collect()
 }
 
-/// A part as it stands, but for half of an emoji. The log reads what it does not know yet, and refuses what
-/// no value holds.
+/// Returns a part unchanged, except for half of a surrogate pair (a broken emoji). The log parses texts that it does
+/// not have yet, and refuses those that no value can hold.
 fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
     match json::mended(json) {
         Cow::Borrowed(json) => JsonText::new(chat.part(json)),
@@ -153,7 +153,7 @@ mod tests {
         turn.map(|(turn, _)| turn)
     }
 
-    /// The hash of each message as it is found from its value.
+    /// Computes the hash of each message from its value.
     fn by_values(messages: &[NewMessage]) -> Vec<ChainHash> {
         let message = |message: &NewMessage| message.text.read().unwrap();
         let messages: Vec<Message> = messages.iter().map(message).collect();
@@ -240,7 +240,7 @@ mod tests {
             json!({"role": "user", "content": "\u{fffd}", "\u{fffd}": 1})
         );
         assert_eq!(message.chain, start().then(&Message::user("\u{fffd}")));
-        // Of a chat completion the log finds that out, of what it does not know yet.
+        // For a chat completion, the log itself detects this in texts that it does not have yet.
         let raw = r#"{"system":1e999,"messages":[{"role":"user","content":"hi"}]}"#;
         assert!(read(Api::Messages, raw).is_none());
     }

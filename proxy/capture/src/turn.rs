@@ -1,4 +1,4 @@
-//! From a finished capture to the turn that the log takes.
+//! Converts a finished capture into the turn that the log accepts.
 
 use metaclaw_dialects::vllm::Sampled;
 use metaclaw_turns::{NewTurn, Served, StreamEnd, Tokens};
@@ -75,7 +75,7 @@ impl Recording {
     }
 }
 
-/// What the log is told of sampled ids. As drawn, after temperature and top-p, vLLM does not say.
+/// Converts sampled ids to the log's form. vLLM does not return the log-probabilities after temperature and top-p.
 fn tokens(sampled: Sampled, served: &Served, parent: Option<String>) -> Tokens {
     let model = served.model.clone();
     let (base, adapter) = match parent {
