@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use crate::job::Job;
 use crate::lanes::Weight;
-use crate::terms::{Heads, MOST_SHARING};
+use crate::terms::{Cached, Heads, MOST_SHARING};
 use crate::{team, tile};
 
 /// Positions of one stretch at most: a long past is shared among threads.
@@ -21,12 +21,6 @@ struct Stretch {
     row: usize,
     kv_head: usize,
     positions: Range<usize>,
-}
-
-/// Keys and values of all sequences: `[n_kv, n_positions, width]` each.
-pub(crate) struct Cached<'a, W> {
-    pub(crate) keys: &'a [W],
-    pub(crate) values: &'a [W],
 }
 
 /// What stretches gave, one after the other: for each query head of the key head its sum, its highest score, the sum of its exponentials.
