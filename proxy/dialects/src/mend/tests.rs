@@ -60,7 +60,7 @@ fn check(case: &Case) -> Result<(), String> {
     let past: Vec<PastReply<'_>> = past.collect();
     let demands = Demands::of_refusal(400, case.refusal.to_string().as_bytes());
     let mut request = case.request.clone();
-    let mended = mend((case.api, case.target), &mut request, &past, demands);
+    let mended = mend(case.api, case.target, &mut request, &past, demands);
     if request != case.expected {
         return Err(format!("sent {request}\n  not {}", case.expected));
     }
@@ -68,7 +68,7 @@ fn check(case: &Case) -> Result<(), String> {
         return Err(format!("said to be changed: {mended}"));
     }
     // What is mended once is whole.
-    mend((case.api, case.target), &mut request, &past, demands);
+    mend(case.api, case.target, &mut request, &past, demands);
     if request != case.expected {
         return Err(format!("sent {request} the second time"));
     }
