@@ -1,4 +1,4 @@
-//! Archives (`.tar.gz`) of one folder: made the same from the same files, and unpacked with care.
+//! Packs and unpacks archives (`.tar.gz`) of one folder. The same files always make the same archive.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -14,16 +14,16 @@ use crate::disk::writing;
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub from: PathBuf,
-    /// Its path in the archive's folder.
+    /// Path in the archive's folder.
     pub name: String,
-    /// Whether it is a program.
+    /// Whether the file is executable.
     pub is_program: bool,
 }
 
 // === impl Packed ===
 
 impl Packed {
-    /// A file that is read.
+    /// A file that is not executable.
     pub fn file(from: PathBuf, name: impl Into<String>) -> Self {
         Self {
             from,
@@ -32,7 +32,7 @@ impl Packed {
         }
     }
 
-    /// A file that is run.
+    /// An executable file.
     pub fn program(from: PathBuf, name: impl Into<String>) -> Self {
         Self {
             is_program: true,
@@ -41,11 +41,11 @@ impl Packed {
     }
 }
 
-/// Packs files below the folder `top` into the archive `to`. Neither times nor owners go in, and the order is that of the
-/// names: the same files make the same archive.
+/// Packs files below the folder `top` into the archive `to`. The archive contains no times and no owners, and its
+/// entries are sorted by name, so the same files make the same archive.
 ///
 /// # Errors
-/// A file that cannot be read, or the archive that cannot be written.
+/// Fails if a file cannot be read, or the archive cannot be written.
 pub fn pack(top: &str, files: &[Packed], to: &Path) -> Result<()> {
     let mut files: Vec<&Packed> = files.iter().collect();
     files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -71,10 +71,10 @@ fn append(builder: &mut Builder<impl Write>, file: &Packed, name: &str) -> io::R
     builder.append_data(&mut header, name, BufReader::new(source))
 }
 
-/// How many bytes an archive takes unpacked, as its last four bytes say: modulo 4 GiB.
+/// Returns the unpacked size of an archive in bytes, modulo 4 GiB, as its last four bytes give it.
 ///
 /// # Errors
-/// It cannot be read, or is too short to be one.
+/// Fails if the file cannot be read, or is too short to be an archive.
 pub fn unpacked_size(archive: &Path) -> Result<u64> {
     let read = || {
         let mut file = File::open(archive)?;
@@ -86,12 +86,12 @@ pub fn unpacked_size(archive: &Path) -> Result<u64> {
     read().map_err(|error| anyhow!("cannot read {}: {error}", archive.display()))
 }
 
-/// Unpacks an archive of one folder into the folder `into`, whose name takes the place of the archive's own. Programs stay
-/// programs; owners and times are those of now.
+/// Unpacks an archive of one folder into the folder `into`, which replaces the archive's own folder name. Executable
+/// files stay executable. Owner and times are those of the moment of unpacking.
 ///
 /// # Errors
-/// An archive that is broken off or damaged, that has more than one folder, links or devices, or whose names lead out of
-/// its folder; a disk that is full. What was unpacked until then is left in `into`.
+/// Fails if the archive is truncated or damaged, has more than one folder, links or devices, or if a name leads out of
+/// its folder. Also fails if the disk is full. Everything unpacked before the failure stays in `into`.
 pub fn unpack(archive: &Path, into: &Path) -> Result<()> {
     let file = File::open(archive);
     let file = file.with_context(|| format!("cannot read {}", archive.display()))?;
@@ -122,13 +122,13 @@ pub fn unpack(archive: &Path, into: &Path) -> Result<()> {
             ),
         }
     }
-    // The checksum stands behind the last file.
+    // The checksum comes after the last file, so the rest has to be read too.
     io::copy(&mut source, &mut io::sink()).map_err(damaged)?;
     ensure!(top.is_some(), "{} is empty", archive.display());
     Ok(())
 }
 
-/// The path below the archive's one folder, whose name is learned from the first entry.
+/// Returns the path below the archive's one folder. The first entry gives that folder's name.
 fn below_top(path: &Path, top: &mut Option<PathBuf>) -> Result<PathBuf> {
     let plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
     ensure!(
@@ -168,7 +168,7 @@ fn write_file(
         }
         writing(file.write_all(&buffer[..n]), to)?;
     }
-    // Some file systems say only now that they are full.
+    // Some file systems report only on sync that they are full.
     writing(file.sync_all(), to)
 }
 

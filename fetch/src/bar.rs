@@ -1,4 +1,4 @@
-//! What somebody sees who waits for a file.
+//! Progress bars of downloads.
 #![expect(
     clippy::print_stdout,
     reason = "who waits for a file is told how far it is"
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Longer after each failure.
+/// The interval grows after each failure.
 #[expect(
     clippy::disallowed_methods,
     reason = "there is nothing to wait for but that the server is well again"
@@ -18,7 +18,7 @@ pub(crate) fn pause(failures: u32) {
 }
 
 pub(crate) fn progress(bytes: u64, what: &str) -> ProgressBar {
-    // The template is a constant; a mistake in it shows as the plain bar.
+    // The template is a constant. If it were invalid, the plain bar would be shown.
     let style = ProgressStyle::with_template(
         "{msg:>12} {bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
     )

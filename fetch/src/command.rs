@@ -1,4 +1,4 @@
-//! Running other programs, with errors that say what to do.
+//! Runs other programs, with errors that say what to do.
 #![expect(
     clippy::print_stdout,
     reason = "a program that writes to the terminal is announced there"
@@ -9,10 +9,10 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Runs it in the foreground; an exit status other than 0 is an error.
+/// Runs a command in the foreground. An exit status other than 0 is an error.
 ///
 /// # Errors
-/// It cannot be started, or fails.
+/// Fails if the command cannot be started, or fails itself.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     println!("$ {shown}");
@@ -25,11 +25,11 @@ pub fn run(command: &mut Command) -> Result<()> {
     bail!("`{shown}` failed ({status})")
 }
 
-/// Runs it quietly and returns what it printed; an exit status other than 0 is an error holding the end of its
-/// complaint.
+/// Runs a command without showing its output, and returns its standard output. An exit status other than 0 is an error
+/// that contains the end of its standard error.
 ///
 /// # Errors
-/// It cannot be started, fails, or prints what is not UTF-8.
+/// Fails if the command cannot be started, fails itself, or prints text that is not UTF-8.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
     let output = attempt(command)?;
@@ -41,10 +41,10 @@ pub fn output(command: &mut Command) -> Result<String> {
         .with_context(|| format!("`{shown}` printed something that is not UTF-8"))
 }
 
-/// Runs it quietly; only failing to start is an error.
+/// Runs a command without showing its output. Only a failure to start it is an error.
 ///
 /// # Errors
-/// It cannot be started: where it is not installed, with how to get it.
+/// Fails if the command cannot be started. If it is not installed, the error says how to install it.
 pub fn attempt(command: &mut Command) -> Result<Output> {
     command
         .output()

@@ -1,4 +1,4 @@
-//! Writing, with errors that say what to do when a disk is full.
+//! Writes files, with errors that say what to do when a disk is full.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,13 +7,13 @@ use std::path::Path;
 use anyhow::{Result, anyhow, ensure};
 use indicatif::DecimalBytes;
 
-/// What helps where a disk is too small.
+/// Advice if a disk is too small.
 const ELSEWHERE: &str = "or name a folder on another disk (METACLAW_CACHE for what is fetched, METACLAW_HOME for what is installed)";
 
-/// Adds what to do when a disk is full to an error in writing.
+/// Adds advice to an error of writing if the disk is full.
 ///
 /// # Errors
-/// That of `result`, in words.
+/// Returns the error of `result` with that advice.
 pub fn writing<T>(result: io::Result<T>, path: &Path) -> Result<T> {
     result.map_err(|error| {
         let advice = match error.kind() {
@@ -27,15 +27,17 @@ pub fn writing<T>(result: io::Result<T>, path: &Path) -> Result<T> {
     })
 }
 
-/// Whether `stamp` says exactly `text`: the work that it stands for is done and was done for the same thing.
+/// Returns whether the file `stamp` contains exactly `text`: the work that it stands for is done, and for the same
+/// input.
 pub fn is_stamped(stamp: &Path, text: &str) -> bool {
     fs::read_to_string(stamp).is_ok_and(|found| found == text)
 }
 
-/// Refuses to begin what the disk has no room for. A system that does not say how much is free is believed to have enough.
+/// Refuses to begin if the disk has too little free space. If the system does not report the free space, it is assumed
+/// to be enough.
 ///
 /// # Errors
-/// How many bytes `what` needs in `folder`, how many are free, and what to do.
+/// The error gives the bytes that `what` needs in `folder`, the bytes that are free, and what to do.
 pub fn room_for(what: &str, needed: u64, folder: &Path) -> Result<()> {
     let Some(free) = n_free(folder) else {
         return Ok(());
@@ -51,7 +53,7 @@ pub fn room_for(what: &str, needed: u64, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that are free where the folder is, or is to be; none where the system does not say.
+/// Returns the free bytes of the disk on which the folder is or will be, or `None` if the system does not report them.
 fn n_free(folder: &Path) -> Option<u64> {
     let there = folder.ancestors().find(|path| path.exists())?;
     let found = rustix::fs::statvfs(there).ok()?;

@@ -1,4 +1,4 @@
-//! Hashes, as lists of them are written.
+//! Hashes in the form in which lists of hashes have them.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of a file, hexadecimal.
+/// Returns the SHA-256 of a file in hexadecimal.
 ///
 /// # Errors
-/// The system's, in reading.
+/// Returns the system's error if the file cannot be read.
 pub fn sha256_of(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
@@ -23,7 +23,7 @@ pub fn sha256_of(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Lower-case hexadecimal, as pip writes hashes.
+/// Converts bytes to lower-case hexadecimal, as pip writes hashes.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {

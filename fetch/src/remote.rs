@@ -1,4 +1,4 @@
-//! One remote file, read by ranges. A server that answers a range with the whole is understood.
+//! Reads one remote file by ranges. A server may also answer a range with the whole file.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,7 +11,7 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
-/// No byte for this long: the connection is taken for dead.
+/// If no byte arrives for this long, the connection counts as dead.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// A file at an address.
@@ -21,15 +21,15 @@ pub(crate) struct Remote {
     url: String,
 }
 
-/// What came of asking for a range.
+/// The server's answer to a request for a range.
 pub(crate) enum Answer {
-    /// The range, of a file that is `total` bytes long.
+    /// The range, of a file with `total` bytes.
     Part { body: Box<dyn Read>, total: u64 },
-    /// The whole file from its first byte: the server knows no ranges.
+    /// The whole file from its first byte, because the server does not support ranges.
     Whole { body: Box<dyn Read>, total: u64 },
 }
 
-/// Why a request failed, and whether asking again may help.
+/// Why a request failed, and whether a retry may help.
 #[derive(Debug)]
 pub(crate) struct RequestError {
     pub(crate) error: anyhow::Error,
@@ -37,7 +37,7 @@ pub(crate) struct RequestError {
 }
 
 impl Remote {
-    /// Nothing is asked yet.
+    /// Prepares the client. No request is sent yet.
     pub(crate) fn new(url: &str) -> Result<Self> {
         let tls = TlsConfig::builder()
             .root_certs(root_certificates()?)
@@ -45,7 +45,7 @@ impl Remote {
         let config = Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
-            // Offsets count bytes of the file itself.
+            // Without compression, offsets count bytes of the file itself.
             .accept_encoding("identity")
             .timeout_connect(Some(Duration::from_secs(30)))
             .timeout_recv_response(Some(SILENCE))
@@ -57,7 +57,7 @@ impl Remote {
         })
     }
 
-    /// Asks for `range` (not empty).
+    /// Requests `range`, which must not be empty.
     pub(crate) fn get(&self, range: Range<u64>) -> Result<Answer, RequestError> {
         if let Some(path) = self.url.strip_prefix("file://") {
             return local(Path::new(path), &range).map_err(|error| RequestError {
@@ -135,14 +135,14 @@ fn unlimited(response: Response<ureq::Body>) -> Box<dyn Read> {
     )
 }
 
-/// `bytes 0-99/1234`, RFC 9110 14.4: the first byte and the length of the whole.
+/// Parses `bytes 0-99/1234` (RFC 9110, 14.4) into the first byte and the length of the whole file.
 fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, _) = range.split_once('-')?;
     Some((first.parse().ok()?, total.parse().ok()?))
 }
 
-/// A file of this machine, as a wheel in a folder that pip was told of (`--find-links`).
+/// Reads a local file, for example a wheel in a folder that pip uses (`--find-links`).
 fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
     let open = || -> std::io::Result<(File, u64)> {
         let mut file = File::open(path)?;
@@ -157,7 +157,8 @@ fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
     })
 }
 
-/// The roots that pip would trust: those of a named bundle, as behind a company's proxy, else Mozilla's.
+/// Returns the root certificates that pip would trust: those of a configured bundle, as behind a company's proxy, else
+/// Mozilla's.
 fn root_certificates() -> Result<RootCerts> {
     let named = ["PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"]
         .into_iter()

@@ -1,8 +1,8 @@
-//! Which bytes of a file are there: a sorted list of disjoint half-open ranges.
+//! Which bytes of a file are present: a sorted list of disjoint half-open ranges.
 
 use std::ops::Range;
 
-/// Disjoint, sorted, never touching.
+/// The ranges are disjoint, sorted, and never touch each other.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Spans(Vec<Range<u64>>);
 
@@ -24,7 +24,7 @@ impl Spans {
         self.0.insert(place, joined);
     }
 
-    /// The parts of `wanted` that are not there, in order.
+    /// Returns the parts of `wanted` that are missing, in order.
     pub(crate) fn missing(&self, wanted: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = wanted.start;
@@ -46,7 +46,7 @@ impl Spans {
         gaps
     }
 
-    /// How many of the bytes of `wanted` are missing.
+    /// Returns how many bytes of `wanted` are missing.
     pub(crate) fn missing_bytes(&self, wanted: Range<u64>) -> u64 {
         self.missing(wanted)
             .iter()
@@ -55,7 +55,7 @@ impl Spans {
     }
 }
 
-/// Joins ranges that lie at most `gap` bytes apart: one request costs more than the bytes between.
+/// Joins ranges that are at most `gap` bytes apart, because one more request costs more than the bytes in between.
 pub(crate) fn coalesce(mut ranges: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(have.missing_bytes(0..50), 30);
     }
 
-    /// Against a plain set of numbers, for all small cases of a simple generator.
+    /// The test compares with a plain set of numbers, for many small cases of a simple generator.
     #[test]
     fn agrees_with_a_set() {
         let mut seed = 1_u64;

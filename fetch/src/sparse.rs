@@ -1,5 +1,5 @@
-//! A local copy of a remote file that holds only the parts that were needed: a sparse file, and beside it a list of
-//! the ranges that are there. What an interruption left is used by the next run.
+//! A local copy of a remote file that contains only the parts that were needed: a sparse file, and beside it a list of
+//! the ranges that are present. The next run uses what an interrupted run downloaded.
 #![expect(
     clippy::print_stdout,
     reason = "who waits for a file is told how far it is"
@@ -21,16 +21,16 @@ use crate::notes::Notes;
 use crate::remote::{Answer, Remote, RequestError};
 use crate::spans::coalesce;
 
-/// Reads that were not announced (the archive's directory) fetch whole blocks of this size.
+/// Reads that were not announced (the archive's directory) download whole blocks of this size.
 const BLOCK: u64 = 1 << 20;
-/// Wanted ranges this close are fetched by one request: at 10 MB/s it costs 50 ms, as a request does.
+/// Ranges that are this close are downloaded by one request: at 10 MB/s the gap takes 50 ms, as much as a request.
 const GAP: u64 = 512 << 10;
-/// What is there is noted this often; an interruption loses no more.
+/// The list is written after each so many bytes, so an interruption loses no more than that.
 const NOTE_EVERY: u64 = 4 << 20;
-/// Failures in a row, without a byte received between, before giving up.
+/// Failures in a row, without a byte received in between, before the download gives up.
 const ATTEMPTS: u32 = 5;
 
-/// Reads as the remote file does, fetching what is missing.
+/// Reads like the remote file, and downloads missing parts.
 #[derive(Debug)]
 pub struct SparseCopy {
     remote: Remote,
@@ -44,11 +44,11 @@ pub struct SparseCopy {
 }
 
 impl SparseCopy {
-    /// Opens the copy at `path` of the file at `url`, or begins one. `sha256` names the content: a copy of
-    /// something else is dropped.
+    /// Opens the copy at `path` of the file at `url`, or begins a new one. `sha256` identifies the content. A copy of
+    /// other content is dropped.
     ///
     /// # Errors
-    /// The copy cannot be written, or the file not be reached.
+    /// Fails if the copy cannot be written, or the remote file cannot be reached.
     pub fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
         let notes = Notes::open(path, sha256)?;
         let is_new = notes.length.is_none();
@@ -65,16 +65,16 @@ impl SparseCopy {
             bar: ProgressBar::hidden(),
         };
         if is_new {
-            // Any answer says how long the whole is.
+            // Any answer contains the length of the whole file.
             copy.fetch_gap(&(0..1))?;
         }
         Ok(copy)
     }
 
-    /// Fetches what is missing of these ranges, by few requests, showing progress under the name `what`.
+    /// Downloads the missing parts of these ranges with few requests, and shows progress under the name `what`.
     ///
     /// # Errors
-    /// The connection failed again and again, or the copy cannot be written. What came is kept.
+    /// Fails if the connection failed again and again, or the copy cannot be written. Bytes that arrived are kept.
     pub fn fetch(&mut self, ranges: Vec<Range<u64>>, what: &str) -> Result<()> {
         let ranges = coalesce(ranges, GAP);
         let missing = ranges
@@ -91,20 +91,20 @@ impl SparseCopy {
         result
     }
 
-    /// Bytes received from the network by this copy.
+    /// Returns the bytes that this copy received from the network.
     pub fn fetched(&self) -> u64 {
         self.fetched
     }
 
-    /// Where the copy is.
+    /// Returns the path of the copy.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Checks the hash of the whole, where the whole had to be taken; a part has no hash of its own.
+    /// Checks the hash if the whole file was downloaded. A part has no hash of its own.
     ///
     /// # Errors
-    /// When it is not the file that was asked for; the copy is removed then.
+    /// Fails if the content is not that of `sha256`. The copy is removed in this case.
     pub fn check_if_whole(&self) -> Result<()> {
         if self.notes.have.missing_bytes(0..self.length()) > 0 {
             return Ok(());
@@ -124,7 +124,8 @@ impl SparseCopy {
 
     /// Removes the copy and its list from the disk.
     pub fn remove(&self) {
-        // What cannot be removed is found wanting, or is used, at the next run: nothing to do about it here.
+        // If the copy cannot be removed, the next run notices that it is wrong, or uses it. Nothing has to be done
+        // here.
         let _ = fs::remove_file(&self.path);
         self.notes.remove();
     }
@@ -136,7 +137,7 @@ impl SparseCopy {
         Ok(())
     }
 
-    /// Fetches one gap, going on after a lost connection.
+    /// Downloads one gap, and continues after a lost connection.
     fn fetch_gap(&mut self, gap: &Range<u64>) -> Result<()> {
         let mut failures = 0;
         while let Some(rest) = self.notes.have.missing(gap.clone()).into_iter().next() {
@@ -197,22 +198,22 @@ impl SparseCopy {
         }
     }
 
-    /// Bytes of `range` that are not here yet.
+    /// Returns how many bytes of `range` are missing.
     pub fn missing_bytes(&self, range: Range<u64>) -> u64 {
         self.notes.have.missing_bytes(range)
     }
 
-    /// The file is whole and checked: forgets that it was fetched in parts.
+    /// Removes the list of ranges, because the file is complete and checked.
     pub(crate) fn finish(&self) {
         self.notes.remove();
     }
 
-    /// Length of the whole: known since the first answer.
+    /// Returns the length of the whole file. It is known since the first answer.
     pub fn length(&self) -> u64 {
         self.notes.length.unwrap_or(0)
     }
 
-    /// Writes a body that begins at `range.start`, noting what is there as it comes.
+    /// Writes a body that begins at `range.start`, and records the bytes as they arrive.
     fn take(&mut self, mut body: Box<dyn Read>, range: Range<u64>) -> Result<(), RequestError> {
         let mut buffer = vec![0; 256 << 10];
         let (mut noted, mut at) = (range.start, range.start);

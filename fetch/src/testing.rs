@@ -1,4 +1,4 @@
-//! A file server for tests, of this crate and of others: it knows ranges or not, and can cut a connection.
+//! A file server for tests of this crate and of others. It can ignore ranges, and can cut a connection.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot serve its file has failed"
@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Manners {
-    /// It answers a range with the whole.
+    /// Whether the server answers a range with the whole file.
     pub no_ranges: bool,
-    /// The first so many answers end after `cut_after` bytes of their body.
+    /// The number of first answers that end after `cut_after` bytes of their body.
     pub cuts: usize,
     pub cut_after: usize,
-    /// Every answer is this status, without a body.
+    /// If set, every answer has this status and no body.
     pub status: Option<u16>,
 }
 
@@ -26,7 +26,7 @@ pub struct Manners {
 #[derive(Debug)]
 pub struct Server {
     pub url: String,
-    /// Of the body, hexadecimal.
+    /// SHA-256 of the body in hexadecimal.
     pub sha256: String,
     /// The `Range` headers received.
     pub ranges: Arc<Mutex<Vec<String>>>,
@@ -36,7 +36,7 @@ impl Server {
     /// Serves `body`.
     ///
     /// # Panics
-    /// No port is free.
+    /// Panics if no port is free.
     pub fn start(body: Vec<u8>, manners: Manners) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/a.whl", listener.local_addr().unwrap());
@@ -56,16 +56,16 @@ impl Server {
         }
     }
 
-    /// The ranges that were asked for so far, as in `0-99`.
+    /// Returns the ranges requested so far, for example `0-99`.
     ///
     /// # Panics
-    /// The server's thread has.
+    /// Panics if the server's thread has panicked.
     pub fn requests(&self) -> Vec<String> {
         self.ranges.lock().unwrap().clone()
     }
 }
 
-/// One request, one answer, one connection. The range asked for stands in `seen` before the client has its answer.
+/// Each connection has one request and one answer. The requested range is in `seen` before the client has its answer.
 fn answer(
     mut stream: TcpStream,
     body: &[u8],
@@ -109,7 +109,7 @@ fn answer(
     } else {
         part
     };
-    // The client may be gone: that is for the test to judge.
+    // The client may have closed the connection. The test decides whether that is a failure.
     let _ = stream
         .write_all(head.as_bytes())
         .and_then(|()| stream.write_all(sent));

@@ -1,4 +1,4 @@
-//! libtorch as PyTorch's package has it: which release is wanted, whether a folder has it, and the one with CUDA.
+//! libtorch as PyTorch's package contains it: the required release, a check of a folder, and the variant with CUDA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,22 @@ use anyhow::{Context, Result, bail};
 use crate::disk::room_for;
 use crate::pip;
 
-/// tch 0.24 pairs with exactly this release.
+/// tch 0.24 requires exactly this release.
 pub const VERSION: &str = "2.11";
-/// The package that has it.
+/// The package that contains it.
 pub const REQUIREMENT: &str = "torch==2.11.0";
-/// The part for NVIDIA's GPUs.
+/// The library for NVIDIA's GPUs.
 const CUDA: &str = "libtorch_cuda.so";
-/// What PyTorch takes with NVIDIA's libraries.
+/// Disk space of PyTorch with NVIDIA's libraries, in bytes.
 const CUDA_BYTES: u64 = 8_000_000_000;
 
-/// A libtorch with CUDA: PyTorch's package in an environment of its own below `cache`, where NVIDIA's libraries are beside
-/// it. What was built with a libtorch for CPUs runs on it. Returns the folder that has `lib`.
+/// Installs a libtorch with CUDA: PyTorch's package in a separate environment below `cache`, where NVIDIA's libraries
+/// are beside it. Programs that were built with a libtorch for CPUs run with it. Returns the folder that contains
+/// `lib`.
 ///
 /// # Errors
-/// No room on the disk, no Python with pip and venv, no connection, or a package index without it.
+/// Fails if there is no room on the disk, no Python with pip and venv, no connection, or if the package index does not
+/// have the package.
 pub fn with_cuda(cache: &Path) -> Result<PathBuf> {
     let venv = cuda_environment(cache);
     if !venv.exists() {
@@ -39,12 +41,12 @@ pub fn with_cuda(cache: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Where [`with_cuda`] puts it.
+/// Returns the folder in which [`with_cuda`] installs it.
 pub fn cuda_environment(cache: &Path) -> PathBuf {
     cache.join("libtorch-2.11.0-cuda")
 }
 
-/// The folder of PyTorch in a virtual environment.
+/// Returns PyTorch's folder in a virtual environment.
 fn torch_below(venv: &Path) -> Result<PathBuf> {
     let lib = venv.join("lib");
     let versions = fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))?;
@@ -55,10 +57,10 @@ fn torch_below(venv: &Path) -> Result<PathBuf> {
         .with_context(|| format!("{} has no PyTorch", lib.display()))
 }
 
-/// Says what is missing in a folder that should hold libtorch.
+/// Checks that a folder contains libtorch.
 ///
 /// # Errors
-/// A library or header that is not there, or another release.
+/// Fails if a library or header is missing, or if it is another release.
 pub fn check(folder: &Path) -> Result<()> {
     for name in ["libtorch.so", "libtorch_cpu.so", "libc10.so"] {
         if !folder.join("lib").join(name).is_file() {
@@ -77,7 +79,7 @@ pub fn check(folder: &Path) -> Result<()> {
     }
 }
 
-/// "2.11" out of `version.h`.
+/// Extracts "2.11" from `version.h`.
 fn version(header: &str) -> Option<String> {
     let number = |name: &str| {
         let line = header

@@ -1,4 +1,4 @@
-//! Files that are fetched whole.
+//! Downloads complete files.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,11 +10,12 @@ use crate::disk::{room_for, writing};
 use crate::remote::{Answer, Remote};
 use crate::sparse::SparseCopy;
 
-/// Fetches the file at `url` to `path`, and checks it. What an earlier run left of it is gone on with; progress is shown
-/// under the name `what`.
+/// Downloads the file at `url` to `path`, and checks it. An interrupted download is continued. Progress is shown under
+/// the name `what`.
 ///
 /// # Errors
-/// No room on the disk, no connection, or another file than the one of this `sha256` (hexadecimal), which is removed.
+/// Fails if there is no room on the disk or no connection. If the SHA-256 (hexadecimal) differs from `sha256`, the file
+/// is removed and the call fails.
 pub fn whole(url: &str, sha256: &str, path: &Path, what: &str) -> Result<()> {
     if let Some(folder) = path.parent() {
         writing(fs::create_dir_all(folder), folder)?;
@@ -29,10 +30,10 @@ pub fn whole(url: &str, sha256: &str, path: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A short text at `url`; `None` where it is longer than `max_bytes`.
+/// Downloads a short text. Returns `None` if it is longer than `max_bytes`.
 ///
 /// # Errors
-/// No connection, no such text, or none in UTF-8.
+/// Fails if there is no connection, no such text, or if it is not UTF-8.
 pub fn text(url: &str, max_bytes: u64) -> Result<Option<String>> {
     let answer = Remote::new(url)?.get(0..max_bytes + 1);
     let body = match answer.map_err(|failed| failed.error)? {

@@ -1,34 +1,34 @@
-//! What a judge may look at: the request, the reply, and everything after it.
+//! What a judge may see: the request, the reply, and everything after it.
 
 use std::borrow::Cow;
 
 use metaclaw_chat::{Message, Role, Speaker, utterance_at, utterances};
 
-/// The tags between which a model thinks aloud.
+/// The tags around a model's thinking.
 const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
-/// The role of what was passed on: the user says nothing by it.
+/// The role of forwarded text. The user says nothing by it.
 const APPLICATION: &str = "application";
 
-/// One turn and what followed it.
+/// One turn and the messages after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What was typed that the reply answers.
+    /// The typed text that the reply answers.
     pub request: Option<String>,
-    /// What was typed before that: "shorter, please" is about something.
+    /// The text that was typed before that, because "shorter, please" refers to something.
     pub earlier: Option<String>,
     pub reply: Message,
-    /// Every message after the reply up to the next assistant's: all parallel tool results count, and of a user's what
-    /// was typed.
+    /// Every message after the reply up to the next assistant message: all parallel tool results, and the typed text of
+    /// user messages.
     pub next: Vec<Message>,
 }
 
 // === impl Evidence ===
 
 impl Evidence {
-    /// The evidence for the reply at the end of `messages`, when `following` came after it.
+    /// Collects the evidence for `reply` after `messages`, with the messages `following` it.
     ///
-    /// `messages` are those of the turn's request; `following` begins right after the reply.
+    /// `messages` are those of the turn's request. `following` begins right after the reply.
     pub fn new(messages: &[Message], reply: Message, following: &[Message]) -> Self {
         let mut typed = utterances(messages).map(|(_, said)| said.text.into_owned());
         let next = following
@@ -46,13 +46,13 @@ impl Evidence {
         }
     }
 
-    /// What the reply says to its reader: its text without the thinking.
+    /// Returns the reply's text without its thinking.
     pub fn said(&self) -> String {
         let text = self.reply.text();
         split_thinking(&text).1.trim().to_owned()
     }
 
-    /// What the reply thinks: its own field, or the part between think tags.
+    /// Returns the reply's thinking: its own field, or the part between think tags.
     pub fn thought(&self) -> Option<String> {
         let field = |name| self.reply.get(name).and_then(|value| value.as_str());
         let in_field = field("reasoning_content").or_else(|| field("reasoning"));
@@ -64,8 +64,8 @@ impl Evidence {
     }
 }
 
-/// What a message says of the reply before it: a tool's result as it came, a user's message as it was typed. What the
-/// application adds and a client writes by itself says nothing of it.
+/// Returns what a message says about the reply before it: a tool's result unchanged, or the typed text of a user
+/// message. Text that the application adds or a client writes by itself says nothing about the reply.
 fn next_state(messages: &[&Message], at: usize) -> Option<Message> {
     let Some(said) = utterance_at(messages, at) else {
         let message = messages[at];
@@ -78,8 +78,8 @@ fn next_state(messages: &[&Message], at: usize) -> Option<Message> {
     }
 }
 
-/// The thinking in a text, and the text without it. A tag that is never closed thinks to the end; one
-/// that is only closed was opened by the prompt.
+/// Returns the thinking in a text, and the text without it. A tag that is never closed extends to the end. If a tag is
+/// only closed, the prompt had opened it.
 fn split_thinking(text: &str) -> (Cow<'_, str>, Cow<'_, str>) {
     for (open, close) in THINKING {
         let opened = text.find(open);

@@ -1,45 +1,46 @@
-//! What is said with a reward function: `{"turns": [..]}` there, `{"scores": [..]}` back, one for each turn.
+//! The protocol of a reward function: `{"turns": [..]}` in the request, `{"scores": [..]}` in the answer, one score for
+//! each turn.
 
 use metaclaw_chat::{JudgedBy, Score, Verdict, Vote, excerpt};
 use serde_json::{Value, json};
 
-/// A score of a reward function: its sign, and its size as the weight.
+/// A score of a reward function: its sign, and its absolute value as the weight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grade {
     pub score: Score,
-    /// Its size, in 0..=1; 1 for a 0, which pushes nothing.
+    /// The absolute value, in 0..=1. It is 1 for a score of 0, which has no effect.
     pub weight: f32,
 }
 
-/// Why an answer, or an entry of it, is no score.
+/// Why an answer, or an entry of it, is not a score.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GradeError {
-    /// No JSON at all.
+    /// The answer is not JSON.
     #[error(
         "its answer {answer:?} is no JSON ({why}): give {{\"scores\": [..]}}, and null for NaN or infinity"
     )]
     NotJson {
         answer: String,
-        /// Where, and what was expected there.
+        /// The place of the error, and what was expected there.
         why: String,
     },
-    /// No list of scores.
+    /// The answer has no list of scores.
     #[error("its answer {answer:?} has no list `scores`: give {{\"scores\": [..]}}")]
     NoScores { answer: String },
-    /// Not one for each turn.
+    /// The number of scores differs from the number of turns.
     #[error(
         "`scores` of its answer has {given} entries for {turns} turns: give one for each, in their order"
     )]
     Length {
-        /// How many there are.
+        /// Number of scores.
         given: usize,
-        /// How many there should be.
+        /// Number of turns.
         turns: usize,
     },
-    /// An entry that is none.
+    /// An entry is not a score.
     #[error("`scores[{index}]` of its answer is {given}: a number from -1 to 1, or null")]
     Score {
-        /// Its place, from 0.
+        /// Its index, from 0.
         index: usize,
         given: String,
     },
@@ -48,14 +49,14 @@ pub enum GradeError {
 // === impl Grade ===
 
 impl Grade {
-    /// From a number in -1..=1.
+    /// Makes a grade from a number in -1..=1.
     fn new(value: f64) -> Option<Self> {
         if !(-1.0..=1.0).contains(&value) {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, reason = "within 0..=1")]
         let size = value.abs() as f32;
-        // What f32 cannot hold is 0, as 0 is.
+        // A value too small for f32 counts as 0.
         let (score, weight) = match (size > 0.0, value < 0.0) {
             (false, _) => (Score::Unclear, 1.0),
             (true, true) => (Score::Bad, size),
@@ -74,16 +75,16 @@ impl Grade {
     }
 }
 
-/// The body of a question about some turns.
+/// Makes the body of a request about some turns.
 pub fn body(turns: &[Value]) -> Value {
     json!({ "turns": turns })
 }
 
-/// The scores in an answer about `n` turns, in their order; none where the function has no opinion. An entry that is
-/// no score does not spoil the others.
+/// Reads the scores in an answer about `n` turns, in order. `None` means that the function has no opinion. An entry
+/// that is not a score does not affect the others.
 ///
 /// # Errors
-/// [`GradeError`], where the answer as a whole is none.
+/// Returns [`GradeError`] if the answer as a whole is invalid.
 pub fn read(answer: &str, n: usize) -> Result<Vec<Result<Option<Grade>, GradeError>>, GradeError> {
     let beginning = || excerpt(answer).into_owned();
     let json: Value = serde_json::from_str(answer).map_err(|error| GradeError::NotJson {

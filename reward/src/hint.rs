@@ -1,4 +1,4 @@
-//! Hints: what, said beforehand, would have prevented the problem.
+//! Hints: sentences that, said before the turn, would have prevented the problem.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -6,16 +6,16 @@ use regex::Regex;
 
 use crate::words::count_words;
 
-/// A hint longer than this is an answer.
+/// A longer hint is an answer, not a hint.
 const MAX_WORDS: usize = 60;
-/// A hint of a judge that is shorter than this says nothing.
+/// A shorter hint of a judge says nothing.
 const MIN_CHARS: usize = 10;
-/// The owner's own words may be fewer: "too long" says it all, "no" says nothing.
+/// The owner's own words may be fewer: "too long" is meaningful, "no" is not.
 const MIN_OWNER_WORDS: usize = 2;
-/// Hints that are kept of one verdict.
+/// The largest number of hints of one verdict.
 const MOST: usize = 3;
 
-/// A line of its own, or OpenClaw-RL's block.
+/// The hint is on a line of its own, or in OpenClaw-RL's block.
 #[expect(
     clippy::expect_used,
     reason = "constant patterns; the tests below use each"
@@ -31,7 +31,7 @@ static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The last hint in a judge's answer, if it is one that can be used.
+/// Returns the last hint in a judge's answer, if it is usable.
 pub fn read(answer: &str) -> Option<String> {
     let last = |form: &Regex| {
         form.captures_iter(answer)
@@ -44,8 +44,8 @@ pub fn read(answer: &str) -> Option<String> {
     (!none && hint.chars().count() >= MIN_CHARS && count_words(&hint) <= MAX_WORDS).then_some(hint)
 }
 
-/// The hints to keep of several: each once, the shortest first, for the longest are answers in disguise; at most three.
-/// Of equally long ones the first.
+/// Selects hints to keep: each once, the shortest first, at most three. The longest ones tend to be answers. Of equally
+/// long ones, the first is kept.
 pub fn best<'h>(hints: impl IntoIterator<Item = &'h String>) -> Vec<String> {
     let mut known = HashSet::new();
     let mut best: Vec<String> = hints.into_iter().cloned().collect();
@@ -55,8 +55,8 @@ pub fn best<'h>(hints: impl IntoIterator<Item = &'h String>) -> Vec<String> {
     best
 }
 
-/// The owner's own words about a reply, as a hint: what was said, on one line. None where it is too short to say
-/// something, or so long that it is an answer, or material, rather than a complaint.
+/// Makes a hint from the owner's own words about a reply, on one line. Returns `None` if the text is too short to say
+/// something, or so long that it is an answer or material and not a complaint.
 pub fn of_owner(said: &str) -> Option<String> {
     let hint = one_line(said);
     (MIN_OWNER_WORDS..=MAX_WORDS)

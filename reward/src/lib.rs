@@ -1,7 +1,9 @@
-//! From what happened to a verdict: the judge's prompt, its answer, votes, rules, scores of a reward function. No network.
+//! Computes a verdict: the judge's prompt, its answer, votes, rules, scores of a reward function. This crate uses no
+//! network.
 //!
-//! [`may_complain`] tells where a judge is worth its price, [`Policy`] says what a judge model is asked and how its answers are read and counted; [`Rules`]
-//! judge without any model; [`grade`] reads what a reward function answers. Asking is the caller's work.
+//! [`may_complain`] tells whether a judge is worth its cost. [`Policy`] makes the judge model's prompts, and reads and
+//! counts its answers. [`Rules`] judge without a model. [`grade`] reads a reward function's answer. The caller sends
+//! the requests.
 
 mod complaint;
 mod evidence;

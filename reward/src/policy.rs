@@ -1,8 +1,8 @@
-//! How a judge model is asked and counted: `judge.policy`.
+//! How a judge model is used: `judge.policy`.
 //!
-//! Three ways with the same outcome, a verdict: ours, and those of the two systems that this one is compared with. The
-//! rules of those are theirs, the wording is ours. Where they take a judge that does not answer for a vote that could
-//! not be read, we do not: the turn waits, whatever the policy.
+//! There are three policies with the same kind of result, a verdict: ours, and those of the two systems that MetaClaw
+//! is compared with. Their rules are theirs, the wording is ours. They count a judge that does not answer as an
+//! unreadable vote. We do not: the turn waits, whatever the policy.
 
 mod metaclaw;
 mod openclaw_rl;
@@ -12,38 +12,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Evidence, hint, prompt, verdict, vote};
 
-/// By whose rules a judge model's votes are asked for, read and counted.
+/// The rules for a judge model's prompts, answers and votes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// Ours: the request, the reply and all that followed; a turn without a readable vote has no verdict.
+    /// Ours: the request, the reply and everything that followed. A turn without a readable vote has no verdict.
     #[default]
     NextState,
-    /// MetaClaw's: the instruction and the response alone; what followed is not shown. Without a readable vote 0.
+    /// MetaClaw's: only the instruction and the response, and not what followed. Without a readable vote, the verdict
+    /// is 0.
     Metaclaw,
-    /// OpenClaw-RL's: the reply and what followed, without the request; hints are asked for apart. Without a readable
-    /// vote 0.
+    /// OpenClaw-RL's: the reply and what followed, without the request. Hints are requested separately. Without a
+    /// readable vote, the verdict is 0.
     OpenclawRl,
 }
 
-/// What a judge model is asked for one verdict.
+/// The prompts of a judge model for one verdict.
 #[derive(Debug, Clone)]
 pub struct Questions {
-    /// For a score; asked once for each vote.
+    /// The prompt for a score, sent once for each vote.
     pub score: Vec<Message>,
-    /// How its answer is read; none is no vote.
+    /// Reads the answer. `None` means no vote.
     pub read_score: fn(&str) -> Option<Vote>,
-    /// For a hint, asked as often; none where the score's answer brings it.
+    /// The prompt for a hint, sent as often. It is none if the score's answer contains the hint.
     pub hint: Option<Vec<Message>>,
-    /// Whether answers of which none is a vote are a verdict of 0.
+    /// Whether the verdict is 0 if no answer is a vote.
     pub nothing_is_unclear: bool,
 }
 
 // === impl Policy ===
 
 impl Policy {
-    /// The questions about one reply. Where nothing followed it is judged alone, by what its owner `wishes`: MetaClaw's
-    /// rules do so anyway, and know of no wishes; the others have a prompt of ours for it.
+    /// Makes the prompts about one reply. If nothing followed the reply, it is judged alone, by the owner's `wishes`.
+    /// MetaClaw's rules always judge it alone and ignore wishes. For the other policies, we have a special prompt.
     pub fn questions(self, evidence: &Evidence, wishes: &[String]) -> Questions {
         let is_alone = evidence.next.is_empty();
         let ours = |score| Questions {
@@ -76,13 +77,13 @@ impl Policy {
 // === impl Questions ===
 
 impl Questions {
-    /// The hint in an answer to the question for one.
+    /// Reads the hint in an answer to the prompt for one.
     pub fn read_hint(answer: &str) -> Option<String> {
         openclaw_rl::read_hint(answer)
     }
 
-    /// The verdict of these votes and of the hints that were asked for apart; none if no vote could be read and that
-    /// is no verdict.
+    /// Returns the verdict of these votes and separate hints, or `None` if no vote could be read and the policy has no
+    /// verdict for that.
     pub fn verdict(&self, votes: &[Option<Vote>], hints: &[String]) -> Option<Verdict> {
         let unclear = || {
             self.nothing_is_unclear

@@ -1,8 +1,8 @@
-//! What a judge model is asked.
+//! Prompts of a judge model.
 //!
-//! It sees the owner's request, the reply (thinking marked as such) and all that followed, and decides
-//! from what followed; where nothing did, from the reply itself and what the owner wishes of every reply. All of it
-//! is quoted material: nothing in it speaks to the judge.
+//! The model sees the owner's request, the reply (thinking marked) and everything that followed, and decides from what
+//! followed. If nothing followed, it decides from the reply itself and the owner's wishes. All of this is quoted
+//! material: nothing in it addresses the judge.
 
 mod reply;
 
@@ -13,9 +13,9 @@ use metaclaw_chat::{Message, Role};
 pub use self::reply::reply_messages;
 use crate::evidence::Evidence;
 
-/// The most characters of one quoted text; its middle is left out beyond that.
+/// The largest number of characters of one quoted text. If it is longer, its middle is left out.
 const MAX_QUOTE: usize = 6_000;
-/// The same for thinking, which is only background.
+/// The same limit for thinking, which is only background.
 const MAX_THOUGHT: usize = 1_500;
 
 const INSTRUCTION: &str = "\
@@ -35,7 +35,7 @@ Think briefly. If it was a setback and one or two sentences, said to the assista
 prevented it, write them on a line of their own: \"hint: ...\". Put no facts into it that only came up afterwards. \
 Otherwise write \"hint: NONE\". End with one line: \"verdict: +1\", \"verdict: -1\" or \"verdict: 0\".";
 
-/// The messages that ask for one vote on a step, by what happened next.
+/// Makes the prompt for one vote on a step, by what happened next.
 pub fn judge_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = String::new();
     quote_request(&mut asked, evidence);
@@ -61,7 +61,7 @@ fn quote_request(asked: &mut String, evidence: &Evidence) {
     quote(asked, "request", request, MAX_QUOTE);
 }
 
-/// What the assistant said and which tools it called.
+/// Describes the assistant's reply and the tools that it called.
 fn step(evidence: &Evidence) -> String {
     let mut step = evidence.said();
     for call in evidence.reply.tool_calls() {
@@ -75,7 +75,7 @@ fn step(evidence: &Evidence) -> String {
     }
 }
 
-/// Who speaks after the step.
+/// Names the author of a message after the step.
 fn after(message: &Message) -> &'static str {
     match message.role() {
         Role::User => "what happened next: the user says",
@@ -92,7 +92,7 @@ fn quote(asked: &mut String, what: &str, text: &str, most: usize) {
     );
 }
 
-/// The quote marks cannot be closed from within.
+/// Changes quote marks, so that the quoted text cannot close them.
 fn defuse(text: &str) -> Cow<'_, str> {
     if text.contains("<<<") || text.contains(">>>") {
         Cow::Owned(text.replace("<<<", "< < <").replace(">>>", "> > >"))
@@ -101,7 +101,7 @@ fn defuse(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The beginning and the end of a text that is too long.
+/// Keeps the beginning and the end of a text that is too long.
 pub(crate) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     let n_chars = text.chars().count();
     if n_chars <= most {

@@ -1,4 +1,4 @@
-//! Judging by configured rules: cheap, exact, and with no model at all.
+//! Judges by configured rules, without a model.
 
 use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
 use regex::{Regex, RegexBuilder};
@@ -6,67 +6,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::{evidence::Evidence, words::count_words};
 
-/// The largest compiled pattern, in bytes: a pattern from a configuration must not eat the machine.
+/// The largest compiled pattern in bytes, so that a pattern in a configuration cannot use up the memory.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// One rule of `judge.rules`: all that it asks for must hold.
+/// One rule of `judge.rules`. All of its conditions must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// What it looks at.
+    /// The text that it looks at.
     pub on: On,
-    /// A regular expression that the text must match somewhere; upper and lower case are one.
+    /// A regular expression that the text must match somewhere, regardless of case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// The most words that the text may have.
+    /// The largest number of words of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_words: Option<usize>,
-    /// The fewest words that the text may have.
+    /// The smallest number of words of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_words: Option<usize>,
-    /// The score of a turn that fits: -1, 0 or 1.
+    /// The score of a turn that matches: -1, 0 or 1.
     pub score: Score,
 }
 
-/// What a rule looks at.
+/// The text that a rule looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum On {
-    /// What the reply says, without its thinking.
+    /// The reply's text without its thinking.
     Reply,
-    /// What came after the reply: the owner's words and tool results.
+    /// The messages after the reply: the owner's words and tool results.
     Next,
 }
 
 /// Why a list of rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
-    /// A rule that every turn fits.
+    /// Every turn matches a rule.
     #[error("judge.rules[{index}] asks for nothing: give it pattern, max_words or min_words")]
     Empty {
-        /// Its place in the list, from 0.
+        /// The rule's index in the list, from 0.
         index: usize,
     },
-    /// A rule that no turn fits.
+    /// No turn can match a rule.
     #[error("judge.rules[{index}] can never hold: min_words is {min} and max_words is {max}")]
     Impossible {
-        /// Its place in the list, from 0.
+        /// The rule's index in the list, from 0.
         index: usize,
-        /// `min_words`.
+        /// The value of `min_words`.
         min: usize,
-        /// `max_words`.
+        /// The value of `max_words`.
         max: usize,
     },
-    /// A pattern that is no regular expression.
+    /// A pattern is not a valid regular expression.
     #[error("judge.rules[{index}].pattern is no regular expression: {source}")]
     Pattern {
-        /// Its place in the list, from 0.
+        /// The rule's index in the list, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The error of the pattern.
         source: regex::Error,
     },
 }
 
-/// Rules, ready to judge.
+/// Compiled rules.
 #[derive(Debug, Clone, Default)]
 pub struct Rules(Vec<Compiled>);
 
@@ -83,25 +83,25 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// [`RuleError`] names the rule by its place in `judge.rules`.
+    /// Returns [`RuleError`], which gives the rule's index in `judge.rules`.
     pub fn compile(rules: &[Rule]) -> Result<Self, RuleError> {
         let rules = rules.iter().enumerate();
         let compiled: Result<_, _> = rules.map(|(index, rule)| compile(index, rule)).collect();
         Ok(Self(compiled?))
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether some of them say by a reply alone that it is good.
+    /// Returns whether some rule calls a reply good by the reply alone.
     pub fn praise_replies(&self) -> bool {
         let mut rules = self.0.iter().map(|compiled| &compiled.rule);
         rules.any(|rule| rule.on == On::Reply && rule.score == Score::Good)
     }
 
-    /// The score of the first rule that the turn fits; none if it fits none.
+    /// Returns the score of the first rule that matches the turn, or `None` if none matches.
     ///
     /// # Examples
     /// ```

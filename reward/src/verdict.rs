@@ -1,17 +1,17 @@
-//! Counting votes.
+//! Counts votes.
 
 use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
 
 use crate::hint;
 
-/// How many votes each score has: of -1, 0, +1.
+/// The number of votes for each score: -1, 0, +1.
 #[derive(Debug, Clone, Copy, Default)]
 struct Count([usize; 3]);
 
-/// The majority's verdict; none if no answer was a vote.
+/// Returns the majority's verdict, or `None` if no answer was a vote.
 ///
-/// `None` among `votes` is an answer that could not be read: it is no vote, and no 0. A tie for the most
-/// votes is [`Score::Unclear`].
+/// A `None` in `votes` is an unreadable answer. It is neither a vote nor a 0. A tie for the most votes is
+/// [`Score::Unclear`].
 pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
     let score = Count::of(votes).winner()?;
     let votes: Vec<Vote> = votes.iter().flatten().cloned().collect();
@@ -25,7 +25,7 @@ pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
     })
 }
 
-/// Whether the verdict stands, whatever the rest of `m` votes say.
+/// Returns whether the result is certain, whatever the rest of `m` votes are.
 pub fn decided(votes: &[Option<Vote>], m: usize) -> bool {
     let count = Count::of(votes);
     let left = m.saturating_sub(votes.len());

@@ -1,8 +1,8 @@
-//! Reading one judge's answer.
+//! Reads one judge's answer.
 //!
-//! Our own prompt asks for `verdict: +1`; `Score: -1` and `\boxed{0}` are read too, since judges that
-//! were tuned for the original or for OpenClaw-RL answer so. Within a kind the last one counts: a
-//! judge thinks aloud before it decides.
+//! Our own prompt asks for `verdict: +1`. `Score: -1` and `\boxed{0}` are accepted too, because judges that were tuned
+//! for the original or for OpenClaw-RL answer so. Of each kind the last one counts, because a judge thinks aloud before
+//! it decides.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use regex::Regex;
 
 use crate::hint;
 
-/// How an answer may end, in the order of trust. Bold marks and a typographic minus are common.
+/// The forms of an answer, the most reliable first. Bold marks and a typographic minus are common.
 #[expect(
     clippy::expect_used,
     reason = "constant patterns; the tests below use each"
@@ -28,10 +28,10 @@ static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The vote in a judge's answer.
+/// Returns the vote in a judge's answer.
 ///
-/// None if it has no score, or if its last one is none of -1, 0 and +1: that is no vote, which is
-/// something else than 0.
+/// Returns `None` if it has no score, or if its last one is none of -1, 0 and +1. Such an answer is no vote, which
+/// differs from 0.
 pub fn read(answer: &str) -> Option<Vote> {
     let last = |form: &Regex| {
         form.captures_iter(answer)

@@ -1,7 +1,7 @@
-//! How long a text is, in words.
+//! Counts the words of a text.
 
-/// The words of a text: what spaces separate and holds a letter or a digit; two characters a word
-/// where a script puts no spaces between its words (Chinese, Japanese).
+/// Counts the words of a text: parts between spaces that contain a letter or a digit. In a script without spaces
+/// (Chinese, Japanese), two characters are a word.
 ///
 /// About as many as a person would say: "well-known" is one, "你好吗" two, "—" none.
 ///

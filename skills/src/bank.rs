@@ -1,4 +1,4 @@
-//! The skills that we ship, and how they come into a library: once, without ever touching what people changed.
+//! The built-in skills, and their installation into a library: once, and without changing anything that people edited.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,9 @@ use crate::{
     skill::Skill,
 };
 
-/// What was installed, so that a skill that its owner changed or removed stays as it is.
+/// Record of what was installed, so that a skill that its owner changed or removed stays as it is.
 const MANIFEST: &str = ".bank.json";
-/// Where they go: everyone's skills.
+/// The folder for them: skills for all agents.
 const FOLDER: &str = "_shared";
 
 macro_rules! bank {
@@ -28,8 +28,8 @@ macro_rules! bank {
     };
 }
 
-/// What people say that needs no skill of the bank, one a line: small talk and continuations, tasks of other kinds,
-/// instructions to the assistant, and remarks that name a skill's subject in passing.
+/// Sentences that need no skill of the bank, one per line: small talk and continuations, tasks of other kinds,
+/// instructions to the assistant, and remarks that mention a skill's subject in passing.
 pub(crate) const BACKGROUND: [&str; 4] = [
     include_str!("../bank/background/talk.txt"),
     include_str!("../bank/background/tasks.txt"),
@@ -37,8 +37,8 @@ pub(crate) const BACKGROUND: [&str; 4] = [
     include_str!("../bank/background/mentions.txt"),
 ];
 
-/// Name and text of each, and requests that it is for, one a line. None of them is among those that retrieval is measured
-/// with.
+/// Name and text of each, and sample requests for it, one per line. None of the samples is among the requests with
+/// which retrieval is measured.
 const BANK: &[(&str, &str, &str)] = bank![
     "auth-patterns",
     "break-down-goal",
@@ -83,7 +83,7 @@ const BANK: &[(&str, &str, &str)] = bank![
     "write-tests",
 ];
 
-/// The bank could not be put into the library.
+/// The bank could not be installed into the library.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}", path.display())]
 pub struct BankError {
@@ -91,16 +91,16 @@ pub struct BankError {
     pub source: io::Error,
 }
 
-/// The hash of each skill as it was installed.
+/// The hash of each skill at its installation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Manifest(BTreeMap<String, String>);
 
-/// Installs the skills of the bank that this library has not seen yet, and those that are newer here and were not
-/// changed there. How many files were written.
+/// Installs the skills of the bank that this library does not have yet, and those that are newer here and were not
+/// edited there. Returns the number of files written.
 ///
 /// # Errors
-/// [`BankError`]; what was written until then is noted.
+/// Returns [`BankError`]. Files that were written before it are recorded.
 pub fn install(dir: &Path) -> Result<usize, BankError> {
     let manifest_path = dir.join(MANIFEST);
     let mut manifest: Manifest = read_text(&manifest_path, MAX_FILE)
@@ -114,7 +114,7 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
         let is_wanted = match (manifest.0.get(*name), &there) {
             (None, None) => !dir.join(name).exists(),
             (Some(installed), Some(there)) => *installed == hash(there) && *installed != hash(text),
-            // Changed, removed, or the owner's own.
+            // The owner changed or removed it, or it is the owner's own.
             (Some(_), None) | (None, Some(_)) => false,
         };
         if is_wanted {
@@ -141,12 +141,12 @@ pub fn install(dir: &Path) -> Result<usize, BankError> {
     Ok(n_written)
 }
 
-/// Requests that each skill of the bank is for, one a line.
+/// Returns the sample requests of each skill of the bank, one per line.
 pub(crate) fn requests() -> impl Iterator<Item = &'static str> {
     BANK.iter().map(|(.., requests)| *requests)
 }
 
-/// A skill's place in [`requests`]; none of a skill that is somebody else's under the same name.
+/// Returns a skill's index in [`requests`], or `None` for somebody else's skill of the same name.
 pub(crate) fn place(skill: &Skill) -> Option<usize> {
     let has_same_purpose = |(name, text, _): &(&str, &str, &str)| {
         skill.name.as_str() == *name && text.contains(&skill.description)

@@ -1,28 +1,28 @@
-//! The settings of this room: `skills.*` and `wishes.*`.
+//! Settings of this crate: `skills.*` and `wishes.*`.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `skills.*` of the configuration.
+/// The section `skills.*` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SkillsConfig {
-    /// Whether skills are put into requests.
+    /// Whether skills are added to requests.
     pub enabled: bool,
-    /// The library's folder; none means `skills` in MetaClaw's home.
+    /// The library's folder. `None` means `skills` in MetaClaw's home folder.
     pub dir: Option<PathBuf>,
-    /// The most tokens (estimated) that the skills of one request may cost.
+    /// The largest cost of the skills of one request, in estimated tokens.
     pub budget_tokens: usize,
-    /// The most skills in one request.
+    /// The largest number of skills in one request.
     pub top_k: usize,
-    /// When a session's choice of skills is made anew.
+    /// When a session's skills are chosen again.
     pub refresh: Refresh,
-    /// Whether a model writes skills from what went wrong.
+    /// Whether a model writes skills from failed turns.
     pub auto_evolve: bool,
-    /// So many main turns of an agent, and the model is asked; 0: never.
+    /// Number of main turns of an agent after which the model is asked for skills. 0 means never.
     pub evolution_every_n_turns: u64,
-    /// Whether each skill that a model writes waits for the owner's look.
+    /// Whether each skill that a model writes waits for the owner's review.
     pub review: bool,
 }
 
@@ -30,31 +30,31 @@ pub struct SkillsConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refresh {
-    /// At its first instruction, kept byte for byte after that: prompt caches live.
+    /// Once, at its first instruction, and unchanged after that, so that prompt caches stay valid.
     #[default]
     Session,
     Turn,
 }
 
-/// `wishes.*` of the configuration.
+/// The section `wishes.*` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WishesConfig {
-    /// Whether wishes are put into requests.
+    /// Whether wishes are added to requests.
     pub enabled: bool,
     pub place: WishPlace,
-    /// The most tokens (estimated) that wishes may cost; beyond it the oldest are left out.
+    /// The largest cost of wishes, in estimated tokens. Beyond it, the oldest are left out.
     pub max_tokens: usize,
 }
 
-/// Where wishes stand in a request.
+/// The place of wishes in a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WishPlace {
-    /// At the end of the system text: strong models obey it, and caches keep it.
+    /// At the end of the system prompt. Strong models obey it, and caches keep it.
     #[default]
     System,
-    /// As a line after every message of the owner: small models need that.
+    /// As a line after every message of the owner. Small models need that.
     User,
 }
 

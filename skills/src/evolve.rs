@@ -1,9 +1,10 @@
-//! Skills written from what went wrong: a prompt for the evolver model, its answer read, proposals that wait for the
-//! owner's look.
+//! Writes skills from failed turns: makes the evolver model's prompt, reads its answer, and stores proposals that wait
+//! for the owner's review.
 //!
-//! What a model writes about a conversation has the words of everyone in it: the owner's, a tool's, a web page's. A skill
-//! is system text. So every proposal is examined (`draft`), and unless `skills.review` is off and nothing in it can be
-//! anybody's but the owner's, it waits in `proposals.json` until the owner has said yes (`review`).
+//! Text that a model writes about a conversation may contain the words of everyone in it: the owner's, a tool's, a web
+//! page's. A skill becomes part of the system prompt. Therefore every proposal is checked (`draft`). It waits in
+//! `proposals.json` until the owner accepts it (`review`), unless `skills.review` is off and it can contain only the
+//! owner's words.
 
 mod answer;
 mod draft;

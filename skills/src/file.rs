@@ -1,4 +1,4 @@
-//! Files of the library: read as somebody else may have put them there, written whole.
+//! Reads and writes files of the library. They may be anybody's when read, and are written completely.
 
 use std::{
     fs::{self, File, Permissions},
@@ -7,31 +7,31 @@ use std::{
     path::Path,
 };
 
-/// The file that makes a folder a skill.
+/// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 pub(crate) const WISHES_FILE: &str = "WISHES.md";
-/// The folder of everyone's skills and wishes.
+/// The folder of skills and wishes for all agents.
 pub(crate) const SHARED: &str = "_shared";
 
-/// The largest file of the library that is read: beyond, it is no instruction.
+/// The largest file of the library that is read. A larger one is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
 
 /// The largest journal of lessons that is read.
 pub(crate) const MAX_JOURNAL: u64 = 16 << 20;
 
-/// The text of a regular file of at most `max` bytes. A pipe, which may never end or begin, or a link
-/// to a device, whose length says nothing, is refused.
+/// Returns the text of a regular file of at most `max` bytes. A pipe, which may never end or begin, and a link to a
+/// device, whose length says nothing, are refused.
 ///
 /// # Errors
 ///
-/// In words, when it is no such file, too long, or not UTF-8.
+/// Returns an error in words if it is not such a file, is too long, or is not UTF-8.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         let why = "it is no regular file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut text = String::new();
-    // It may grow after its length was looked at.
+    // The file may have grown since its length was read.
     File::open(path)?.take(max + 1).read_to_string(&mut text)?;
     if text.len() as u64 > max {
         let why = format!("it has more than {max} bytes");
@@ -40,18 +40,18 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Puts a text in a file's place in one rename: a reader sees the old or the new one, whole.
+/// Replaces a file in one rename, so that a reader sees either the old or the new one completely.
 pub(crate) fn write_text(path: &Path, text: &str) -> io::Result<()> {
     put(path, text, |draft| File::create(draft))
 }
 
-/// The same for a file that only its owner can read.
+/// Does the same for a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     put(path, text, |draft| {
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(draft)?;
-        // One that was left half written may have another mode.
+        // An incomplete file from before may have another mode.
         file.set_permissions(Permissions::from_mode(0o600))?;
         Ok(file)
     })
@@ -74,7 +74,7 @@ fn put(path: &Path, text: &str, create: impl FnOnce(&Path) -> io::Result<File>) 
 mod tests {
     use super::*;
 
-    /// Security row 7: a file may have more in it than its length says, and may have no end.
+    /// Row 7 of the security tests: a file may contain more than its length says, and may have no end.
     #[test]
     fn no_more_is_read_than_is_taken() {
         let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ mod tests {
         for (text, said) in [
             (&b"12345678"[..], None),
             (b"123456789", Some("it has more than 8 bytes")),
-            // Read on, it would be no text.
+            // If the reader continued, the bytes would not be text.
             (b"123456789\xff", Some("it has more than 8 bytes")),
         ] {
             fs::write(&path, text).unwrap();

@@ -1,7 +1,8 @@
-//! What may not become system text without a person's look: orders against the rules, addresses, secrets, markup.
+//! Finds text that may not become part of the system prompt without a person's review: orders against the rules,
+//! addresses, secrets, markup.
 //!
-//! A lesson stands in the system text of every later session, so whoever gets one in speaks with the application's
-//! voice. What is refused here waits for review and says why; `learning.md` 2.
+//! A lesson is part of the system prompt of every later session, so its author speaks with the application's voice.
+//! Text that is refused here waits for review, with the reason.
 
 use std::{fmt, sync::LazyLock};
 
@@ -12,7 +13,7 @@ use crate::patterns::{pattern, pattern_set};
 
 /// The longest lesson of one line, in characters.
 const MAX_LINE: usize = 300;
-/// A word of this many letters and digits without a break is no word: a key, or something packed.
+/// So many letters and digits without a break are not a word but a key, or packed data.
 const MAX_WORD: usize = 40;
 
 /// Why a text waits for review.
@@ -20,29 +21,29 @@ const MAX_WORD: usize = 40;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Suspicion {
-    /// It tells the model to set rules aside, or speaks of its instructions.
+    /// It tells the model to ignore rules, or mentions its instructions.
     Override,
-    /// It wants something told, sent or shown that is nobody else's business.
+    /// It wants private data to be told, sent or shown.
     Leak,
-    /// It wants something run, installed, bought or deleted.
+    /// It wants something to be run, installed, bought or deleted.
     Act,
-    /// It has an address, or wants one put into answers.
+    /// It contains an address, or wants one to be put into answers.
     Address,
     /// It looks like a password or a key.
     Secret,
-    /// It has headings, tags or code: it could end the block that it stands in.
+    /// It has headings, tags or code, and could end the block that contains it.
     Markup,
-    /// It has characters that are not seen, or that look like others.
+    /// It has invisible characters, or characters that look like others.
     Hidden,
     /// It is too long for one line.
     Long,
-    /// It speaks as somebody: the user, the system, the assistant.
+    /// It speaks as somebody else: the user, the system, the assistant.
     Voice,
-    /// It may be about the task at hand, and not meant to last.
+    /// It may be about the current task, and not meant to last.
     Unsure,
 }
 
-/// In the order of [`PATTERNS`].
+/// The kinds in the order of [`PATTERNS`].
 const KINDS: [Suspicion; 6] = [
     Suspicion::Override,
     Suspicion::Leak,
@@ -76,7 +77,7 @@ static MARKUP: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Why a line may not become a lesson by itself; nothing if it may.
+/// Returns why a line may not become a lesson without review. Empty if it may.
 pub fn suspicions(line: &str) -> Vec<Suspicion> {
     let plain = folded(line);
     let mut found: Vec<Suspicion> = PATTERNS
@@ -107,7 +108,7 @@ pub fn suspicions(line: &str) -> Vec<Suspicion> {
     found
 }
 
-/// Full-width letters as the common ones: they read the same.
+/// Replaces full-width letters with the common ones, because they read the same.
 fn folded(text: &str) -> String {
     let common = |c: char| match u32::from(c) {
         wide @ 0xFF01..=0xFF5E => char::from_u32(wide - 0xFEE0).unwrap_or(c),
@@ -120,7 +121,7 @@ fn folded(text: &str) -> String {
         .collect()
 }
 
-/// Characters that are not seen, or change the direction of what is.
+/// Returns whether a character is invisible, or changes the direction of the text.
 fn is_hidden(c: char) -> bool {
     let joins_emoji = c == '\u{200D}';
     (c.is_control() && c != '\t')
@@ -128,7 +129,7 @@ fn is_hidden(c: char) -> bool {
         || matches!(u32::from(c), 0xAD | 0x200B..=0x200F | 0x202A..=0x202E | 0x2060..=0x2069 | 0xFEFF | 0xE0000..=0xE007F)
 }
 
-/// A word of Latin letters with Greek or Cyrillic ones among them.
+/// Returns whether a word of Latin letters contains Greek or Cyrillic ones.
 fn mixes_scripts(text: &str) -> bool {
     let is_latin = |c: char| c.is_ascii_alphabetic();
     let is_alike = |c: char| matches!(u32::from(c), 0x370..=0x52F);

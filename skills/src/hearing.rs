@@ -1,9 +1,10 @@
-//! What an owner's message says about how to answer: a wish that stands, a complaint, or that one is taken back.
+//! Detects what an owner's message says about the manner of answers: a standing wish, a complaint, or that a wish is
+//! withdrawn.
 //!
-//! It reads the owner's own words alone: what is quoted, pasted or passed on is covered up first. Where a model can be
-//! asked it hears ([`Question`]); else rules do ([`hear`]): they look for a language's words of each cue (`lexicon`,
-//! `english`, `chinese`) and add up what the cues weigh (`cue`). A wish that is missed is said again; one that was never
-//! meant stands in every session: what is not certain is proposed or not heard.
+//! Only the owner's own words are read. Quoted, pasted or forwarded text is covered first. If a model can be asked, it
+//! detects wishes ([`Question`]). Otherwise rules do ([`hear`]): they look for the words of each cue in a language
+//! (`lexicon`, `english`, `chinese`) and add up the weights of the cues (`cue`). A missed wish is stated again, but a
+//! wrong one affects every session. So an uncertain wish is proposed or ignored.
 
 mod chinese;
 mod cue;
@@ -22,7 +23,7 @@ use self::{chinese::CHINESE, english::ENGLISH, language::Language, own_words::Se
 pub use self::{cue::Certainty, facet::Facet, question::Question};
 use crate::patterns::pattern;
 
-/// Says that it is about something that was learned.
+/// Matches text about something that was learned.
 static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"\b(?:rule|wish|preference|lesson|learn(?:ed|t))|规则|规矩|要求|限制|偏好|习惯|愿望|那条|这条|学",
@@ -31,38 +32,38 @@ static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
 
 /// The longest sentence that can be a wish, in characters.
 const MAX_SENTENCE: usize = 300;
-/// A long message with more wishes than this is a text with rules in it that was pasted: none is heard.
+/// If a long message has more wishes than this, it is a pasted text with rules, and none is detected.
 const MOST_IN_LONG: usize = 3;
 
 /// What a message says about the manner of answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     Wish {
-        /// The sentence that asks.
+        /// The owner's sentence.
         said: String,
-        /// What is wished for: that sentence, or a model's short form of it.
+        /// The wish: that sentence, or a model's short form of it.
         wish: String,
-        /// What it is about; of one that cannot be told, nothing is replaced.
+        /// The subject of the wish. If it is not known, nothing is replaced.
         facet: Option<Facet>,
-        /// How sure it is.
+        /// How certain it is.
         certainty: Certainty,
     },
-    /// A complaint that asks for nothing: two about one thing make a wish.
+    /// A complaint that contains no wish. Two about the same subject make a wish.
     Complaint {
-        /// What it is about.
+        /// The subject.
         facet: Facet,
-        /// What is wished for by it, in the owner's language.
+        /// The wish that it implies, in the owner's language.
         wish: &'static str,
         text: String,
     },
-    /// A wish is taken back: the one about this, or the last.
+    /// A wish is withdrawn: the one about this subject, or the last one.
     TakenBack {
-        /// What it was about.
+        /// The subject.
         facet: Option<Facet>,
     },
 }
 
-/// Hears an owner's message. `answers` says whether it follows a reply: a complaint needs one.
+/// Detects wishes in an owner's message. `answers` says whether the message follows a reply, which a complaint needs.
 ///
 /// # Examples
 /// ```
@@ -89,7 +90,7 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     if is_long && n_wishes.count() > MOST_IN_LONG {
         return Vec::new();
     }
-    // "Too long. One sentence, please." is one wish and no complaint beside it.
+    // "Too long. One sentence, please." is one wish, and not a complaint in addition.
     let asks = |facet: &Facet| {
         heard
             .iter()
@@ -116,7 +117,7 @@ fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
     let language = language(sentence);
     let facet = Facet::of(&sentence.masked);
     if !sentence.is_in_long && language.takes_back(sentence) {
-        // "Forget it" is said of anything.
+        // "Forget it" is said about anything.
         let names_one = facet.is_some() || NAMES_A_LESSON.is_match(&sentence.masked);
         return names_one.then_some(Heard::TakenBack { facet });
     }

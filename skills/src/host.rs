@@ -1,8 +1,8 @@
-//! What an agent's host has learned by itself: OpenClaw's skills and `USER.md`, Claude Code's `CLAUDE.md`, Hermes' memory.
+//! Reads what an agent's host has learned by itself: OpenClaw's skills and `USER.md`, Claude Code's `CLAUDE.md`,
+//! Hermes' memory.
 //!
-//! It stands in the host's own part of each request. It is read from there (`reader`), kept as each agent's last turn
-//! showed it (`store`), and compared with what is ours (`gist`, `held_back`): what the host says already is not said
-//! a second time.
+//! It is in the host's own part of each request. `reader` reads it, `store` keeps the state of each agent's last turn,
+//! and `gist` and `held_back` compare it with our lessons: what the host says already is not said a second time.
 
 mod gist;
 mod held_back;

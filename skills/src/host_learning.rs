@@ -1,4 +1,4 @@
-//! What an agent's host has learned by itself: noted, held against what is ours, forgotten.
+//! Stores what an agent's host has learned by itself, compares it with our lessons, and deletes it.
 
 use metaclaw_chat::{AgentId, SessionId};
 
@@ -12,21 +12,21 @@ use crate::{
 // === impl Library ===
 
 impl Library {
-    /// What the agent's host has learned by itself, as its owner's last turn showed it.
+    /// Returns what the agent's host has learned by itself, as the owner's last turn showed it.
     pub fn host(&self, agent: &AgentId) -> Option<HostReading> {
         let hosts = self.hosts();
         hosts.get(agent).map(|it| it.reading.clone())
     }
 
-    /// Whether the agent's host is known to have learned something.
+    /// Returns whether the agent's host has learned something.
     pub fn knows_host(&self, agent: &AgentId) -> bool {
         let hosts = self.hosts();
         let known = hosts.get(agent);
         known.is_some_and(|it| !it.reading.lessons.is_empty())
     }
 
-    /// What of ours the agent's host says itself. Whether it does so in a certain conversation is for that to show
-    /// ([`HeldBack::shown`]).
+    /// Returns which of our lessons the agent's host has itself. Whether it shows them in a certain conversation is
+    /// another question ([`HeldBack::shown`]).
     pub fn held_back(&self, agent: &AgentId) -> HeldBack {
         let hosts = self.hosts();
         let known = hosts.get(agent);
@@ -35,11 +35,11 @@ impl Library {
         })
     }
 
-    /// Notes what an agent's host shows, in the place of what it showed before; whether that was something else. Touches
-    /// the file system only then.
+    /// Stores what an agent's host shows, and replaces what it showed before. Returns whether that differs. It accesses
+    /// the file system only in that case.
     ///
     /// # Errors
-    /// [`JournalError`] when the file cannot be written.
+    /// Returns [`JournalError`] if the file cannot be written.
     pub fn note_host(
         &self,
         agent: &AgentId,
@@ -59,7 +59,7 @@ impl Library {
             return Ok(false);
         }
         let _lock = self.lock_lessons()?;
-        // What does not read back was told of, and can be had again.
+        // An unreadable file was reported, and its content comes again.
         let mut store = HostStore::read(self.dir()).unwrap_or_default();
         store.put(agent, reading);
         store.write(self.dir())?;
@@ -67,10 +67,10 @@ impl Library {
         Ok(true)
     }
 
-    /// Forgets what hosts showed in some sessions; of how many agents that was.
+    /// Deletes what hosts showed in some sessions. Returns the number of agents concerned.
     ///
     /// # Errors
-    /// [`JournalError`] when the file cannot be written.
+    /// Returns [`JournalError`] if the file cannot be written.
     pub fn forget_hosts(
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
@@ -84,7 +84,7 @@ impl Library {
             .0
             .retain(|agent, reading| !is_forgotten(agent, &reading.session));
         let n_forgotten = before - store.0.len();
-        // Whose words a damaged file has, nobody can say.
+        // It is not known whose words a damaged file contains.
         if n_forgotten > 0 || is_damaged {
             store.write(self.dir())?;
         }
@@ -92,7 +92,7 @@ impl Library {
         Ok(n_forgotten)
     }
 
-    /// The wishes in force for an agent that its host does not say itself: those that are for us to teach.
+    /// Returns the wishes in force for an agent that its host does not have itself. These are the ones to train on.
     pub fn wishes_to_teach(&self, agent: &AgentId) -> Vec<Wish> {
         let held_back = self.held_back(agent);
         let mut wishes = self.wishes(agent);

@@ -1,7 +1,8 @@
-//! What was learned, from which words, and what became of it: `lessons.jsonl` in the library's folder.
+//! The history of lessons: what was learned, from which words, and its present state: `lessons.jsonl` in the library's
+//! folder.
 //!
-//! One JSON object a line, in the order in which it was learned; its number is what `undo` takes. The file is small
-//! (a person has dozens of wishes, not thousands), so each change writes it anew, in one rename.
+//! Each line is a JSON object, in the order of learning. `undo` takes its number. The file is small (a person has
+//! dozens of wishes, not thousands), so each change rewrites it in one rename.
 
 use std::{
     io,
@@ -18,64 +19,64 @@ use crate::{
 };
 
 pub(crate) const FILE: &str = "lessons.jsonl";
-/// Lessons that are kept: beyond, the oldest that are not in force go.
+/// The largest number of lessons. Beyond it, the oldest that are not in force are removed.
 const MAX_LESSONS: usize = 2_000;
 
-/// Where a lesson comes from.
+/// The origin of a lesson.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Whose lesson it is.
+    /// The agent of the lesson.
     pub agent: AgentId,
-    /// Where it was said; none where the owner wrote it down.
+    /// The session in which it was said, or `None` if the owner wrote it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// When, in Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub at_ms: u64,
 }
 
-/// One thing that was learned, or is about to be.
+/// One thing that was learned, or is proposed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lesson {
-    /// Its number, from 1: what `metaclaw undo` takes.
+    /// Its number, from 1, which `metaclaw undo` takes.
     pub n: u64,
-    /// Where it comes from.
+    /// Its origin.
     #[serde(flatten)]
     pub origin: Origin,
     pub heard: String,
-    /// The wish that was understood.
+    /// The detected wish.
     pub wish: String,
-    /// What it is about.
+    /// Its subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facet: Option<Facet>,
-    /// The wishes that it took the place of.
+    /// The wishes that it replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<String>,
-    /// When the owner let it stand, in Unix milliseconds; none where it did not wait for that.
+    /// When the owner accepted it, in Unix milliseconds. `None` if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// What became of it.
+    /// Its present state.
     #[serde(flatten)]
     pub state: LessonState,
 }
 
-/// What became of a lesson.
+/// The state of a lesson.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LessonState {
-    /// In WISHES.md, from the next session on.
+    /// It is in WISHES.md, and applies from the next session on.
     InForce,
-    /// A complaint: one more about the same makes a wish.
+    /// A complaint. One more about the same subject makes a wish.
     Noted,
-    /// It waits for the owner's look.
+    /// It waits for the owner's review.
     Review {
         /// What is suspicious about it.
         why: Vec<Suspicion>,
     },
-    /// Taken back, or refused.
+    /// It was undone, or dismissed.
     Undone,
-    /// Its words are gone: what it was learned from was forgotten.
+    /// Its session was deleted, so its words are gone.
     Forgotten,
 }
 
@@ -87,7 +88,7 @@ pub struct JournalError {
     pub source: io::Error,
 }
 
-/// All lessons, as the file has them.
+/// All lessons, as in the file.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pub(crate) lessons: Vec<Lesson>,
@@ -96,7 +97,7 @@ pub(crate) struct Journal {
 // === impl Lesson ===
 
 impl Lesson {
-    /// When it came into force, if it did, in Unix milliseconds.
+    /// Returns when it came into force, if it did, in Unix milliseconds.
     pub(crate) fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.origin.at_ms)
     }
@@ -105,7 +106,7 @@ impl Lesson {
 // === impl Journal ===
 
 impl Journal {
-    /// Reads the journal of a library. A line that is no lesson stops it: to write the others back would lose it.
+    /// Reads the journal of a library. An invalid line is an error, because writing the other lines back would lose it.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
         let path = dir.join(FILE);
         let failed = |source| JournalError {
@@ -148,7 +149,7 @@ impl Journal {
         write_text(&path, &text).map_err(failed)
     }
 
-    /// A new lesson, with the next number.
+    /// Makes a new lesson with the next number.
     pub(crate) fn add(
         &mut self,
         origin: Origin,
@@ -171,7 +172,7 @@ impl Journal {
         &mut self.lessons[last]
     }
 
-    /// The newest lesson that fits.
+    /// Returns the newest lesson that fits.
     pub(crate) fn newest(&mut self, fits: impl Fn(&Lesson) -> bool) -> Option<&mut Lesson> {
         self.lessons.iter_mut().rev().find(|lesson| fits(lesson))
     }

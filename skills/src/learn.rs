@@ -1,4 +1,4 @@
-//! From what was heard to what stands: lessons are learned, taken back, reviewed and forgotten.
+//! Applies detected wishes: lessons are learned, undone, reviewed and forgotten.
 
 use metaclaw_chat::{AgentId, SessionId};
 
@@ -10,29 +10,29 @@ use crate::{
     wishes::WishError,
 };
 
-/// Two complaints about one thing make a wish if no more time than this lies between them: a month.
+/// The longest time between two complaints about the same subject that make a wish: a month.
 const COMPLAINTS_WITHIN_MS: u64 = 30 * 24 * 3_600 * 1_000;
 
-/// Why nothing could be learned, or taken back.
+/// Why a lesson could not be learned or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The file with the wishes.
+    /// The file with the wishes could not be changed.
     #[error(transparent)]
     Wish(#[from] WishError),
     /// No lesson has this number.
     #[error("there is no lesson {0}: `metaclaw wishes list` shows those there are")]
     Unknown(u64),
-    /// There is none that could be taken back.
+    /// No lesson can be undone.
     #[error("there is nothing to undo")]
     Nothing,
-    /// What is asked of it has been done, or cannot be.
+    /// The change was made before, or is not possible.
     #[error("lesson {n} is {is}")]
     Settled { n: u64, is: &'static str },
 }
 
-/// A wish as it was heard.
+/// A wish in its detected wording.
 #[derive(Debug, Clone, Copy)]
 struct Worded<'h> {
     said: &'h str,
@@ -43,19 +43,19 @@ struct Worded<'h> {
 // === impl Library ===
 
 impl Library {
-    /// All lessons of all agents, in the order in which they were learned. Touches the file system.
+    /// Returns all lessons of all agents, in the order of learning. It accesses the file system.
     ///
     /// # Errors
-    /// [`JournalError`] when the journal cannot be read.
+    /// Returns [`JournalError`] if the journal cannot be read.
     pub fn journal(&self) -> Result<Vec<Lesson>, JournalError> {
         Ok(Journal::read(self.dir())?.lessons)
     }
 
-    /// Learns from what was heard: writes a wish down, notes a complaint, or takes a wish back. The lesson as it is
-    /// then; none where nothing changes. Touches the file system.
+    /// Applies a detected wish, complaint or withdrawal. Returns the resulting lesson, or `None` if nothing changes. It
+    /// accesses the file system.
     ///
     /// # Errors
-    /// [`LearnError`]; nothing has changed then but what it says.
+    /// Returns [`LearnError`]. Except for what the error says, nothing has changed.
     pub fn learn(&self, heard: &Heard, origin: Origin) -> Result<Option<Lesson>, LearnError> {
         let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
@@ -84,10 +84,10 @@ impl Library {
         Ok(lesson)
     }
 
-    /// Writes down what the owner wrote: no rule is asked. None where it stands already.
+    /// Stores a wish that the owner wrote by hand. No rule checks it. Returns `None` if it is there already.
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn write_down(
         &self,
         agent: &AgentId,
@@ -112,10 +112,10 @@ impl Library {
         Ok(Some(lesson))
     }
 
-    /// Takes a wish out of an agent's file; whether it was there. The lesson that it came from stands no more.
+    /// Removes a wish from an agent's file. Returns whether it was there. The lesson behind it is no longer in force.
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn take_out(&self, agent: &AgentId, wish: &str) -> Result<bool, LearnError> {
         let _lock = self.lock_lessons()?;
         let mut journal = Journal::read(self.dir())?;
@@ -134,10 +134,10 @@ impl Library {
         Ok(true)
     }
 
-    /// Takes a lesson back: its wish goes, and those that it replaced stand again.
+    /// Undoes a lesson: its wish is removed, and the wishes that it had replaced are in force again.
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if there is no such lesson, or it cannot be undone.
     pub fn undo(&self, n: u64) -> Result<Lesson, LearnError> {
         self.change(n, |library, lesson| match lesson.state {
             LessonState::InForce => library.withdraw(lesson),
@@ -149,10 +149,10 @@ impl Library {
         })
     }
 
-    /// Lets a lesson that waits for review stand, from `at_ms` on (Unix milliseconds).
+    /// Accepts a lesson that waits for review, from `at_ms` on (Unix milliseconds).
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if no such lesson waits.
     pub fn accept(&self, n: u64, at_ms: u64) -> Result<Lesson, LearnError> {
         self.change(n, |library, lesson| match lesson.state {
             LessonState::Review { .. } => {
@@ -166,10 +166,10 @@ impl Library {
         })
     }
 
-    /// Dismisses a lesson that waits for review: what says the same is not proposed again.
+    /// Dismisses a lesson that waits for review. A lesson that says the same is not proposed again.
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if no such lesson waits.
     pub fn dismiss(&self, n: u64) -> Result<Lesson, LearnError> {
         self.change(n, |_, lesson| match lesson.state {
             LessonState::Review { .. } => {
@@ -183,11 +183,11 @@ impl Library {
         })
     }
 
-    /// Forgets what was learned from some sessions: the wishes go, and their words from the journal. How many
-    /// lessons that were.
+    /// Deletes what was learned from some sessions: the wishes, and their words in the journal. Returns the number of
+    /// these lessons.
     ///
     /// # Errors
-    /// [`LearnError`].
+    /// Returns [`LearnError`] if a file cannot be read or written.
     pub fn forget_lessons(
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
@@ -233,7 +233,7 @@ impl Library {
         }
         let is_same = |lesson: &Lesson| lesson.origin.agent == agent && is_same(&lesson.wish, wish);
         if !why.is_empty() {
-            // What waits already, or was dismissed or undone, is not proposed again.
+            // A lesson that waits already, or was dismissed or undone, is not proposed again.
             if journal.lessons.iter().any(is_same) {
                 return Ok(None);
             }
@@ -322,7 +322,7 @@ impl Library {
         Ok(changed)
     }
 
-    /// Writes the wish down, in the place of those about the same but for those that were said `beside` it.
+    /// Writes the wish, and replaces those about the same subject except for those of the same message (`beside`).
     fn put_in_force(&self, lesson: &mut Lesson, beside: &[String]) -> Result<(), LearnError> {
         let agent = &lesson.origin.agent;
         let is_replaced = |text: &str| {
@@ -351,14 +351,15 @@ impl Library {
         Ok(())
     }
 
-    /// The texts of an agent's own wishes.
+    /// Returns the texts of an agent's own wishes.
     fn own_texts(&self, agent: &AgentId) -> Vec<String> {
         let wishes = self.own_wishes(agent).into_iter();
         wishes.map(|wish| wish.text).collect()
     }
 }
 
-/// The wishes that stand from the same message: "One sentence, please. I read these on my watch." takes nothing back.
+/// Returns the wishes in force from the same message, because "One sentence, please. I read these on my watch."
+/// withdraws nothing.
 fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
     let is_beside = |lesson: &&Lesson| {
         lesson.state == LessonState::InForce
@@ -369,7 +370,7 @@ fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
     lessons.map(|lesson| lesson.wish.clone()).collect()
 }
 
-/// Whether two wishes have the same words, whatever their case and punctuation.
+/// Returns whether two wishes have the same words, regardless of case and punctuation.
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text: &str| {
         text.chars()

@@ -1,8 +1,8 @@
-//! Wishes and skills: what is on disk, what of it fits a request, and how it is written into one.
+//! Wishes and skills: the files on disk, the selection for a request, and the text that is added to it.
 //!
-//! A *skill* is a SKILL.md file that is retrieved when the owner's message asks for it; a *wish* is
-//! one line of WISHES.md that always stands. Everything here works on files and text; nothing asks a
-//! model or the network: what a model is asked for skills, and what it answers, are texts here.
+//! A *skill* is a SKILL.md file that is used when the owner's message needs it. A *wish* is one line of WISHES.md that
+//! is always used. Everything here works on files and text, without a model or the network: prompts and answers of a
+//! model are only texts here.
 
 mod bank;
 mod config;

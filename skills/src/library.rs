@@ -1,7 +1,7 @@
-//! The library: what every agent has at hand, at any moment, whatever is being edited.
+//! The library: the lessons of every agent, readable at any moment, even while files are edited.
 //!
-//! Readers take a snapshot and never wait; [`Library::rescan`] looks at the files and puts a new
-//! snapshot in its place when something changed.
+//! Readers take a snapshot and never wait. [`Library::rescan`] checks the files and replaces the snapshot when
+//! something changed.
 
 mod doubts;
 mod lessons;
@@ -42,15 +42,15 @@ struct Inner {
     wishes: WishesConfig,
     files: Mutex<Files>,
     current: ArcSwap<Snapshot>,
-    /// The agents that were met; none where nobody looks on.
+    /// Agents that have had a turn, or `None` if nobody reports them.
     met: Mutex<Option<BTreeSet<AgentId>>>,
-    /// By adapter, the ids of wishes that it does without being told.
+    /// For each adapter, the ids of wishes that its weights have learned.
     untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
     /// What each agent's host has learned by itself.
     hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
 }
 
-/// What the last look at the folder found.
+/// The result of the last scan of the folder.
 #[derive(Debug, Default)]
 struct Files {
     cache: FileCache,
@@ -61,7 +61,7 @@ struct Files {
 // === impl Library ===
 
 impl Library {
-    /// Reads the library in `dir`. What cannot be used is returned; everything else is at hand.
+    /// Reads the library in `dir`. Returns warnings about unusable files. Everything else is loaded.
     pub fn open(
         dir: impl Into<PathBuf>,
         skills: SkillsConfig,
@@ -81,9 +81,9 @@ impl Library {
         (library, warnings)
     }
 
-    /// Looks at the folder again; returns warnings that were not there the last time.
+    /// Scans the folder again. Returns warnings that are new since the last scan.
     ///
-    /// Touches the file system (a stat per file): call it where blocking is allowed.
+    /// It accesses the file system (a stat per file), so call it where blocking is allowed.
     pub fn rescan(&self) -> Vec<SkillWarning> {
         let inner = &*self.0;
         let mut files = inner.lock();
@@ -91,7 +91,7 @@ impl Library {
         warnings.extend(inner.look_at_hosts());
         let budget = inner.skills.budget_tokens;
         warnings.extend(doubts::over_budget(&files.scan, budget));
-        // Chats wait for who was met: not held for longer than this takes.
+        // The lock on the known agents is held only for this, because chats wait for it.
         let unknown = doubts::of_unknown_agents(&inner.dir, &files.scan, inner.met().as_ref());
         warnings.extend(unknown);
         let new = warnings
@@ -102,29 +102,28 @@ impl Library {
         new
     }
 
-    /// Agents that are known to be some: from now on a folder of skills for an agent that nobody has met is
-    /// warned of.
+    /// Records agents that exist. From now on, a folder of skills for an unknown agent leads to a warning.
     pub fn meet(&self, agents: impl IntoIterator<Item = AgentId>) {
         let mut met = self.0.met();
         met.get_or_insert_default().extend(agents);
     }
 
-    /// When a session's skills are chosen anew.
+    /// Returns when a session's skills are chosen again.
     pub fn refresh(&self) -> Refresh {
         self.0.skills.refresh
     }
 
-    /// What a request of `agent` that says `query` takes along. Reads memory only.
+    /// Returns the lessons for a request of `agent` with the text `query`. It reads only memory.
     pub fn lessons(&self, agent: &AgentId, query: &str) -> Lessons {
         self.lessons_for(agent, query, None)
     }
 
-    /// The same; where this adapter may answer it, with what it takes along then.
+    /// Returns these lessons. If `adapter` may answer, they also contain the variant for that adapter.
     pub fn lessons_for(&self, agent: &AgentId, query: &str, adapter: Option<&str>) -> Lessons {
         self.lessons_beside(&HeldBack::default(), agent, query, adapter)
     }
 
-    /// The same without what is held back, as the agent's host says it itself ([`Self::held_back`]).
+    /// Returns these lessons without those that the agent's host has itself ([`Self::held_back`]).
     pub fn lessons_beside(
         &self,
         held_back: &HeldBack,
@@ -158,7 +157,8 @@ impl Library {
         }
     }
 
-    /// An adapter does the wishes with these ids ([`Wish::id`]) without being told: their lines are left out where it answers.
+    /// Records that an adapter's weights have learned the wishes with these ids ([`Wish::id`]). Their lines are left
+    /// out of its prompts.
     pub fn set_untold(&self, adapter: &str, wish_ids: impl IntoIterator<Item = String>) {
         let wish_ids: BTreeSet<String> = wish_ids.into_iter().collect();
         let mut untold = self.0.all_untold();
@@ -169,34 +169,34 @@ impl Library {
         }
     }
 
-    /// The ids of the wishes that an adapter does without being told.
+    /// Returns the ids of the wishes that an adapter's weights have learned.
     pub fn untold(&self, adapter: &str) -> BTreeSet<String> {
         let untold = self.0.all_untold();
         untold.get(adapter).cloned().unwrap_or_default()
     }
 
-    /// All skills of an agent, its own and everyone's, by name.
+    /// Returns all skills of an agent, its own and the shared ones, by name.
     pub fn skills(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
         self.0.current.load().of_agent(agent)
     }
 
-    /// One skill of an agent.
+    /// Returns one skill of an agent.
     pub fn skill(&self, agent: &AgentId, name: &SkillName) -> Option<Arc<Skill>> {
         let mut skills = self.skills(agent).into_iter();
         skills.find(|skill| skill.name == *name)
     }
 
-    /// The agents that have a folder of their own.
+    /// Returns the agents that have their own folder.
     pub fn agents(&self) -> Vec<AgentId> {
         self.0.current.load().agents.keys().cloned().collect()
     }
 
-    /// The wishes that are in force for an agent: everyone's, then its own, the newest last.
+    /// Returns the wishes in force for an agent: the shared ones, then its own, the newest last.
     pub fn wishes(&self, agent: &AgentId) -> Vec<Wish> {
         self.0.current.load().view(agent).wishes.to_vec()
     }
 
-    /// The wishes of an agent's own file, the newest last; of `_shared`, everyone's.
+    /// Returns the wishes of an agent's own file, the newest last. For `_shared`, these are the shared ones.
     pub fn own_wishes(&self, agent: &AgentId) -> Vec<Wish> {
         let snapshot = self.0.current.load();
         if agent.is_shared() {
@@ -205,12 +205,12 @@ impl Library {
         snapshot.view(agent).own_wishes.to_vec()
     }
 
-    /// Writes a wish into the agent's WISHES.md as the newest, in force at once; says whether the file changed.
-    /// Touches the file system.
+    /// Adds a wish to the agent's WISHES.md as the newest, in force at once. Returns whether the file changed. It
+    /// accesses the file system.
     ///
     /// # Errors
     ///
-    /// [`WishError`] when it is empty, too long, or the file cannot be written.
+    /// Returns [`WishError`] if it is empty, too long, or the file cannot be written.
     ///
     /// # Examples
     /// ```
@@ -229,16 +229,16 @@ impl Library {
         self.edit_wishes(agent, |path| wishes::add(path, wish))
     }
 
-    /// Takes a wish out of the agent's WISHES.md; says whether it was there. Touches the file system.
+    /// Removes a wish from the agent's WISHES.md. Returns whether it was there. It accesses the file system.
     ///
     /// # Errors
     ///
-    /// [`WishError::File`] when the file cannot be read or written.
+    /// Returns [`WishError::File`] if the file cannot be read or written.
     pub fn remove_wish(&self, agent: &AgentId, wish: &str) -> Result<bool, WishError> {
         self.edit_wishes(agent, |path| wishes::remove(path, wish))
     }
 
-    /// The file that an agent's wishes lie in.
+    /// Returns the file with an agent's wishes.
     pub fn wishes_file(&self, agent: &AgentId) -> PathBuf {
         self.0.dir.join(agent.as_str()).join(WISHES_FILE)
     }
@@ -247,35 +247,36 @@ impl Library {
         &self.0.dir
     }
 
-    /// Whether each skill that a model writes waits for the owner's look.
+    /// Returns whether each skill that a model writes waits for the owner's review.
     pub(crate) fn reviews_skills(&self) -> bool {
         self.0.skills.review
     }
 
-    /// Reads a file anew at the next look: two edits within one tick of the file system's clock may have one length.
+    /// Makes the next scan read a file again, because two edits within one tick of the file system's clock may have the
+    /// same length.
     pub(crate) fn forget_file(&self, path: &Path) {
         self.0.lock().cache.forget(path);
     }
 
-    /// Nobody else changes lessons while this is held, and what is in force here is what the files say.
+    /// Locks the lessons against other writers, and reads the present files.
     pub(crate) fn lock_lessons(&self) -> Result<File, JournalError> {
         let lock = lock::lock(self.dir())?;
         self.refresh_view();
         Ok(lock)
     }
 
-    /// Reads what changed; what is wrong in it is told at the next [`Self::rescan`].
+    /// Reads changed files. The next [`Self::rescan`] returns warnings about them.
     pub(crate) fn refresh_view(&self) {
         let inner = &*self.0;
         inner.look(&mut inner.lock());
     }
 
-    /// What agents' hosts have learned by themselves.
+    /// Returns what agents' hosts have learned by themselves.
     pub(crate) fn hosts(&self) -> Arc<BTreeMap<AgentId, Arc<IndexedReading>>> {
         self.0.hosts.load_full()
     }
 
-    /// Puts what is known of hosts in the place of what was.
+    /// Replaces what is known of hosts.
     pub(crate) fn set_hosts(&self, store: HostStore) {
         self.0.set_hosts(store);
     }
@@ -288,7 +289,7 @@ impl Library {
         let path = self.wishes_file(agent);
         let mut files = self.0.lock();
         let changed = edit(&path)?;
-        // Two edits within one tick of the file system's clock may have one length.
+        // Two edits within one tick of the file system's clock may have the same length.
         files.cache.forget(&path);
         self.0.look(&mut files);
         Ok(changed)
@@ -298,12 +299,12 @@ impl Library {
 // === impl Inner ===
 
 impl Inner {
-    /// A panic elsewhere leaves these files usable: each scan is built anew.
+    /// If another thread panicked, these files are still usable, because each scan is built from scratch.
     fn lock(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what changed, and shows it to requests; what cannot be used of all that is there.
+    /// Reads changed files, and shows them to requests. Returns all warnings.
     fn look(&self, files: &mut Files) -> Vec<SkillWarning> {
         match scan(&self.dir, &mut files.cache) {
             Ok(scan) if scan == files.scan => scan.warnings,
@@ -313,7 +314,7 @@ impl Inner {
                 files.scan = scan;
                 warnings
             }
-            // A mount that is away for a moment takes no lesson from anyone.
+            // If a mount is unavailable for a moment, the lessons stay.
             Err(error) => vec![SkillWarning {
                 path: self.dir.clone(),
                 fault: SkillFault::Unreadable {
@@ -323,7 +324,7 @@ impl Inner {
         }
     }
 
-    /// Reads what was learned of hosts, by this process or another.
+    /// Reads what hosts have learned, as this process or another one wrote it.
     fn look_at_hosts(&self) -> Option<SkillWarning> {
         match HostStore::read(&self.dir) {
             Ok(store) => {
@@ -348,7 +349,7 @@ impl Inner {
         self.hosts.store(Arc::new(known.collect()));
     }
 
-    /// A panic elsewhere leaves it usable: each change is one call.
+    /// If another thread panicked, it is still usable, because each change is one call.
     fn all_untold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -357,7 +358,7 @@ impl Inner {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers who was met.
+    /// Records that an agent has had a turn.
     fn has_met(&self, agent: &AgentId) {
         if let Some(met) = &mut *self.met()
             && !met.contains(agent)

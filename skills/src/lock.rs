@@ -1,5 +1,5 @@
-//! The lock of the library's folder: proxies of one home (`--port`) learn into one folder, and each change of lessons
-//! reads a file and writes it anew.
+//! The lock of the library's folder. Several proxies of one home folder (`--port`) share it, and each change of lessons
+//! reads a file and writes it again.
 
 use std::{
     fs::{self, File},
@@ -8,10 +8,10 @@ use std::{
 
 use crate::journal::JournalError;
 
-/// Its name: one with a dot is no lesson.
+/// The file's name. A name with a dot is no lesson.
 const FILE: &str = ".lock";
 
-/// Waits until nobody else changes lessons, in this process or another; they are ours while the file is open.
+/// Waits until no other process or thread changes lessons. The lock is held while the returned file is open.
 pub(crate) fn lock(dir: &Path) -> Result<File, JournalError> {
     let path = dir.join(FILE);
     let locked = fs::create_dir_all(dir).and_then(|()| {

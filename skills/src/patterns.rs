@@ -1,8 +1,8 @@
-//! Patterns that stand in the code: each is compiled once, and by a test.
+//! Patterns in the code. A test compiles each of them.
 
 use regex::{Regex, RegexSet};
 
-/// A pattern of ours.
+/// Compiles a built-in pattern.
 #[expect(
     clippy::expect_used,
     reason = "it stands in the code, and tests compile every one: no input reaches it"
@@ -11,7 +11,7 @@ pub(crate) fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern of ours")
 }
 
-/// Several, looked for at once.
+/// Compiles several patterns that are searched at once.
 #[expect(
     clippy::expect_used,
     reason = "they stand in the code, and tests compile every one: no input reaches them"

@@ -1,7 +1,7 @@
-//! How lessons stand in a request.
+//! The text of lessons in a request.
 //!
-//! The block of skills is the original's, byte for byte (`## Active Skills`), since people have tuned
-//! their prompts around it; the wording of wishes is ours.
+//! The block of skills equals the original's byte for byte (`## Active Skills`), because people have tuned their
+//! prompts around it. The wording of wishes is ours.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -12,7 +12,7 @@ const SKILLS_HEADING: &str = "## Active Skills";
 /// The heading above wishes.
 const WISHES_HEADING: &str = "## Standing wishes of the user";
 
-/// The system text that lessons become; none if there are none.
+/// Returns the text for the system prompt, or `None` if there are no lessons.
 pub(crate) fn system_block(skills: &[Arc<Skill>], wishes: &[Wish]) -> Option<String> {
     let mut block = String::new();
     if !skills.is_empty() {
@@ -32,7 +32,7 @@ pub(crate) fn system_block(skills: &[Arc<Skill>], wishes: &[Wish]) -> Option<Str
     (!block.is_empty()).then_some(block)
 }
 
-/// A block without the wishes that stand at its end; none if nothing else stands in it.
+/// Returns a block without the wishes at its end, or `None` if it contains nothing else.
 pub fn without_wishes(block: &str) -> Option<&str> {
     let own_line = |at: &usize| *at == 0 || block[..*at].ends_with('\n');
     let at = block.rmatch_indices(WISHES_HEADING).map(|(at, _)| at);
@@ -44,13 +44,14 @@ pub fn without_wishes(block: &str) -> Option<&str> {
     (!skills.is_empty()).then_some(skills)
 }
 
-/// The line after the owner's messages: the wishes in their own words, which small models obey best.
+/// Returns the line after the owner's messages: the wishes in their own words, which small models obey best.
 pub fn user_line(wishes: &[Wish]) -> Option<String> {
     let texts: Vec<&str> = wishes.iter().map(|wish| wish.text.as_str()).collect();
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// The first skills of `ranked` that fit the budget; one that is too long makes way for a shorter one behind it.
+/// Returns the first skills of `ranked` that fit the budget. If one is too long, a shorter one after it can take its
+/// place.
 pub(crate) fn within_budget(
     ranked: impl Iterator<Item = Arc<Skill>>,
     budget: usize,
@@ -66,7 +67,7 @@ pub(crate) fn within_budget(
     ranked.filter(fits).take(most).collect()
 }
 
-/// The newest wishes that fit the budget, in the order of the file.
+/// Returns the newest wishes that fit the budget, in the order of the file.
 pub(crate) fn newest_within_budget(wishes: &[Wish], budget: usize) -> &[Wish] {
     let mut left = budget;
     let mut from = wishes.len();
@@ -81,7 +82,7 @@ pub(crate) fn newest_within_budget(wishes: &[Wish], budget: usize) -> &[Wish] {
     &wishes[from..]
 }
 
-/// About what a skill costs in a request, in tokens.
+/// Returns the approximate cost of a skill in a request, in tokens.
 pub(crate) fn cost(skill: &Skill) -> usize {
     estimate_tokens(&one_skill(skill))
 }

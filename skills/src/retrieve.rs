@@ -1,11 +1,11 @@
-//! Which skills a request asks for: those that it clearly wants, usually one, or none.
+//! Selects the skills for a request: those that it clearly needs, usually one, or none.
 //!
-//! All evidence becomes a probability that the skill is wanted, and one threshold decides. A skill of the bank has sample
-//! requests: the request is compared with those of all skills and with what people say that needs none ([`Samples`]), and
-//! keywords are further evidence. Any other skill is judged by itself: by its keywords ([`Keywords`]), its name, and, if
-//! it has no keywords, the words of its name and description ([`OwnWords`]); each word says the more the rarer it is in all
-//! samples. So "What is the capital of France?" brings in nothing, whatever skills mention capitals in passing. A skill
-//! that the owner calls by its name is given without further question.
+//! All evidence becomes a probability that the skill is needed, and one threshold decides. A skill of the bank has
+//! sample requests. The request is compared with those of all skills and with sentences that need none ([`Samples`]).
+//! Keywords are further evidence. Any other skill is judged by itself: by its keywords ([`Keywords`]), its name, and,
+//! if it has no keywords, the words of its name and description ([`OwnWords`]). A word that is rarer in all samples
+//! counts more. So "What is the capital of France?" selects nothing, whatever skills mention capitals in passing. A
+//! skill that the owner calls by its name is always selected.
 
 use std::{
     borrow::Cow,
@@ -22,22 +22,23 @@ use crate::{
     words::{all_terms, is_cjk},
 };
 
-/// Characters of a request that are looked at, from its beginning and from its end.
+/// Characters at the beginning and at the end of a request that are used.
 const EDGE: usize = 2_000;
 
-/// From this probability on a skill is given. This and the numbers below were chosen on the 200 requests of
-/// `testdata/retrieval.jsonl` and the half of `retrieval_2.jsonl` that is not held out; figures change little around them.
+/// Probability from which a skill is selected. This and the numbers below were chosen on the 200 requests of
+/// `testdata/retrieval.jsonl` and the half of `retrieval_2.jsonl` that is not held out. The results change little
+/// around them.
 const GIVEN: f32 = 0.35;
-/// From this on, a skill of the bank is given beside another of the bank: they share a probability of 1.
+/// Probability from which a second skill of the bank is selected. All of them share a probability of 1.
 const GIVEN_TOO: f32 = 0.25;
-/// What a keyword of a skill of the bank says counts for so much beside the samples: both see the same words.
+/// Weight of the keywords of a skill of the bank beside its samples, because both see the same words.
 const KEYWORDS_COUNT: f32 = 0.3;
-/// The most that its keywords say for a skill of the bank, in nats: a long paste has many.
+/// The largest evidence from its keywords for a skill of the bank, in nats, because a long pasted text contains many.
 const KEYWORDS_AT_MOST: f32 = 4.0;
-/// One request in so many is for a given skill of those that are judged by themselves.
+/// Prior: one request in so many needs a given skill of those that are judged by themselves.
 const ONE_IN: f32 = 100.0;
 
-/// What the bank knows of requests.
+/// The samples of the bank.
 static SAMPLES: LazyLock<Samples> =
     LazyLock::new(|| Samples::build(bank::requests(), bank::BACKGROUND.into_iter()));
 
@@ -45,32 +46,31 @@ mod keywords;
 mod own_words;
 mod samples;
 
-/// The skills of all agents, ready to be searched for any of them.
+/// The skills of all agents, indexed so that each agent's can be searched.
 #[derive(Default)]
 pub(crate) struct Index {
     keywords: Keywords,
-    /// Of skills that have neither keywords nor samples.
+    /// The words of skills that have neither keywords nor samples.
     own_words: OwnWords,
-    /// The skills that have samples, and their places among these.
+    /// The skills that have samples, and their indices among these.
     of_bank: BTreeMap<usize, usize>,
-    /// As the owner may call each.
+    /// The names by which the owner may call each.
     names: Vec<Vec<String>>,
 }
 
-/// Which skills one agent sees, of those that an index numbers: everyone's come first, then each agent's
-/// own.
+/// The skills of an index that one agent sees: first the shared ones, then the agent's own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Visible {
     pub(crate) shared: Range<usize>,
     pub(crate) own: Range<usize>,
-    /// Of everyone's, those that an own skill of the same name replaces.
+    /// Shared skills that an own skill of the same name replaces.
     pub(crate) hidden: BTreeSet<usize>,
 }
 
 // === impl Index ===
 
 impl Index {
-    /// Reads the words of all skills; their places in `skills` are their numbers here.
+    /// Reads the words of all skills. Their indices in `skills` are their numbers here.
     pub(crate) fn build(skills: &[Arc<Skill>]) -> Self {
         if skills.is_empty() {
             return Self::default();
@@ -98,7 +98,7 @@ impl Index {
         }
     }
 
-    /// The numbers of the visible skills that the request asks for, best first.
+    /// Returns the numbers of the visible skills that the request needs, best first.
     pub(crate) fn search(&self, query: &str, visible: &Visible) -> Vec<usize> {
         let query = edges(query).to_lowercase();
         let said: BTreeSet<String> = all_terms(&query).into_iter().collect();
@@ -120,7 +120,7 @@ impl Index {
         ranked.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// The skills with samples that the request wants, and how probably.
+    /// Returns the skills with samples that the request needs, with their probabilities.
     fn of_bank(
         &self,
         said: &BTreeSet<String>,
@@ -148,7 +148,7 @@ impl Index {
         found
     }
 
-    /// Whether the owner calls a skill by its name.
+    /// Returns whether the owner calls a skill by its name.
     fn is_called(&self, number: usize, query: &str) -> bool {
         let mut names = self.names.get(number).into_iter().flatten();
         names.any(|name| stands_alone(name, query))
@@ -175,13 +175,13 @@ impl Visible {
     }
 }
 
-/// What is said for a skill that is judged by itself, in nats, as the probability that it is wanted.
+/// Converts the evidence for a skill that is judged by itself, in nats, to the probability that it is needed.
 fn probability(says: f32) -> f32 {
     1.0 / (1.0 + ONE_IN * (-says).exp())
 }
 
-/// How a skill may be called in a request: as a command, beside the word "skill", and, if it has several words, as it is
-/// written.
+/// Returns how a skill may be called in a request: as a command, beside the word "skill", and, if it has several words,
+/// as it is written.
 fn calls(name: &str) -> Vec<String> {
     let name = name.to_lowercase();
     let plain = name.replace(['-', '_'], " ");
@@ -202,7 +202,7 @@ fn calls(name: &str) -> Vec<String> {
     calls
 }
 
-/// Whether a name stands in a text and is no part of another word, of a path or of a file's name.
+/// Returns whether a name occurs in a text and is not a part of another word, of a path or of a file's name.
 fn stands_alone(name: &str, text: &str) -> bool {
     let is_of_word =
         |c: char| (c.is_alphanumeric() && !is_cjk(c)) || matches!(c, '-' | '_' | '/' | '\\');
@@ -214,7 +214,8 @@ fn stands_alone(name: &str, text: &str) -> bool {
     })
 }
 
-/// A request, or of a long one its beginning and its end: a pasted file is no question, and a huge one costs little.
+/// Returns a request, or the beginning and the end of a long one, because a pasted file is no question, and a huge one
+/// must be cheap.
 fn edges(query: &str) -> Cow<'_, str> {
     let head = query.char_indices().nth(EDGE).map(|(at, _)| at);
     let tail = query.char_indices().rev().nth(EDGE - 1).map(|(at, _)| at);

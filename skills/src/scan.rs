@@ -1,9 +1,10 @@
-//! The library's folder, read: which files there are, and which of them changed.
+//! Scans the library's folder: which files exist, and which of them changed.
 //!
-//! Layout: `<name>/SKILL.md` (the original's flat one) and `_shared/<name>/SKILL.md` are everyone's;
-//! `_shared/WISHES.md` has everyone's wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` are one agent's.
-//! Names that begin with a dot are left alone; what is likely to be meant for us and is not read is named. A file is read again when its modification time or length changed, which works on
-//! network and container mounts where notifications do not.
+//! `<name>/SKILL.md` (the original's flat layout) and `_shared/<name>/SKILL.md` are shared skills; `_shared/WISHES.md`
+//! has the shared wishes; `<agent>/<name>/SKILL.md` and `<agent>/WISHES.md` belong to one agent. Names that begin with
+//! a dot are ignored. Files that are probably meant as lessons but are not read lead to a warning. A file is read again
+//! when its modification time or length changed. This also works on network and container mounts, where notifications
+//! do not.
 
 use std::{
     collections::BTreeMap,
@@ -22,15 +23,15 @@ use crate::{
     wishes::{self, Wish},
 };
 
-/// What the folder holds.
+/// The content of the folder.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Scan {
-    /// Everyone's skills, by path.
+    /// The shared skills by path.
     pub(crate) shared: Vec<Arc<Skill>>,
     pub(crate) shared_wishes: Arc<[Wish]>,
-    /// What is one agent's.
+    /// The files of each agent.
     pub(crate) agents: BTreeMap<AgentId, AgentFiles>,
-    /// What is not used.
+    /// Warnings about unused files.
     pub(crate) warnings: Vec<SkillWarning>,
 }
 
@@ -38,11 +39,11 @@ pub(crate) struct Scan {
 pub(crate) struct AgentFiles {
     pub(crate) skills: Vec<Arc<Skill>>,
     pub(crate) wishes: Arc<[Wish]>,
-    /// There is something in it, and nothing for us.
+    /// Whether the folder has files, but no lesson.
     pub(crate) has_no_lesson: bool,
 }
 
-/// What each file said, and the stamp it had then.
+/// The content of each file, and its stamp at that time.
 type Cache<T> = BTreeMap<PathBuf, (Stamp, Result<T, SkillFault>)>;
 
 /// Files as they were when last read.
@@ -52,7 +53,7 @@ pub(crate) struct FileCache {
     wishes: Cache<Arc<[Wish]>>,
 }
 
-/// A file is taken for unchanged while these are.
+/// A file counts as unchanged while these values are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -60,14 +61,14 @@ struct Stamp {
 }
 
 impl FileCache {
-    /// Reads the file anew next time, whatever its stamp.
+    /// Reads the file again next time, whatever its stamp.
     pub(crate) fn forget(&mut self, path: &Path) {
         self.wishes.remove(path);
         self.skills.remove(path);
     }
 }
 
-/// Reads the folder; unchanged files come from the cache. A folder that does not exist is empty.
+/// Scans the folder. Unchanged files come from the cache. A folder that does not exist is empty.
 pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
     let entries = match entries(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
@@ -95,14 +96,14 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
     Ok(reader.scan)
 }
 
-/// What stands in a folder, but for names with a leading dot.
+/// The entries of a folder, without names that begin with a dot.
 #[derive(Debug, Default)]
 struct Entries {
-    /// The folders in it, by name. Links to folders count.
+    /// Its folders by name. Links to folders count.
     folders: Vec<(String, PathBuf)>,
-    /// Files that may be meant for us: ours by name, in whatever case.
+    /// Files that may be lessons: those with our names in any case.
     files: Vec<PathBuf>,
-    /// How many others there are.
+    /// Number of other entries.
     n_others: usize,
 }
 
@@ -130,7 +131,7 @@ fn entries(dir: &Path) -> io::Result<Entries> {
 // === impl Entries ===
 
 impl Entries {
-    /// A file that is `name` but for its case.
+    /// Returns a file whose name differs from `name` only in case.
     fn misnamed(&self, name: &str) -> Option<&Path> {
         let is_it = |path: &&PathBuf| {
             let given = path.file_name().and_then(|it| it.to_str());
@@ -145,9 +146,9 @@ impl Entries {
 }
 
 struct Reader<'a> {
-    /// As of the last look.
+    /// The cache of the last scan.
     known: FileCache,
-    /// As of this one.
+    /// The cache of this scan.
     cache: &'a mut FileCache,
     scan: Scan,
 }
@@ -162,14 +163,14 @@ impl Reader<'_> {
         });
     }
 
-    /// Warns of a file that is ours but for its case.
+    /// Warns about a file whose name differs only in case.
     fn warn_misnamed(&mut self, folder: &Entries, name: &'static str) {
         if let Some(path) = folder.misnamed(name) {
             self.warn(path, SkillFault::Misnamed { name });
         }
     }
 
-    /// Warns of files beside the folders, where they are nobody's.
+    /// Warns about files beside the folders, where they belong to nobody.
     fn of_nobody(&mut self, top: &Entries) {
         for path in &top.files {
             let name = path.file_name().unwrap_or_default();
@@ -194,7 +195,7 @@ impl Reader<'_> {
         let skills = self.skills(files);
         let wishes = self.wishes(path, &folder);
         let has_lesson = !skills.is_empty() || !folder.files.is_empty();
-        // What was named already needs no second word.
+        // A file that has a warning already gets no second one.
         let is_told = self.scan.warnings.len() > n_warnings;
         let files = AgentFiles {
             skills,
@@ -204,7 +205,7 @@ impl Reader<'_> {
         self.scan.agents.insert(agent, files);
     }
 
-    /// What stands in a folder; nothing, with a warning, where it cannot be read.
+    /// Returns the entries of a folder. If it cannot be read, returns nothing and warns.
     fn entries(&mut self, dir: &Path) -> Entries {
         entries(dir).unwrap_or_else(|error| {
             self.warn(dir, unreadable(&error));
@@ -212,7 +213,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The SKILL.md files one level down; folders without one are a skill's own business.
+    /// Returns the SKILL.md files one level down. Folders without one belong to a skill.
     fn skill_files(&mut self, dir: &Entries) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for (_, folder) in &dir.folders {
@@ -226,7 +227,7 @@ impl Reader<'_> {
         files
     }
 
-    /// The skills in these files; of two with one name the first is used.
+    /// Returns the skills in these files. Of two with the same name, the first is used.
     fn skills(&mut self, files: Vec<PathBuf>) -> Vec<Arc<Skill>> {
         let mut first = BTreeMap::<Arc<str>, PathBuf>::new();
         let mut skills = Vec::new();
@@ -280,7 +281,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a file says: read anew if it changed, else as last time.
+/// Returns a file's content: read again if it changed, else from the cache.
 fn cached<T: Clone>(
     known: Option<(Stamp, Result<T, SkillFault>)>,
     cache: &mut Cache<T>,
@@ -293,7 +294,7 @@ fn cached<T: Clone>(
         length: meta.len(),
     };
     let known = known.filter(|(known, value)| {
-        // What the file system refused is asked again: permissions change without a stamp.
+        // A file that could not be read is tried again, because permissions change without changing the stamp.
         *known == stamp && !matches!(value, Err(SkillFault::Unreadable { .. }))
     });
     let value = match known {

@@ -12,22 +12,22 @@ const GENERAL: &str = "general";
 
 /// A skill's name, which is also the name of its folder.
 ///
-/// 1 to 64 letters, digits, spaces, `_`, `-` or `.`, beginning with a letter, a digit or `_` and not
-/// ending in a space: it can hold no path separator and is never `.` or `..`.
+/// A name has 1 to 64 letters, digits, spaces, `_`, `-` or `.`, begins with a letter, a digit or `_` and does not end
+/// in a space. So it contains no path separator and is never `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SkillName(Arc<str>);
 
-/// A text is no skill name.
+/// A text is not a valid skill name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "skill name {value:?} is not allowed: 1 to {MAX_NAME} letters, digits, spaces, _ - or ., beginning with a letter, a digit or _"
 )]
 pub struct NameError {
-    /// The beginning of what was given.
+    /// The beginning of the text.
     pub value: String,
 }
 
-/// Why a text is no skill.
+/// Why a text is not a valid skill.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SkillError {
     /// It does not begin with a `---` line, or that block never ends.
@@ -38,29 +38,29 @@ pub enum SkillError {
     /// A key that every skill needs is missing or empty.
     #[error("the front matter has no {key}")]
     Missing { key: &'static str },
-    /// The name cannot be one.
+    /// The name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
-/// How to do one kind of task: what is retrieved, and what is put into the system text.
+/// Instructions for one kind of task, which are retrieved and added to the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// Its name, unique for one agent.
     pub name: SkillName,
     /// When it applies, in one sentence.
     pub description: String,
-    /// `general` unless the file says otherwise.
+    /// `general` unless the file gives another one.
     pub category: String,
-    /// Words that requests use which it is for; they are searched, not served.
+    /// Words of requests that need it. They are searched, and not added to the prompt.
     pub keywords: Vec<String>,
-    /// The text below the front matter, trimmed.
+    /// The text after the front matter, trimmed.
     pub content: String,
-    /// The first 16 hex digits of the blake3 hash of what is served of it: the same text, the same version.
+    /// The first 16 hex digits of the BLAKE3 hash of its text in a prompt, so equal texts have equal versions.
     pub version: String,
 }
 
-/// The keys of a front matter that are read; all others are the author's own business.
+/// The keys of a front matter that are read. All others are the author's own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct FrontMatter {
@@ -70,7 +70,7 @@ struct FrontMatter {
     keywords: Option<Keywords>,
 }
 
-/// A list, or words with commas between them.
+/// A list, or words separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Keywords {
@@ -132,11 +132,11 @@ impl<'de> Deserialize<'de> for SkillName {
 // === impl Skill ===
 
 impl Skill {
-    /// Reads the text of a SKILL.md.
+    /// Parses the text of a SKILL.md.
     ///
     /// # Errors
     ///
-    /// [`SkillError`] when there is no front matter, no name, no description, or a name that cannot be one.
+    /// Returns [`SkillError`] if there is no front matter, no name, no description, or an invalid name.
     pub fn parse(text: &str) -> Result<Self, SkillError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (front, body) = split(text).ok_or(SkillError::NoFrontMatter)?;
@@ -158,7 +158,7 @@ impl Skill {
     }
 }
 
-/// The front matter and what follows it.
+/// Splits the front matter from the text after it.
 fn split(text: &str) -> Option<(&str, &str)> {
     let (first, rest) = text.split_once('\n')?;
     if first.trim_end() != "---" {
@@ -181,7 +181,7 @@ fn required(value: Option<String>, key: &'static str) -> Result<String, SkillErr
         .ok_or(SkillError::Missing { key })
 }
 
-/// YAML's folded and literal blocks span lines; a heading does not.
+/// Joins YAML's folded and literal blocks to one line, because a heading is one line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -202,8 +202,8 @@ impl Keywords {
 // === impl FrontMatter ===
 
 impl FrontMatter {
-    /// As YAML; and where it is none, as the original reads it: each line split at its first colon.
-    /// The original writes `description: Use when: asked`, which YAML refuses.
+    /// Parses YAML, and otherwise splits each line at its first colon, as the original does. The original writes
+    /// `description: Use when: asked`, which YAML refuses.
     fn read(text: &str) -> Self {
         serde_saphyr::from_str(text).unwrap_or_else(|_| Self::from_lines(text))
     }

@@ -1,4 +1,4 @@
-//! Takes back the newest lesson, be it a wish or a skill that was learned.
+//! Undoes the newest lesson, a wish or a learned skill.
 
 use crate::{
     evolve::{EvolveError, Proposal},
@@ -7,19 +7,19 @@ use crate::{
     library::Library,
 };
 
-/// What was taken back.
+/// The undone lesson.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakenBack {
-    /// A wish; those that it replaced stand again.
+    /// A wish. The wishes that it had replaced are in force again.
     Wish(Lesson),
-    /// A skill; what it took the place of stands again.
+    /// A skill. What it had replaced is in force again.
     Skill(Proposal),
 }
 
-/// Why nothing was taken back.
+/// Why nothing was undone.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// A wish was the newest.
+    /// The newest lesson was a wish, and undoing it failed.
     #[error(transparent)]
     Wish(#[from] LearnError),
     #[error(transparent)]
@@ -29,11 +29,11 @@ pub enum UndoError {
 // === impl Library ===
 
 impl Library {
-    /// Takes back the lesson that came into force last, of any agent. A skill whose file somebody removed is none. Touches
-    /// the file system.
+    /// Undoes the lesson that came into force last, of any agent. A skill whose file somebody removed does not count.
+    /// It accesses the file system.
     ///
     /// # Errors
-    /// [`UndoError`]; nothing has changed then but what it says.
+    /// Returns [`UndoError`]. Except for what the error says, nothing has changed.
     pub fn undo_newest(&self) -> Result<TakenBack, UndoError> {
         let lessons = self.journal().map_err(LearnError::from)?.into_iter();
         let wish = lessons

@@ -1,4 +1,4 @@
-//! What of the library's folder is not used, or not as it may be meant.
+//! Warnings about files in the library's folder that are not used, or probably not as intended.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::{
     skill::SkillError,
 };
 
-/// A file or folder of the library that is not used, or not as it may be meant, and why.
+/// A file or folder of the library that is not used, or probably not as intended, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}{}", path.display(), fault.end())]
 pub struct SkillWarning {
@@ -21,16 +21,16 @@ pub struct SkillWarning {
 /// What is wrong with a file or folder of the library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SkillFault {
-    /// The file system would not give it.
+    /// The file system refused to read it.
     #[error("cannot be read: {reason}")]
     Unreadable {
-        /// The file system's words.
+        /// The file system's message.
         reason: String,
     },
-    /// Too large to be an instruction.
+    /// It is too large to be an instruction.
     #[error("has {bytes} bytes, at most {MAX_FILE} are read")]
     TooLarge { bytes: u64 },
-    /// Read, but no skill.
+    /// It was read, but is not a valid skill.
     #[error(transparent)]
     NoSkill(#[from] SkillError),
     /// Another file has the same name.
@@ -40,33 +40,33 @@ pub enum SkillFault {
         /// The file that is used.
         first: PathBuf,
     },
-    /// A folder that is neither a skill nor can be an agent's.
+    /// The folder is neither a skill, nor is its name a valid agent name.
     #[error(transparent)]
     FolderName(#[from] metaclaw_chat::NameError),
-    /// Longer than the skills of a request may be together.
+    /// It is longer than all skills of a request together may be.
     #[error("costs about {tokens} tokens and skills.budget_tokens is {budget}, so it never fits")]
     OverBudget {
-        /// About what it costs.
+        /// Its approximate cost.
         tokens: usize,
         budget: usize,
     },
-    /// A file that is read only in capitals.
+    /// The file is read only if its name is upper case.
     #[error("is not read: it must be called {name}")]
     Misnamed {
-        /// What it must be called.
+        /// Its required name.
         name: &'static str,
     },
     #[error(
         "is nobody's: put everyone's wishes into {SHARED}/{WISHES_FILE}, and those of one agent into its folder, as main/{WISHES_FILE}"
     )]
     WishesOfNobody,
-    /// A skill without a folder of its own.
+    /// A skill without its own folder.
     #[error("is not read: a skill has a folder of its own, as {SHARED}/NAME/{SKILL_FILE}")]
     NoFolder,
-    /// Text, and no list item.
+    /// The file has text, but no list item.
     #[error("has no wish in it: a wish is a line that begins with \"- \"")]
     NoWish,
-    /// Neither an agent's folder nor a skill's.
+    /// The folder is neither an agent's nor a skill's.
     #[error(
         "is no skill, as it has no {SKILL_FILE}, and no agent's, as it has no {WISHES_FILE} and no skill in it"
     )]
@@ -81,7 +81,7 @@ pub enum SkillFault {
 // === impl SkillFault ===
 
 impl SkillFault {
-    /// What becomes of it, where the fault does not say so.
+    /// Returns how the message ends if the fault does not say what happens to the file.
     fn end(&self) -> &'static str {
         match self {
             Self::Unreadable { .. }

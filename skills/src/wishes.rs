@@ -1,7 +1,7 @@
 //! WISHES.md: a plain list that people edit too.
 //!
-//! A wish is a list item (`- `, `* ` or `+ ` at the beginning of a line). Everything else in the file
-//! is people's own text: it is never read as a wish and stays where it is when we edit.
+//! A wish is a list item (`- `, `* ` or `+ ` at the beginning of a line). Everything else in the file is people's own
+//! text. It is never read as a wish, and our edits do not change it.
 
 use std::{
     io,
@@ -10,12 +10,12 @@ use std::{
 
 use crate::file::{MAX_FILE, read_text, write_text};
 
-/// The longest wish, in characters: it is one line, always in the prompt.
+/// The longest wish in characters, because it is one line that is always in the prompt.
 const MAX_CHARS: usize = 300;
-/// What a new file begins with.
+/// The beginning of a new file.
 const HEADING: &str = "# Wishes\n\n";
 
-/// One line that the owner asked for.
+/// One line that says how the owner wants the agent to behave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
     pub text: String,
@@ -24,18 +24,18 @@ pub struct Wish {
 // === impl Wish ===
 
 impl Wish {
-    /// A name for it that does not tell its words: 16 hex digits of their blake3 hash.
+    /// Returns an id that does not reveal its words: 16 hex digits of their BLAKE3 hash.
     pub fn id(&self) -> String {
         blake3::hash(self.text.as_bytes()).to_hex()[..16].to_owned()
     }
 }
 
-/// Why a wish cannot be written down.
+/// Why a wish cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WishError {
     #[error("a wish must say something, this one is empty")]
     Empty,
-    /// Too long for a line that stands in every prompt.
+    /// It is too long for a line in every prompt.
     #[error("a wish may have {MAX_CHARS} characters, this one has {length}")]
     TooLong {
         /// Its length in characters.
@@ -46,7 +46,7 @@ pub enum WishError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// The wishes in a text, in its order.
+/// Returns the wishes in a text, in order.
 pub(crate) fn parse(text: &str) -> Vec<Wish> {
     text.lines()
         .filter_map(item)
@@ -54,13 +54,13 @@ pub(crate) fn parse(text: &str) -> Vec<Wish> {
         .collect()
 }
 
-/// Whether anything is said in a text but headings and comments.
+/// Returns whether a text contains more than headings and comments.
 pub(crate) fn has_text(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim);
     lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("<!--"))
 }
 
-/// The wish on a line, if it is one.
+/// Returns the wish on a line, if it is one.
 fn item(line: &str) -> Option<String> {
     let line = line.trim();
     let text = ["- ", "* ", "+ "]
@@ -70,7 +70,7 @@ fn item(line: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Writes a wish down as the newest; says whether the file changed. One that stands already moves to the end.
+/// Adds a wish as the newest. Returns whether the file changed. An existing one moves to the end.
 pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
     let wish = one_line(wish);
     if wish.is_empty() {
@@ -83,12 +83,12 @@ pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
     edit(path, |text| with(text, &wish))
 }
 
-/// Takes a wish out; says whether it was there.
+/// Removes a wish. Returns whether it was there.
 pub(crate) fn remove(path: &Path, wish: &str) -> Result<bool, WishError> {
     edit(path, |text| without(text, &one_line(wish)))
 }
 
-/// The text with one more wish: after the last list item, so that text below a list stays below it.
+/// Returns the text with one more wish after the last list item, so that text below a list stays below it.
 fn with(text: &str, wish: &str) -> String {
     let text = without(text, wish);
     let mut at = None;
@@ -110,7 +110,7 @@ fn without(text: &str, wish: &str) -> String {
     text.split_inclusive('\n').filter(keep).collect()
 }
 
-/// Replaces the file by its edited text in one rename: a reader sees the old or the new one, whole.
+/// Replaces the file by its edited text in one rename, so that a reader sees either the old or the new one completely.
 fn edit(path: &Path, change: impl FnOnce(&str) -> String) -> Result<bool, WishError> {
     let failed = |source| WishError::File {
         path: path.to_owned(),

@@ -1,9 +1,9 @@
-//! Text in words: what a search compares, and about what a text costs.
+//! Splits text into words for searches, and estimates its cost in tokens.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Words that say nothing about what a request is about; those of a skill's usual "use when the user
-/// asks for" among them.
+/// Words that say nothing about a request's subject, including those of the usual "use when the user asks for" of a
+/// skill.
 const SILENT: &[&str] = &[
     "a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "ask", "asked",
     "asking", "asks", "at", "be", "been", "before", "but", "by", "can", "could", "did", "do",
@@ -17,13 +17,13 @@ const SILENT: &[&str] = &[
     "would", "you", "your",
 ];
 
-/// The words of a text, lower-cased, in order: Unicode words, and two by two characters where a
-/// script puts no spaces between its words (Chinese, Japanese, Korean). Words that say nothing are left out.
+/// Returns the words of a text, in lower case and in order: Unicode words, and pairs of characters in scripts without
+/// spaces (Chinese, Japanese, Korean). Words without meaning for the subject are left out.
 pub(crate) fn terms(text: &str) -> Vec<String> {
     terms_where(text, |word| !SILENT.contains(&word))
 }
 
-/// The same with the words that say nothing: "how", "my" and "please" tell a question from a remark.
+/// Returns all words, because "how", "my" and "please" distinguish a question from a remark.
 pub(crate) fn all_terms(text: &str) -> Vec<String> {
     terms_where(text, |_| true)
 }
@@ -47,7 +47,7 @@ fn terms_where(text: &str, says: impl Fn(&str) -> bool) -> Vec<String> {
     terms
 }
 
-/// Pairs of neighbours; a lone character stands for itself.
+/// Adds pairs of neighbours. A single character is added alone.
 fn bigrams(run: &str, terms: &mut Vec<String>) {
     let chars: Vec<char> = run.chars().collect();
     if let [one] = chars.as_slice() {
@@ -56,14 +56,14 @@ fn bigrams(run: &str, terms: &mut Vec<String>) {
     terms.extend(chars.windows(2).map(|pair| pair.iter().collect::<String>()));
 }
 
-/// All words of a text that are written with spaces between them, in order, without their endings.
+/// Returns all words of a text in scripts with spaces, in order, without their endings.
 pub(crate) fn stems(text: &str) -> Vec<String> {
     let words = text.split(is_cjk).flat_map(str::unicode_words);
     words.map(|word| stem(&word.to_lowercase())).collect()
 }
 
-/// Without the ending that says how many or when: "emails" finds "email", "debugging" finds "debug", "scheduled" finds
-/// "schedule". Short words, and those that would lose too much, stay.
+/// Removes the ending for number or tense: "emails" finds "email", "debugging" finds "debug", "scheduled" finds
+/// "schedule". Short words, and those that would lose too much, are not changed.
 fn stem(word: &str) -> String {
     let word = word.replace(['\'', '’'], "");
     if !word.is_ascii() || word.len() <= 3 {
@@ -85,7 +85,7 @@ fn stem(word: &str) -> String {
     } else {
         word.strip_suffix('s').unwrap_or(&word)
     };
-    // "scheduled" and "schedule" meet without the e; "note" keeps it, or it would be "not".
+    // "scheduled" and "schedule" become equal without the e. "note" keeps it, because it would become "not".
     let stem = stem
         .strip_suffix('e')
         .filter(|stem| stem.len() >= 4)
@@ -93,7 +93,8 @@ fn stem(word: &str) -> String {
     stem.to_owned()
 }
 
-/// "not" of "noted" was "note": without an e, the consonant would have been doubled, as in "planned".
+/// "noted" without its ending is "not", and was "note": without an e, the consonant would have been doubled, as in
+/// "planned".
 fn has_lost_e(stem: &str) -> bool {
     let is_vowel = |c: u8| b"aeiouy".contains(&c);
     match stem.as_bytes() {
@@ -108,7 +109,7 @@ fn has_vowel(text: &str) -> bool {
     text.contains(['a', 'e', 'i', 'o', 'u', 'y'])
 }
 
-/// "debugg" is "debug"; "fall" stays.
+/// "debugg" becomes "debug", and "fall" stays.
 fn undoubled(stem: &str) -> &str {
     let mut last = stem.bytes().rev();
     let (end, before) = (last.next(), last.next());
@@ -120,8 +121,8 @@ fn undoubled(stem: &str) -> &str {
     }
 }
 
-/// About how many tokens a model counts for a text: a quarter per ASCII character, one per Chinese,
-/// Japanese or Korean one, a half per any other.
+/// Estimates how many tokens a text has: a quarter per ASCII character, one per Chinese, Japanese or Korean one, a half
+/// per any other.
 pub(crate) fn estimate_tokens(text: &str) -> usize {
     let quarters = text.chars().map(|c| match c {
         c if c.is_ascii() => 1,
@@ -131,7 +132,7 @@ pub(crate) fn estimate_tokens(text: &str) -> usize {
     quarters.sum::<usize>().div_ceil(4)
 }
 
-/// Han, Hiragana, Katakana, Hangul.
+/// Returns whether a character is Han, Hiragana, Katakana or Hangul.
 pub(crate) fn is_cjk(c: char) -> bool {
     matches!(u32::from(c),
         0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x323AF)

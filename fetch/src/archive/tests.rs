@@ -2,17 +2,17 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-/// A name, what it is, and its content or target.
+/// Name, kind, and content or link target of an entry.
 type Entry<'a> = (&'a str, EntryType, &'a str);
 
-/// An archive of these entries, as another program may have made it.
+/// Makes an archive of these entries, as another program might have made it.
 fn made(folder: &Path, entries: &[Entry<'_>]) -> PathBuf {
     let path = folder.join("made.tar.gz");
     let gzip = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
     let mut builder = Builder::new(gzip);
     for (name, kind, content) in entries {
         let mut header = Header::new_gnu();
-        // Set by hand: the crate itself refuses names that lead out.
+        // The name is written into the header directly, because the crate itself refuses names that lead out.
         let field = &mut header.as_old_mut().name;
         field[..name.len()].copy_from_slice(name.as_bytes());
         header.set_entry_type(*kind);

@@ -8,7 +8,7 @@ use std::io::Write;
 use super::*;
 use crate::testing::{Manners, Server};
 
-/// Bytes that no shift of themselves equals.
+/// Makes bytes that differ from themselves at every shift.
 fn body(length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| u8::try_from(i * 31 % 251).unwrap() ^ u8::try_from(i / 65_536 % 256).unwrap())
@@ -37,7 +37,7 @@ fn only_what_is_asked_for_is_fetched_and_a_second_run_asks_for_nothing() {
         .unwrap();
     assert_eq!(read_at(&mut copy, 300, 100), body[300..400]);
     assert_eq!(copy.fetched(), 1 + 300 + 10);
-    // One byte for the length; neighbours by one request.
+    // The first request is one byte to learn the length. Neighbouring ranges are one request.
     assert_eq!(server.requests(), ["0-0", "100-399", "3145728-3145737"]);
     drop(copy);
 
@@ -94,7 +94,7 @@ fn an_interrupted_run_is_continued_by_the_next() {
     let mut copy = SparseCopy::open(&server.url, "aa", &path).unwrap();
     copy.fetch(vec![0..600_000], "test").unwrap();
     drop(copy);
-    // As a kill in the middle of a note leaves it.
+    // The list ends in the middle of a line, as after a kill.
     let mut notes = OpenOptions::new()
         .append(true)
         .open(folder.path().join("copy.have"))

@@ -1,17 +1,17 @@
-//! Memory that many share, counted in bytes.
+//! A memory budget in bytes that several holders share.
 
 use std::sync::Arc;
 
 use crate::metrics::Counter;
 
-/// A bound on bytes that many hold together: captures, or request bodies. Clones share it.
+/// A limit on the bytes that all holders have together: captures, or request bodies. Clones share the limit.
 #[derive(Debug, Clone)]
 pub struct Budget {
     limit: u64,
     used: Arc<Counter>,
 }
 
-/// A part of a budget, given back when dropped.
+/// A part of a budget. Dropping it gives the bytes back.
 #[derive(Debug)]
 pub struct Held {
     n_bytes: u64,
@@ -21,17 +21,17 @@ pub struct Held {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of `limit` bytes; `used` says how many are held.
+    /// Makes a budget of `limit` bytes. `used` counts the bytes that are held.
     pub fn new(limit: u64, used: Arc<Counter>) -> Self {
         Self { limit, used }
     }
 
-    /// The bound, in bytes.
+    /// Returns the limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// A part of no bytes yet.
+    /// Returns a part of zero bytes.
     pub fn nothing(&self) -> Held {
         Held {
             n_bytes: 0,
@@ -39,8 +39,8 @@ impl Budget {
         }
     }
 
-    /// Takes `n_bytes`, if there are as many. Of two that ask at once both may be refused where there
-    /// was room for one; never is more given than there is.
+    /// Takes `n_bytes` if they are available. If two callers ask at once, both may be refused although there was room
+    /// for one. The limit is never exceeded.
     pub fn hold(&self, n_bytes: usize) -> Option<Held> {
         let mut held = self.nothing();
         held.grow(n_bytes as u64).then_some(held)
@@ -50,7 +50,7 @@ impl Budget {
 // === impl Held ===
 
 impl Held {
-    /// Takes `more` bytes, if there are as many; whether there were.
+    /// Takes `more` bytes if they are available, and returns whether they were.
     pub fn grow(&mut self, more: u64) -> bool {
         let Budget { limit, used } = &self.budget;
         used.add(more);
@@ -63,7 +63,7 @@ impl Held {
         fits
     }
 
-    /// Holds `n_bytes` from now on, be there as many or not: the memory is taken already.
+    /// Sets the held bytes to `n_bytes` even if the limit is exceeded, because the memory is already in use.
     pub fn set(&mut self, n_bytes: u64) {
         let used = &self.budget.used;
         match n_bytes.checked_sub(self.n_bytes) {

@@ -1,8 +1,8 @@
-//! A request as the log has it: its conversation in chat shape, as JSON texts with hashes, and what else
-//! steers the answer.
+//! A request in the form of the log: its conversation in chat form, as JSON texts with hashes, and the parameters that
+//! affect the reply.
 //!
-//! Of a chat completion each message is kept as its text stands in the request: to build values of all
-//! of them would cost several times as much. The other APIs' are put into chat shape.
+//! For a chat completion, each message keeps its original text, because building values of all of them would cost
+//! several times as much. Messages of other APIs are converted to chat form.
 
 use std::borrow::Cow;
 
@@ -17,30 +17,30 @@ use serde_json::{Map, Value};
 
 use crate::long_texts::LongTexts;
 
-/// A request in the log's shape.
+/// A request in the form of the log.
 #[derive(Debug)]
 pub(crate) struct NormalizedRequest {
-    /// The conversation, system messages included; with each the hash of the conversation up to it.
+    /// The conversation with its system messages. Each message has the hash of the conversation up to it.
     pub messages: Vec<NewMessage>,
-    /// The tools, in chat shape.
+    /// The tools in chat form.
     pub tools: Option<JsonText>,
-    /// What else steers the answer, by the names of chat completions.
+    /// The other parameters that affect the reply, by their names in chat completions.
     pub params: Map<String, Value>,
-    /// The model that the caller asked for.
+    /// The model that the caller named.
     pub model: Option<String>,
-    /// The reply whose conversation the request leaves out.
+    /// Id of the reply whose conversation the request leaves out.
     pub goes_on_from: Option<String>,
-    /// Bytes of all this, but for the texts that it shares with other turns.
+    /// Bytes of all fields, without the texts that it shares with other turns.
     pub n_bytes: usize,
 }
 
 // === impl NormalizedRequest ===
 
 impl NormalizedRequest {
-    /// Puts a request in the log's shape; `start` is the hash of its conversation before the first message.
+    /// Converts a request to the log's form. `start` is the hash of its conversation before the first message.
     ///
-    /// `None` where some of it fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may take
-    /// it; it is not learned from.
+    /// Returns `None` if a part fits in no value: a number beyond `f64`, or too deep a nesting. Upstreams may accept
+    /// such a request, but MetaClaw does not learn from it.
     pub(crate) fn from_request(
         chat: &ChatRequest,
         start: ChainHash,
@@ -59,7 +59,7 @@ impl NormalizedRequest {
             }
             (None, _) => None,
         };
-        // The log knows a reply by the id that its upstream gave it.
+        // The log identifies a reply by the id that its upstream gave it.
         let previous = || {
             let id = text("previous_response_id")?;
             Some(upstream_reply_id(&id).to_owned())
@@ -88,8 +88,8 @@ impl NormalizedRequest {
     }
 }
 
-/// What steers the answer, beside the conversation and the tools. A number that fits in no `f64` is null
-/// here: it steers nothing.
+/// Returns the parameters that affect the reply, without the conversation and the tools. A number that fits in no `f64`
+/// becomes null here, because no such parameter affects the reply.
 fn params(chat: &ChatRequest) -> Map<String, Value> {
     let api = chat.api();
     let is_said = |name: &str| match (name, api) {
@@ -106,7 +106,7 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     steering.map(param).collect()
 }
 
-/// The messages of a chat completion: each is an element of the request.
+/// Returns the messages of a chat completion. Each is an element of the request.
 fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
     let message = |(item, chain)| {
@@ -116,7 +116,7 @@ fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     chat.items().zip(chains).map(message).collect()
 }
 
-/// The messages of another API, in chat shape.
+/// Converts the messages of another API to chat form.
 fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     let messages = chat.to_messages()?;
     let mut chains = Chain::new(start);
@@ -128,8 +128,8 @@ fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     messages.iter().map(message).collect()
 }
 
-/// A part as it stands, but for half of an emoji. The log reads what it does not know yet, and refuses what
-/// no value holds.
+/// Returns a part unchanged, except for half of a surrogate pair (a broken emoji). The log parses texts that it does
+/// not have yet, and refuses those that no value can hold.
 fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
     match json::mended(json) {
         Cow::Borrowed(json) => JsonText::new(chat.part(json)),
@@ -156,7 +156,7 @@ mod tests {
         NormalizedRequest::from_request(&chat, start(), &mut LongTexts::new())
     }
 
-    /// The hash of each message as it is found from its value.
+    /// Computes the hash of each message from its value.
     fn by_values(messages: &[NewMessage]) -> Vec<ChainHash> {
         let message = |message: &NewMessage| message.text.read().unwrap();
         let messages: Vec<Message> = messages.iter().map(message).collect();
@@ -243,7 +243,7 @@ mod tests {
             json!({"role": "user", "content": "\u{fffd}", "\u{fffd}": 1})
         );
         assert_eq!(message.chain, start().then(&Message::user("\u{fffd}")));
-        // Of a chat completion the log finds that out, of what it does not know yet.
+        // For a chat completion, the log itself detects this in texts that it does not have yet.
         let raw = r#"{"system":1e999,"messages":[{"role":"user","content":"hi"}]}"#;
         assert!(read(Api::Messages, raw).is_none());
     }

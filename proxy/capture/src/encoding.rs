@@ -1,4 +1,4 @@
-//! Compressed replies: the agent gets them as they came, the log's copy is opened here.
+//! Compressed replies. The agent gets them unchanged, and the log's copy is decompressed here.
 
 use std::{
     borrow::Cow,
@@ -9,11 +9,11 @@ use brotli_decompressor::BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WIND
 use flate2::read::{DeflateDecoder, GzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
 
-/// The most that a reply is opened to; a small one that opens to more is no reply but a bomb.
+/// The largest decompressed size of a reply. This protects against decompression bombs.
 const MAX_OPENED: u64 = 32 << 20;
-/// The longest window of zstd, 8 MiB: the most that a reply may ask for (RFC 9659).
+/// The longest window of zstd, 8 MiB. A reply may not require more (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
-/// What brotli reads at once.
+/// Size of the buffer that brotli reads with.
 const BROTLI_BUFFER: usize = 4 << 10;
 
 /// A `content-encoding`.
@@ -21,20 +21,20 @@ const BROTLI_BUFFER: usize = 4 << 10;
 pub enum Encoding {
     Identity,
     Gzip,
-    /// zlib, and with some servers bare deflate.
+    /// zlib. Some servers send bare deflate instead.
     Deflate,
     /// Brotli: RFC 7932.
     Brotli,
     /// Zstandard: RFC 8878.
     Zstd,
-    /// Another, or several: not read here.
+    /// Any other encoding, or several. They are not decompressed here.
     Unsupported,
 }
 
 // === impl Encoding ===
 
 impl Encoding {
-    /// What a reply's headers say.
+    /// Returns the encoding that a reply's headers name.
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let Some(encoding) = headers.get(header::CONTENT_ENCODING) else {
             return Self::Identity;
@@ -50,19 +50,19 @@ impl Encoding {
         }
     }
 
-    /// The bytes opened, as far as they can be: those of a reply that was cut end early.
-    /// `None` where they are not read here or are not what they say.
+    /// Decompresses the bytes as far as possible. A reply that was cut ends early. Returns `None` if the encoding is
+    /// not supported, or the bytes are not in it.
     pub(crate) fn open(self, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         self.open_to(MAX_OPENED, bytes)
     }
 
-    /// The same, of a compressed reply no more than `limit` bytes.
+    /// Decompresses at most `limit` bytes.
     pub(crate) fn open_to(self, limit: u64, bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
         let opened = match self {
             Self::Identity => return Some(Cow::Borrowed(bytes)),
             Self::Unsupported => return None,
             Self::Gzip => decompressed(GzDecoder::new(bytes), limit),
-            // The first byte of a zlib stream says "deflate" in its low half (RFC 1950, 2.2).
+            // The low half of the first byte of a zlib stream says "deflate" (RFC 1950, 2.2).
             Self::Deflate if bytes.first().is_some_and(|b| b & 0x0f == 8) => {
                 decompressed(ZlibDecoder::new(bytes), limit)
             }
@@ -76,12 +76,12 @@ impl Encoding {
 
 fn decompressed(decoder: impl Read, limit: u64) -> Vec<u8> {
     let mut opened = Vec::new();
-    // An error is an early end; what came before it stands.
+    // An error is treated as an early end, and the bytes before it are kept.
     let _ = decoder.take(limit).read_to_end(&mut opened);
     opened
 }
 
-/// Windows beyond the RFC's 16 MiB are refused: nobody on the web sends them.
+/// Windows beyond the RFC's 16 MiB are refused, because nobody on the web sends them.
 fn brotli(bytes: &[u8]) -> impl Read {
     let mut decoder = brotli_decompressor::Decompressor::new(bytes, BROTLI_BUFFER);
     decoder.set_parameter(BROTLI_DECODER_PARAM_LARGE_WINDOW, 0);
@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     const TEXT: &[u8] = b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n";
-    /// The same and 40 MiB of zeros, compressed by Node's zlib.
+    /// The same text and 40 MiB of zeros, compressed by Node's zlib.
     const BROTLI: &[u8] = b"\x8b\x11\x80data: {\"choices\":[]}\n\ndata: [DONE]\n\n\x03";
     const BROTLI_BOMB: [u8; 40] = [
         207, 255, 255, 127, 248, 39, 0, 226, 177, 64, 32, 247, 254, 159, 255, 255, 255, 240, 79, 0,
         196, 97, 1, 128, 238, 253, 127, 254, 255, 255, 225, 159, 0, 136, 195, 34, 0, 221, 251, 63,
     ];
-    /// The text with a window of 1 GiB announced.
+    /// The text in a stream that announces a window of 1 GiB.
     const BROTLI_LARGE: &[u8] =
         b"\x11\x1e\x46\x00\x02data: {\"choices\":[]}\n\ndata: [DONE]\n\n\x03";
 
@@ -137,7 +137,7 @@ mod tests {
         ] {
             assert_eq!(encoding.open(bytes).unwrap(), TEXT, "{encoding:?}");
         }
-        // The last block of zstd is read whole or not at all.
+        // The last block of zstd is decompressed completely or not at all.
         let mut blocks = zstd::Encoder::new(Vec::new(), 3).unwrap();
         blocks.write_all(TEXT).unwrap();
         blocks.flush().unwrap();

@@ -1,13 +1,13 @@
-//! What chat leaves for learning: a bounded copy of each reply, and its way to a turn in the log.
+//! Makes turns for the log: takes a bounded copy of each reply, and converts it.
 //!
-//! While a reply is relayed its bytes are copied ([`Recording::push`]); nothing else is done on the
-//! threads that chat, but to read what a reply calls at its end, where it calls tools: a sub-agent's first request may
-//! be there before any other thread is. When it has ended, the capture goes into one queue ([`Recording::end`]). A thread
-//! behind it decompresses and decodes the reply, reads the request into the log's messages, hashes them
-//! and hands the turn over ([`Worker::run`]), in the order in which the replies ended.
+//! While a reply is relayed, its bytes are copied ([`Recording::push`]). The threads that relay do nothing else, with
+//! one exception: at the end of a reply with tool calls they read these calls, because a sub-agent's first request may
+//! arrive before another thread has read them. When the reply has ended, the capture goes into one queue
+//! ([`Recording::end`]). A separate thread decompresses and decodes the reply, converts the request to the log's
+//! messages, hashes them and hands the turn over ([`Worker::run`]), in the order in which the replies ended.
 //!
-//! What waits is bounded in bytes ([`Budget`]) and in number. What finds no room, or cannot be read,
-//! is counted ([`CaptureMetrics`]); the agent's reply is the same.
+//! The queue is bounded in bytes ([`Budget`]) and in number. Captures that find no room, or cannot be read, are counted
+//! ([`CaptureMetrics`]). The agent's reply is the same.
 
 mod budget;
 mod conversation;

@@ -1,12 +1,12 @@
-//! One line for each turn, without a word of what was said.
+//! One log line for each turn, without any conversation text.
 
 use metaclaw_dialects::Api;
 use metaclaw_turns::NewTurn;
 
-/// The longest text of a caller's that the line has, in characters.
+/// The longest text of a caller in the line, in characters.
 const LONGEST: usize = 100;
 
-/// Writes a turn's line, in the span that is entered; what the turn does not say itself is beside it.
+/// Writes a turn's line in the current span. Fields that the turn does not contain are passed separately.
 pub(crate) fn log_turn(
     turn: &NewTurn,
     api: Api,
@@ -41,7 +41,7 @@ pub(crate) fn log_turn(
     );
 }
 
-/// The beginning of a text that a caller may make as long as a request may be.
+/// Returns the beginning of a text, because a caller may send one as long as a request.
 fn bounded(text: &str) -> &str {
     let end = text.char_indices().nth(LONGEST);
     end.map_or(text, |(end, _)| &text[..end])

@@ -1,21 +1,21 @@
-//! Long texts of the last turns: most turns have the system text and the tools of the one before, and share them.
+//! Long texts of the last turns. Most turns share the system prompt and the tools of the turn before.
 //!
-//! Turns wait for the log when its disk does, some hundred of them under load. With requests of 61 KB and 128 connections
-//! up to 42 MB waited so, and up to 8 MB do now.
+//! Turns wait for the log when its disk is slow, some hundred of them under load. With requests of 61 KB and 128
+//! connections, up to 42 MB of turns waited before this sharing, and up to 8 MB now.
 
 use lru::LruCache;
 use metaclaw_turns::JsonText;
 
 /// Shorter texts are copied.
 const LONG: usize = 1 << 10;
-/// Bytes of the texts that are kept: those of many agents.
+/// Bytes of the texts that are kept, enough for many agents.
 const KEPT: usize = 4 << 20;
 
 /// The texts that were used last.
 #[derive(Debug)]
 pub(crate) struct LongTexts {
     last: LruCache<JsonText, ()>,
-    /// Of all of them.
+    /// Bytes of all of them.
     n_bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl LongTexts {
         }
     }
 
-    /// A text that keeps no request in memory, and the bytes that it takes beside those that are kept.
+    /// Returns a copy of the text that keeps no request in memory, and the additional bytes that it takes.
     pub(crate) fn own(&mut self, text: &JsonText) -> (JsonText, usize) {
         if let Some((kept, ())) = self.last.get_key_value(text) {
             return (kept.clone(), 0);

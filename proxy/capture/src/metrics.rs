@@ -1,18 +1,18 @@
-//! What is counted of captures. Every loss on the way of a turn into the log has a counter.
+//! Counters of captures. Every way to lose a turn before it reaches the log has a counter.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-/// A number that goes up, and for some down again.
+/// A number that goes up, and in some uses also down.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 /// Counters since the start.
 #[derive(Debug, Default)]
 pub struct CaptureMetrics {
-    /// Bytes held now for captures.
+    /// Bytes that captures hold now.
     pub bytes: Arc<Counter>,
     /// Turns that the log has acknowledged.
     pub recorded: Counter,
@@ -20,9 +20,9 @@ pub struct CaptureMetrics {
     pub dropped: Counter,
     /// Turns that are not in the log because it failed.
     pub failed: Counter,
-    /// Turns without their reply, as the capture's memory ran out or an event was too long to read.
+    /// Turns without their reply, because the capture's memory ran out or an event was too long to read.
     pub overflowed: Counter,
-    /// Turns without their reply, as it was compressed in a way that is not read here, or badly.
+    /// Turns without their reply, because it was compressed in an unsupported or invalid way.
     pub undecodable: Counter,
     /// Turns that are not in the log because a number of the request fits in no `f64`.
     pub unreadable: Counter,
@@ -36,7 +36,7 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Takes `n` away, which were added before.
+    /// Subtracts `n`, which was added before.
     pub fn sub(&self, n: u64) {
         self.0.fetch_sub(n, Ordering::Relaxed);
     }

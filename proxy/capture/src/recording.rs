@@ -1,4 +1,4 @@
-//! A reply under way, and what is kept of it.
+//! The recording of a reply that is being relayed.
 
 use std::{
     fmt,
@@ -25,26 +25,26 @@ use crate::{
     sink::TurnSink,
 };
 
-/// How much of a reply's beginning is looked through for its id, decompressed, in bytes: some 100 us.
+/// Decompressed bytes at the beginning of a reply that are searched for its id. This takes about 100 us.
 const BEGINNING: usize = 64 << 10;
 
-/// The longest reply that is read for its calls at its end, in bytes as they came: an event has some 300 of them and one
-/// token. A longer one is read by the worker.
+/// The longest reply that is searched for tool calls at its end, in bytes as received. An event has about 300 bytes and
+/// one token. The worker reads the calls of longer replies.
 const CALLS: usize = 2 << 20;
 const MOST_OPENED: u64 = 4 << 20;
 
-/// The bounds on captures.
+/// Limits of captures.
 #[derive(Debug, Clone, Copy)]
 pub struct CaptureConfig {
     /// Memory of all captures together, in bytes.
     pub memory: u64,
     /// Captures that may wait for the worker.
     pub queue: usize,
-    /// The end of a reply waits until its turn is durable.
+    /// Whether the end of a reply waits until its turn is durable.
     pub strict: bool,
 }
 
-/// Begins recordings. Clones share one queue.
+/// Starts recordings. Clones share one queue.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Finished>,
@@ -55,12 +55,12 @@ pub struct Recorder {
     is_cutting: Arc<AtomicBool>,
 }
 
-/// A reply under way.
+/// The recording of one reply.
 #[derive(Debug)]
 pub struct Recording {
     capture: Box<Capture>,
     recorder: Recorder,
-    /// It becomes a turn; else it is only listened to.
+    /// Whether it becomes a turn. Otherwise it is only searched for its id and calls.
     is_kept: bool,
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct Capture {
     pub request: CapturedRequest,
     pub response: ResponseMeta,
     pub reply: ReplyCopy,
-    /// Bytes of the reply, copied or not.
+    /// Bytes of the reply, including those that were not copied.
     pub n_bytes: u64,
     pub first_byte_ms: Option<u64>,
-    /// The request's part of the memory; from decoding on, the turn's.
+    /// The memory that the request holds. From decoding on, the memory that the turn holds.
     pub memory: Held,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Finished {
     pub capture: Box<Capture>,
     pub end: StreamEnd,
     pub ended_ms: u64,
-    /// Told when the turn is durable; dropped when it never will be.
+    /// Notified when the turn is durable. Dropped if it never will be.
     pub ack: Option<oneshot::Sender<()>>,
 }
 
@@ -106,18 +106,18 @@ impl Recorder {
         }
     }
 
-    /// The age of the oldest turn that the log has and has not flushed.
+    /// Returns the age of the oldest turn that the log has not flushed yet.
     pub fn oldest_unflushed(&self) -> Option<Duration> {
         self.sink.oldest_unflushed()
     }
 
-    /// Begins to record a reply; nothing, and counted, where there is no memory left.
+    /// Starts to record a reply. If there is no memory left, returns `None` and counts the loss.
     pub fn begin(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
         self.recording(request, response, true)
     }
 
-    /// Listens to a reply for its id, by which the next request may go on, and for its calls, with which a sub-agent's
-    /// may begin. Nothing of it becomes a turn.
+    /// Reads a reply's id, which the next request may refer to, and its calls, which may start a sub-agent's request.
+    /// Nothing of it becomes a turn.
     pub fn listen(&self, request: CapturedRequest, response: ResponseMeta) -> Option<Recording> {
         self.recording(request, response, false)
     }
@@ -133,7 +133,8 @@ impl Recorder {
             self.metrics.overflowed.inc();
             return None;
         };
-        // The body's own memory is not kept from the next requests until the log has the turn.
+        // The request is detached from its body, because the body's memory must be free for the next requests before
+        // the log has the turn.
         request.chat = request.chat.detached();
         Some(Recording {
             capture: Box::new(Capture {
@@ -149,7 +150,7 @@ impl Recorder {
         })
     }
 
-    /// From now on replies that end early are cut by us: their agents did not hang up.
+    /// From now on, replies that end early were cut by the proxy, not by their agents.
     pub fn cut(&self) {
         self.is_cutting.store(true, Ordering::Relaxed);
     }
@@ -166,7 +167,7 @@ impl fmt::Debug for Recorder {
 // === impl Recording ===
 
 impl Recording {
-    /// Copies a frame; whether the stream's own end mark has come with it.
+    /// Copies a frame. Returns whether the stream's own end mark has come with it.
     pub fn push(&mut self, data: &Bytes) -> bool {
         let capture = &mut *self.capture;
         capture.first_byte_ms.get_or_insert_with(now_ms);
@@ -185,8 +186,8 @@ impl Recording {
         came.is_some_and(|came| capture.response.api.is_done(&came))
     }
 
-    /// Ends the recording. With `strict`, what is told when the turn is durable, or dropped when it never
-    /// will be.
+    /// Ends the recording. With `strict`, returns a receiver that is notified when the turn is durable, or dropped if
+    /// it never will be.
     pub fn end(mut self, seen: StreamEnd) -> Option<oneshot::Receiver<()>> {
         self.capture.tell_id();
         self.capture.tell_calls();
@@ -206,7 +207,7 @@ impl Recording {
             ack,
         };
         if recorder.queue.try_send(finished).is_err() {
-            // A log that cannot keep up costs learning, not chat.
+            // If the log cannot keep up, the turn is lost for learning and the chat is not affected.
             recorder.metrics.dropped.inc();
         }
         acknowledged
@@ -216,7 +217,7 @@ impl Recording {
 // === impl Capture ===
 
 impl Capture {
-    /// Tells the reply's calls, if it has any.
+    /// Reports the reply's tool calls, if it has any.
     fn tell_calls(&mut self) {
         if self.n_bytes > CALLS as u64 {
             return;
@@ -239,7 +240,7 @@ impl Capture {
         }
     }
 
-    /// Tells the reply's id, if its beginning says it.
+    /// Reports the reply's id, if its beginning contains it.
     fn tell_id(&mut self) {
         let Self {
             request,

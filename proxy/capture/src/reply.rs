@@ -1,4 +1,4 @@
-//! What the bytes of a reply say.
+//! Reads the bytes of a reply.
 
 use metaclaw_dialects::{
     Api, Reply,
@@ -8,21 +8,21 @@ use metaclaw_turns::StreamEnd;
 
 use crate::encoding::Encoding;
 
-/// How a reply comes.
+/// The form in which a reply arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseMeta {
-    /// The API that it is in as the upstream sends it.
+    /// The API in which the upstream sends the reply.
     pub api: Api,
     pub status: u16,
-    /// How its bytes are to be read.
+    /// The format of its bytes.
     pub format: Format,
-    /// How they are compressed.
+    /// The compression of its bytes.
     pub encoding: Encoding,
-    /// vLLM was asked for token ids beside.
+    /// Whether vLLM was also asked for token ids.
     pub has_ids: bool,
 }
 
-/// How a reply's bytes are to be read.
+/// The format of a reply's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Sse,
@@ -32,12 +32,12 @@ pub enum Format {
 // === impl ResponseMeta ===
 
 impl ResponseMeta {
-    /// Whether it has an end mark that can be seen while it comes.
+    /// Returns whether the format has an end mark that can be recognised while the reply arrives.
     pub(crate) fn has_end_mark(self) -> bool {
         self.encoding == Encoding::Identity && self.format == Format::Sse
     }
 
-    /// Reads a reply that was decompressed.
+    /// Parses a decompressed reply.
     pub(crate) fn parse(self, bytes: &[u8]) -> Reply {
         match self.format {
             Format::Sse => self.api.read_sse(bytes),
@@ -45,7 +45,7 @@ impl ResponseMeta {
         }
     }
 
-    /// The ids that it was sampled as, where they were asked for; `None` where not all of them are there.
+    /// Returns the sampled ids if they were requested, or `None` if some are missing.
     pub(crate) fn sampled(self, bytes: &[u8]) -> Option<Sampled> {
         if !self.has_ids {
             return None;
@@ -56,7 +56,7 @@ impl ResponseMeta {
         }
     }
 
-    /// How the stream ended: what the relay saw, and what the reply itself says.
+    /// Returns how the stream ended, from what the relay saw and from the reply itself.
     pub(crate) fn end(self, seen: StreamEnd, reply: Option<&Reply>) -> StreamEnd {
         let status = self.status;
         if !(200..300).contains(&status) {
@@ -66,7 +66,7 @@ impl ResponseMeta {
             return StreamEnd::Overflowed;
         };
         let end = match seen {
-            // Clients stop reading at the end mark, and some at the finish reason: nothing is missing.
+            // Clients stop reading at the end mark, and some at the finish reason, so nothing is missing.
             StreamEnd::ClientGone if reply.is_whole() => StreamEnd::Complete,
             StreamEnd::Cut if reply.ended => StreamEnd::Complete,
             seen => seen,

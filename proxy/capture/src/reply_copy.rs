@@ -1,4 +1,4 @@
-//! The copy of a reply's bytes: bounded, and never in the agent's way.
+//! A copy of a reply's bytes. It is bounded, and never delays the agent.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,24 @@ use bytes::Bytes;
 
 use crate::budget::{Budget, Held};
 
-/// What one reply may take of the whole, so that a runaway leaves room for others: an eighth.
+/// One reply may take an eighth of the whole budget, so that a very long reply leaves room for others.
 const SHARE: u64 = 8;
-/// The least that is set aside at once, in bytes.
+/// The smallest amount that is reserved at once, in bytes.
 const FIRST: usize = 1 << 10;
-/// A copy that is longer goes on in another piece: to move it to where there is room for more would take the
-/// thread that chats for milliseconds.
+/// A longer copy continues in another piece, because moving it to a larger buffer would take the relaying thread
+/// milliseconds.
 const PIECE: usize = 256 << 10;
 
-/// A reply's bytes, as far as they came. One that finds no room lets go of all that it has.
+/// The copied bytes of a reply. If the budget has no room for more, the copy drops everything that it has.
 #[derive(Debug)]
 pub(crate) struct ReplyCopy {
-    /// Those that are full.
+    /// Pieces that are full.
     pieces: Vec<Vec<u8>>,
     bytes: Vec<u8>,
-    /// What a piece takes before there is another.
+    /// Size of a piece, after which a new one begins.
     piece: usize,
     held: Held,
-    /// The most bytes that it may take.
+    /// The largest size of the copy.
     most: usize,
     has_overflowed: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) struct ReplyCopy {
 // === impl ReplyCopy ===
 
 impl ReplyCopy {
-    /// An empty copy; `in_one` says that the end of it is looked at while it grows.
+    /// Makes an empty copy. `in_one` keeps it in one piece, because the caller looks at its end while it grows.
     pub(crate) fn new(budget: &Budget, in_one: bool) -> Self {
         Self {
             pieces: Vec::new(),
@@ -43,7 +43,7 @@ impl ReplyCopy {
         }
     }
 
-    /// Copies more of the reply; false where it had to let go of it just now.
+    /// Copies more of the reply. Returns false if the copy was dropped just now.
     pub(crate) fn push(&mut self, bytes: &Bytes) -> bool {
         if self.has_overflowed {
             return true;
@@ -63,7 +63,7 @@ impl ReplyCopy {
         true
     }
 
-    /// What came; `None` where memory ran out.
+    /// Returns the copied bytes, or `None` if memory ran out.
     pub(crate) fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         (!self.has_overflowed).then(|| match &self.pieces[..] {
             [] => Cow::Borrowed(&self.bytes[..]),
@@ -79,7 +79,7 @@ impl ReplyCopy {
         (!self.has_overflowed).then_some(first)
     }
 
-    /// Room for `len` bytes in the last piece: grown by halves of its own size at least, so that copying stays
+    /// Makes room for `len` bytes in the last piece. It grows by at least half of its size, so that copying stays
     /// cheap.
     fn make_room(&mut self, len: usize) -> bool {
         let others: usize = self.pieces.iter().map(Vec::capacity).sum();

@@ -15,37 +15,37 @@ pub struct CapturedRequest {
     pub agent: AgentId,
     pub session: SessionId,
     pub kind: TurnKind,
-    /// The client says that the session ends with this turn.
+    /// Whether the client says that the session ends with this turn.
     pub is_last: bool,
-    /// The request as it came.
+    /// The request as the client sent it.
     pub chat: ChatRequest,
-    /// The hash of the conversation before its first message.
+    /// Hash of the conversation before its first message.
     pub start: ChainHash,
-    /// What the proxy set of `temperature` and `top_p`, which the request left out.
+    /// `temperature` and `top_p`, if the request left them out and the proxy set them.
     pub sampling: Vec<(&'static str, f64)>,
-    /// Under what it is served; without a model, the request's own.
+    /// Which upstream, model and adapter serve it. Without a model, the request's own name is used.
     pub served: Served,
-    /// Where the model is a vLLM's: the base model, if it is an adapter.
+    /// For a model of vLLM: the base model, if it is an adapter.
     pub parent: Option<Parent>,
-    /// Called with the id by which the reply names itself, before the agent has its end where the id is
-    /// among its first bytes, and else soon after: the next request may go on from it.
+    /// Called with the reply's own id, because the next request may refer to it. If the id is among the first bytes,
+    /// this happens before the agent has the end of the reply, else soon after.
     pub on_reply_id: Option<Box<dyn FnOnce(String) + Send>>,
-    /// Called with a reply that calls tools, before the agent has its end, unless it is very long: what stands in the
-    /// calls may be the next request's first message.
+    /// Called with a reply that has tool calls, because the text of a call may be the next request's first message.
+    /// This happens before the agent has the end of the reply, unless the reply is very long.
     pub on_calls: Option<OnCalls>,
     /// When the request had been read, in Unix milliseconds.
     pub started_ms: u64,
-    /// The trace that the client is in: W3C's `traceparent`.
+    /// The client's trace: W3C's `traceparent`.
     pub traceparent: Option<String>,
-    /// The request's own span, in which the turn's line is written; its field `turn` is filled in with
-    /// the turn's id once the log has it.
+    /// The request's own span, in which the turn's line is written. Its field `turn` is set to the turn's id once the
+    /// log has it.
     pub span: Span,
 }
 
-/// The base model of an adapter, once it is known; `None` in it is no adapter.
+/// The base model of an adapter, once it is known. `None` inside means that the model is no adapter.
 pub type Parent = Arc<OnceLock<Option<String>>>;
 
-/// What is called with a request and a reply to it that calls tools.
+/// A callback with a request and a reply to it that has tool calls.
 pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;
 
 impl fmt::Debug for CapturedRequest {

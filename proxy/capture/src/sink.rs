@@ -1,19 +1,19 @@
-//! The seam to the log.
+//! The interface to the log.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
 use metaclaw_turns::{Done, NewTurn, TurnLog};
 
 pub trait TurnSink: Send + Sync + 'static {
-    /// Hands a turn in; resolves when the log has taken it. `done` is told when it is durable, or why it
+    /// Hands a turn in. Resolves when the log has accepted it. `done` is notified when the turn is durable, or why it
     /// never will be.
     fn append(&self, turn: NewTurn, done: Done) -> Appending<'_>;
 
-    /// How long the oldest turn that was put and is not durable has been waiting.
+    /// Returns how long the oldest turn that was handed in and is not durable yet has been waiting.
     fn oldest_unflushed(&self) -> Option<Duration>;
 }
 
-/// What [`TurnSink::append`] gives.
+/// The future that [`TurnSink::append`] returns.
 pub type Appending<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 impl TurnSink for TurnLog {

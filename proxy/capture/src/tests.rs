@@ -1,4 +1,4 @@
-//! What waits for the log: how much of it there is, and for how long.
+//! Tests of the turns that wait for the log: how much memory they take, and for how long.
 
 use std::{
     pin::pin,
@@ -23,7 +23,7 @@ use crate::{
 const FEW: usize = 64;
 const REQUEST: &str = r#"{"messages":[{"role":"user"}]}"#;
 
-/// A log that takes what is handed in, or nothing, and never acknowledges anything.
+/// A log that accepts either every turn or none, and never acknowledges any.
 #[derive(Default)]
 struct Stuck {
     takes: bool,
@@ -47,7 +47,7 @@ impl TurnSink for Stuck {
     }
 }
 
-/// A way to a log.
+/// A recorder and a worker with a log.
 struct Way {
     recorder: Recorder,
     worker: Option<Worker>,
@@ -120,7 +120,7 @@ async fn a_log_that_takes_nothing_does_not_hold_the_end_up_for_ever() {
     assert_eq!(way.metrics.dropped.get(), FEW as u64);
     let stop = CancellationToken::new();
     let mut worker = pin!(way.worker.take().unwrap().run(stop.clone()));
-    // No timer runs before the log was asked: the clock would be moved on while the worker's thread works.
+    // Time must not advance before the log was asked, because the clock would move on while the worker's thread works.
     tokio::select! {
         () = &mut worker => panic!("the worker ended"),
         () = way.log.asked.notified() => stop.cancel(),
@@ -133,7 +133,7 @@ async fn a_log_that_takes_nothing_does_not_hold_the_end_up_for_ever() {
     }
 }
 
-/// What a turn counts for while the log has not acknowledged it.
+/// Returns the memory that a turn counts for while the log has not acknowledged it.
 async fn n_bytes_of_waiting(raw: &str, reply: impl Into<Bytes>, encoding: Encoding) -> u64 {
     let mut way = way(true);
     let mut recording = begin(&way.recorder, raw, encoding);
@@ -174,12 +174,12 @@ async fn a_reply_that_was_opened_is_counted_as_long_as_it_is() {
     assert!(packed.len() < 1 << 14);
     let n_bytes = n_bytes_of_waiting(REQUEST, packed, Encoding::Zstd).await;
     assert!(n_bytes > 1 << 20, "{n_bytes} bytes are counted");
-    // What cannot be opened is let go of.
+    // A copy that cannot be decompressed is dropped.
     let n_bytes = n_bytes_of_waiting(REQUEST, text, Encoding::Zstd).await;
     assert!(n_bytes < 1 << 14, "{n_bytes} bytes are counted");
 }
 
-/// What a Responses reply's id is told to, and whether it was told when the reply ended.
+/// Returns the reported id of a Responses reply, and asserts that it was reported when the reply ended.
 fn told(reply: &[u8], format: Format, encoding: Encoding) -> Option<String> {
     let way = way(true);
     let told = Arc::new(Mutex::new(None));
@@ -274,7 +274,7 @@ fn what_a_reply_calls_is_known_before_its_end_is() {
             ..asked(api, raw)
         };
         let meta = began(api, Format::Json, Encoding::Identity);
-        // Nothing of it is kept, and it is listened to all the same.
+        // Nothing of the reply is kept, but its id and calls are still read.
         let mut recording = way.recorder.listen(request, meta).unwrap();
         recording.push(&reply.into());
         recording.end(StreamEnd::Complete);
@@ -284,7 +284,7 @@ fn what_a_reply_calls_is_known_before_its_end_is() {
     }
 }
 
-/// How the log has a reply that ended early.
+/// Returns how the log describes the end of a reply that ended early.
 async fn end_of(is_cut_by_us: bool) -> StreamEnd {
     let mut way = way(true);
     let recording = begin(&way.recorder, REQUEST, Encoding::Identity);
@@ -307,7 +307,7 @@ async fn a_reply_that_we_cut_is_no_agents_that_hung_up() {
     assert_eq!(end_of(true).await, StreamEnd::Cut);
 }
 
-/// What is logged while `run` runs.
+/// Returns the lines that are logged while `run` runs.
 fn logged(run: impl FnOnce()) -> String {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

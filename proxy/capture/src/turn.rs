@@ -1,4 +1,4 @@
-//! From a finished capture to the turn that the log takes.
+//! Converts a finished capture into the turn that the log accepts.
 
 use std::borrow::Cow;
 
@@ -14,20 +14,20 @@ use crate::{
     recording::{Capture, Finished},
 };
 
-/// What a reply's bytes say.
+/// The decoded bytes of a reply.
 struct DecodedReply {
     reply: Reply,
     end: StreamEnd,
     sampled: Option<Sampled>,
-    /// What the reply takes of memory, at most, in bytes.
+    /// The largest memory that the reply can take, in bytes.
     n_bytes: u64,
 }
 
 // === impl Finished ===
 
 impl Finished {
-    /// The turn, and its memory, which is given back when the log is done with it: the reply decoded, the
-    /// request read. Nothing, and counted, where the request cannot be read.
+    /// Decodes the reply, reads the request, and returns the turn with its memory. The memory is given back when the
+    /// log is done with the turn. If the request cannot be read, returns `None` and counts the loss.
     pub(crate) fn into_turn(
         self,
         metrics: &CaptureMetrics,
@@ -62,7 +62,7 @@ impl Finished {
         for (name, value) in std::mem::take(&mut request.sampling) {
             params.insert(name.to_owned(), value.into());
         }
-        // What is not known when the reply has ended is taken for a base model.
+        // If the base model is not known when the reply has ended, the model is treated as a base model.
         let parent = request.parent.take().and_then(|it| it.get()?.clone());
         let tokens = sampled.map(|sampled| tokens(sampled, &served, parent));
         let n_ids = tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
@@ -116,8 +116,8 @@ impl Capture {
             metrics.undecodable.inc();
         }
         let opened: Option<Cow<'_, [u8]>> = opened.flatten();
-        // What was said is as long as the opened reply; what came of it may be a thousandth of that. Of one
-        // that was let go of, or cannot be opened, there is nothing.
+        // The text is as long as the decompressed reply. The compressed bytes may be a thousandth of that. A copy that
+        // was dropped, or cannot be decompressed, has no bytes.
         let n_bytes = opened
             .as_ref()
             .map_or(0, |it| self.n_bytes.max(it.len() as u64));
@@ -136,7 +136,7 @@ impl Capture {
     }
 }
 
-/// What the log is told of sampled ids. As drawn, after temperature and top-p, vLLM does not say.
+/// Converts sampled ids to the log's form. vLLM does not return the log-probabilities after temperature and top-p.
 fn tokens(sampled: Sampled, served: &Served, parent: Option<String>) -> Tokens {
     let model = served.model.clone();
     let (base, adapter) = match parent {

@@ -1,4 +1,4 @@
-//! From finished captures to the log, beside the chat.
+//! Writes finished captures to the log, in parallel with the chats.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     sink::TurnSink,
 };
 
-/// How long the last turns may wait, at the end, for a log that takes none.
+/// How long the last turns may wait at shutdown for a log that accepts none.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// Puts turns into the log.
+/// Hands turns to the log.
 pub struct Worker {
     queue: mpsc::Receiver<Finished>,
     sink: Arc<dyn TurnSink>,
@@ -30,7 +30,7 @@ pub struct Worker {
     texts: LongTexts,
 }
 
-/// The two ends of the way to the log.
+/// Makes both ends of the queue to the log.
 pub fn recorder(
     sink: Arc<dyn TurnSink>,
     config: CaptureConfig,
@@ -50,27 +50,26 @@ pub fn recorder(
 // === impl Worker ===
 
 impl Worker {
-    /// Puts turns into the log, in the order in which their replies ended, until there can be no more: all
-    /// recorders are gone, or `stop` says so and the queue is empty. A log that takes none then has 10 s
-    /// to come back.
+    /// Hands turns to the log, in the order in which their replies ended. Ends when all recorders are gone, or when
+    /// `stop` is cancelled and the queue is empty. If the log accepts no turns at the end, it has 10 s to recover.
     ///
-    /// The work is done on a thread of its own.
+    /// The work is done on a separate thread.
     ///
     /// # Cancel safety
-    /// Dropped, it ends after the turn that it is at; what waits is lost.
+    /// If the future is dropped, the worker ends after its current turn. Waiting turns are lost.
     pub async fn run(self, stop: CancellationToken) {
         let metrics = Arc::clone(&self.metrics);
         let abandoned = CancellationToken::new();
         let _guard = abandoned.clone().drop_guard();
         let (ends, ended) = oneshot::channel();
         let (is_stopping, runtime) = (stop.clone(), Handle::current());
-        // Its lines go where those of whoever runs it go.
+        // The worker's thread uses the caller's tracing dispatcher.
         let lines = dispatcher::get_default(Dispatch::clone);
         let work = move || {
             let all = self.put_all(&is_stopping);
             let all = abandoned.run_until_cancelled(all);
             let ended = dispatcher::with_default(&lines, || runtime.block_on(all));
-            // Whoever waits for it may be gone.
+            // The receiver may be gone.
             let _ = ends.send(ended);
         };
         let thread = thread::Builder::new().name("metaclaw-capture".to_owned());
@@ -113,7 +112,7 @@ impl Worker {
         unacknowledged.wait().await;
     }
 
-    /// Reads a capture and hands its turn to the log. It is among the `unacknowledged` until the log is done
+    /// Reads a capture and hands its turn to the log. The turn is tracked in `unacknowledged` until the log is done
     /// with it.
     async fn put(&mut self, mut finished: Finished, unacknowledged: &TaskTracker) {
         let ack = finished.ack.take();
@@ -132,7 +131,7 @@ impl Worker {
                     span.record("turn", display(id));
                     metrics.recorded.inc();
                     if let Some(ack) = ack {
-                        // The agent may have hung up meanwhile.
+                        // The agent may have closed the connection in the meantime.
                         let _ = ack.send(());
                     }
                 }

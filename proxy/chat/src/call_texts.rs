@@ -1,7 +1,7 @@
-//! Texts that stood in the arguments of the model's calls: nobody typed those, whatever client sends them on.
+//! Texts from the arguments of the model's tool calls. Nobody typed these, whatever client sends them later.
 //!
-//! A model that delegates writes the sub-agent's prompt; a plan that it wrote comes back as a message. The words are
-//! compared and nothing else: line breaks, marks, case and quotation marks change on the way. Only hashes are kept.
+//! A model that delegates writes the sub-agent's prompt. A plan that it wrote comes back as a message. Only words are
+//! compared, because line breaks, punctuation, case and quotation marks change on the way. Only hashes are stored.
 
 use std::{
     borrow::Cow,
@@ -14,13 +14,14 @@ use serde_json::Value;
 
 use crate::excerpt::head;
 
-/// Bytes of arguments that are kept, twice: when the newer half is full, it becomes the older one.
+/// Bytes of arguments that each of two halves keeps. When the newer half is full, it becomes the older one.
 const MOST_BYTES: usize = 256 * 1024;
-/// Of one argument; what a model writes into a file may be long.
+/// Bytes of one argument that are kept. A model may write long texts into a file.
 const MOST_OF_ONE: usize = 64 * 1024;
-/// So many words in a row that stood in an argument are the model's, wherever they stand.
+/// A run of so many words that also occurs in an argument is the model's, wherever it occurs.
 const RUN: usize = 8;
-/// A whole argument, and a line or sentence of one, that has less than this is an everyday text: "yes", "notes.txt".
+/// If a whole argument, or one of its lines or sentences, has less than this, it counts as an everyday text: "yes",
+/// "notes.txt".
 const LEAST: Least = Least {
     words: 3,
     letters: 12,
@@ -30,48 +31,48 @@ const LEAST_OF_PART: Least = Least {
     letters: 20,
 };
 
-/// What stood in the arguments of recent calls. Bounded in memory: what is older is forgotten.
+/// Texts from the arguments of recent tool calls. Its memory is bounded, and older texts are dropped.
 #[derive(Debug, Clone, Default)]
 pub struct CallTexts {
     newer: Texts,
     older: Texts,
 }
 
-/// Hashes of what stood in arguments.
+/// Hashes of texts in arguments.
 #[derive(Debug, Clone, Default)]
 struct Texts {
     n_bytes: usize,
-    /// Whole arguments, their lines and sentences.
+    /// Whole arguments, and their lines and sentences.
     units: HashSet<u64>,
-    /// [`RUN`] words in a row.
+    /// Runs of [`RUN`] words.
     runs: HashSet<u64>,
 }
 
-/// What a text must have to be told from one that anybody may write.
+/// The smallest size of a text that not just anybody may write.
 struct Least {
     words: usize,
     letters: usize,
 }
 
-/// A word, and where it stands.
+/// A word and its place in the text.
 struct Word {
     hash: u64,
-    /// Letters; a Chinese, Japanese or Korean one says as much as two.
+    /// Number of letters. A Chinese, Japanese or Korean one counts as two.
     letters: usize,
     span: Range<usize>,
-    /// A sentence, a line, or something in quotation marks begins with it.
+    /// Whether a sentence, a line, or a quotation begins with it.
     begins: bool,
 }
 
 // === impl CallTexts ===
 
 impl CallTexts {
-    /// Keeps what stands in the arguments of a call: the strings of JSON at any depth, or free text.
+    /// Stores the texts in the arguments of a call: the strings of JSON at any depth, or free text.
     pub fn note(&mut self, arguments: &str) {
         self.note_unless(arguments, |_| false);
     }
 
-    /// The same without strings that are `others`.
+    /// Stores them except for strings for which `others` is true.
     pub fn note_unless(&mut self, arguments: &str, others: impl Fn(&str) -> bool) {
         let is_json = arguments.trim_start().starts_with(['{', '[', '"']);
         let value = is_json.then(|| serde_json::from_str::<Value>(arguments).ok());
@@ -79,7 +80,7 @@ impl CallTexts {
         self.note_value_unless(&value, others);
     }
 
-    /// Keeps what stands in arguments that are read already.
+    /// Stores the texts of arguments that are parsed already.
     pub fn note_value(&mut self, arguments: &Value) {
         self.note_value_unless(arguments, |_| false);
     }
@@ -105,18 +106,18 @@ impl CallTexts {
         self.newer.note(text);
     }
 
-    /// Whether nothing was noted.
+    /// Returns whether nothing was stored.
     pub fn is_empty(&self) -> bool {
         self.newer.units.is_empty() && self.older.units.is_empty()
     }
 
-    /// Whether a text is long enough to be told from an everyday one.
+    /// Returns whether a text is long enough to differ from an everyday one.
     pub fn may_have(text: &str) -> bool {
-        // Three bytes are the most that a letter of a short text has to be counted as two.
+        // Three bytes are the most for one letter of a short text that counts as two.
         text.len() >= LEAST.letters
     }
 
-    /// What remains of a text without what stood in an argument, trimmed.
+    /// Returns the text without the parts that occur in an argument, trimmed.
     pub fn strip<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if self.is_empty() {
             return Cow::Borrowed(text);
@@ -142,7 +143,7 @@ impl CallTexts {
             let next = at + run.len();
             if run[0] {
                 keep(text[from..words[at].span.start].trim_end_matches(is_opening));
-                // The marks behind its last word are its own.
+                // The punctuation after the last word belongs to it.
                 let behind = words[next - 1].span.end;
                 let until = words.get(next).map_or(text.len(), |word| word.span.start);
                 let n_marks = text[behind..until].find(char::is_whitespace);
@@ -159,7 +160,7 @@ impl CallTexts {
         })
     }
 
-    /// How much of a text stood in an argument, from 0 to 1, by words.
+    /// Returns the share of the text's words that occur in an argument, from 0 to 1.
     pub fn share(&self, text: &str) -> f64 {
         let covered = self.covered(&words(text));
         let n = covered.iter().filter(|it| **it).count();
@@ -170,7 +171,7 @@ impl CallTexts {
         }
     }
 
-    /// Which words stood in an argument.
+    /// Returns for each word whether it occurs in an argument.
     fn covered(&self, words: &[Word]) -> Vec<bool> {
         let mut covered = vec![false; words.len()];
         let is_known = |set: fn(&Texts) -> &HashSet<u64>, hash: u64| {
@@ -249,8 +250,8 @@ fn hash_run(words: &[Word]) -> u64 {
     hasher.finish()
 }
 
-/// The words of a text: what stands between blanks, without the marks at its ends, in small letters; each letter of a
-/// script without blanks is one.
+/// Splits a text into words at white space, without the punctuation at their ends, in lower case. In a script without
+/// spaces, each letter is a word.
 fn words(text: &str) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut begins = true;
@@ -319,7 +320,7 @@ fn word(text: &str, at: usize, begins: bool) -> Word {
     }
 }
 
-/// Letters of scripts that put no blanks between words.
+/// Returns whether a letter belongs to a script that puts no spaces between words.
 fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }

@@ -1,4 +1,4 @@
-//! Which conversation a request belongs to: a chain hash over its messages.
+//! Identifies a conversation by a chain hash over its messages.
 
 use std::fmt;
 
@@ -12,41 +12,41 @@ use crate::{
 
 /// The hash of a conversation up to and including one message: who said what, in what order.
 ///
-/// Over user and tool messages (role and normalised text); system, developer and synthetic messages
-/// are left out, and so is what clients show beside it: aider's files move behind what was said since. Assistants
-/// are counted but not compared, since clients rewrite them. So a replay of the same conversation has the same hash,
-/// whatever was injected or re-serialised on the way.
+/// It covers user and tool messages (role and normalised text). It leaves out system, developer and synthetic messages,
+/// and text that clients show besides the conversation, because aider's files move behind later messages. Assistant
+/// messages are counted but not compared, because clients rewrite them. So a replay of the same conversation has the
+/// same hash, whatever was injected or re-serialised on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChainHash(pub [u8; 32]);
 
-/// What one message adds to the hash of its conversation: the same wherever it stands, so that who
-/// knows a long message again need not read it.
+/// The contribution of one message to the hash of its conversation. It is the same at any place, so a long message that
+/// is known already need not be hashed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaidHash([u8; 32]);
 
-/// What a message is to the conversation.
+/// The role of a message in the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Words(SaidHash),
     Reply,
-    /// A client shows files and the like; the answer to that is none.
+    /// Files and similar text that a client shows. An assistant message after it does not count.
     Context,
-    /// It does not count.
+    /// The message does not count.
     Nothing,
 }
 
-/// A conversation on the way to its hash, message by message.
+/// Computes the hash of a conversation message by message.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain {
     hash: ChainHash,
-    /// The last message that counts in any way was [`Said::Context`].
+    /// Whether the last message that counts in any way was [`Said::Context`].
     is_context: bool,
 }
 
 // === impl Said ===
 
 impl Said {
-    /// What a message is of which only the role and the text are at hand. The text of an assistant or a system message
+    /// Classifies a message of which only the role and the text are known. The text of an assistant or a system message
     /// does not count.
     pub fn of(role: Role, text: &str) -> Self {
         match role {
@@ -59,7 +59,7 @@ impl Said {
         }
     }
 
-    /// What a message is.
+    /// Classifies a message.
     pub fn of_message(message: &Message) -> Self {
         match message.role() {
             role @ (Role::User | Role::Tool) => Self::of(role, &message.text()),
@@ -71,7 +71,7 @@ impl Said {
 // === impl Chain ===
 
 impl Chain {
-    /// A conversation of which this is the hash so far.
+    /// Continues a conversation that has this hash so far.
     pub fn new(hash: ChainHash) -> Self {
         Self {
             hash,
@@ -79,7 +79,7 @@ impl Chain {
         }
     }
 
-    /// The hash after one more message.
+    /// Adds a message and returns the hash.
     pub fn push(&mut self, said: Said) -> ChainHash {
         match said {
             Said::Nothing => {}
@@ -98,11 +98,11 @@ impl Chain {
 // === impl SaidHash ===
 
 impl SaidHash {
-    /// An assistant has spoken. No text has this hash.
+    /// The mark for an assistant message. No text has this hash.
     pub const ASSISTANT: Self = Self([3; 32]);
 
     fn of_words(tag: u8, text: &str) -> Self {
-        // In one piece: the hash of many small ones takes several times as long.
+        // The text is hashed in one piece, because many small pieces take several times as long.
         let mut said = Vec::with_capacity(2 + text.len());
         said.push(tag);
         say(&mut said, text);
@@ -113,28 +113,28 @@ impl SaidHash {
 // === impl ChainHash ===
 
 impl ChainHash {
-    /// The hash of a conversation in which nothing was said yet, for one agent.
+    /// Returns the hash of an agent's conversation without any message.
     pub fn start(agent: &crate::AgentId) -> Self {
         Self(*blake3::hash(agent.as_str().as_bytes()).as_bytes())
     }
 
-    /// The hash after one more message. Messages that do not count leave it as it is.
+    /// Returns the hash after one more message. Messages that do not count do not change it.
     #[must_use]
     pub fn then(self, message: &Message) -> Self {
         Chain::new(self).push(Said::of_message(message))
     }
 
-    /// The hash after one more message that counts.
+    /// Returns the hash after one more message that counts.
     #[must_use]
     pub fn then_said(self, said: SaidHash) -> Self {
-        // As much as one block of the hash function holds.
+        // This is one block of the hash function.
         let mut both = [0; 64];
         both[..32].copy_from_slice(&self.0);
         both[32..].copy_from_slice(&said.0);
         Self(*blake3::hash(&both).as_bytes())
     }
 
-    /// The hash after each message in turn; the last is that of the whole conversation.
+    /// Returns the hash after each message in turn. The last one is that of the whole conversation.
     pub fn chain(agent: &crate::AgentId, messages: &[Message]) -> Vec<Self> {
         let mut chain = Chain::new(Self::start(agent));
         let said = messages.iter().map(Said::of_message);
@@ -142,7 +142,7 @@ impl ChainHash {
     }
 }
 
-/// Adds the words of a text, each with one blank behind it: clients trim and re-wrap what they replay.
+/// Adds the words of a text with one space after each, because clients trim and re-wrap the texts that they replay.
 fn say(said: &mut Vec<u8>, text: &str) {
     if has_wide_blank(text) {
         for word in text.split_whitespace() {
@@ -151,7 +151,7 @@ fn say(said: &mut Vec<u8>, text: &str) {
         }
         return;
     }
-    // Blanks one for one, without a branch, and then the few places where there are several.
+    // First, each white-space byte is replaced without a branch. Then the few places with several of them are joined.
     let is_blank = |b: u8| matches!(b, 9..=13 | b' ');
     let blanks = |b: &u8| if is_blank(*b) { b' ' } else { *b };
     let text: Vec<u8> = text.as_bytes().iter().map(blanks).collect();
@@ -166,7 +166,7 @@ fn say(said: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether there is white space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+205F, U+3000.
+/// Returns whether the text has white space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+205F, U+3000.
 fn has_wide_blank(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_blank = |at: usize| text[at..].starts_with(char::is_whitespace);
@@ -174,7 +174,7 @@ fn has_wide_blank(text: &str) -> bool {
     leads.any(is_blank) || memmem::find(bytes, "\u{1680}".as_bytes()).is_some()
 }
 
-/// As 64 hexadecimal digits.
+/// Writes 64 hexadecimal digits.
 impl Serialize for ChainHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -251,8 +251,8 @@ mod tests {
         assert!(serde_json::from_str::<ChainHash>("\"12\"").is_err());
     }
 
-    /// As aider 0.86.2 does: the files stand before what is asked, and in the next request behind it; its rules stand
-    /// behind what is asked, and in the next request no more.
+    /// aider 0.86.2 does this. In one request its files come before the question, and in the next one after it. Its
+    /// rules come after the question, and are missing in the next request.
     #[test]
     fn files_that_move_and_rules_that_go_leave_the_conversation_as_it_is() {
         let agent = AgentId::default_agent();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     proptest! {
-        /// However its blanks are written, and as the rule says: the words, one blank behind each.
+        /// For every kind of white space, the result must equal the rule: the words, one space after each.
         #[test]
         fn a_text_is_its_words(
             words in proptest::collection::vec("[a-zé–\\u{1681}ー😀]{0,5}", 0..12),

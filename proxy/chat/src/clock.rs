@@ -1,8 +1,8 @@
-//! The time of day, and how long a server asks to be left alone.
+//! The time of day, and how long a server asks its clients to wait.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970; 0 on a machine whose clock is before that.
+/// Returns the milliseconds since 1970, or 0 if the machine's clock is before that.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -10,8 +10,8 @@ pub fn now_ms() -> u64 {
     })
 }
 
-/// `Retry-After` (RFC 9110 10.2.3), in seconds or as a date that is compared with `now_ms`; a date
-/// that is past is no wait. Seconds with a fraction are read too: some servers send them.
+/// Parses `Retry-After` (RFC 9110 10.2.3), in seconds or as a date, which is compared with `now_ms`. A date in the past
+/// is no wait. Seconds with a fraction are accepted too, because some servers send them.
 pub fn retry_after(value: &str, now_ms: u64) -> Option<Duration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse() {

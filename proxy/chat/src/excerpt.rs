@@ -1,11 +1,11 @@
-//! A caller's text, as it may stand in a message or a log line.
+//! Shortens a caller's text for use in a message or a log line.
 
 use std::borrow::Cow;
 
-/// The most characters that are quoted.
+/// The largest number of quoted characters.
 const MAX: usize = 100;
 
-/// The first 100 characters of a text: the caller must not choose how long an error is.
+/// Returns the first 100 characters of a text, because a caller must not determine the length of an error.
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}…", text.split_at(end).0).into(),
@@ -13,7 +13,7 @@ pub fn excerpt(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The beginning of a text, at most `n_bytes` long, that ends between two characters.
+/// Returns the beginning of a text, at most `n_bytes` long, that ends between two characters.
 pub fn head(text: &str, n_bytes: usize) -> &str {
     let mut ends = (0..=n_bytes.min(text.len())).rev();
     let end = ends.find(|at| text.is_char_boundary(*at));

@@ -1,8 +1,7 @@
-//! Names, messages, keys and the clock that every room of MetaClaw shares; no IO.
+//! Names, messages, keys and the clock that all crates of MetaClaw share. It does no IO.
 //!
-//! A name that becomes a path or a key is parsed once, here, into a type that cannot hold a bad
-//! value; inner code does not check again. A message keeps the JSON it came as, so that nothing a
-//! client sent is lost by passing through us.
+//! A name that becomes a path or a key is parsed once, here, into a type that cannot hold a bad value. Inner code does
+//! not check again. A message keeps the JSON in which it arrived, so that nothing a client sent is lost.
 
 mod call_texts;
 mod chain;

@@ -1,4 +1,4 @@
-//! One message of a conversation, in OpenAI's chat shape, kept as it came.
+//! One message of a conversation in OpenAI's chat form, stored as it arrived.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -7,58 +7,59 @@ use serde_json::{Map, Value};
 
 use crate::utterance::{OPENCLAW_INTERNAL, Utterance};
 
-/// Why a JSON value is no message.
+/// Why a JSON value is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     #[error("a message must be a JSON object, this one is {found}")]
     NotAnObject {
-        /// What it is instead.
+        /// The type of the value.
         found: &'static str,
     },
-    /// No `role`, or one that is no string.
+    /// There is no `role`, or it is not a string.
     #[error("a message must have a \"role\" that is a string")]
     NoRole,
 }
 
-/// Who speaks. `developer` counts as system and `toolResult` as tool: the same trust, another name.
+/// The author of a message. `developer` counts as system and `toolResult` as tool, because they have the same trust
+/// under another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Instructions of the application.
     System,
-    /// The owner, or the application in the owner's place.
+    /// The owner, or the application on behalf of the owner.
     User,
     Assistant,
-    /// What a tool returned.
+    /// The result of a tool.
     Tool,
-    /// Any other role: passed on, never learned from.
+    /// Any other role. Such messages are passed on and never learned from.
     Other,
 }
 
 /// One message as the client or the model wrote it: a JSON object with a `role`.
 ///
-/// All fields stay, in their order, known or not; the methods read what learning needs. Cheap to clone.
+/// All fields stay in their order, known or not. The methods read the fields that learning needs. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Message(Arc<Map<String, Value>>);
 
-/// One call that the model asked for.
+/// One tool call of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The id that the tool's result refers to; clients may rewrite it.
+    /// The id that the tool's result refers to. Clients may change it.
     pub id: String,
     pub name: String,
-    /// The arguments as the model wrote them: JSON text, if it did well; of a custom tool, free text.
+    /// The arguments as the model wrote them: JSON text if they are valid, free text for a custom tool.
     pub arguments: String,
 }
 
-/// What a reply cost, in tokens, as the upstream counted.
+/// Token counts of a reply, as the upstream reported them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the prompt, cached ones included.
+    /// Tokens of the prompt, including cached ones.
     pub prompt_tokens: u64,
     /// Tokens of the reply.
     pub completion_tokens: u64,
-    /// Tokens of the prompt that came from the provider's cache.
+    /// Tokens of the prompt that were in the provider's cache.
     #[serde(default)]
     pub cached_tokens: u64,
 }
@@ -66,7 +67,7 @@ pub struct Usage {
 // === impl Role ===
 
 impl Role {
-    /// The role of that name.
+    /// Returns the role with this name.
     pub fn named(name: &str) -> Self {
         match name {
             "system" | "developer" => Self::System,
@@ -77,8 +78,8 @@ impl Role {
         }
     }
 
-    /// Whether a message of this role that says `text` belongs to what was said in a conversation: a user's that OpenClaw
-    /// did not append for the model alone. Whose words it has is another question: [`Message::utterance`].
+    /// Returns whether a message of this role with this `text` belongs to the conversation. A user message that
+    /// OpenClaw appended only for the model does not. [`Message::utterance`] decides whose words it contains.
     pub fn is_said(self, text: &str) -> bool {
         self == Self::User && !text.trim_start().starts_with(OPENCLAW_INTERNAL)
     }
@@ -87,7 +88,7 @@ impl Role {
 // === impl Message ===
 
 impl Message {
-    /// A message of `role` that says `text`.
+    /// Makes a message of `role` with this text.
     pub fn new(role: &str, text: impl Into<String>) -> Self {
         let mut map = Map::new();
         map.insert("role".into(), Value::String(role.to_owned()));
@@ -95,17 +96,17 @@ impl Message {
         Self(Arc::new(map))
     }
 
-    /// A message of the owner.
+    /// Makes a message of the owner.
     pub fn user(text: impl Into<String>) -> Self {
         Self::new("user", text)
     }
 
-    /// A message of the application.
+    /// Makes a message of the application.
     pub fn system(text: impl Into<String>) -> Self {
         Self::new("system", text)
     }
 
-    /// A message of the model.
+    /// Makes a message of the model.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new("assistant", text)
     }
@@ -115,7 +116,7 @@ impl Message {
         name.map_or(Role::Other, Role::named)
     }
 
-    /// The text: the content, or the text parts of it, joined by newlines. Images and the like have none.
+    /// Returns the text: the content, or its text parts joined by newlines. Images and similar parts have no text.
     pub fn text(&self) -> Cow<'_, str> {
         match self.0.get("content") {
             Some(Value::String(text)) => Cow::Borrowed(text),
@@ -130,7 +131,7 @@ impl Message {
         }
     }
 
-    /// The calls that an assistant's message asks for, in order.
+    /// Returns the tool calls of an assistant message, in order.
     pub fn tool_calls(&self) -> Vec<ToolCall> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let Some(calls) = self.0.get("tool_calls").and_then(Value::as_array) else {
@@ -151,8 +152,8 @@ impl Message {
         calls.iter().map(read).collect()
     }
 
-    /// What was typed of a user's message, taken by itself; none of another's. In a conversation, what the model wrote
-    /// is nobody's words: [`utterance_at`](crate::utterance_at).
+    /// Returns what was typed of a user message, looked at alone. Returns `None` for other roles. Within a
+    /// conversation, text that the model wrote is nobody's words: [`utterance_at`](crate::utterance_at).
     pub fn utterance(&self) -> Option<Utterance<'_>> {
         if self.role() != Role::User {
             return None;
@@ -166,12 +167,12 @@ impl Message {
         })
     }
 
-    /// One field as it came.
+    /// Returns one field as it arrived.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.0.get(field)
     }
 
-    /// All fields, in their order.
+    /// Returns all fields in their order.
     pub fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }

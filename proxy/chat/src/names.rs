@@ -8,38 +8,38 @@ use crate::excerpt::excerpt;
 
 /// The longest agent name, in bytes.
 const MAX_AGENT: usize = 64;
-/// The longest session name, in bytes. Longer ones are refused, not cut: two could become one.
+/// The longest session name, in bytes. Longer ones are refused and not cut, because two names could become the same.
 const MAX_SESSION: usize = 256;
 
-/// Why a text is no name.
+/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not a legal agent name.
+    /// The text is not a valid agent name.
     #[error(
         "agent name {value:?} is not allowed: 1 to 64 of a-z A-Z 0-9 _ - ., beginning with a letter, a digit or _"
     )]
     Agent {
-        /// The beginning of what was given.
+        /// The beginning of the text.
         value: String,
     },
-    /// Not a legal session name.
+    /// The text is not a valid session name.
     #[error("session name {value:?} is not allowed: 1 to 256 bytes, no control characters")]
     Session {
-        /// The beginning of what was given.
+        /// The beginning of the text.
         value: String,
     },
-    /// Not a legal turn id.
+    /// The text is not a valid turn id.
     #[error("turn id {value:?} is not allowed: SESSION-SEQUENCE, as in 12-3")]
     Turn {
-        /// The beginning of what was given.
+        /// The beginning of the text.
         value: String,
     },
 }
 
-/// Which agent a request belongs to: a directory name below the skills folder.
+/// The name of the agent that a request belongs to. It is also a folder name in the skills folder.
 ///
-/// 1 to 64 of `a-z A-Z 0-9 _ - .`, beginning with a letter, a digit or `_`; so it can hold no path
-/// separator and is never `.` or `..`. `_default` and `_shared` are ours.
+/// A name has 1 to 64 characters of `a-z A-Z 0-9 _ - .` and begins with a letter, a digit or `_`. So it contains no
+/// path separator and is never `.` or `..`. `_default` and `_shared` are reserved.
 ///
 /// # Examples
 /// ```
@@ -53,13 +53,13 @@ pub enum NameError {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(Arc<str>);
 
-/// One conversation of one agent, as the client names it; never used as a path.
+/// One conversation of one agent, by the client's name for it. It is never used as a path.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
-/// One turn in the log: the session's number there and the turn's place in the session.
+/// The id of a turn in the log: the session's number and the turn's place in the session.
 ///
-/// Shown and read as `12-3`. Unique within one log, and ordered as the turns of a session are.
+/// Its text form is `12-3`. It is unique within one log, and ordered like the turns of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId {
     /// The number that the log gave the session when it first saw it.
@@ -71,17 +71,17 @@ pub struct TurnId {
 // === impl AgentId ===
 
 impl AgentId {
-    /// The agent of requests that name none.
+    /// Returns the agent of requests that name none.
     pub fn default_agent() -> Self {
         Self(Arc::from("_default"))
     }
 
-    /// What stands for every agent: see [`Self::is_shared`].
+    /// Returns the name that stands for every agent. See [`Self::is_shared`].
     pub fn shared() -> Self {
         Self(Arc::from("_shared"))
     }
 
-    /// Whether it stands for every agent: a folder of lessons has this name, and nobody who asks.
+    /// Returns whether the name stands for every agent. Only a folder of lessons has this name, never a caller.
     pub fn is_shared(&self) -> bool {
         &*self.0 == "_shared"
     }
@@ -157,7 +157,7 @@ impl FromStr for TurnId {
     }
 }
 
-/// What all names share: parsed from text, shown as text.
+/// Code that all names share: parsing from text, and writing as text.
 macro_rules! text_name {
     ($name:ident) => {
         impl fmt::Display for $name {

@@ -1,4 +1,4 @@
-//! What the owner typed in a conversation: of each message what is the owner's by itself, without what the model wrote.
+//! Finds what the owner typed in a conversation: from each message, the owner's own part without what the model wrote.
 
 use std::borrow::Borrow;
 
@@ -8,22 +8,22 @@ use crate::{
     utterance::{Speaker, Utterance},
 };
 
-/// So many messages before one are looked at for calls whose arguments may come back in it.
+/// Number of messages before one that are searched for tool calls whose arguments may come back in it.
 pub const LOOKED_BACK: usize = 128;
-/// So much of an argument, by words, makes it the owner's.
+/// If this share of an argument's words is the owner's, the argument counts as the owner's.
 const NEARLY_ALL: f64 = 0.9;
 
-/// What was typed of the message at `at`; none where it is no user's.
+/// Returns what was typed of the message at `at`, or `None` if it is not a user's.
 ///
-/// What stood in the arguments of a call before it is nobody's words.
+/// Text from the arguments of an earlier tool call is nobody's words.
 pub fn utterance_at<M: Borrow<Message>>(messages: &[M], at: usize) -> Option<Utterance<'_>> {
     let utterance = messages.get(at)?.borrow().utterance()?;
     let before = &messages[at.saturating_sub(LOOKED_BACK)..at];
     Some(utterance.without_calls(|| calls_in(before)))
 }
 
-/// What people typed, the last first, with the index of each message: the owner, others in a group, whoever is quoted.
-/// What a client or the model wrote in the user's place is left out.
+/// Returns what people typed, the latest first, with the index of each message: the owner, others in a group, quoted
+/// people. Text that a client or the model wrote in the user's role is left out.
 pub fn utterances<M: Borrow<Message>>(
     messages: &[M],
 ) -> impl Iterator<Item = (usize, Utterance<'_>)> {
@@ -32,7 +32,7 @@ pub fn utterances<M: Borrow<Message>>(
     all.filter(|(_, utterance)| utterance.speaker != Speaker::Client)
 }
 
-/// What the owner typed, the last first, with the index of each message.
+/// Returns what the owner typed, the latest first, with the index of each message.
 pub fn owners_words<M: Borrow<Message>>(
     messages: &[M],
 ) -> impl Iterator<Item = (usize, Utterance<'_>)> {
@@ -50,7 +50,7 @@ fn calls_in<M: Borrow<Message>>(messages: &[M]) -> CallTexts {
     before.into_calls()
 }
 
-/// What was said so far in a conversation, as far back as it matters: by the owner, and by the model in its calls.
+/// The relevant texts so far in a conversation: the owner's, and those in the model's tool calls.
 #[derive(Debug, Default)]
 pub struct SaidBefore {
     owners: CallTexts,
@@ -60,7 +60,7 @@ pub struct SaidBefore {
 // === impl SaidBefore ===
 
 impl SaidBefore {
-    /// The next message was typed, as far as it tells by itself.
+    /// Records the next message as typed, as far as it can be told from the message alone.
     pub fn note_typed(&mut self, utterance: Utterance<'_>) {
         let utterance = utterance.without(&self.calls);
         if utterance.is_owners() {
@@ -68,7 +68,7 @@ impl SaidBefore {
         }
     }
 
-    /// The next message is the model's. What it passes on of the owner's words stays the owner's.
+    /// Records the next message as the model's. If the model passes on the owner's words, they stay the owner's.
     pub fn note_calls(&mut self, message: &Message) {
         for call in message.tool_calls() {
             self.calls.note_unless(&call.arguments, |text| {
@@ -77,7 +77,7 @@ impl SaidBefore {
         }
     }
 
-    /// What stood in the arguments of calls, and the owner had not said before.
+    /// Returns the texts from the arguments of tool calls that the owner had not said before.
     pub fn into_calls(self) -> CallTexts {
         self.calls
     }

@@ -1,7 +1,6 @@
-//! Keys: carried in full, compared in constant time, shown in part.
+//! Keys: stored in full, compared in constant time, shown in part.
 //!
-//! Not the crate `secrecy`: its secrets can neither be compared (settings are) nor be told from one
-//! another in a message.
+//! The crate `secrecy` does not fit: its secrets cannot be compared (settings are), and all look the same in a message.
 
 use std::fmt;
 
@@ -16,12 +15,12 @@ pub struct Secret(String);
 // === impl Secret ===
 
 impl Secret {
-    /// The key itself, for the one place that sends it.
+    /// Returns the key itself, for the one place that sends it.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether `given` is this key, in a time that tells nothing but its length.
+    /// Returns whether `given` is this key. The time it takes reveals only the key's length.
     pub fn matches(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -40,7 +39,7 @@ impl From<&str> for Secret {
 }
 
 impl fmt::Display for Secret {
-    /// `sk-…abcd`: enough to tell one from another. Keys too short to show a part of show none.
+    /// Writes `sk-…abcd`, which is enough to distinguish keys. A key that is too short shows nothing of itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0.chars().count();
         if n < 12 {

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A length of time: `500 ms`, `60 s`, `10 min`, `8 h`, `30 d`; a bare number is seconds.
+/// A duration: `500 ms`, `60 s`, `10 min`, `8 h`, `30 d`. A bare number is in seconds.
 ///
 /// # Examples
 /// ```
@@ -17,11 +17,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Span(pub Duration);
 
-/// A number of bytes: `512 KiB`, `16 MiB`, `2 GiB`; a bare number is bytes.
+/// A number of bytes: `512 KiB`, `16 MiB`, `2 GiB`. A bare number is in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Size(pub u64);
 
-/// Why a text is no duration or no size.
+/// Why a text is not a duration or not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("{value:?} is no duration: a number and one of ms, s, min, h, d, as in \"10 min\"")]
@@ -44,7 +44,7 @@ const SIZES: [(&str, u64); 4] = [
     ("B", 1),
 ];
 
-/// Reads `12 min` by a table of units; no unit means `bare`.
+/// Parses `12 min` by a table of units. Without a unit, the factor is `bare`.
 fn read(text: &str, units: &[(&str, u64)], bare: u64) -> Option<u64> {
     let text = text.trim();
     let split = text
@@ -58,7 +58,7 @@ fn read(text: &str, units: &[(&str, u64)], bare: u64) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Writes with the largest unit that divides evenly.
+/// Writes the value with the largest unit that divides it evenly.
 fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let fits = |(_, factor): &&(&str, u64)| value >= *factor && value.is_multiple_of(*factor);
     match units.iter().find(fits).or_else(|| units.last()) {
@@ -70,22 +70,22 @@ fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::
 // === impl Span ===
 
 impl Span {
-    /// A span of whole seconds.
+    /// Makes a span of whole seconds.
     pub const fn secs(n: u64) -> Self {
         Self(Duration::from_secs(n))
     }
 
-    /// A span of whole minutes.
+    /// Makes a span of whole minutes.
     pub const fn mins(n: u64) -> Self {
         Self::secs(n * 60)
     }
 
-    /// A span of whole hours.
+    /// Makes a span of whole hours.
     pub const fn hours(n: u64) -> Self {
         Self::mins(n * 60)
     }
 
-    /// A span of whole milliseconds.
+    /// Makes a span of whole milliseconds.
     pub const fn millis(n: u64) -> Self {
         Self(Duration::from_millis(n))
     }
@@ -117,12 +117,12 @@ impl fmt::Display for Span {
 // === impl Size ===
 
 impl Size {
-    /// A size of whole mebibytes.
+    /// Makes a size of whole mebibytes.
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// As a length in memory.
+    /// Returns the size as `usize`.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -147,7 +147,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A number or a text, as YAML gives either.
+/// A number or a text, because YAML may give either.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum NumberOrText {

@@ -1,15 +1,16 @@
-//! What the owner typed, of a user's message as a client sends it: the one place that decides it, for every client.
+//! Finds what the owner typed in a user message as a client sends it. This is the only place that decides it, for every
+//! client.
 //!
-//! Clients write around it and beside it: reminders, the files and rules of a project, what a command printed, the
-//! summary of a conversation. A message is a list of parts, and each is read for itself, so that what is wrong with one
-//! ends with it:
+//! Clients add text around and beside the owner's words: reminders, the files and rules of a project, what a command
+//! printed, the summary of a conversation. A message is a list of parts. Each part is read separately, so that a
+//! mistake in one part does not affect the others:
 //!
-//! 1. OpenClaw's lines and blocks go, and say whose words they are;
-//! 2. what a known client writes by itself, and its texts before and behind, go;
-//! 3. elements of clients go, by their closing tags; where one holds what was typed, only that stays.
+//! 1. 1. OpenClaw's lines and blocks are removed. They also say whose words the rest is.
+//! 2. 2. Text that a known client writes by itself is removed, and so is its text before and after the owner's words.
+//! 3. 3. Elements of clients are removed up to their closing tags. If one holds what was typed, only that stays.
 //!
-//! What remains is the owner's, however long the rest was. What stood in a call of the model's is nobody's words too:
-//! [`CallTexts`](crate::CallTexts).
+//! The remaining text is the owner's, however much was removed. Text from a tool call of the model is nobody's words
+//! either: [`CallTexts`](crate::CallTexts).
 
 mod brackets;
 mod elements;
@@ -31,19 +32,20 @@ use crate::call_texts::CallTexts;
 /// What was typed of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Utterance<'t> {
-    /// Without what a client wrote around it, trimmed; nothing of a client's own message.
+    /// The typed text without what a client wrote around it, trimmed. It is empty for a client's own message.
     pub text: Cow<'t, str>,
     /// Whose words they are.
     pub speaker: Speaker,
-    /// What was said before stands in it too, summed up by the client or by a model: the conversation does not begin here.
+    /// Whether the text contains a summary of earlier messages by the client or a model. Then the conversation does not
+    /// begin here.
     pub has_summary: bool,
 }
 
-/// One part of a message, read.
+/// One part of a message after reading.
 #[derive(Debug)]
 struct Part<'t> {
     speaker: Speaker,
-    /// It said something before anything was taken out.
+    /// Whether it had text before anything was removed.
     was_said: bool,
     pieces: Vec<(Place, Cow<'t, str>)>,
     command: Option<Command>,
@@ -53,12 +55,12 @@ struct Part<'t> {
 // === impl Utterance ===
 
 impl<'t> Utterance<'t> {
-    /// Reads a user's message that is one text.
+    /// Reads a user message that is one text.
     pub fn parse(text: &'t str) -> Self {
         Self::of_parts([Cow::Borrowed(text)])
     }
 
-    /// Reads a user's message by the texts of its parts.
+    /// Reads a user message from the texts of its parts.
     pub fn of_parts(parts: impl IntoIterator<Item = Cow<'t, str>>) -> Self {
         let parts: Vec<Part<'t>> = read(parts.into_iter().collect());
         let mut speaker =
@@ -83,14 +85,14 @@ impl<'t> Utterance<'t> {
         }
     }
 
-    /// Reads the text of an agent's errand, which may have a whole conversation in it, with its owner's words: only
-    /// what no owner ever typed goes.
+    /// Reads the text of an agent's internal request, which may contain a whole conversation with its owner's words.
+    /// Only text that no owner ever typed is removed.
     pub fn in_errand(text: &str) -> String {
         Split::known(text).outside.concat()
     }
 
-    /// The same without what stood in the arguments of the model's calls before it, which are read only where they may
-    /// matter.
+    /// Removes text that also occurs in the arguments of the model's earlier tool calls. `calls` is evaluated only if
+    /// it can matter.
     #[must_use]
     pub fn without_calls(self, calls: impl FnOnce() -> CallTexts) -> Self {
         if self.speaker != Speaker::Owner || !CallTexts::may_have(&self.text) {
@@ -99,7 +101,7 @@ impl<'t> Utterance<'t> {
         self.without(&calls())
     }
 
-    /// The same without what stood in those.
+    /// Removes text that also occurs in these arguments.
     #[must_use]
     pub(crate) fn without(self, calls: &CallTexts) -> Self {
         if self.speaker != Speaker::Owner || !CallTexts::may_have(&self.text) {
@@ -121,19 +123,19 @@ impl<'t> Utterance<'t> {
         }
     }
 
-    /// A text without the time, the context and the line about itself that OpenClaw writes around it, be it the owner's
-    /// or not.
+    /// Removes the time, the context and the line about itself that OpenClaw writes around a text, whoever wrote the
+    /// text.
     pub fn undecorated(text: &'t str) -> Cow<'t, str> {
         openclaw::undecorated(text).0
     }
 
-    /// Whether the owner typed it.
+    /// Returns whether the owner typed it.
     pub fn is_owners(&self) -> bool {
         self.speaker == Speaker::Owner
     }
 }
 
-/// Reads parts one by one, but for those that a part before them speaks for.
+/// Reads parts one by one, except for parts that an earlier one declares as the client's.
 fn read(parts: Vec<Cow<'_, str>>) -> Vec<Part<'_>> {
     let last_end = parts.iter().rposition(|part| brackets::closes_block(part));
     let (mut is_in_block, mut is_call) = (false, false);
@@ -152,7 +154,7 @@ fn read(parts: Vec<Cow<'_, str>>) -> Vec<Part<'_>> {
     read.collect()
 }
 
-/// What was typed of all parts.
+/// Joins what was typed in all parts.
 fn typed<'t>(parts: &[Part<'t>]) -> Cow<'t, str> {
     let pieces = || parts.iter().flat_map(|part| &part.pieces);
     let has = |place| pieces().any(|piece| piece.0 == place);
@@ -160,8 +162,8 @@ fn typed<'t>(parts: &[Part<'t>]) -> Cow<'t, str> {
         let mut outside = pieces().filter(|piece| piece.0 == Place::Outside);
         outside.all(|(_, text)| wrappers::is_frame(text))
     };
-    // A command that the client carries out by itself has its output beside it; else the text that it stands for is in
-    // the parts behind it.
+    // If the client executes a command itself, the command's output is beside it. Otherwise, the text that the command
+    // stands for is in the following parts.
     let mut commands = parts.iter().filter_map(|part| part.command);
     let has_prompt = commands.clone().next().is_some() && commands.all(|it| it == Command::Prompt);
     let place = if has(Place::Typed) {
@@ -197,7 +199,7 @@ fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// A message that is one quotation and nothing else was typed like that, or put into quotation marks by a shell's wrapper.
+/// Removes quotation marks around a whole message. It was typed like that, or a shell's wrapper quoted it.
 fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
     const MARKS: [(char, char); 8] = [
         ('„', '“'),
@@ -211,7 +213,7 @@ fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
     ];
     let inner = MARKS.iter().find_map(|(open, close)| {
         let inner = text.strip_prefix(*open)?.strip_suffix(*close)?;
-        // A mark within may be escaped, or an apostrophe.
+        // A mark inside may be escaped, or be an apostrophe.
         let mut before = None;
         let is_one = inner.chars().all(|c| {
             let is_apostrophe =
@@ -245,7 +247,7 @@ impl<'t> Part<'t> {
         }
     }
 
-    /// What is left of a text without what clients are known to put around what was typed.
+    /// Removes text that clients are known to put around what was typed.
     fn without_wrappers(text: &'t str) -> Self {
         let mut part = Self {
             has_summary: wrappers::is_summary(text),
@@ -265,7 +267,7 @@ impl<'t> Part<'t> {
         part
     }
 
-    /// Adds the pieces of a text by its elements.
+    /// Splits a text at its elements and adds the pieces.
     fn take_apart(&mut self, text: &'t str) {
         let split = Split::of(text);
         let outside = match split.outside.as_slice() {
@@ -283,7 +285,7 @@ impl<'t> Part<'t> {
             .extend(inside.map(|(place, text)| (place, Cow::Borrowed(text))));
     }
 
-    /// A part that is wholly a client's.
+    /// Makes a part that is completely the client's.
     fn clients() -> Self {
         Self {
             speaker: Speaker::Owner,

@@ -1,24 +1,24 @@
-//! What a judge made of one turn.
+//! A judge's result for one turn.
 
 use serde::{Deserialize, Serialize};
 
-/// Did the turn do its job?
+/// Whether the turn did its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "i8", try_from = "i8")]
 pub enum Score {
-    /// -1: it set the task back.
+    /// -1: the turn made the task harder or did not help.
     Bad,
-    /// 0: no telling.
+    /// 0: it is unclear.
     Unclear,
-    /// +1: it moved the task on.
+    /// +1: the turn advanced the task.
     Good,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vote {
-    /// The score that it gave.
+    /// The score of this vote.
     pub score: Score,
-    /// What, said beforehand, would have prevented the problem; one to three sentences.
+    /// A hint of one to three sentences that, said before the turn, would have prevented the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
@@ -33,32 +33,32 @@ pub enum JudgedBy {
     Base,
     /// The owner's reward function, behind an address.
     Http,
-    /// The owner, through the feedback call.
+    /// The owner, by the feedback call.
     Owner,
-    /// Whoever judged it where it was had, before it was imported.
+    /// The judge of the system from which the turn was imported.
     Import,
 }
 
-/// The judgement of one turn, written once.
+/// The verdict on one turn. It is never changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The majority's score; a tie is [`Score::Unclear`].
     pub score: Score,
     pub by: JudgedBy,
-    /// Votes that could be read. Invalid answers are no votes and are not here.
+    /// Votes that could be read. Unreadable answers are not votes and are left out.
     pub votes: Vec<Vote>,
-    /// What, said beforehand, would have helped: the owner's own complaint where there is one, else the first of the
-    /// judge's hints.
+    /// A sentence that, said before the turn, would have helped: the owner's own complaint if there is one, else the
+    /// first of the judge's hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The judge's hints, each once, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judge_hints: Vec<String>,
-    /// How much it counts, in 0..=1: 1 where the owner or a tool answered, less where silence did, and as much as the
-    /// reward function says where that judged.
+    /// Its weight, in 0..=1: 1 if the owner or a tool reacted, less if nobody did, and the reward function's value if
+    /// that judged.
     pub weight: f32,
-    /// Nothing had followed: it was judged by request and reply alone, when its session had ended. A verdict by what
-    /// followed takes its place, should the session go on.
+    /// Whether nothing had followed: the turn was judged by request and reply alone when its session had ended. If the
+    /// session continues, a verdict by the reaction replaces it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_session_end: bool,
 }
@@ -66,7 +66,7 @@ pub struct Verdict {
 // === impl Verdict ===
 
 impl Verdict {
-    /// A verdict of full weight, with neither votes nor hints.
+    /// Makes a verdict of full weight, without votes and hints.
     pub fn new(score: Score, by: JudgedBy) -> Self {
         Self {
             score,
@@ -83,7 +83,7 @@ impl Verdict {
 // === impl Score ===
 
 impl Score {
-    /// -1, 0 or +1.
+    /// Returns -1, 0 or +1.
     pub fn value(self) -> f32 {
         f32::from(i8::from(self))
     }

@@ -1,32 +1,33 @@
-//! The tool calls of a chat reply: which of them a piece belongs to, and ids for those without.
+//! The tool calls of a chat reply: finds the call that a piece belongs to, and makes ids for calls without one.
 
 use serde_json::{Value, json};
 
-/// The most calls of one reply that are kept; no agent runs more, and a broken upstream may send any number.
+/// The largest number of calls of one reply that are kept. No agent executes more, and a broken upstream may send any
+/// number.
 const MAX_CALLS: usize = 256;
 
-/// The most of a reply's id that its calls' ids repeat. OpenAI takes ids of at most 40 characters.
+/// The largest part of a reply's id that its calls' ids repeat. OpenAI accepts ids of at most 40 characters.
 const MAX_OF_REPLY: usize = 20;
 
-/// The calls of a stream, as their pieces name them.
+/// The calls of a stream, as its pieces identify them.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Vec<Place>);
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Which of the calls upstream says it is; some servers do not.
+    /// The call's index from the upstream, which some servers leave out.
     index: Option<u64>,
     id: String,
-    /// Its pieces have several ids.
+    /// Whether its pieces have different ids.
     has_many_ids: bool,
-    /// The arguments that came end as an object does.
+    /// Whether the received arguments end like an object.
     may_be_whole: bool,
 }
 
-/// The id of a call that its upstream gave none.
+/// Returns an id for a call that its upstream gave none.
 ///
-/// It is unlike those of other replies: agents match results by id over a whole session, and one that
-/// comes again costs results (<https://github.com/openclaw/openclaw/issues/109443>).
+/// It differs from the ids of other replies. Agents match results by id over a whole session, and a repeated id loses
+/// results (<https://github.com/openclaw/openclaw/issues/109443>).
 pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
     let fit = reply_id.chars().filter(char::is_ascii_alphanumeric);
     let mut last: Vec<char> = fit.rev().take(MAX_OF_REPLY).collect();
@@ -38,13 +39,14 @@ pub(crate) fn call_id(kind: &str, reply_id: &str, n: usize) -> String {
     format!("{kind}_{last}_{n}")
 }
 
-/// A call of a function, as a chat completion has it.
+/// Returns a call of a function in the form of a chat completion.
 pub(crate) fn function_call(id: &Value, name: &Value, arguments: &str) -> Value {
     let function = json!({ "name": name, "arguments": arguments });
     json!({ "id": id, "type": "function", "function": function })
 }
 
-/// A call's input as the JSON text that chat has. A stream gives it as the text that it was; none is `{}`.
+/// Returns a call's input as JSON text, as chat completions have it. In a stream, it is the original text. No input is
+/// `{}`.
 pub(crate) fn arguments_text(input: &Value) -> String {
     match input {
         Value::String(text) if !text.trim().is_empty() => text.clone(),
@@ -56,18 +58,18 @@ pub(crate) fn arguments_text(input: &Value) -> String {
 // === impl Places ===
 
 impl Places {
-    /// The number of calls so far.
+    /// Returns the number of calls so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Which call an element of a delta's `tool_calls` belongs to, [`Self::len`] before it where that is a
-    /// new one; `None` where there are too many.
+    /// Returns the index of the call to which an element of a delta's `tool_calls` belongs. For a new call this is the
+    /// previous [`Self::len`]. Returns `None` if there are too many.
     pub(crate) fn find(&mut self, piece: &Value) -> Option<usize> {
         let index = piece["index"].as_u64();
         let known = match index {
             Some(_) => self.0.iter().rposition(|call| call.index == index),
-            // Servers that leave the index out send each call whole, or its pieces in a row.
+            // Servers that leave the index out send each call completely, or its pieces in a row.
             None if piece["id"].is_string() => None,
             None => self.0.len().checked_sub(1),
         };
@@ -105,9 +107,9 @@ impl Place {
         }
     }
 
-    /// The piece is another call though it has the same index, as Gemini and others number all parallel
-    /// calls 0: <https://github.com/InternLM/lmdeploy/issues/3412>. (vLLM, told to call one tool, gave
-    /// every piece of one call an id of its own.)
+    /// Returns whether the piece is another call although it has the same index, because Gemini and others give all
+    /// parallel calls the index 0: <https://github.com/InternLM/lmdeploy/issues/3412>. (If vLLM must call a certain
+    /// tool, it gives every piece of one call a different id.)
     fn is_followed_by(&self, piece: &Value) -> bool {
         let begins = match &piece["function"]["arguments"] {
             Value::String(text) if text.trim().is_empty() => !piece["function"]["name"].is_null(),
@@ -154,7 +156,7 @@ mod tests {
             places(&sglang),
             [Some(0), Some(0), Some(0), Some(1), Some(1)]
         );
-        // vLLM with a named tool: every piece of one call has an id of its own.
+        // This is vLLM with a required tool: every piece of one call has a different id.
         let vllm = [
             piece(0, "a", "{\"x\":"),
             piece(0, "b", "{}"),

@@ -1,4 +1,4 @@
-//! OpenAI chat completions: a reply read whole or put together from its stream.
+//! OpenAI's chat completions: reads an unstreamed reply, or assembles a streamed one.
 
 pub mod form;
 mod stream;
@@ -13,9 +13,9 @@ use self::usage::usage;
 pub(crate) use self::{stream::Accumulator, thinking::thought, usage::cached_tokens};
 use crate::{fields::Fields, reply::Reply};
 
-/// Reads an unstreamed reply. What is no JSON, or no completion, gives an empty one.
+/// Reads an unstreamed reply. A body that is not JSON, or not a completion, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
-    // The quick way first.
+    // The fast way comes first.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let Some(body) = Fields::parse(&text) else {
         return Reply::default();

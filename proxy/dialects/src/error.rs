@@ -1,19 +1,19 @@
-//! Errors of our own, worded as the caller's API words errors.
+//! Our own errors in the format of the caller's API.
 
 use serde_json::{Value, json};
 
-/// An error of our own, to be worded as the caller's API words errors.
+/// An error of ours, to be written in the format of the caller's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorBody<'a> {
-    /// The HTTP status that goes with it; Anthropic's error types follow from it.
+    /// The HTTP status. Anthropic's error type is derived from it.
     pub status: u16,
-    /// What was wrong, what was given, what is allowed.
+    /// What was wrong, the given value, and the allowed ones.
     pub message: &'a str,
-    /// OpenAI's `type`, as in `invalid_request_error`.
+    /// OpenAI's `type`, for example `invalid_request_error`.
     pub kind: &'a str,
-    /// The field at fault, as in `messages[2].role`.
+    /// The field at fault, for example `messages[2].role`.
     pub param: Option<&'a str>,
-    /// What a program can match on, as in `context_length_exceeded`.
+    /// A code for programs, for example `context_length_exceeded`.
     pub code: Option<&'a str>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn anthropic(error: &ErrorBody<'_>) -> Value {
     json!({ "type": "error", "error": { "type": anthropic_type(error.status), "message": error.message } })
 }
 
-/// The error type that goes with a status: <https://docs.anthropic.com/en/api/errors>.
+/// Returns the error type for a status: <https://docs.anthropic.com/en/api/errors>.
 pub(crate) fn anthropic_type(status: u16) -> &'static str {
     match status {
         401 => "authentication_error",

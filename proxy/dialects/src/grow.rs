@@ -1,8 +1,8 @@
-//! Objects that come piece by piece.
+//! Objects that arrive in pieces.
 
 use serde_json::{Map, Value};
 
-/// What was said first stands; nothing, or an empty text, was not said.
+/// Keeps the first value. Nothing, or an empty text, does not count as a value.
 pub(crate) fn keep_first(map: &mut Map<String, Value>, name: String, value: Value) {
     let is_nothing = |value: &Value| value.is_null() || value.as_str() == Some("");
     if map.get(&name).is_none_or(is_nothing) {
@@ -10,7 +10,7 @@ pub(crate) fn keep_first(map: &mut Map<String, Value>, name: String, value: Valu
     }
 }
 
-/// Texts and lists grow; of anything else the latest counts, but `null` never undoes what was said.
+/// Appends to texts and lists. Any other value is replaced, except by `null`.
 pub(crate) fn append(map: &mut Map<String, Value>, name: String, value: Value) {
     match (map.get_mut(&name), value) {
         (Some(Value::String(known)), Value::String(more)) => known.push_str(&more),

@@ -1,7 +1,7 @@
-//! JSON read from peers that are not careful: the one place that knows of half surrogate pairs.
+//! Reads JSON of careless peers. This is the only place that handles lone surrogates.
 //!
-//! JSON allows `"\ud83d"`, Unicode text does not. JavaScript writes it when it cuts a text inside an emoji,
-//! and some servers tear one between two events. What we read has U+FFFD in its place.
+//! JSON allows `"\ud83d"`, but Unicode text does not. JavaScript writes it when it cuts a text inside an emoji, and
+//! some servers split one between two events. Here it becomes U+FFFD.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 const HIGH: std::ops::RangeInclusive<u16> = 0xd800..=0xdbff;
 const LOW: std::ops::RangeInclusive<u16> = 0xdc00..=0xdfff;
 
-/// Reads a value, half surrogate pairs as U+FFFD.
+/// Parses a value. A lone surrogate becomes U+FFFD.
 ///
 /// # Errors
-/// What is no JSON even so.
+/// Fails if the text is not JSON even then.
 pub fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|error| match mended(text) {
         Cow::Owned(mended) => serde_json::from_str(&mended),
@@ -23,7 +23,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     })
 }
 
-/// Where `part`, which is borrowed from `whole`, stands in it.
+/// Returns the position of `part`, which is borrowed from `whole`.
 pub(crate) fn span(whole: impl AsRef<[u8]>, part: &str) -> Range<usize> {
     let whole = whole.as_ref();
     let start = part.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
@@ -31,21 +31,21 @@ pub(crate) fn span(whole: impl AsRef<[u8]>, part: &str) -> Range<usize> {
     start.min(end)..end
 }
 
-/// Reads a value from bytes that need not be UTF-8.
+/// Parses a value from bytes that need not be UTF-8.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails like [`read`].
 pub(crate) fn read_bytes(bytes: &[u8]) -> serde_json::Result<Value> {
     serde_json::from_slice(bytes).or_else(|_| read(&String::from_utf8_lossy(bytes)))
 }
 
-/// A JSON text as a value; `None` where it is no JSON, or no value can hold it: a number beyond f64, a nesting
+/// Parses a JSON text. Returns `None` if it is not JSON, or if no value can hold it: a number beyond f64, or nesting
 /// deeper than 127 levels.
 pub fn value(text: &[u8]) -> Option<Value> {
     read(str::from_utf8(text).ok()?).ok()
 }
 
-/// The text of a JSON string, given with its quotes; `None` where it is no string.
+/// Returns the text of a quoted JSON string, or `None` if it is not a string.
 pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if memchr(b'\\', inner.as_bytes()).is_none() {
@@ -54,13 +54,13 @@ pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     read(quoted).ok().map(Cow::Owned)
 }
 
-/// The first `limit` bytes of such a text, cut between characters.
+/// Returns the first `limit` bytes of such a text, cut between characters.
 pub(crate) fn string_head(quoted: &str, limit: usize) -> Option<Cow<'_, str>> {
-    // In prose few characters are escapes. Each takes at most six times as much room as what it stands for.
+    // In ordinary text few characters are escapes. Each escape is at most six times as long as its character.
     let few = limit.saturating_add(limit / 4 + 32);
     let most = limit.saturating_mul(6).saturating_add(1);
     let mut text = begins(quoted, few)?;
-    // What was cut may end with half a pair, which is read as a character of three bytes.
+    // A cut text may end with a lone surrogate, which is read as a character of three bytes.
     if quoted.len() > few && text.len() < limit.saturating_add(3) {
         text = begins(quoted, most)?;
     }
@@ -72,8 +72,8 @@ pub(crate) fn string_head(quoted: &str, limit: usize) -> Option<Cow<'_, str>> {
     Some(text)
 }
 
-/// What the first `room` bytes of a JSON string say. That six times as much was read for every beginning took 18 % of a
-/// relay's CPU with requests of 61 KB; so it takes 7 %.
+/// Returns the text of the first `room` bytes of a JSON string. Reading six times as much for every beginning took 18 %
+/// of a relay's CPU with requests of 61 KB. With this, it takes 7 %.
 fn begins(quoted: &str, room: usize) -> Option<Cow<'_, str>> {
     if quoted.len() <= room {
         return string(quoted);
@@ -83,19 +83,19 @@ fn begins(quoted: &str, room: usize) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(string(&format!("{head}\""))?.into_owned()))
 }
 
-/// The last place at or before `at` where a character ends.
+/// Returns the last position at or before `at` at which a character ends.
 pub(crate) fn char_end(text: &str, at: usize) -> usize {
     let ends = |at: &usize| text.is_char_boundary(*at);
     (0..=at.min(text.len())).rev().find(ends).unwrap_or(0)
 }
 
-/// How many bytes at the end of the beginning of a string are the beginning of an escape.
+/// Returns how many bytes at the end of a string's beginning belong to an incomplete escape.
 fn n_torn(head: &str) -> usize {
     let Some(at) = head.rfind('\\') else {
         return 0;
     };
     let slashes = head[..=at].bytes().rev().take_while(|b| *b == b'\\');
-    // The second of two backslashes is what the first stands before.
+    // The second of two backslashes is the escaped character.
     let is_escape = slashes.count() % 2 == 1;
     let escape = &head[at..];
     let length = if escape.starts_with("\\u") { 6 } else { 2 };
@@ -106,7 +106,7 @@ fn n_torn(head: &str) -> usize {
     }
 }
 
-/// `text` with the escapes of half pairs replaced.
+/// Returns `text` with the escapes of lone surrogates replaced.
 pub fn mended(text: &str) -> Cow<'_, str> {
     if memmem::find(text.as_bytes(), b"\\u").is_none() {
         return Cow::Borrowed(text);
@@ -117,7 +117,7 @@ pub fn mended(text: &str) -> Cow<'_, str> {
     while let Some(next) = text[at..].find('\\') {
         at += next;
         let Some(unit) = unit(&text[at..]) else {
-            // The escaped character may itself be a backslash; it is never within another character.
+            // The escaped character may itself be a backslash, and is never within another character.
             at += 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8);
             continue;
         };
@@ -141,7 +141,7 @@ pub fn mended(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The UTF-16 code unit of the escape at the beginning: `\u` and four hexadecimal digits.
+/// Returns the UTF-16 code unit of the escape at the beginning: `\u` and four hexadecimal digits.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
@@ -170,7 +170,7 @@ mod tests {
         );
     }
 
-    /// A text as JSON writes it, and with every character escaped.
+    /// Returns a text as JSON writes it, and with every character escaped.
     fn quoted(text: &str) -> [String; 2] {
         let escaped = text.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
         let escaped = escaped.collect::<String>();

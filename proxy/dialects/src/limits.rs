@@ -1,4 +1,4 @@
-//! What a peer may send without costing more than its length: every reader and every rewrite.
+//! Tests that every reader and every rewrite costs no more than the length of a peer's input.
 
 use crate::{
     Api,
@@ -8,7 +8,7 @@ use crate::{
     vllm,
 };
 
-/// Every rewrite that a reply may go through.
+/// Returns every rewrite for replies.
 fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
     let asked = ReplyContext::default();
     vec![
@@ -32,7 +32,7 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
     ]
 }
 
-/// What comes out, fed in pieces of `n` bytes.
+/// Returns the output for input in pieces of `n` bytes.
 fn fed(mut rewrite: Box<dyn Rewrite>, bytes: &[u8], n: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in bytes.chunks(n) {
@@ -42,8 +42,8 @@ fn fed(mut rewrite: Box<dyn Rewrite>, bytes: &[u8], n: usize) -> Vec<u8> {
     out
 }
 
-/// Reads and rewrites a stream whole and in pieces of `n` bytes. What looks again at what came before
-/// takes minutes here, and the runner ends the test.
+/// Reads and rewrites a stream completely and in pieces of `n` bytes. Code that looks at earlier input again takes
+/// minutes here, and the test runner ends the test.
 fn costs_its_length(stream: &str, n: usize) {
     for ((name, pieces), (_, whole)) in rewrites().into_iter().zip(rewrites()) {
         let whole = fed(whole, stream.as_bytes(), stream.len());

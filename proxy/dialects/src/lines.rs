@@ -1,33 +1,33 @@
-//! Lines of an event stream, cut as their bytes come: LF, CR LF or CR ends one.
+//! Cuts an event stream into lines as its bytes arrive. LF, CR LF or CR ends a line.
 
 use memchr::memchr2;
 
-/// Cuts bytes that come in any pieces into lines.
+/// Cuts bytes that arrive in any pieces into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The last byte was CR: an LF right after it belongs to the same line end.
+    /// Whether the last byte was CR. An LF right after it belongs to the same line end.
     after_cr: bool,
-    /// A part of the line under way has come.
+    /// Whether a part of the current line has arrived.
     is_begun: bool,
 }
 
-/// A line, or as much of one as came.
+/// A line, or the part of it that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
-    /// All its bytes, the line end among them.
+    /// All its bytes, including the line end.
     pub raw: &'a [u8],
-    /// What stands before the line end.
+    /// The bytes before the line end.
     pub text: &'a [u8],
-    /// The line has ended.
+    /// Whether the line has ended.
     pub is_ended: bool,
-    /// It has ended, and nothing stands on it.
+    /// Whether it has ended and is empty.
     pub is_blank: bool,
 }
 
 // === impl Lines ===
 
 impl Lines {
-    /// Takes the next piece off the front of `bytes`; `None` where nothing is left.
+    /// Takes the next piece off the front of `bytes`, or returns `None` if nothing is left.
     pub(crate) fn cut<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
         let first = *bytes.first()?;
         let is_lf_of_cr = std::mem::take(&mut self.after_cr) && first == b'\n';

@@ -1,5 +1,5 @@
-//! Anthropic messages: a reply read whole or put together from its stream, and a request, as the same
-//! turn in chat shape.
+//! Anthropic's messages: reads a reply, streamed or not, and a request, and converts both to the form of chat
+//! completions.
 //!
 //! <https://docs.anthropic.com/en/api/messages>, <https://docs.anthropic.com/en/api/messages-streaming>.
 
@@ -21,7 +21,7 @@ use crate::{
     reply::{Reply, error, text},
 };
 
-/// Reads an unstreamed reply. What is no JSON, or no message, gives an empty one.
+/// Reads an unstreamed reply. A body that is not JSON, or not a message, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     let Ok(mut body) = json::read_bytes(bytes) else {
         return Reply::default();

@@ -1,4 +1,4 @@
-//! What a model answered, in one shape whatever API it answered in.
+//! A model's reply in one type for all APIs.
 
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
@@ -9,30 +9,30 @@ use crate::{
     tail::last_event,
 };
 
-/// What a model answered, as far as the bytes go; of several choices the first.
+/// A model's reply, as far as it has arrived. Of several choices, it is the first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reply {
-    /// The upstream's id of the reply, as in `chatcmpl-123`, `msg_123` or `resp_123`.
+    /// The upstream's id of the reply, for example `chatcmpl-123`, `msg_123` or `resp_123`.
     pub id: Option<String>,
-    /// The model that the upstream says has answered.
+    /// The model that answered, according to the upstream.
     pub model: Option<String>,
-    /// The assistant's message in OpenAI's chat shape, unknown fields included; `None` where not a
-    /// piece of one came. Thinking is its `reasoning_content`.
+    /// The assistant's message in OpenAI's chat form with unknown fields, or `None` if no part of it has arrived.
+    /// Thinking is in its `reasoning_content`.
     pub message: Option<Message>,
-    /// Why the model stopped, in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`);
-    /// a reason that has no such word stands as it came. Some upstreams never say.
+    /// Why the model stopped, in OpenAI's words (`stop`, `length`, `tool_calls`, `content_filter`). A reason without
+    /// such a word is unchanged. Some upstreams never give one.
     pub finish_reason: Option<String>,
-    /// What it cost, where the upstream says so.
+    /// Its token counts, if the upstream gives them.
     pub usage: Option<Usage>,
-    /// The stream's own end mark came.
+    /// Whether the stream's own end mark has arrived.
     pub ended: bool,
-    /// An error that the upstream sent inside a reply it had begun with status 200.
+    /// An error that the upstream sent inside a reply with status 200.
     pub error: Option<Value>,
-    /// Events of the stream that were too long to read: where there are any, the message has gaps.
+    /// Number of events that were too long to read. If there are any, the message has gaps.
     pub n_skipped: u64,
 }
 
-/// Reasons to stop with which servers say that they broke off: vLLM and SGLang; OpenRouter; DeepSeek
+/// Stop reasons with which servers say that they broke off: vLLM and SGLang; OpenRouter; DeepSeek
 /// (<https://api-docs.deepseek.com/api/create-chat-completion>); Z.ai.
 const BREAKS: [&str; 4] = [
     "abort",
@@ -41,26 +41,26 @@ const BREAKS: [&str; 4] = [
     "network_error",
 ];
 
-/// How many bytes of a stream are read at once, so that its events are not all held beside it.
+/// Bytes of a stream that are read at once, so that its events are not all in memory too.
 const AT_ONCE: usize = 64 << 10;
 
-/// The end mark of chat completions, which some servers of the other APIs send as well.
+/// The end mark of chat completions, which some servers of the other APIs send too.
 const DONE: &str = "[DONE]";
 
-/// Puts the events of one API's stream together.
+/// Assembles the events of one API's stream.
 pub(crate) trait Accumulate: Default {
-    /// The kinds of the events that end a stream, [`DONE`] aside.
+    /// The types of the events that end a stream, besides [`DONE`].
     const ENDS: &'static [&'static str];
 
-    /// Takes one event into the `reply`: its kind, which is the data's `type` or else what its `event:` line
-    /// says, and its data. What is none of the API's is left out.
+    /// Adds one event to the `reply`. Its kind is the data's `type`, or else the `event:` line. Unknown events are
+    /// ignored.
     fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply);
 
-    /// The reply, as far as it came.
+    /// Returns the reply, as far as it has arrived.
     fn finish(self, reply: Reply) -> Reply;
 }
 
-/// A stream under way.
+/// A stream that is being read.
 #[derive(Default)]
 struct Stream<A> {
     reply: Reply,
@@ -70,8 +70,8 @@ struct Stream<A> {
 // === impl Reply ===
 
 impl Reply {
-    /// Nothing of the model's words is missing: the stream's end mark came, or why the model stopped, and
-    /// that is not that its server broke off.
+    /// Returns whether no text is missing: the stream's end mark has arrived, or a stop reason, and the server did not
+    /// break off.
     pub fn is_whole(&self) -> bool {
         match &self.finish_reason {
             Some(reason) => !breaks_off(reason),
@@ -79,15 +79,15 @@ impl Reply {
         }
     }
 
-    /// Takes the id and the model that a reply names, where none was named before.
+    /// Takes a reply's id and model if none are known yet.
     pub(crate) fn begin(&mut self, named: &Value) {
         self.id = self.id.take().or_else(|| text(&named["id"]));
         self.model = self.model.take().or_else(|| text(&named["model"]));
     }
 }
 
-/// Reads a whole event stream, or as much of one as came, in the pieces in which it came. What stands
-/// behind the end mark is no part of the reply: whoever reads as it comes stops there.
+/// Reads a whole event stream, or the received part, in the pieces in which it arrived. Text after the end mark is not
+/// part of the reply, because a client that reads it as it arrives stops there.
 pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = SseReader::new();
     let mut stream = Stream::<A>::default();
@@ -112,8 +112,8 @@ pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [
     }
 }
 
-/// Whether the last event of `tail` is whole and an end mark, read as [`read_sse`] reads it: nothing that
-/// comes later can make it another event, or is read.
+/// Returns whether the last event of `tail` is complete and an end mark, read like [`read_sse`] does. Later bytes
+/// cannot change it.
 pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
     if A::ENDS.is_empty() && !tail.trim_ascii_end().ends_with(DONE.as_bytes()) {
         return false;
@@ -129,7 +129,7 @@ pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
     stream.reply.ended
 }
 
-/// A cheap look before the event is read: an end mark is among the first words of a line, as in
+/// Makes a cheap check before the event is parsed: an end mark is among the first words of a line, as in
 /// `event: message_stop`, `data: {"type":"message_stop"` and `data: [DONE]`.
 fn may_end<A: Accumulate>(event: &[u8]) -> bool {
     let is_word = |b: &u8| !b.is_ascii_whitespace() && !b"[]{}\":,".contains(b);
@@ -153,7 +153,7 @@ impl<A: Accumulate> Stream<A> {
             let kind = kind.unwrap_or_default();
             self.reply.ended |= A::ENDS.contains(&kind);
             self.events.event(kind, &data, &mut self.reply);
-            // llama.cpp's `error:`, and vLLM's and Mistral's object.
+            // These are llama.cpp's `error:`, and vLLM's and Mistral's object.
             let is_error = event.event.as_deref() == Some("error")
                 || data.text("object").as_deref() == Some("error");
             if is_error && self.reply.error.is_none() {
@@ -163,17 +163,17 @@ impl<A: Accumulate> Stream<A> {
     }
 }
 
-/// Whether a chat completion's `finish_reason` says that not the model stopped, but its server.
+/// Returns whether a chat completion's `finish_reason` says that the server broke off.
 pub(crate) fn breaks_off(finish_reason: &str) -> bool {
     BREAKS.contains(&finish_reason)
 }
 
-/// A field's text, where it is one.
+/// Returns a field's text, if it is one.
 pub(crate) fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-/// The error that a body or an event brings, where it brings one.
+/// Returns the error in a body or an event, if there is one.
 pub(crate) fn error(body: &Value) -> Option<Value> {
     body.get("error").filter(|error| !error.is_null()).cloned()
 }

@@ -1,4 +1,4 @@
-//! Chat requests: read where they stand, and edited by their bytes.
+//! Chat requests: reads them in place, and edits their bytes.
 
 mod chat;
 mod content;

@@ -1,5 +1,5 @@
-//! OpenAI Responses: a reply read whole or put together from its stream, and a request, as the same
-//! turn in chat shape.
+//! OpenAI's Responses: reads a reply, streamed or not, and a request, and converts both to the form of chat
+//! completions.
 //!
 //! <https://platform.openai.com/docs/api-reference/responses>, and its streaming events.
 
@@ -24,7 +24,7 @@ use crate::{
     reply::{Reply, error, text},
 };
 
-/// Reads an unstreamed reply. What is no JSON, or no response, gives an empty one.
+/// Reads an unstreamed reply. A body that is not JSON, or not a response, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     let Ok(mut response) = json::read_bytes(bytes) else {
         return Reply::default();

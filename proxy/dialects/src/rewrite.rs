@@ -1,8 +1,8 @@
-//! A reply changed on its way to the agent, an event at a time.
+//! Changes a reply on its way to the agent, one event at a time.
 //!
-//! Most replies pass untouched. A few have to change: another API's shape, tool calls that a model
-//! wrote as text, ids that only we asked for. What changes them is an [`EventRewrite`]; [`Events`] feeds
-//! it whole events, so that any splitting of the input gives the same output bytes.
+//! Most replies pass unchanged. Some have to change: another API's format, tool calls that a model wrote as text, ids
+//! that only the proxy requested. An [`EventRewrite`] changes them. [`Events`] gives it complete events, so that the
+//! output bytes do not depend on how the input is split.
 
 use std::mem;
 
@@ -11,19 +11,19 @@ use crate::{
     sse::{MAX_EVENT, SseEvent, SseReader},
 };
 
-/// Rewrites a reply on its way. Any splitting of the input gives the same output bytes.
+/// Changes a reply on its way. The output bytes do not depend on how the input is split.
 pub trait Rewrite: Send {
-    /// More of the reply has come; what can go on is appended to `out`.
+    /// Processes the next bytes of the reply, and appends everything that can be passed on to `out`.
     fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>);
 
-    /// The reply has ended, as upstream ends one: what was held back goes on.
+    /// The reply has ended in the upstream's way, so held bytes are passed on.
     ///
-    /// Not to be called after a cut, which is passed on as a cut. Nothing is added here that would make a
-    /// torn reply look whole.
+    /// Do not call it after a cut, which is passed on as a cut. Nothing that it adds makes an incomplete reply look
+    /// complete.
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
-/// One rewrite, and another of what that gives: tool calls out of the text, then the other API's shape.
+/// Two rewrites in sequence: for example tool calls out of the text, then the other API's format.
 #[derive(Debug)]
 pub struct Then<A, B> {
     first: A,
@@ -31,19 +31,19 @@ pub struct Then<A, B> {
     between: Vec<u8>,
 }
 
-/// One event as it stands in the stream.
+/// One event with its position in the stream.
 #[derive(Debug)]
 pub struct RawEvent<'a> {
-    /// Its bytes, up to and including the blank line. An LF before it is the rest of a CR LF that
-    /// ended the event before.
+    /// Its bytes up to and including the blank line. An LF before it is the rest of a CR LF that ended the previous
+    /// event.
     pub raw: &'a [u8],
-    /// What it says; `None` where it has no `data:` line, as a comment.
+    /// Its content, or `None` if it has no `data:` line, like a comment.
     pub event: Option<SseEvent>,
-    /// Its blank line has come. Only the last event of a stream may lack it.
+    /// Whether its blank line has arrived. Only the last event of a stream may lack it.
     pub is_ended: bool,
 }
 
-/// Rewrites one event after the other.
+/// Changes one event after the other.
 ///
 /// # Examples
 /// ```
@@ -74,13 +74,13 @@ pub struct RawEvent<'a> {
 /// assert_eq!(out, b"data: 1\n\ndata: 2\n\n");
 /// ```
 pub trait EventRewrite: Send {
-    /// The next event: what goes on in its place is appended to `out`.
+    /// Processes the next event, and appends its replacement to `out`.
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>);
 
-    /// A piece of an event that is too long to be read ([`MAX_EVENT`]).
+    /// Processes a piece of an event that is too long to be parsed ([`MAX_EVENT`]).
     fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>);
 
-    /// After the last event: see [`Rewrite::finish`].
+    /// Ends the stream after the last event. See [`Rewrite::finish`].
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
@@ -88,12 +88,12 @@ pub trait EventRewrite: Send {
 #[derive(Debug)]
 pub struct Events<R> {
     rewrite: R,
-    /// Has read all events but the one under way.
+    /// The reader, which has read all events except the current one.
     reader: SseReader,
-    /// The event under way, as it came.
+    /// The bytes of the current event.
     raw: Vec<u8>,
     lines: Lines,
-    /// The event under way is over the limit, and is handed on unread.
+    /// Whether the current event exceeds the limit, and is passed on without being parsed.
     too_long: bool,
     limit: usize,
 }
@@ -111,7 +111,7 @@ impl<R: Rewrite + ?Sized> Rewrite for Box<R> {
 // === impl Then ===
 
 impl<A: Rewrite, B: Rewrite> Then<A, B> {
-    /// `second` after `first`.
+    /// Combines `first` and then `second`.
     pub fn new(first: A, second: B) -> Self {
         Self {
             first,
@@ -139,12 +139,12 @@ impl<A: Rewrite, B: Rewrite> Rewrite for Then<A, B> {
 // === impl Events ===
 
 impl<R: EventRewrite> Events<R> {
-    /// At the beginning of a stream, with the limit [`MAX_EVENT`].
+    /// Starts at the beginning of a stream, with the limit [`MAX_EVENT`].
     pub fn new(rewrite: R) -> Self {
         Self::with_limit(rewrite, MAX_EVENT)
     }
 
-    /// At the beginning of a stream; events of more than `limit` bytes go on unread.
+    /// Starts at the beginning of a stream. Events of more than `limit` bytes are passed on without being parsed.
     pub fn with_limit(rewrite: R, limit: usize) -> Self {
         Self {
             rewrite,
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::testing::pieces;
 
-    /// Passes all on, with what it saw of each event before it.
+    /// Passes everything on, and writes a note before each event.
     #[derive(Default)]
     struct Noting;
 

@@ -1,15 +1,15 @@
-//! Server-sent events, read as they come.
+//! Reads server-sent events as they arrive.
 //!
-//! The stream grammar of the HTML standard, section 9.2.6 ("Interpreting an event stream"): lines end
-//! in LF, CR LF or CR; a blank line ends an event; a byte order mark at the very beginning is skipped.
-//! Any splitting of the same bytes gives the same events.
+//! The grammar is that of the HTML standard, section 9.2.6 ("Interpreting an event stream"): lines end in LF, CR LF or
+//! CR; a blank line ends an event; a byte order mark at the very beginning is skipped. The events do not depend on how
+//! the bytes are split.
 //!
-//! Two things are read that the grammar passes over, as servers say errors so: llama.cpp's `error: {..}`, which
-//! is an event of that name, and JSON that stands in the stream without any field.
+//! Two things that the grammar ignores are read, because servers use them for errors: llama.cpp's `error: {..}`, which
+//! becomes an event with that name, and JSON without any field.
 
 use crate::lines::Lines;
 
-/// The most bytes that one event may have; a longer one is skipped and counted.
+/// The largest event in bytes. A longer one is skipped and counted.
 pub const MAX_EVENT: usize = 4 << 20;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -17,13 +17,13 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The `event:` field, where it had one.
+    /// The `event:` field, if it has one.
     pub event: Option<String>,
     /// The `data:` lines, joined by LF.
     pub data: String,
 }
 
-/// Reads events from bytes that come in any pieces.
+/// Reads events from bytes that arrive in any pieces.
 ///
 /// # Examples
 /// ```
@@ -36,17 +36,17 @@ pub struct SseEvent {
 /// ```
 #[derive(Debug)]
 pub struct SseReader {
-    /// The line that has not ended yet.
+    /// The current line, which has not ended.
     line: Vec<u8>,
     lines: Lines,
-    /// No line has ended yet: a byte order mark may stand before this one.
+    /// Whether no line has ended yet, so that a byte order mark may come before this one.
     at_start: bool,
-    /// The event under way.
+    /// The current event's name.
     event: Option<String>,
     data: Option<Vec<u8>>,
-    /// The event under way is JSON without a field.
+    /// Whether the current event is JSON without a field.
     is_bare: bool,
-    /// The event under way is over the limit, and is skipped up to its blank line.
+    /// Whether the current event exceeds the limit, and is skipped up to its blank line.
     too_long: bool,
     n_skipped: u64,
     limit: usize,
@@ -61,12 +61,12 @@ impl Default for SseReader {
 }
 
 impl SseReader {
-    /// A reader at the beginning of a stream, with the limit [`MAX_EVENT`].
+    /// Makes a reader at the beginning of a stream, with the limit [`MAX_EVENT`].
     pub fn new() -> Self {
         Self::with_limit(MAX_EVENT)
     }
 
-    /// A reader that skips events of more than `limit` bytes.
+    /// Makes a reader that skips events of more than `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self {
             line: Vec::new(),
@@ -81,12 +81,12 @@ impl SseReader {
         }
     }
 
-    /// Reads more bytes; the events that they complete.
+    /// Reads more bytes, and returns the events that they complete.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Vec<SseEvent> {
         let mut events = Vec::new();
         while let Some(piece) = self.lines.cut(&mut bytes) {
             if piece.is_ended && self.line.is_empty() {
-                // It came whole: no need to keep it first.
+                // The line arrived completely, so it need not be stored first.
                 events.extend(self.read_line(piece.text));
                 continue;
             }
@@ -98,22 +98,23 @@ impl SseReader {
         events
     }
 
-    /// The stream has ended: the event that its last bytes left without a blank line, if any.
+    /// The stream has ended. Returns the event that its last bytes left without a blank line, if any.
     ///
-    /// The standard drops it; clients of chat APIs take it, as some servers leave out the last blank line.
+    /// The standard drops it. Clients of chat APIs accept it, because some servers leave out the last blank line.
     pub fn finish(mut self) -> Option<SseEvent> {
         let has_line = !self.line.is_empty();
         let ended = has_line.then(|| self.end_line()).flatten();
         ended.or_else(|| self.dispatch())
     }
 
-    /// How many events were skipped for being over the limit.
+    /// Returns how many events were skipped because they exceeded the limit.
     pub fn n_skipped(&self) -> u64 {
         self.n_skipped
     }
 
     fn extend_line(&mut self, bytes: &[u8]) {
-        // One byte more is kept than allowed, so that a line over the limit is told from one at it, beside a byte order mark.
+        // One byte more than allowed is kept, besides a byte order mark, so that a line over the limit differs from one
+        // at it.
         let room = (self.limit + 1 + BOM.len()).saturating_sub(self.line.len());
         self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -161,7 +162,7 @@ impl SseReader {
                 self.event = Some("error".to_owned());
                 self.add_data(value);
             }
-            // `id`, `retry`, comments and unknown fields say nothing about the reply.
+            // `id`, `retry`, comments and unknown fields do not affect the reply.
             _ => {}
         }
     }

@@ -1,16 +1,16 @@
-//! What models and agents write in ways that few understand, put as chat completions put it.
+//! Converts uncommon formats of models and agents to those of chat completions.
 //!
-//! Models of the Qwen and Kimi families write their tool calls and their thinking as text. A server that
-//! knows the model takes them out; behind one that does not, an agent would see markup and no call. Here
-//! they become `tool_calls` and `reasoning_content`, for whole replies ([`reply`]) and for streams, piece
-//! by piece ([`stream`]): text goes on at once unless it may be the beginning of a marker. What looks
-//! like a call and is none (bad JSON, no name) stays text. In the other direction [`request`] turns the
-//! message shapes of agents into those that chat templates know.
+//! Models of the Qwen and Kimi families write tool calls and thinking as text. A server that knows the model converts
+//! them. With any other server, an agent would see markup and no call. Here they become `tool_calls` and
+//! `reasoning_content`, in unstreamed replies ([`reply`]) and in streams ([`stream`]). In a stream, text is passed on
+//! at once unless it may be the beginning of a marker. Text that looks like a call but is not valid (bad JSON, no name)
+//! stays text. In the other direction, [`request`] converts the messages of agents to the forms that chat templates
+//! know.
 //!
-//! For the policy model; for other upstreams only if configured, as a provider's own words are not ours
-//! to change. The shapes are those of the original MetaClaw, less its mistakes: a `<think>` in the midst
-//! of a text is text that somebody talks about, a closing marker inside a JSON string closes nothing, a
-//! tool that the request names keeps its name whatever its digits.
+//! This applies to the policy model, and to other upstreams only if configured, because a provider's text should not be
+//! changed otherwise. The formats are those of the original MetaClaw, without its mistakes: a `<think>` in the middle
+//! of a text is ordinary text, a closing marker inside a JSON string closes nothing, and a tool that the request names
+//! keeps its name with its digits.
 
 mod call;
 mod held;

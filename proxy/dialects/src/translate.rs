@@ -1,13 +1,12 @@
-//! Chat completions and Anthropic messages, each said in the other's words, and Responses in those of both.
+//! Translates between chat completions and Anthropic's messages, and from Responses to both.
 //!
-//! For a client that speaks one of them to an upstream that speaks only another. A request is
-//! translated whole; a reply whole or event by event as it comes, never held to its end. Chat completions are the
-//! hub: between Responses and messages there are two steps.
+//! It serves a client of one API and an upstream that has only another. A request is translated completely. A reply is
+//! translated completely, or event by event as it arrives, without waiting for its end. Chat completions are the common
+//! step: from Responses to messages there are two translations.
 //!
-//! What the other API has no word for becomes text where it is history, and is refused by name
-//! ([`TranslateError`]) where it is new, unless leaving it out changes nothing that the caller could notice in
-//! the reply. `docs/operating/translation.md` lists what is changed on the way and what is left out, in which direction,
-//! and why.
+//! What the other API cannot express becomes text if it is history. If it is new, it is refused by name
+//! ([`TranslateError`]), unless leaving it out would not change the reply noticeably. `docs/operating/translation.md`
+//! lists what is changed and what is left out, in which direction, and why.
 
 mod accounting;
 mod at;
@@ -61,33 +60,34 @@ use crate::{
     rewrite::{Events, Rewrite},
 };
 
-/// A whole reply in the words of the request's API.
+/// An unstreamed reply in the format of the request's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Translated {
     pub body: Vec<u8>,
-    /// It is an error, though it came with status 200: the status that it should have.
+    /// Set if it is an error although it came with status 200: the status that it should have.
     pub error: Option<u16>,
 }
 
-/// The id of a call as it may stand in any request: each API's limits applied.
+/// Returns the id of a call in the form that every API accepts.
 pub(crate) fn sent_id(id: &str) -> String {
     names::messages_id(&names::chat_id(id))
 }
 
-/// The id of a call as OpenAI takes it.
+/// Returns the id of a call in the form that OpenAI accepts.
 pub(crate) fn bounded_id(id: &str) -> Cow<'_, str> {
     names::chat_id(id)
 }
 
-/// The name of a tool as it may stand in any request.
+/// Returns the name of a tool in the form that every API accepts.
 pub(crate) fn sent_name(name: &str) -> String {
     names::tool(name).into_owned()
 }
 
-/// The request in the other API's words.
+/// Translates the request into the other API.
 ///
 /// # Errors
-/// [`TranslateError`] names the field that the other API cannot say, or that is not as its own API has it.
+/// Returns [`TranslateError`], which names the field that the other API cannot express, or that is invalid in its own
+/// API.
 ///
 /// # Examples
 /// ```
@@ -111,11 +111,11 @@ pub fn request(direction: Direction, body: &Value) -> Result<Value, TranslateErr
     }
 }
 
-/// The request after all steps of a path, and each step with what its reply needs; `created` is when it was made,
-/// in seconds since 1970.
+/// Translates the request in all steps of a path, and returns each step with what its reply needs. `created` is the
+/// request's time in seconds since 1970.
 ///
 /// # Errors
-/// As [`request`].
+/// Fails like [`request`].
 pub fn request_along(
     path: &[Direction],
     body: &Value,
@@ -130,7 +130,7 @@ pub fn request_along(
         now = next;
     }
     if path.last() == Some(&Direction::ResponsesToChat) {
-        // What Anthropic signed is for Anthropic alone.
+        // Blocks that Anthropic signed are only for Anthropic.
         let messages = now["messages"].as_array_mut().into_iter().flatten();
         let messages = messages.filter_map(Value::as_object_mut);
         messages.for_each(|message| drop(message.shift_remove("thinking_blocks")));
@@ -138,10 +138,10 @@ pub fn request_along(
     Ok((now, steps))
 }
 
-/// A whole reply in the words of the request's API.
+/// Translates an unstreamed reply into the request's API.
 ///
 /// # Errors
-/// [`TranslateError`] where `body` is no reply of the upstream's API, and no error either.
+/// Returns [`TranslateError`] if `body` is neither a reply of the upstream's API nor an error.
 pub fn reply(
     direction: Direction,
     context: &ReplyContext,
@@ -169,7 +169,7 @@ pub fn reply(
             body: bytes(&translated),
             error: None,
         }),
-        // What is no reply may be an error in words of its own.
+        // A body that is not a reply may be an error in its own format.
         Err(why) => match ErrorText::read(&body) {
             text if text.message.is_empty() => Err(why),
             text => Ok(failed(&text)),
@@ -179,8 +179,8 @@ pub fn reply(
 
 /// Translates a streamed reply event by event.
 ///
-/// Where upstream sends what cannot be read or said, an error of the caller's API goes out and nothing
-/// after it. The end is only ever what upstream gave: a cut stream stays one.
+/// If the upstream sends something that cannot be read or expressed, an error of the caller's API is sent and nothing
+/// after it. Only the upstream's end is passed on: a cut stream stays cut.
 pub fn stream(direction: Direction, context: &ReplyContext) -> Box<dyn Rewrite> {
     match direction {
         Direction::ChatToMessages => Box::new(Events::new(chat_stream::ChatStream::new(context))),
@@ -195,9 +195,9 @@ pub fn stream(direction: Direction, context: &ReplyContext) -> Box<dyn Rewrite> 
     }
 }
 
-/// The body of an error reply (any status but 2xx), in the words of the request's API.
+/// Translates the body of an error reply (any status except 2xx) into the request's API.
 ///
-/// What is none of the upstream's API, as a page of some proxy on the way, becomes the message.
+/// A body that is not of the upstream's API, such as a page of a proxy in between, becomes the message.
 pub fn error(direction: Direction, status: u16, body: &[u8]) -> Vec<u8> {
     bytes(&error_reply::body(direction, status, body))
 }

@@ -1,14 +1,13 @@
-//! What vLLM is asked for beside a chat completion, taken out of its reply again.
+//! Adds fields to a chat completion for vLLM, and removes their results from its reply.
 //!
-//! Training wants the ids that were sampled and their log-probabilities. vLLM puts them into the reply
-//! when asked ([`WANTED`]): the ids of the prompt at the top of the first chunk, ids and log-probabilities
-//! in each choice. A client that did not ask for them gets the bytes it would have got: each is put back to
-//! the `null` that stands there unasked, a chunk that is there for its ids alone (for tokens that vLLM's
-//! parsers hold back) is left out, and nothing else is touched. What was said is read from a copy
-//! ([`sampled_sse`], [`sampled_json`]).
+//! Training needs the sampled ids and their log-probabilities. vLLM adds them to the reply on request ([`WANTED`]): the
+//! prompt's ids at the top of the first chunk, ids and log-probabilities in each choice. A client that did not request
+//! them gets the same bytes as without this request: each value is replaced by `null`, a chunk that exists only for its
+//! ids (for tokens that vLLM's parsers hold back) is left out, and nothing else is changed. The values are read from a
+//! copy ([`sampled_sse`], [`sampled_json`]).
 //!
-//! Source: `ChatCompletionResponse` and `ChatCompletionStreamResponse` in vLLM's
-//! `entrypoints/openai/chat_completion/protocol.py`, and what `serving.py` beside it makes of them.
+//! The source is `ChatCompletionResponse` and `ChatCompletionStreamResponse` in vLLM's
+//! `entrypoints/openai/chat_completion/protocol.py`, and `serving.py` beside it.
 
 mod sampled;
 
@@ -23,10 +22,10 @@ use crate::{
     rewrite::{EventRewrite, Events, RawEvent},
 };
 
-/// The fields that a request gets, with their values; one that the client sent gives way.
+/// The fields that are added to a request, with their values. They replace the client's.
 pub const WANTED: [(&str, &str); 2] = [("logprobs", "true"), ("return_token_ids", "true")];
 
-/// What the client asked for itself, and therefore keeps.
+/// The values that the client requested itself, and therefore keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestedIds {
     /// `logprobs: true`.
@@ -35,7 +34,7 @@ pub struct RequestedIds {
     pub token_ids: bool,
 }
 
-/// Fields that put a grammar over the reply; those of older versions too.
+/// Fields that constrain the reply by a grammar, including those of older versions.
 const GRAMMARS: [&str; 6] = [
     "structured_outputs",
     "guided_json",
@@ -45,8 +44,9 @@ const GRAMMARS: [&str; 6] = [
     "structural_tag",
 ];
 
-/// Whether a request, whose fields `field` gives, has its reply constrained by a grammar. Then vLLM's log-probabilities are those
-/// after the grammar's mask, in raw mode as well: a forced call summed to -8.1 nats where the model itself says -261.7.
+/// Returns whether a request, whose fields `field` returns, has its reply constrained by a grammar. In that case vLLM's
+/// log-probabilities are those after the grammar's mask, even in raw mode: a forced call summed to -8.1 nats where the
+/// model itself gives -261.7.
 pub fn is_constrained(field: impl Fn(&str) -> Option<Value>) -> bool {
     let is_other = |value: &Value, free: &[&str]| {
         let kind = value.as_str().or_else(|| value["type"].as_str());
@@ -59,18 +59,18 @@ pub fn is_constrained(field: impl Fn(&str) -> Option<Value>) -> bool {
     forces_call || has_format || GRAMMARS.iter().any(is_set)
 }
 
-/// Takes out of each event what only we asked for.
+/// Removes from each event what only the proxy requested.
 #[derive(Debug)]
 pub struct Strip {
     requested: RequestedIds,
 }
 
-/// The rewrite of a stream.
+/// Makes the rewrite of a stream.
 pub fn stream(requested: RequestedIds) -> Events<Strip> {
     Events::new(Strip { requested })
 }
 
-/// The same for an unstreamed reply: its bytes, where they have to change.
+/// Changes an unstreamed reply. Returns its bytes if they have to change.
 pub fn reply(requested: RequestedIds, body: &[u8]) -> Option<Vec<u8>> {
     let spans = unasked(requested, &completion(body)?, body);
     (!spans.is_empty()).then(|| {
@@ -83,7 +83,7 @@ pub fn reply(requested: RequestedIds, body: &[u8]) -> Option<Vec<u8>> {
 // === impl RequestedIds ===
 
 impl RequestedIds {
-    /// What a request asks for, whose fields `field` gives.
+    /// Returns what a request asks for. `field` returns its fields.
     pub fn from_fields(field: impl Fn(&str) -> Option<Value>) -> Self {
         let is_set = |name: &str| field(name) == Some(Value::Bool(true));
         Self {
@@ -92,12 +92,12 @@ impl RequestedIds {
         }
     }
 
-    /// The client asked for all of it: nothing is taken out.
+    /// Returns whether the client requested everything, so that nothing is removed.
     pub fn is_all(self) -> bool {
         self.logprobs && self.token_ids
     }
 
-    /// Whether what a server says of a request that it refuses names a field that only we sent.
+    /// Returns whether a server's refusal names a field that only the proxy sent.
     pub fn is_blamed(self, said: &[u8]) -> bool {
         let names = |name: &str| said.windows(name.len()).any(|it| it == name.as_bytes());
         !self.token_ids && names("return_token_ids") || !self.logprobs && names("logprobs")
@@ -134,12 +134,12 @@ impl EventRewrite for Strip {
     fn finish(&mut self, _: &mut Vec<u8>) {}
 }
 
-/// A whole reply, or one chunk of a stream; what is no object is none.
+/// Parses an unstreamed reply, or one chunk of a stream, if it is an object.
 fn completion(json: &[u8]) -> Option<Fields<'_>> {
     str::from_utf8(json).ok().and_then(Fields::parse)
 }
 
-/// Where in `json`, which is the `completion`'s, stands what only we asked for.
+/// Returns the positions in `json`, the text of `completion`, of what only the proxy requested.
 fn unasked(requested: RequestedIds, completion: &Fields<'_>, json: &[u8]) -> Vec<Range<usize>> {
     let choices = completion.objects("choices");
     let of_choices = |name| choices.iter().map(move |choice| choice.get(name));
@@ -157,7 +157,7 @@ fn unasked(requested: RequestedIds, completion: &Fields<'_>, json: &[u8]) -> Vec
     spans
 }
 
-/// Whether a chunk says ids and nothing else: unasked, vLLM does not send it.
+/// Returns whether a chunk contains only ids. Without the request, vLLM does not send it.
 fn is_for_its_ids(chunk: &Fields<'_>) -> bool {
     let choices = chunk.objects("choices");
     let says_ids = |choice: &Fields<'_>| {
@@ -168,7 +168,7 @@ fn is_for_its_ids(chunk: &Fields<'_>) -> bool {
     chunk.get("prompt_token_ids").is_none() && !choices.is_empty() && choices.iter().all(says_ids)
 }
 
-/// Appends `json` with `null` in place of each of `spans`, which follow one another.
+/// Appends `json` with `null` instead of each of `spans`, which are in order.
 fn without(json: &[u8], spans: &[Range<usize>], out: &mut Vec<u8>) {
     let mut done = 0;
     for span in spans {

@@ -1,4 +1,4 @@
-//! Connections in, as many as the open files allow.
+//! Accepts connections, as many as the limit of open files allows.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,22 +10,22 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// The pause after a connection could not be accepted: most often all file descriptors are taken.
+/// The pause after a connection could not be accepted, mostly because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often it is said that no connection can be accepted.
+/// The interval of the warning that no connection can be accepted.
 const WARNING: Duration = Duration::from_secs(60);
-/// Descriptors that no agent's connection takes: of the log, the control listener, the skills.
+/// Descriptors that are reserved for other things than agents' connections: the log, the control listener, the skills.
 const RESERVED: u64 = 64;
 
 pub(crate) struct Accepting<'a> {
     listener: &'a TcpListener,
     places: Arc<Semaphore>,
-    /// When it was last said that there is no place.
+    /// When the last warning about this was logged.
     warned: Option<Instant>,
 }
 
-/// How many connections of agents there may be at once: each may need one to an upstream, and some
-/// descriptors are needed beside.
+/// Returns how many connections of agents are allowed at once. Each may need another one to an upstream, and some
+/// descriptors are needed besides.
 pub(crate) fn max_connections() -> usize {
     let n_files = getrlimit(Resource::Nofile).current;
     let n_files = n_files.unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ pub(crate) fn max_connections() -> usize {
 // === impl Accepting ===
 
 impl<'a> Accepting<'a> {
-    /// At most `n_connections` at once.
+    /// Accepts at most `n_connections` at once.
     pub(crate) fn new(listener: &'a TcpListener, n_connections: usize) -> Self {
         Self {
             listener,
@@ -47,7 +47,7 @@ impl<'a> Accepting<'a> {
         }
     }
 
-    /// Accepts connections for ever; those beyond the bound wait in the system's queue.
+    /// Accepts connections forever. Those beyond the limit wait in the system's queue.
     pub(crate) async fn run<F>(
         mut self,
         connections: &mut JoinSet<()>,
@@ -80,15 +80,15 @@ impl<'a> Accepting<'a> {
         }
     }
 
-    /// The next connection, once there is a place for it.
+    /// Returns the next connection, once there is a permit for it.
     async fn accept(&self) -> io::Result<(TcpStream, Option<OwnedSemaphorePermit>)> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (stream, _) = self.listener.accept().await?;
-        // It is never closed.
+        // The semaphore is never closed.
         Ok((stream, place.ok()))
     }
 
-    /// Says what is wrong, at most once in [`WARNING`].
+    /// Logs the problem, at most once per [`WARNING`].
     fn warn(&mut self, what: &str) {
         if self.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
             self.warned = Some(Instant::now());
@@ -97,7 +97,7 @@ impl<'a> Accepting<'a> {
     }
 }
 
-/// The connection broke before it was ours; the next one is none the worse.
+/// Returns whether the connection broke before it was accepted. Then the next one is not affected.
 fn is_of_the_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Security row 12: strangers took every descriptor, and a chat that was let in had none for its upstream.
+    /// Row 12 of the security tests: strangers took every descriptor, and an accepted chat had none for its upstream.
     #[test]
     fn each_connection_leaves_a_descriptor_for_its_upstream_and_some_are_left_beside() {
         let n_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -9,47 +9,47 @@ use http::{
 
 use crate::config::Provider;
 
-/// Routes that people copy along with an address.
+/// Routes that people copy together with an address.
 const ROUTES: [&str; 3] = ["/chat/completions", "/messages", "/responses"];
-/// Azure's way to say which edition of its API is meant.
+/// The parameter with which Azure selects the version of its API.
 const API_VERSION: &str = "api-version=";
 
-/// Why a text is no address of an upstream.
+/// Why a text is not a valid address of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is no address at all.
+    /// It is not an address.
     #[error(
         "{url:?} is no address: it must be as in https://api.openai.com/v1, without a query or a password"
     )]
     NoAddress {
-        /// What was given, without what may be a secret.
+        /// The given text, without parts that may be secret.
         url: String,
     },
-    /// Azure's deployments have no route without an edition.
+    /// A route of Azure's deployments needs an API version.
     #[error(
         "{url:?} is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"
     )]
     NoVersion { url: String },
 }
 
-/// `scheme://host[:port][/prefix]` of a chat API; the prefix stands for `/v1` of our own routes.
+/// `scheme://host[:port][/prefix]` of a chat API. The prefix replaces the `/v1` of our own routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     scheme: Scheme,
     authority: Authority,
-    /// Without a slash at its end.
+    /// The prefix without a slash at its end.
     prefix: String,
-    /// `api-version=…`, on every route.
+    /// `api-version=…`, which is added to every route.
     query: Option<String>,
-    /// The model's name is a part of the route, after the prefix: Azure's deployments.
+    /// Whether the model's name is a part of the route, after the prefix, as for Azure's deployments.
     by_model: bool,
 }
 
 // === impl Address ===
 
 impl Address {
-    /// The address of an upstream, as people give it: with or without `/v1`, or with the whole route
-    /// of its chats, which says that nothing else belongs between.
+    /// Parses an upstream's address as people write it: with or without `/v1`, or with the whole route of its chats, to
+    /// which nothing is added.
     pub(crate) fn for_upstream(
         url: &str,
         dialect: Provider,
@@ -77,7 +77,7 @@ impl Address {
         Ok(address)
     }
 
-    /// `/openai/v1`, `/openai/deployments/NAME`, or the resource alone: then the edition decides.
+    /// Completes `/openai/v1`, `/openai/deployments/NAME`, or the resource alone, for which the API version decides.
     fn complete_azure(&mut self, url: &str) -> Result<(), AddressError> {
         let is_versioned = self.query.is_some();
         let is_deployment = self.prefix.contains("/deployments/");
@@ -93,20 +93,20 @@ impl Address {
         Ok(())
     }
 
-    /// Adds `/v1` unless it is there.
+    /// Adds `/v1` if it is missing.
     pub(crate) fn ensure_v1(&mut self) {
         if !self.prefix.ends_with("/v1") {
             self.prefix.push_str("/v1");
         }
     }
 
-    /// Whether routes need the model's name.
+    /// Returns whether routes need the model's name.
     pub(crate) fn is_by_model(&self) -> bool {
         self.by_model
     }
 
-    /// The address for one of our routes: `/v1/models?a=b` becomes `{prefix}/models?a=b`.
-    /// `None` for a route that is not below `/v1`, or would lead out of it.
+    /// Returns the address for one of our routes: `/v1/models?a=b` becomes `{prefix}/models?a=b`. Returns `None` for a
+    /// route that is not below `/v1`, or would lead out of it.
     pub(crate) fn uri(&self, route: &PathAndQuery, model: Option<&str>) -> Option<Uri> {
         let rest = route.path().strip_prefix("/v1")?;
         if !rest.starts_with('/') || leads_up(rest) {
@@ -117,7 +117,7 @@ impl Address {
         }
         let mut path = match (self.by_model, model) {
             (true, Some(model)) => format!("{}/{}{rest}", self.prefix, segment(model)?),
-            // What is of no model stands beside the deployments.
+            // Routes without a model are beside the deployments.
             (true, None) => format!("/openai{rest}"),
             (false, _) => format!("{}{rest}", self.prefix),
         };
@@ -129,13 +129,13 @@ impl Address {
         self.at(path.try_into().ok()?)
     }
 
-    /// The address of what stands beside `/v1`.
+    /// Returns the address of a path beside `/v1`.
     pub(crate) fn beside(&self, path: &str) -> Option<Uri> {
         let prefix = self.prefix.strip_suffix("/v1").unwrap_or(&self.prefix);
         self.at(format!("{prefix}{path}").try_into().ok()?)
     }
 
-    /// Whether our routes are its own, word for word.
+    /// Returns whether its routes equal ours.
     fn keeps_routes(&self) -> bool {
         self.prefix == "/v1" && !self.by_model && self.query.is_none()
     }
@@ -148,7 +148,7 @@ impl Address {
         Uri::from_parts(parts).ok()
     }
 
-    /// Host and port, for messages.
+    /// Returns host and port, for messages.
     pub(crate) fn host(&self) -> &str {
         self.authority.as_str()
     }
@@ -157,7 +157,7 @@ impl Address {
         self.at(PathAndQuery::from_static("/")).unwrap_or_default()
     }
 
-    /// Whether it is an address of this machine's own.
+    /// Returns whether it is an address of this machine.
     pub(crate) fn is_this_machine(&self) -> bool {
         let host = self.name();
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -168,19 +168,19 @@ impl Address {
         self.authority.host()
     }
 
-    /// Whether both are of the same server.
+    /// Returns whether both addresses belong to the same server.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.authority == other.authority
     }
 
-    /// Whether the connection is encrypted.
+    /// Returns whether the connection is encrypted.
     pub(crate) fn is_https(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
 }
 
-/// Whether a segment is `.` or `..`, however it and what stands around it are written: a server that
-/// resolves them would leave the prefix, with our key.
+/// Returns whether a segment is `.` or `..`, however it and its neighbours are encoded. A server that resolves them
+/// would leave the prefix, with our key.
 fn leads_up(path: &str) -> bool {
     if !path.contains(['.', '%']) {
         return false;
@@ -191,7 +191,7 @@ fn leads_up(path: &str) -> bool {
     segments.any(|segment| matches!(segment, "." | ".."))
 }
 
-/// An address as it may be shown: passwords stand before an `@`, keys in queries.
+/// Returns an address without passwords, which come before an `@`, and without the query, which may contain a key.
 fn shown(url: &str) -> String {
     let (address, query) = match url.split_once('?') {
         Some((address, _)) => (address, "?…"),
@@ -208,7 +208,7 @@ fn shown(url: &str) -> String {
     format!("{scheme}{rest}{query}")
 }
 
-/// A name as one segment of a path (RFC 3986, 3.3); `None` where none can be made of it.
+/// Encodes a name as one segment of a path (RFC 3986, 3.3), or returns `None` if that is impossible.
 fn segment(name: &str) -> Option<String> {
     if name.is_empty() || leads_up(name) {
         return None;
@@ -236,7 +236,7 @@ impl FromStr for Address {
         let path = parts.path_and_query.as_ref();
         let is_http = scheme == Scheme::HTTP || scheme == Scheme::HTTPS;
         let has_query = path.is_some_and(|path| path.query().is_some());
-        // A password in an address would end up in messages and logs.
+        // A password in an address would appear in messages and logs.
         if !is_http || has_query || authority.as_str().contains('@') {
             return Err(error());
         }

@@ -1,5 +1,5 @@
-//! How many requests are under way at once: `proxy.max_streams`, and one too many is refused at once.
-//! tower's limit would give a place back with a reply's head; here it is taken until its body has ended.
+//! Limits the number of concurrent requests (`proxy.max_streams`), and refuses any further one at once. tower's limit
+//! would release a permit with a reply's head. Here it is held until the body has ended.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The places there are.
+/// The permits for requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Admission {
     places: Arc<Semaphore>,
@@ -21,14 +21,14 @@ pub(crate) struct Admission {
     metrics: Arc<Metrics>,
 }
 
-/// A request under way; counted until it is dropped.
+/// The permit of a running request. It is released on drop.
 #[derive(Debug)]
 pub(crate) struct InFlightPermit {
     metrics: Arc<Metrics>,
     _place: OwnedSemaphorePermit,
 }
 
-/// No place is free.
+/// No permit is free.
 #[derive(Debug, thiserror::Error)]
 #[error("{limit} requests are under way already, the most that proxy.max_streams allows")]
 pub(crate) struct AdmissionError {
@@ -40,7 +40,7 @@ pub(crate) struct AdmissionError {
 impl Admission {
     pub(crate) fn new(limit: usize, metrics: &Arc<Metrics>) -> Self {
         Self {
-            // Beyond tokio's bound there would be a panic; nobody has as many.
+            // tokio panics beyond its own limit, which nobody needs.
             places: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             limit,
             metrics: Arc::clone(metrics),
@@ -57,7 +57,7 @@ impl Admission {
         })
     }
 
-    /// Gives each request a place until its reply has ended.
+    /// Gives each request a permit until its reply has ended.
     pub(crate) fn around<B, E>(self, mut inner: impl Handler<B, E>) -> impl Handler<B, E>
     where
         E: From<AdmissionError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Who may come in, and for whom.
+//! Authenticates callers, and decides for which agents they may speak.
 
 use std::{
     future::ready,
@@ -17,22 +17,22 @@ use crate::{
     route::TRAIN_STEP,
 };
 
-/// Headers in which a caller shows a key; none of them goes upstream where keys are set here.
+/// Headers in which a caller may send a key. If keys are configured here, none of them is sent upstream.
 pub(crate) const KEY_HEADERS: [HeaderName; 3] = [
     header::AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("api-key"),
 ];
 
-/// For which agents a caller may speak.
+/// The agents for which a caller may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
     Any,
-    /// For these; the first, where it does not say.
+    /// These agents. The first one is the default.
     Of(Arc<[AgentId]>),
 }
 
-/// Why somebody may not come in, or not there.
+/// Why a caller is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthError {
     #[error("no key was given: send authorization: Bearer KEY, or x-api-key: KEY")]
@@ -45,18 +45,18 @@ pub(crate) enum AuthError {
     NotAll,
 }
 
-/// Lets those in who show the right key, and tells the services below for whom they may speak.
+/// Accepts callers with a valid key, and tells the services below for which agents they may speak.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthLayer {
     pub authenticator: Arc<Authenticator>,
-    /// For the admin's route alone.
+    /// The token of the admin route only.
     pub admin_token: Secret,
 }
 
-/// Knows who may come in. Its keys can be changed while it is in use.
+/// Knows the valid keys. The keys can be changed while it is in use.
 #[derive(Debug)]
 pub struct Authenticator {
-    /// Address and key of all, as configured; its keys of single agents as they are now.
+    /// The configured addresses and keys, with the present keys of single agents.
     config: Mutex<ProxyConfig>,
     keys: ArcSwap<Vec<(Secret, Caller)>>,
 }
@@ -64,7 +64,7 @@ pub struct Authenticator {
 // === impl Caller ===
 
 impl Caller {
-    /// The caller that [`AuthLayer`] let in.
+    /// Returns the caller that [`AuthLayer`] accepted.
     pub(crate) fn from_extensions(extensions: &Extensions) -> Result<Self, AuthError> {
         extensions.get().cloned().ok_or(AuthError::NoKey)
     }
@@ -80,13 +80,13 @@ impl Authenticator {
         }
     }
 
-    /// Puts a key in, or takes the one of that name out; requests from now on go by it.
+    /// Adds a key, or removes the one with this name. Later requests use the change.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] where the settings would be refused at a start; nothing has changed then.
+    /// Returns [`ConfigError`] if a start with these settings would be refused. In that case nothing has changed.
     pub fn set_key(&self, name: &str, key: Option<KeyConfig>) -> Result<(), ConfigError> {
-        // What is changed under this lock is changed at its end, at once.
+        // Changes under this lock take effect at once at its end.
         let mut config = lock(&self.config);
         let mut changed = config.clone();
         match key {
@@ -99,12 +99,12 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Whether callers must show a key, so that what they show is ours and no upstream's.
+    /// Returns whether callers must send a key of this proxy. Then what they send is not for an upstream.
     pub(crate) fn requires_key(&self) -> bool {
         !self.keys.load().is_empty()
     }
 
-    /// Who a caller is, by the keys that it shows.
+    /// Identifies a caller by the keys that it sends.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthError> {
         let keys = self.keys.load();
         if keys.is_empty() {
@@ -112,7 +112,7 @@ impl Authenticator {
         }
         let mut error = AuthError::NoKey;
         for shown in shown_keys(headers) {
-            // All are compared, so that the time does not say which was near.
+            // All keys are compared, so that the time does not reveal which one was close.
             let known = keys.iter().filter(|(key, _)| key.matches(shown));
             if let Some((_, caller)) = known.fold(None, |_, key| Some(key)) {
                 return Ok(caller.clone());
@@ -160,8 +160,8 @@ fn keys(config: &ProxyConfig) -> Vec<(Secret, Caller)> {
     any.chain(single).collect()
 }
 
-/// The keys that a caller shows, in any of the ways that clients of chat APIs do: some fill two headers,
-/// one from their own settings and one from their environment, and only one of the keys is ours.
+/// Returns the keys that a caller sends in any header that clients of chat APIs use. Some clients fill two headers, one
+/// from their settings and one from their environment, and only one of the keys is ours.
 pub(crate) fn shown_keys(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     KEY_HEADERS.into_iter().flat_map(|name| {
         let is_bearer = name == header::AUTHORIZATION;

@@ -1,22 +1,22 @@
-//! Bodies, as every room passes them on.
+//! Bodies in the form in which all modules pass them on.
 
 use bytes::Bytes;
 use http_body::SizeHint;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 
-/// A body on its way, whatever it is made of.
+/// The body of a request or reply, whatever its source.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// Whatever broke a body.
+/// An error that broke a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A whole body of our own.
+/// Makes a complete body of our own.
 pub(crate) fn full(bytes: Bytes) -> Body {
     Full::new(bytes)
         .map_err(|never| match never {})
         .boxed_unsync()
 }
 
-/// What `hint` says, and so many bytes more.
+/// Adds so many bytes to a size hint.
 pub(crate) fn longer(hint: &SizeHint, n_bytes: usize) -> SizeHint {
     let n_bytes = n_bytes as u64;
     let mut longer = SizeHint::new();
@@ -27,9 +27,9 @@ pub(crate) fn longer(hint: &SizeHint, n_bytes: usize) -> SizeHint {
     longer
 }
 
-/// Keeps `guard` for as long as the body is there.
+/// Keeps `guard` alive as long as the body.
 pub(crate) fn guarded(body: Body, guard: impl Send + 'static) -> Body {
-    // It is the closure's, and goes with it.
+    // The closure owns the guard, and both are dropped together.
     let kept = body.inspect_frame(move |_| _ = &guard);
     kept.boxed_unsync()
 }

@@ -1,7 +1,6 @@
-//! Bodies of requests, read whole: bounded each by `proxy.max_body`, and all together by
-//! `proxy.body_memory`. Both bounds hold for what has really come; what a client announces takes
-//! nothing from the others. What only passes is not held, and bounded in time alone
-//! (`timed_body`).
+//! Reads bodies of requests completely. Each is limited by `proxy.max_body`, and all together by `proxy.body_memory`.
+//! Both limits count received bytes. A length that a client announces takes nothing from the others. A body that only
+//! passes is not held, and has only a time limit (`timed_body`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,14 +22,14 @@ use crate::{
     timed_body::{BodyError, TimedBody},
 };
 
-/// How long, and how much of, a body that is refused is read on and thrown away, beside the answer: a
-/// client that is cut off while it writes never sees it.
+/// The time and the number of bytes for which a refused body is read and discarded while the answer is sent. A client
+/// that is cut off while it writes never sees the answer.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 const DISCARDED: u64 = 256 << 20;
-/// The most that is set aside for a body before any of it has come.
+/// The largest number of bytes that are reserved for a body before any of it has arrived.
 const EXPECTED: u64 = 64 << 10;
 
-/// Reads bodies whole, within the bounds.
+/// Reads bodies completely, within the limits.
 #[derive(Debug, Clone)]
 pub(crate) struct BodyLimitLayer(Arc<Bounds>);
 
@@ -39,11 +38,11 @@ struct Bounds {
     max_body: Size,
     memory: Size,
     budget: Budget,
-    /// Where what is refused is read on.
+    /// Tasks that discard refused bodies.
     tasks: TaskTracker,
 }
 
-/// A body as far as it has come, and its part of the memory: given back with the last reference.
+/// The received part of a body, and its share of the memory, which is released with the last reference.
 struct Growing {
     bytes: Vec<u8>,
     held: Held,
@@ -83,13 +82,13 @@ impl BodyLimitLayer {
 // === impl Bounds ===
 
 impl Bounds {
-    /// Reads a body to its end, or says at once why not.
+    /// Reads a body to its end, or returns at once why not.
     async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, BodyError> {
         let limit = self.max_body;
         let given = body.size_hint().exact();
         let mut body = TimedBody::new(body);
         if given.is_some_and(|given| given > limit.0) {
-            // Who waits to be told to go on sends nothing.
+            // A client that waits for `100 Continue` sends nothing.
             if !headers.contains_key(header::EXPECT) {
                 self.tasks.spawn(discard(body.into_inner()));
             }
@@ -128,8 +127,8 @@ impl Bounds {
     }
 }
 
-/// Gives a head memory of its own. hyper's values share the buffer that the body came in as well, 64 KiB of it, which
-/// would stay until the reply has ended: 8 MB of 128 connections.
+/// Copies a head into its own memory. hyper's values share the buffer of the body, 64 KiB, which would stay until the
+/// reply has ended: 8 MB for 128 connections.
 fn detach(head: &mut Parts) {
     for value in head.headers.values_mut() {
         if let Ok(mut own) = HeaderValue::from_bytes(value.as_bytes()) {
@@ -152,14 +151,14 @@ async fn discard(mut body: Incoming) {
             }
         }
     };
-    // Whether it ended or went on is all the same.
+    // The result does not matter.
     let _ = timeout(DISCARD_TIME, all).await;
 }
 
 // === impl Growing ===
 
 impl Growing {
-    /// Room for `capacity` bytes in all; `None` where there is no more memory.
+    /// Reserves `capacity` bytes in total, or returns `None` if there is no more memory.
     fn reserve(&mut self, capacity: usize) -> Option<()> {
         let more = capacity.saturating_sub(self.bytes.capacity());
         if more > 0 {
@@ -169,11 +168,11 @@ impl Growing {
         Some(())
     }
 
-    /// Takes more of a body that is never longer than `limit`.
+    /// Appends a part of a body that is never longer than `limit`.
     fn push(&mut self, data: &[u8], limit: Size) -> Option<()> {
         let len = self.bytes.len() + data.len();
         if len > self.bytes.capacity() {
-            // Grown by halves of its own length at least, so that copying stays cheap.
+            // The buffer grows by at least half of its length, so that copying stays cheap.
             let limit = usize::try_from(limit.0).unwrap_or(usize::MAX);
             let by_halves = self.bytes.capacity() * 3 / 2;
             self.reserve(len.max(by_halves.min(limit)))?;

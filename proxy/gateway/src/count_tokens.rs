@@ -1,8 +1,8 @@
-//! `POST /v1/messages/count_tokens`, by which Claude Code and others know when to compact.
+//! `POST /v1/messages/count_tokens`, with which Claude Code and others decide when to compact.
 //!
-//! It goes to an upstream that speaks Anthropic's API. Any other server has no such route, and would get the
-//! conversation for nothing: then the policy model's tokenizer counts, if that model answers this agent's chats,
-//! and else the count is an estimate. The header `x-metaclaw-token-count` says which.
+//! It goes to an upstream that has Anthropic's API. Any other server has no such route, and would get the conversation
+//! needlessly. In that case the policy model's tokenizer counts if that model answers this agent's chats, and otherwise
+//! the count is an estimate. The header `x-metaclaw-token-count` says which of these counted.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -26,16 +26,16 @@ use crate::{
 };
 
 const COUNTED_BY: HeaderName = HeaderName::from_static("x-metaclaw-token-count");
-/// How long the policy model's tokenizer may take.
+/// Deadline for the policy model's tokenizer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The longest list of ids that is read.
+/// The longest list of ids that is read, in bytes.
 const MAX_IDS: usize = 32 << 20;
 
-/// Bytes to a token, as most tokenizers have it of English text and code; of other scripts they have fewer.
+/// Bytes per token of English text and code for most tokenizers. Other scripts have fewer.
 const BYTES_PER_TOKEN: usize = 4;
-/// What a message takes beside its text.
+/// Tokens of a message besides its text.
 const MESSAGE: usize = 4;
-/// What Anthropic counts for an image of about a megapixel, in bytes of text.
+/// Anthropic's count for an image of about a megapixel, in bytes of text.
 const IMAGE: usize = 1_600 * BYTES_PER_TOKEN;
 
 /// Answers how many tokens a conversation has.
@@ -87,7 +87,7 @@ pub(crate) async fn count_tokens(
     Ok(response)
 }
 
-/// Whether a reply says that there is no such route, and not that a model is missing.
+/// Returns whether a reply says that the route does not exist, and not that a model is missing.
 async fn lacks_route(reply: &mut Response<UpstreamBody>) -> bool {
     let status = reply.status();
     let is_missing = matches!(
@@ -114,7 +114,7 @@ fn read(body: &[u8]) -> Result<Value, ServiceError> {
     })
 }
 
-/// As many tokens as the policy model reads; `None` where it cannot say, as of an image.
+/// Returns the policy model's count, or `None` if it cannot count, for example an image.
 async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
     let chat = translate::request(Direction::MessagesToChat, conversation).ok()?;
     let asked = json!({ "messages": chat["messages"], "tools": chat["tools"] });
@@ -139,7 +139,7 @@ async fn counted_by(policy: &Upstream, conversation: &Value) -> Option<u64> {
     answer["count"].as_u64()
 }
 
-/// About as many tokens as a conversation has.
+/// Estimates the number of tokens of a conversation.
 fn estimate(conversation: &Value) -> u64 {
     let messages = conversation["messages"].as_array();
     let n_messages = messages.map_or(0, Vec::len);
@@ -148,7 +148,8 @@ fn estimate(conversation: &Value) -> u64 {
     n_tokens.max(1) as u64
 }
 
-/// The text that a model reads of a value. Thinking of earlier replies is not read again, and its signature never.
+/// Returns the bytes of text that a model reads of a value. Thinking of earlier replies is not read again, and its
+/// signature never.
 fn n_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 0,
@@ -166,7 +167,7 @@ fn n_bytes(value: &Value) -> usize {
     }
 }
 
-/// What says how a block is meant, and is nothing that a model reads.
+/// Returns whether a key only describes a block, so that the model does not read its value.
 fn is_of_the_api(key: &str) -> bool {
     matches!(
         key,

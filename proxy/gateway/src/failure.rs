@@ -1,12 +1,12 @@
-//! Why an upstream did not answer, and how long it asks to be left alone.
+//! Why an upstream did not answer, and how long it asks clients to wait.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 pub use metaclaw_dialects::Failure;
 
-/// How long an upstream asks to be left alone: `retry-after-ms`, else `Retry-After` in seconds or as
-/// a date (RFC 9110 10.2.3).
+/// Reads how long an upstream asks clients to wait: `retry-after-ms`, else `Retry-After` in seconds or as a date (RFC
+/// 9110 10.2.3).
 pub(crate) fn retry_after(headers: &HeaderMap, now_ms: u64) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
     let ms = text("retry-after-ms").and_then(|it| it.parse().ok());

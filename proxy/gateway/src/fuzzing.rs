@@ -1,5 +1,5 @@
-//! What the fuzz targets of `tests/fuzz` see of the inside. `--cfg fuzzing` alone makes it public; tests
-//! compile it as well, so that it keeps up with what it shows.
+//! The internals that the fuzz targets of `tests/fuzz` use. Only `--cfg fuzzing` makes it public. Tests compile it too,
+//! so that it stays up to date.
 
 use std::{collections::BTreeMap, sync::OnceLock};
 
@@ -14,7 +14,7 @@ use crate::{
     identity::{Claims, Delegations, Identifier, Lineage, SidePatterns},
 };
 
-/// Finds out who asks, and remembers it for the next request.
+/// Identifies requests, and remembers them for the next one.
 #[derive(Debug)]
 pub struct Who {
     identifier: Identifier,
@@ -25,28 +25,28 @@ pub struct Who {
 pub struct Found {
     pub agent: AgentId,
     pub session: SessionId,
-    /// Not an errand of the client's.
+    /// Whether it is not a side turn.
     pub is_main: bool,
-    /// The session ends with this turn.
+    /// Whether the session ends with this turn.
     pub is_last: bool,
-    /// The hash of what was said.
+    /// The hash of the conversation.
     pub chain: ChainHash,
 }
 
 // === impl Who ===
 
 impl Who {
-    /// For a caller whose key opens for these agents; for any, where there are none.
+    /// Makes one for a caller whose key is valid for these agents, or for any if there are none.
     ///
     /// # Errors
     ///
-    /// The built-in patterns do not compile.
+    /// Fails if the built-in patterns do not compile.
     pub fn new(agents: &[AgentId], session_implies_side: bool) -> Result<Self, String> {
         let compat = CompatConfig {
             session_implies_side,
             ..CompatConfig::default()
         };
-        // Compiling them takes longer than a thousand requests.
+        // The patterns are compiled once, because that takes longer than a thousand requests.
         static SIDE: OnceLock<Result<SidePatterns, String>> = OnceLock::new();
         let side = SIDE.get_or_init(|| SidePatterns::new(&[]).map_err(|error| error.to_string()));
         let side = side.clone()?;
@@ -68,11 +68,11 @@ impl Who {
         })
     }
 
-    /// Who sent this.
+    /// Identifies the sender of a request.
     ///
     /// # Errors
     ///
-    /// Why it is refused, in the words that the agent reads.
+    /// Returns the reason of a refusal in the agent's words.
     pub fn asks(&self, api: Api, headers: &HeaderMap, body: &[u8]) -> Result<Found, String> {
         let chat = ChatRequest::parse(api, body.to_vec().into());
         let chat = chat.map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ impl Who {
     }
 }
 
-/// A request's headers as they go upstream, where the caller's key is one of ours.
+/// Returns a request's headers as they go upstream, if the caller's key is one of ours.
 pub fn upwards(headers: HeaderMap) -> HeaderMap {
     headers::upwards(headers, None, false)
 }

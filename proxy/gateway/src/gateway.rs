@@ -1,4 +1,4 @@
-//! The gateway: what all requests share.
+//! The gateway: the state that all requests share.
 
 use std::{fmt, sync::Arc};
 
@@ -31,27 +31,27 @@ use crate::{
     stalled_streams::StalledLayer,
 };
 
-/// Captures that wait to be read and handed to the log: one that stops for a second loses nothing. Their bytes
-/// stay within `proxy.capture_memory`; beyond either, a turn is dropped and counted.
+/// Captures that may wait to be read and handed to the log. A log that stops for a second loses nothing. Their bytes
+/// stay within `proxy.capture_memory`. Beyond either limit, a turn is dropped and counted.
 pub(crate) const QUEUE: usize = 16_384;
 
-/// What the gateway is made of.
+/// The parts from which the gateway is made.
 pub struct GatewayParts {
     pub config: GatewayConfig,
     pub log: Arc<dyn TurnSink>,
-    /// What was said up to a reply.
+    /// Finds the conversation up to a reply.
     pub past: Arc<dyn PastReplies>,
     /// The conversations of the log, the newest first: the hash after the reply, and the session.
     pub known: Vec<(AgentId, ChainHash, SessionId)>,
-    /// The turns of the last hour, the newest first: a sub-agent that was sent out in one goes on with its work.
+    /// The turns of the last hour, the newest first, because a sub-agent that was started in one continues its work.
     pub recent: Vec<Turn>,
     pub library: Library,
-    /// The certificates that upstreams are trusted by, where they have no authority of their own.
+    /// The certificates that upstreams are checked with, unless they have their own authority.
     pub roots: Arc<RootCertStore>,
     pub serving: Arc<Serving>,
-    /// Who is only relayed, and what is off the record.
+    /// Which agents are only relayed, and what is off the record.
     pub privacy: Arc<Privacy>,
-    /// Routes that reach beyond the gateway.
+    /// Routes that other crates serve.
     pub services: Services,
 }
 
@@ -59,7 +59,7 @@ pub struct GatewayParts {
 pub struct Gateway {
     pub(crate) stack: Stack,
     pub(crate) worker: Worker,
-    /// What runs beside the connections, to the gateway's end.
+    /// Tasks besides the connections. They run until the gateway ends.
     pub(crate) tasks: TaskTracker,
     pub(crate) drain: Span,
     pub(crate) max_connections: usize,
@@ -87,16 +87,16 @@ impl fmt::Debug for Gateway {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Puts a gateway together. Nothing runs before [`Gateway::serve`].
+    /// Makes a gateway. Nothing runs before [`Gateway::serve`].
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] names the setting that cannot be used.
+    /// Returns [`ConfigError`], which names the unusable setting.
     pub fn new(parts: GatewayParts) -> Result<Self, ConfigError> {
         Self::with(parts, QUEUE)
     }
 
-    /// The same, with room for so many turns that the log has not taken.
+    /// Makes a gateway with room for so many turns that the log has not accepted.
     pub(crate) fn with(parts: GatewayParts, at_once: usize) -> Result<Self, ConfigError> {
         let config = parts.config;
         let mends = config.routing.mend_history;
@@ -178,7 +178,7 @@ impl Gateway {
         })
     }
 
-    /// Who may come in, to change it.
+    /// Returns the authenticator, whose keys can be changed.
     pub fn authenticator(&self) -> Arc<Authenticator> {
         Arc::clone(&self.stack.auth.authenticator)
     }

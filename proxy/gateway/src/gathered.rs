@@ -1,9 +1,9 @@
-//! Frames that came together go on together.
+//! Joins frames that arrived together.
 //!
-//! hyper hands the frames of a reply over from the task of their connection, one at a time, and writes each by
-//! itself if the next one is not there yet: a write for each event, where an upstream sends several at once.
-//! Here it is waited for that task once more before a frame goes on. With 16 connections, bursts of 64 events
-//! go through four times as fast with recording on: 2,700 a second, and 650 without (`cargo xtask bench relay`).
+//! hyper hands over the frames of a reply from their connection's task one at a time, and writes each separately if the
+//! next one is not there yet. If an upstream sends several events at once, that is one write for each event. Here the
+//! body lets that task run once more before it passes a frame on. With 16 connections and recording switched on, bursts
+//! of 64 events pass four times as fast: 2,700 per second instead of 650 (`cargo xtask bench relay`).
 
 use std::{
     pin::Pin,
@@ -17,24 +17,24 @@ use tokio::time::{Sleep, sleep};
 
 use crate::body::{BoxError, longer};
 
-/// As many bytes go on without waiting for more.
+/// So many bytes are passed on without waiting for more.
 const ENOUGH: usize = 16 << 10;
-/// How often no frame is there before that is believed: hyper asks a body twice in one turn of its task, and
-/// the connection's task has its turn after that.
+/// How often no frame must be there before the body stops waiting. hyper polls a body twice in one turn of its task,
+/// and the connection's task runs after that.
 const LOOKS: u8 = 3;
-/// How long an error waits: hyper drops what it has not written yet when it hears of it.
+/// How long an error waits, because hyper drops unwritten bytes when it gets an error.
 const FLUSH: Duration = Duration::from_millis(10);
 
-/// A body whose frames are larger, and fewer.
+/// A body with larger and fewer frames.
 pub(crate) struct Gathered<B> {
     body: B,
-    /// Frames that came, not given yet.
+    /// Received frames that were not passed on yet.
     held: Vec<u8>,
-    /// What came behind them: trailers or an error.
+    /// What came after them: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
     /// Until when an error waits.
     flushing: Option<Pin<Box<Sleep>>>,
-    /// How often there was nothing since the last frame.
+    /// How often nothing was there since the last frame.
     n_looks: u8,
     has_ended: bool,
 }

@@ -1,4 +1,4 @@
-//! What answers requests: the routes, and each of the layers around them.
+//! The trait of everything that answers requests: the routes, and each of the layers around them.
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -6,10 +6,10 @@ use tower::Service;
 
 use crate::body::Body;
 
-/// An answer that is on its way.
+/// The future of an answer.
 pub(crate) type Answer<E> = BoxFuture<'static, Result<Response<Body>, E>>;
 
-/// A service that answers requests. It is always ready: what is full says so when it is asked.
+/// A service that answers requests. It is always ready. If it is full, its answer says so.
 pub(crate) trait Handler<B, E>:
     Service<Request<B>, Response = Response<Body>, Error = E, Future = Answer<E>>
     + Clone

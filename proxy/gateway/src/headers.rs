@@ -1,4 +1,4 @@
-//! Which headers pass, and in which direction.
+//! Decides which headers pass, and in which direction.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use metaclaw_chat::Secret;
@@ -9,11 +9,11 @@ use crate::{
     identity::OWN_HEADERS,
 };
 
-/// Which edition of Anthropic's API is meant; it answers no request without.
+/// The header with the version of Anthropic's API, which it requires.
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
-/// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which
-/// old clients send. `Trailer` is the message's: it says what comes behind the body.
+/// Headers of one connection, not of the message: RFC 9110 7.6.1, and `Proxy-Connection`, which old clients send.
+/// `Trailer` belongs to the message: it names the fields after the body.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,7 +25,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// How a server wants its key.
+/// How a server expects its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthStyle {
     /// `authorization: Bearer KEY`.
@@ -34,20 +34,21 @@ pub(crate) enum AuthStyle {
     XApiKey,
     /// `api-key: KEY`.
     ApiKey,
-    /// `authorization: Bearer KEY`, with the word that Anthropic asks for beside a token of its sign-in.
+    /// `authorization: Bearer KEY`, with the beta feature that Anthropic requires for a sign-in token.
     AnthropicToken,
 }
 
-/// What a token of Anthropic's own sign-in begins with; it is no API key.
+/// Beginning of Anthropic's sign-in tokens, which are not API keys.
 const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
 const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
-/// The word that goes along with such a token.
+/// The beta feature that such a token needs.
 const TOKEN_BETA: &str = "oauth-2025-04-20";
 
 // === impl AuthStyle ===
 
 impl AuthStyle {
-    /// How a key goes to Anthropic on a route of its own API, or of OpenAI's, which takes it as OpenAI does.
+    /// Returns how a key is sent to Anthropic on a route of its own API, or of OpenAI's, for which it expects OpenAI's
+    /// header.
     pub(crate) fn of_anthropic(key: &Secret, is_openais: bool) -> Self {
         match (key.expose().trim().starts_with(ANTHROPIC_TOKEN), is_openais) {
             (true, _) => Self::AnthropicToken,
@@ -57,8 +58,8 @@ impl AuthStyle {
     }
 }
 
-/// The headers of a request as they go upstream, with `key` where there is one. What else the caller shows
-/// of its own goes along only if `passes_callers`.
+/// Returns the headers of a request as they go upstream, with `key` if there is one. The caller's other credentials are
+/// included only if `passes_callers`.
 pub(crate) fn upwards(
     headers: HeaderMap,
     key: Option<(&Secret, AuthStyle)>,
@@ -68,11 +69,11 @@ pub(crate) fn upwards(
     for name in OWN_HEADERS {
         headers.remove(name);
     }
-    // The client's connection names this proxy; the upstream's is named by its address.
+    // The client's `Host` names this proxy. The upstream's comes from its address.
     headers.remove(header::HOST);
-    // The connection has answered that already.
+    // The connection has answered this already.
     headers.remove(header::EXPECT);
-    // A body that was read has nothing behind it any more.
+    // A body that was read completely has no trailers any more.
     headers.remove(header::TRAILER);
     if key.is_some() || !passes_callers {
         for name in KEY_HEADERS {
@@ -94,7 +95,7 @@ pub(crate) fn upwards(
     headers
 }
 
-/// Puts the word of a token beside those that the caller sent.
+/// Adds the beta feature of a token to those that the caller sent.
 fn add_token_beta(headers: &mut HeaderMap) {
     let given = headers.get_all(ANTHROPIC_BETA).iter();
     let given: Vec<&str> = given.filter_map(|value| value.to_str().ok()).collect();
@@ -112,7 +113,7 @@ fn add_token_beta(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a header says who the caller is, or proves it: cookies, tokens, accounts.
+/// Returns whether a header identifies or authenticates the caller: cookies, tokens, accounts.
 fn is_credential(name: &str) -> bool {
     const WORDS: [&str; 17] = [
         "account",
@@ -139,8 +140,8 @@ fn is_credential(name: &str) -> bool {
         || name.ends_with("access-key")
 }
 
-/// The headers of a request that is put in the words of another API: its caller's key as that API's
-/// servers look for it, the version that Anthropic's ask for, and a reply that can be read.
+/// Changes the headers of a request that is translated into another API: the caller's key in that API's header,
+/// Anthropic's version if needed, and a request for an uncompressed reply.
 pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
     let [authorization, x_api_key, _] = KEY_HEADERS;
     let own = shown_keys(headers).next().map(str::to_owned);
@@ -164,14 +165,13 @@ pub(crate) fn reworded(headers: &mut HeaderMap, upstream: Api) {
     readable(headers);
 }
 
-/// Asks for a reply that can be read: nothing compressed.
+/// Requests an uncompressed reply, because it will be read.
 pub(crate) fn readable(headers: &mut HeaderMap) {
     let identity = HeaderValue::from_static("identity");
     headers.insert(header::ACCEPT_ENCODING, identity);
 }
 
-/// Takes from a reply's headers what tells of bytes that are to be changed: their length, their encoding,
-/// and the fields behind them, which stay behind.
+/// Removes headers that describe bytes which will be changed: their length, their encoding, and their trailers.
 pub(crate) fn rewritten(headers: &mut HeaderMap) {
     for name in [
         header::CONTENT_LENGTH,
@@ -182,7 +182,7 @@ pub(crate) fn rewritten(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a reply is an event stream.
+/// Returns whether a reply is an event stream.
 pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     const EVENTS: &str = "text/event-stream";
     let kind = headers.get(header::CONTENT_TYPE);
@@ -190,7 +190,7 @@ pub(crate) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
 
-/// Whether a connection is to become a WebSocket. Any other upgrade is an offer, and may be ignored.
+/// Returns whether a connection should become a WebSocket. Any other upgrade is optional, and may be ignored.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     let mut offers = headers.get_all(header::UPGRADE).iter();
     offers.any(|offer| {
@@ -199,7 +199,7 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a body is compressed.
+/// Returns whether a body is compressed.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
     encodings.any(|encoding| {
@@ -210,7 +210,7 @@ pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The headers of a message, without those of the connection that it came on.
+/// Returns the headers of a message, without those of its connection.
 pub(crate) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).iter();
     let named = named.filter_map(|value| value.to_str().ok());
@@ -222,7 +222,7 @@ pub(crate) fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// A key that is no header value (a line break in it) authorises nothing and is left out.
+/// A key that is not a valid header value (with a line break) is left out.
 fn key_header(key: &Secret, style: AuthStyle) -> Option<(HeaderName, HeaderValue)> {
     let [authorization, x_api_key, api_key] = KEY_HEADERS;
     let key = key.expose().trim();
@@ -278,7 +278,7 @@ mod tests {
         let callers = upwards(map(&SENT), None, true);
         assert_eq!(callers, map(&[&SENT[..2], &PASS].concat()));
         assert_eq!(upwards(map(&SENT), None, false), map(&PASS));
-        // All that tells who the caller is, where another is asked than it was meant for.
+        // The list has everything that identifies the caller, for an upstream that it was not meant for.
         let shown = [
             ("cookie", "a=b"),
             ("x-goog-api-key", "k"),

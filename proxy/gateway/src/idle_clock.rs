@@ -1,4 +1,4 @@
-//! Since when a peer is waited for, told from where it is seen to where it has an end.
+//! A clock that says since when a peer is awaited. It is read in another place than where it is set.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -7,21 +7,21 @@ use std::{
 
 use tokio::time::Instant;
 
-/// It is another's turn.
+/// The value while another party has to act.
 const NOT_NOW: u64 = u64::MAX;
 
-/// Since when a peer is waited for, if it is.
+/// Since when a peer is awaited, if it is.
 #[derive(Debug)]
 pub(crate) struct IdleClock {
     began: Instant,
-    /// In milliseconds after `began`, or [`NOT_NOW`].
+    /// Milliseconds after `began`, or [`NOT_NOW`].
     since_ms: AtomicU64,
 }
 
 // === impl IdleClock ===
 
 impl IdleClock {
-    /// Waited for since `began`.
+    /// Makes a clock that runs since `began`.
     pub(crate) fn from(began: Instant) -> Self {
         Self {
             began,
@@ -29,7 +29,7 @@ impl IdleClock {
         }
     }
 
-    /// Not waited for yet; `began` is any moment before it will be.
+    /// Makes a clock that does not run yet. `began` is any earlier moment.
     pub(crate) fn not_yet(began: Instant) -> Self {
         Self {
             began,
@@ -37,18 +37,18 @@ impl IdleClock {
         }
     }
 
-    /// It moved: from now on it is waited for again.
+    /// The peer acted, so the wait begins again.
     pub(crate) fn moved(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis());
         self.set(ms.unwrap_or(NOT_NOW));
     }
 
-    /// It is another's turn.
+    /// Another party has to act.
     pub(crate) fn rests(&self) {
         self.set(NOT_NOW);
     }
 
-    /// Since when; `None` while it is another's turn.
+    /// Returns since when the peer is awaited, or `None` while another party has to act.
     pub(crate) fn since(&self) -> Option<Instant> {
         match self.since_ms.load(Ordering::Relaxed) {
             NOT_NOW => None,

@@ -1,7 +1,7 @@
-//! What the gateway counts.
+//! The counters of the gateway.
 //!
-//! Single numbers are plain atomics here; what is told apart by labels is in `traffic`, and `expose`
-//! makes the text of `/metrics` of both. A request looks its labels up once and then adds.
+//! Single numbers are plain atomics here. Numbers with labels are in `traffic`. `expose` makes the text of `/metrics`
+//! from both. A request looks up its labels once and then only adds.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -40,14 +40,14 @@ pub struct Metrics {
     pub(crate) answers: Answers,
 }
 
-/// The counters at one moment. Every loss on the way of a turn into the log has one.
+/// The counters at one moment. Every way to lose a turn before it reaches the log has one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests that came in.
     pub requests: u64,
-    /// Requests that the gateway answered itself, with an error.
+    /// Requests that the gateway answered with an error of its own.
     pub refused: u64,
-    /// Requests under way now.
+    /// Requests that are running now.
     pub active_streams: u64,
     /// Bytes held now for capture.
     pub capture_bytes: u64,
@@ -59,26 +59,26 @@ pub struct Counts {
     pub dropped: u64,
     /// Turns that are not in the log because it failed.
     pub failed: u64,
-    /// Turns without their reply, as the capture's memory ran out or an event was too long to read.
+    /// Turns without their reply, because the capture's memory ran out or an event was too long to read.
     pub overflowed: u64,
-    /// Turns without their reply, as it was compressed in a way that is not read here, or badly.
+    /// Turns without their reply, because it was compressed in an unsupported or invalid way.
     pub undecodable: u64,
-    /// Chats relayed without capture, as their messages could not be read.
+    /// Chats that were relayed without capture, because their messages could not be read.
     pub unread: u64,
-    /// Chats relayed without capture, as they came compressed.
+    /// Chats that were relayed without capture, because they were compressed.
     pub encoded: u64,
-    /// Sessions whose lessons were chosen again after a pause: the provider's prompt cache broke.
+    /// Sessions whose lessons were chosen again after a pause, which invalidates the provider's prompt cache.
     pub cache_breaks: u64,
     /// Chats that were only relayed, while `metaclaw off` was in force.
     pub relayed_only: u64,
-    /// Chats of which nothing was kept, as a header or their owner wanted it.
+    /// Chats of which nothing was kept, because a header or the owner required that.
     pub off_record: u64,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// How each upstream that was asked has answered.
+    /// Returns how each upstream that was tried has answered.
     pub fn upstreams(&self) -> BTreeMap<String, UpstreamAnswers> {
         self.answers.all()
     }

@@ -1,21 +1,21 @@
-//! Web pages: any site that the owner opens runs its scripts on this machine, and could speak to a
-//! proxy that listens there.
+//! Checks the origin of requests: the scripts of any site that the owner opens run on this machine, and could send
+//! requests to a proxy that listens there.
 //!
-//! A browser says whose page asks (`Origin`), also where the page must not read the answer. Pages of
-//! this machine are let in, those of `proxy.allow_origins`, any that shows a key of this proxy, and nobody
-//! else's. Clients that are no browsers send no `Origin`, whatever else they borrow from one.
+//! A browser names the page that sends a request (`Origin`), even if the page may not read the answer. Pages of this
+//! machine are accepted, those of `proxy.allow_origins`, any page that sends a key of this proxy, and no others.
+//! Clients that are not browsers send no `Origin`, even if they imitate one otherwise.
 //!
-//! Desktop programs whose window is a web page may have the origin `null`, as any page in a sandbox does. A
-//! browser asks whether a page may show a key before it sends one (preflight); that is granted to any page
-//! where a key is needed, and says nothing else.
+//! Desktop programs whose window is a web page may have the origin `null`, like any page in a sandbox. Before a browser
+//! sends a page's key, it asks for permission (preflight). If a key is needed, any page gets this permission, and
+//! nothing else.
 //!
-//! A site can also make its own name mean this machine (DNS rebinding). Then its page is of one origin
-//! with us, and the browser lets it GET and read without an `Origin`; what it cannot hide is the name,
-//! in `Host`. So without a key, where we can be reached from this machine alone, we answer only to
-//! addresses, `localhost` and the names that were configured.
+//! A site can also make its own host name resolve to this machine (DNS rebinding). Then its page has the same origin as
+//! the proxy, and the browser lets it send GET requests and read the answers without an `Origin`. It cannot hide its
+//! name in `Host`. Therefore, if no key is needed and the proxy can be reached only from this machine, it answers only
+//! IP addresses, `localhost` and the configured names.
 //!
-//! And a page can show what it cannot read: an image at our address is asked for without an `Origin`, and
-//! would be asked of an upstream with the owner's key. Browsers say of it that it is of another site.
+//! A page can also include what it cannot read: a request for an image at our address has no `Origin`, and would reach
+//! an upstream with the owner's key. Browsers mark such a request as one of another site.
 
 use std::{
     convert::Infallible,
@@ -36,21 +36,21 @@ use crate::{
     handler::{Answer, Handler},
 };
 
-/// The origin of pages that have none: of a sandbox, of a file, of some desktop programs.
+/// The origin of pages that have none: in a sandbox, from a file, in some desktop programs.
 const NULL: &str = "null";
-/// The origin of a file's page, as Electron says it.
+/// The origin of a page from a file in Electron.
 const FILE: &str = "file://";
-/// How long a browser may remember what a page is allowed.
+/// How long a browser may cache a permission.
 const REMEMBERED: &str = "600";
-/// A page of the internet that asks for a machine of the private network says so, and wants to be told
-/// that it may: <https://wicg.github.io/private-network-access/>.
+/// A page on the internet that requests a machine of the private network sends this header, and needs permission:
+/// <https://wicg.github.io/private-network-access/>.
 const PRIVATE_NETWORK_ASKED: HeaderName =
     HeaderName::from_static("access-control-request-private-network");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
-/// Whose page a browser asks for: <https://www.w3.org/TR/fetch-metadata/>.
+/// The header with which a browser says whose page requests something: <https://www.w3.org/TR/fetch-metadata/>.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Why a page, or a name, is not answered.
+/// Why a page, or a host name, is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OriginError {
     #[error(
@@ -68,31 +68,31 @@ pub(crate) enum OriginError {
     BadHost,
 }
 
-/// Keeps the web pages of others out, and lets those that may ask read the answer, errors as well.
+/// Refuses other sites' pages, and lets accepted pages read the answer, including errors.
 #[derive(Debug, Clone)]
 pub(crate) struct OriginLayer {
     pub origins: Arc<Origins>,
     pub authenticator: Arc<Authenticator>,
 }
 
-/// Whose pages may speak to the proxy.
+/// The pages that may send requests to the proxy.
 #[derive(Debug)]
 pub(crate) struct Origins {
     allowed: Vec<HeaderValue>,
 }
 
-/// What a request has to do with the keys of this proxy.
+/// Whether a request has a key of this proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     None,
-    /// It shows none that is known.
+    /// It has no known key.
     Missing,
     Shown,
-    /// It asks whether it may show one.
+    /// It asks for permission to send one.
     Asked,
 }
 
-/// A page that may.
+/// A page that may send requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Page(HeaderValue);
 
@@ -120,15 +120,14 @@ impl Origins {
         Ok(Self { allowed })
     }
 
-    /// Refuses what asks for us by a name that a site of the internet may have; `is_open` says that no key
-    /// is needed.
+    /// Refuses a request whose `Host` may be the name of a site on the internet. `is_open` says that no key is needed.
     fn check_host<B>(&self, request: &Request<B>, is_open: bool) -> Result<(), OriginError> {
         let mut given = request.headers().get_all(header::HOST).iter();
         let (first, second) = (given.next(), given.next());
         if second.is_some() {
             return Err(OriginError::BadHost);
         }
-        // HTTP/2 has it there, as has a request for a whole address.
+        // HTTP/2 has the name there, and so has a request for an absolute address.
         let named = request.uri().authority();
         if named.is_none() && first.is_some_and(has_address) {
             return Ok(());
@@ -152,7 +151,8 @@ impl Origins {
         Ok(())
     }
 
-    /// The page that asks; `None` where no page does. `keys` says what it shows, or may be about to.
+    /// Returns the page that sends the request, or `None` if no page does. `keys` says which key it sends, or may be
+    /// about to send.
     fn page(&self, headers: &HeaderMap, keys: Keys) -> Result<Option<Page>, OriginError> {
         let Some(origin) = headers.get(header::ORIGIN) else {
             let site = headers.get(FETCH_SITE);
@@ -176,7 +176,7 @@ impl Origins {
     }
 }
 
-/// Whether a browser asks for a page that wants to show a key.
+/// Returns whether a browser asks for permission on behalf of a page that wants to send a key.
 fn asks_to_show_a_key<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let names = headers.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS);
@@ -204,7 +204,7 @@ fn is_of_this_machine(origin: &HeaderValue) -> bool {
     }
 }
 
-/// What no site can have: an address, or this machine's own name (RFC 6761 6.3).
+/// Returns whether a site cannot have this name: an address, or this machine's own name (RFC 6761 6.3).
 fn is_local_name(host: &str) -> bool {
     address(host).is_some() || host == "localhost" || host.ends_with(".localhost")
 }
@@ -214,7 +214,7 @@ fn host_of(origin: &HeaderValue) -> Option<String> {
     Some(uri.host()?.to_ascii_lowercase())
 }
 
-/// Nearly always it is: an address and a port, which need not be taken apart.
+/// In almost all cases it is an address and a port, which need not be parsed.
 fn has_address(host: &HeaderValue) -> bool {
     let host = host.to_str().ok();
     host.is_some_and(|host| host.parse::<SocketAddr>().is_ok())
@@ -227,7 +227,7 @@ fn address(host: &str) -> Option<IpAddr> {
 // === impl OriginLayer ===
 
 impl OriginLayer {
-    /// The page that asks, if it is one.
+    /// Returns the page that sends the request, if there is one.
     fn check<B>(&self, request: &Request<B>) -> Result<Option<Page>, OriginError> {
         let is_open = !self.authenticator.requires_key();
         self.origins.check_host(request, is_open)?;
@@ -274,7 +274,7 @@ impl OriginLayer {
 // === impl Page ===
 
 impl Page {
-    /// The answer to a browser that asks whether it may ask; `None` where that is not the question.
+    /// Answers a browser that asks for permission, or returns `None` for any other request.
     fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let asked = request.headers();
         let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -297,7 +297,7 @@ impl Page {
         Some(response)
     }
 
-    /// Lets the page read an answer. What the upstream says of pages is said of its own address.
+    /// Lets the page read an answer. CORS headers of the upstream concern its own address, so they are replaced.
     fn let_read(&self, headers: &mut HeaderMap) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0.clone());
         let all = HeaderValue::from_static("*");
@@ -429,7 +429,7 @@ mod tests {
             assert!(matches!(refused, Err(OriginError::Host { .. })), "{host}");
             assert!(checked(&[host], false).is_ok(), "{host}");
         }
-        // What cannot be read, and what can be read in two ways, is nobody's name, key or not.
+        // A name that is unreadable or ambiguous is refused, with or without a key.
         for host in [
             &["evil.com:80:80"][..],
             &["evil.com#.local"],

@@ -1,4 +1,4 @@
-//! All that is no chat: it passes to an upstream, unread.
+//! Passes requests that are not chats to an upstream, unread.
 
 use std::{pin::pin, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     upstream::{Outgoing, Sent, Upstream, UpstreamBody},
 };
 
-/// A request whose caller is known.
+/// A request with a known caller.
 pub(crate) struct Asked<B> {
     pub route: PathAndQuery,
     pub head: Parts,
@@ -36,7 +36,7 @@ pub(crate) struct Asked<B> {
 }
 
 impl<B> Asked<B> {
-    /// Whose it is, noted where requests are counted and logged.
+    /// Records the request's agent for counters and the log.
     pub(crate) fn new(request: Request<B>) -> Result<Self, GatewayError> {
         let route = below_v1(&request)?;
         let (head, body) = request.into_parts();
@@ -55,7 +55,7 @@ impl<B> Asked<B> {
     }
 }
 
-/// Passes a request to whoever serves it.
+/// Passes a request to the server that is responsible for it.
 pub(crate) async fn pass(
     upstreams: Arc<Upstreams>,
     request: Request<Incoming>,
@@ -80,7 +80,7 @@ pub(crate) async fn pass(
     Ok(relayed(reply, &target, head.version))
 }
 
-/// A reply on its way to the caller, as it comes.
+/// Relays a reply to the caller as it arrives.
 pub(crate) fn relayed(
     reply: Response<UpstreamBody>,
     target: &Upstream,
@@ -88,8 +88,8 @@ pub(crate) fn relayed(
 ) -> Response<Body> {
     let (mut reply, body) = reply.into_parts();
     reply.headers = headers::end_to_end(reply.headers);
-    // What a 304 says of its length is that of a body which it does not have: of one that has ended
-    // hyper would leave it out. HTTP/2 keeps it, and takes no such body.
+    // The `Content-Length` of a 304 describes a body that it does not have. hyper would leave it out for a body that
+    // has ended. HTTP/2 keeps it, and accepts no such body.
     let tells_length = reply.status == StatusCode::NOT_MODIFIED
         && version == Version::HTTP_11
         && reply.headers.contains_key(header::CONTENT_LENGTH);
@@ -101,9 +101,9 @@ pub(crate) fn relayed(
     Response::from_parts(reply, body)
 }
 
-/// Who serves a route that is no chat: the models are those of whoever answers chats; the rest goes
-/// to an upstream. None of it goes to our own trainer, which takes orders there, and has what other
-/// agents said: its key is ours, not the callers'.
+/// Returns the server for a route that is not a chat: the list of models comes from the server that answers chats, and
+/// everything else goes to an upstream. None of it goes to our own trainer, which would execute orders there, and has
+/// other agents' conversations. Its key is ours, not the callers'.
 fn target(
     upstreams: &Upstreams,
     agent: &AgentId,
@@ -116,7 +116,7 @@ fn target(
     let mut able = targets.iter().filter(takes);
     let suits = |it: &&Arc<Upstream>| is_models || it.capabilities.suits(route);
     let suited = able.clone().find(suits);
-    // What belongs to Anthropic's API holds conversations: a server that has no such route gets none of them.
+    // Routes of Anthropic's API carry conversations, so a server without these routes gets none of them.
     let is_messages = Api::nearest(route.path()) == Api::Messages;
     let any = || able.next().filter(|_| !is_messages);
     if let Some(target) = suited.or_else(any) {

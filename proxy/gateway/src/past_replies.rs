@@ -1,4 +1,5 @@
-//! What was said up to a reply: a request of Responses may name the reply instead of repeating it.
+//! Finds the conversation up to a reply, because a request in Responses may name the reply instead of repeating the
+//! conversation.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -6,25 +7,25 @@ use metaclaw_chat::{AgentId, Message, SessionId};
 use metaclaw_turns::{LogError, Replied, TurnLog};
 use tokio::time::{Instant, sleep};
 
-/// How long a reply that has just been given may take to its place in the log.
+/// How long a reply that was just given may take to reach the log.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The conversations of the log.
 pub trait PastReplies: Send + Sync + 'static {
-    /// What this agent's conversation was up to the reply that its upstream named so, the reply the last message;
-    /// `None` where the log has none.
+    /// Returns this agent's conversation up to the reply with its upstream's id, with the reply as the last message, or
+    /// `None` if the log has none.
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a>;
 
-    /// The replies of a session, the oldest first.
+    /// Returns the replies of a session, the oldest first.
     fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a>;
 }
 
-/// What [`PastReplies::conversation`] gives.
+/// The future that [`PastReplies::conversation`] returns.
 pub type Finding<'a> =
     Pin<Box<dyn Future<Output = Result<Option<Vec<Message>>, LogError>> + Send + 'a>>;
 
-/// What [`PastReplies::replies`] gives.
+/// The future that [`PastReplies::replies`] returns.
 pub type Replies<'a> = Pin<Box<dyn Future<Output = Result<Vec<Replied>, LogError>> + Send + 'a>>;
 
 impl PastReplies for TurnLog {
@@ -48,7 +49,7 @@ impl PastReplies for TurnLog {
     }
 }
 
-/// The same, and where the reply `is_known` to be under way to the log, once it is there.
+/// Finds the conversation. If the reply `is_known` to be on its way to the log, waits for it.
 pub(crate) async fn find(
     past: &dyn PastReplies,
     agent: &AgentId,

@@ -1,4 +1,4 @@
-//! How the gateway is: `/healthz`, `/readyz` and `/metrics`.
+//! The state of the gateway: `/healthz`, `/readyz` and `/metrics`.
 
 use std::{future::ready, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     serving::Serving,
 };
 
-/// Answers probes, whatever else goes on.
+/// Answers probes, whatever else happens.
 #[derive(Clone)]
 pub(crate) struct ProbesLayer {
     pub authenticator: Arc<Authenticator>,
@@ -31,7 +31,7 @@ pub(crate) struct ProbesLayer {
     pub upstreams: Arc<Upstreams>,
 }
 
-/// Whether a request asks how the gateway is: that is no work of an agent's, and stands in nobody's trace.
+/// Returns whether a request asks for the gateway's state. It is no work of an agent, and has no trace.
 pub(crate) fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/metrics")
 }
@@ -39,7 +39,7 @@ pub(crate) fn is_probe(path: &str) -> bool {
 // === impl ProbesLayer ===
 
 impl ProbesLayer {
-    /// The answer; `None` where it is no probe.
+    /// Returns the answer, or `None` if it is not a probe.
     fn answer<B>(&self, request: &Request<B>) -> Option<Answer<GatewayError>> {
         let known = |answer| -> Answer<GatewayError> { Box::pin(ready(answer)) };
         match request.uri().path() {
@@ -56,7 +56,7 @@ impl ProbesLayer {
         }
     }
 
-    /// Whether, and to those who may know it, why not: that names paths and programs.
+    /// Answers whether it is ready. Callers with a key also get the reason, because that names paths and programs.
     fn ready(&self, headers: &HeaderMap) -> Response<Body> {
         let Err(nobody) = self.upstreams.is_ready(&self.metrics.answers) else {
             return json_response(StatusCode::OK, &json!({ "ready": true }));
@@ -73,7 +73,7 @@ impl ProbesLayer {
         json_response(StatusCode::SERVICE_UNAVAILABLE, &body)
     }
 
-    /// The counters of all agents: where keys are set, not for those who may speak for some only.
+    /// Checks access to the counters of all agents. If keys are set, a key of some agents only is not enough.
     fn may_see_metrics<B>(&self, request: &Request<B>) -> Result<(), GatewayError> {
         allow(request, "GET")?;
         match self.authenticator.authenticate(request.headers())? {

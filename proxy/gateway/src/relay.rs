@@ -1,10 +1,9 @@
-//! Bytes back to the agent as they come.
+//! Relays a reply's bytes to the agent as they arrive.
 //!
-//! Each byte goes on as it came; a cut goes on as a cut (an error here
-//! aborts the connection, so that no client takes a torn answer for a whole one, but for one of HTTP/1.0,
-//! which knows the end of a reply without a length by that of its connection); and when the agent hangs up,
-//! this body is dropped and the upstream's connection with it. The copy for the log is made on the way and
-//! can change none of that.
+//! Each byte is passed on as it arrives, and a cut is passed on as a cut: an error here aborts the connection, so that
+//! no client mistakes an incomplete answer for a complete one. (HTTP/1.0 is an exception, because there the end of the
+//! connection is the end of a reply without a length.) If the agent closes the connection, this body is dropped, and
+//! the upstream's connection with it. The copy for the log is made at the same time and cannot change any of this.
 
 use std::{
     pin::Pin,
@@ -24,11 +23,11 @@ use tokio::{
 
 use crate::{body::BoxError, upstream::UpstreamBody};
 
-/// The longest that `turns.durability: strict` holds an end back: a log that is broken must not
-/// keep agents waiting for ever.
+/// The longest time for which `turns.durability: strict` delays the end of a reply, because a broken log must not keep
+/// agents waiting forever.
 const ACK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// No byte came for as long as `upstreams.<name>.idle` allows.
+/// No byte arrived for as long as `upstreams.<name>.idle` allows.
 #[derive(Debug, thiserror::Error)]
 #[error("the upstream was silent for {0:?}")]
 struct Silent(Duration);
@@ -36,14 +35,14 @@ struct Silent(Duration);
 /// An upstream's reply on its way to the agent.
 pub(crate) struct Relay {
     upstream: UpstreamBody,
-    /// What changes the bytes on their way; taken when the reply ends.
+    /// Changes the bytes. It is taken when the reply ends.
     rewrite: Option<Box<dyn Rewrite>>,
-    /// The capture; taken when the reply ends.
+    /// The capture. It is taken when the reply ends.
     recording: Option<Recording>,
     silence: Option<Silence>,
-    /// With `strict`: what waits for the log.
+    /// With `strict`, the wait for the log.
     waiting: Option<Waiting>,
-    /// The upstream has no more.
+    /// Whether the upstream's body has ended.
     is_over: bool,
 }
 
@@ -53,11 +52,11 @@ struct Silence {
     until: Pin<Box<Sleep>>,
 }
 
-/// The end of a reply, held back until the log has the turn.
+/// The end of a reply, which is delayed until the log has the turn.
 struct Waiting {
     ack: oneshot::Receiver<()>,
     deadline: Pin<Box<Sleep>>,
-    /// The frame by which the agent would know that the reply has ended.
+    /// The frame that would show the agent that the reply has ended.
     last: Option<Frame<Bytes>>,
 }
 
@@ -83,7 +82,7 @@ impl Relay {
         }
     }
 
-    /// Ends the recording; with `strict`, waits for the log from now on, and `last` with it.
+    /// Ends the recording. With `strict`, waits for the log from now on, and delays `last`.
     fn end(&mut self, how: StreamEnd, last: Option<Frame<Bytes>>) -> Option<Frame<Bytes>> {
         let Some(recording) = self.recording.take() else {
             return last;
@@ -99,7 +98,7 @@ impl Relay {
         None
     }
 
-    /// A frame came. The one by which the agent knows the end, if there is one, ends the recording.
+    /// Processes a frame. The frame that shows the agent the end, if there is one, ends the recording.
     fn frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         if let Some(Silence { allowed, until }) = &mut self.silence {
             until.as_mut().reset(Instant::now() + *allowed);
@@ -108,7 +107,7 @@ impl Relay {
             (Some(recording), Some(data)) => recording.push(data),
             _ => false,
         };
-        // A body of known length is at its end with its last byte: nobody polls for more.
+        // A body of known length ends with its last byte, and nobody polls for more.
         let is_last = self.upstream.is_end_stream();
         let frame = self.rewritten(frame, is_last);
         if done || is_last {
@@ -118,7 +117,7 @@ impl Relay {
         }
     }
 
-    /// The frame as it goes on; nothing, where all of it is held back.
+    /// Returns the changed frame, or nothing if all of it is held back.
     fn rewritten(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
         let Some(rewrite) = &mut self.rewrite else {
             return Some(frame);
@@ -127,11 +126,11 @@ impl Relay {
         if let Some(data) = frame.data_ref() {
             rewrite.feed(data, &mut out);
         }
-        // Trailers speak of bytes that are no more, and stay behind.
+        // Trailers describe the original bytes, so they are dropped.
         self.finished(out, is_last)
     }
 
-    /// What a rewrite gives, with what it held back where the reply has ended.
+    /// Returns the result of a rewrite, with the held rest if the reply has ended.
     fn finished(&mut self, mut out: Vec<u8>, is_last: bool) -> Option<Frame<Bytes>> {
         if let Some(mut rewrite) = self.rewrite.take_if(|_| is_last) {
             rewrite.finish(&mut out);
@@ -139,7 +138,7 @@ impl Relay {
         (!out.is_empty()).then(|| Frame::data(out.into()))
     }
 
-    /// The reply broke off: so it does for the agent.
+    /// The reply broke off, so the agent's reply is cut too.
     fn cut(&mut self, why: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.is_over = true;
         self.end(StreamEnd::Cut, None);
@@ -209,7 +208,7 @@ impl HttpBody for Relay {
         }
         let waiting = self.waiting.as_ref();
         match waiting.and_then(|waiting| waiting.last.as_ref()) {
-            // The frame that is held back is no longer among the upstream's.
+            // The held frame is not among the upstream's any more.
             Some(frame) => {
                 SizeHint::with_exact(frame.data_ref().map_or(0, |data| data.len() as u64))
             }
@@ -232,7 +231,7 @@ impl Drop for Relay {
 // === impl Waiting ===
 
 impl Waiting {
-    /// The log has the turn, or has had its chance.
+    /// The log has the turn, or the time for it is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         let acknowledged = Pin::new(&mut self.ack).poll(cx).is_ready();
         if acknowledged || self.deadline.as_mut().poll(cx).is_ready() {

@@ -1,4 +1,4 @@
-//! What goes wrong, in the caller's words: the one place where an error becomes a status.
+//! Converts errors to answers in the caller's API. This is the only place where an error gets a status.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     upstream::UpstreamError,
 };
 
-/// Why the gateway answers itself instead of an upstream: the error of the layer that says so.
+/// Why the gateway answers instead of an upstream: the error of the layer concerned.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(crate) enum GatewayError {
@@ -36,7 +36,7 @@ pub(crate) enum GatewayError {
     Upstream(#[from] UpstreamError),
 }
 
-/// Turns errors into answers.
+/// Converts errors to answers.
 pub(crate) fn respond<B, E>(
     metrics: Arc<Metrics>,
     mut inner: impl Handler<B, E>,
@@ -62,7 +62,7 @@ where
     })
 }
 
-/// A JSON answer of our own.
+/// Makes a JSON answer.
 pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Response<Body> {
     let mut response = Response::new(full(Bytes::from(body.to_string())));
     *response.status_mut() = status;
@@ -74,7 +74,7 @@ pub(crate) fn json_response(status: StatusCode, body: &serde_json::Value) -> Res
 // === impl GatewayError ===
 
 impl GatewayError {
-    /// The status, and for programs: `error.code`.
+    /// Returns the status, and `error.code` for programs.
     fn status(&self) -> (StatusCode, Option<&'static str>) {
         match self {
             Self::Origin(error) => origin_status(error),
@@ -95,7 +95,7 @@ impl GatewayError {
         }
     }
 
-    /// The field that is wrong: `error.param`.
+    /// Returns the wrong field: `error.param`.
     fn param(&self) -> Option<String> {
         match self {
             Self::Request(error) => error.param(),
@@ -115,7 +115,7 @@ impl GatewayError {
         }
     }
 
-    /// The header that such an answer has.
+    /// Returns the header of such an answer.
     fn header(&self) -> Option<(HeaderName, &'static str)> {
         match self {
             Self::Admission(_) | Self::Body(BodyError::NoRoom { .. }) => {
@@ -123,7 +123,7 @@ impl GatewayError {
             }
             Self::Upstream(UpstreamError::PolicyDown) => Some((header::RETRY_AFTER, "5")),
             Self::Route(RouteError::Method { allowed, .. }) => Some((header::ALLOW, allowed)),
-            // A 426 must say which protocol there is instead (RFC 9110 15.5.22).
+            // A 426 must name the protocol to use instead (RFC 9110 15.5.22).
             Self::Route(RouteError::WebSocket { .. }) => Some((header::UPGRADE, "HTTP/1.1")),
             Self::Origin(_)
             | Self::Auth(_)
@@ -136,7 +136,7 @@ impl GatewayError {
         }
     }
 
-    /// The answer, worded as the caller's API words errors.
+    /// Makes the answer in the error format of the caller's API.
     fn response(&self, api: Api) -> Response<Body> {
         let (status, code) = self.status();
         let body = api.error(&ErrorBody {
@@ -184,7 +184,7 @@ fn route_status(error: &RouteError) -> (StatusCode, Option<&'static str>) {
         RouteError::NotFound { .. } => (StatusCode::NOT_FOUND, None),
         RouteError::Memory { .. } => (StatusCode::NOT_FOUND, Some("no_memory_store")),
         RouteError::Method { .. } => (StatusCode::METHOD_NOT_ALLOWED, None),
-        // The answer upon which Codex goes on over HTTP at once; upon others it tries again first.
+        // After this answer Codex continues over HTTP at once. After others it tries again first.
         RouteError::WebSocket { .. } => (StatusCode::UPGRADE_REQUIRED, Some("no_websockets")),
     }
 }

@@ -1,16 +1,16 @@
-//! Paths, and what is wrong with them.
+//! Checks of paths and methods.
 
 use http::{Method, Request, uri::PathAndQuery};
 
-/// The admin call of the original, which scripts still use.
+/// The admin route of the original, which scripts still use.
 pub(crate) const TRAIN_STEP: &str = "/v1/admin/train_step";
 pub(crate) const FEEDBACK: &str = "/v1/feedback";
-/// Anthropic's, beside its chats.
+/// Anthropic's route for counting tokens.
 pub(crate) const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
-/// The original's store of memories.
+/// The original's memory store.
 const MEMORY: &str = "/v1/memory";
 
-/// Nothing is served there, or not so.
+/// Nothing is served at this path, or with this method.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
     #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
@@ -38,7 +38,7 @@ impl RouteError {
     }
 }
 
-/// Refuses what the original served and no upstream knows.
+/// Refuses a route that the original served and no upstream has.
 pub(crate) fn refuse_memory(path: &str) -> Result<(), RouteError> {
     let is_memory = path
         .strip_prefix(MEMORY)
@@ -50,7 +50,7 @@ pub(crate) fn refuse_memory(path: &str) -> Result<(), RouteError> {
     Ok(())
 }
 
-/// Refuses every method but one.
+/// Refuses every method except one.
 pub(crate) fn allow<B>(request: &Request<B>, allowed: &'static str) -> Result<(), RouteError> {
     if request.method().as_str() == allowed {
         return Ok(());
@@ -62,7 +62,7 @@ pub(crate) fn allow<B>(request: &Request<B>, allowed: &'static str) -> Result<()
     })
 }
 
-/// The route below `/v1/`: upstreams have no other.
+/// Returns the route below `/v1/`, because upstreams have no other.
 pub(crate) fn below_v1<B>(request: &Request<B>) -> Result<PathAndQuery, RouteError> {
     let route = request.uri().path_and_query();
     let route = route.filter(|route| route.path().starts_with("/v1/"));

@@ -1,4 +1,4 @@
-//! Which route is whose.
+//! Assigns routes to handlers.
 
 use std::{future::ready, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     route::{COUNT_TOKENS, FEEDBACK, RouteError, TRAIN_STEP, allow, refuse_memory},
 };
 
-/// Who serves a request.
+/// The handler of a request.
 enum Route {
     Chat,
     Service,
@@ -23,7 +23,7 @@ enum Route {
     Passthrough,
 }
 
-/// Chats, routes of other rooms, and all that passes.
+/// Makes the router for chats, routes of other crates, and everything that passes.
 pub(crate) fn router(
     mut chat: impl Handler<Incoming, GatewayError>,
     mut services: impl Handler<Incoming, GatewayError>,
@@ -44,12 +44,12 @@ pub(crate) fn router(
 
 fn route<B>(request: &Request<B>, metrics: &Metrics) -> Result<Route, RouteError> {
     let path = request.uri().path();
-    // What is not posted there is no chat: OpenAI lists the completions that it keeps.
+    // Only a POST is a chat: OpenAI lists stored completions with GET.
     if Api::of_path(path).is_some() && *request.method() == Method::POST {
         if !headers::is_encoded(request.headers()) {
             return Ok(Route::Chat);
         }
-        // Bytes that cannot be read cannot be edited either.
+        // Compressed bytes cannot be read, so they cannot be edited.
         metrics.encoded.inc();
         return Ok(Route::Passthrough);
     }

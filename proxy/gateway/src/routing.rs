@@ -1,4 +1,4 @@
-//! Which upstream is asked, in what words, and which one after it.
+//! Chooses the upstream for a chat, the form of the request, and the next upstream after a failure.
 
 mod ask;
 mod attempt;

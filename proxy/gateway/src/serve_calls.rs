@@ -1,4 +1,4 @@
-//! Routes that another room serves: its call is read, and its answer written.
+//! Routes that another crate serves: the request is read here, and its answer written.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,7 +14,7 @@ use crate::{
     services::{Call, ServiceError, Services},
 };
 
-/// Hands a call to one of [`Services`].
+/// Passes a call to one of [`Services`].
 pub(crate) async fn serve_call(
     services: Services,
     request: Request<Bytes>,

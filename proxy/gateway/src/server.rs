@@ -1,4 +1,4 @@
-//! Connections in, and an orderly end.
+//! Serves connections, and ends in an orderly way.
 
 mod connection;
 
@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use self::connection::connection;
 use crate::{accept::Accepting, gateway::Gateway, sessions::Sessions, stack};
 
-/// How often what is silent is looked for.
+/// Interval at which silent sessions are searched.
 const SWEEP: Duration = Duration::from_secs(30);
 
 // === impl Gateway ===
 
 impl Gateway {
-    /// Serves until `stop`, then drains: accepts no more, lets replies under way end for at most
-    /// `proxy.drain`, and sees the last turns into the log.
+    /// Serves until `stop`, then drains: accepts no more connections, gives running replies at most `proxy.drain` to
+    /// end, and waits until the last turns are in the log.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let (metrics, recorder) = (self.metrics(), self.stack.probes.recorder.clone());
         let (tasks, recorded) = (self.tasks, CancellationToken::new());
@@ -58,7 +58,7 @@ impl Gateway {
     }
 }
 
-/// Lets go of what silent sessions hold.
+/// Releases what silent sessions hold.
 async fn sweep(sessions: Arc<Sessions>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

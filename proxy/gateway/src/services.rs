@@ -1,4 +1,4 @@
-//! Routes that reach beyond the gateway: it takes the call, another room does the work.
+//! Routes whose work other crates do: the gateway receives the call and passes it on.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -9,54 +9,54 @@ use tracing::Span;
 
 use crate::metrics::Series;
 
-/// What another room does for a caller.
+/// A service of another crate for callers.
 pub trait Service: Send + Sync + 'static {
-    /// Answers a call whose caller may make it.
+    /// Answers a call of an authorised caller.
     fn call(&self, call: Call) -> Answering<'_>;
 }
 
-/// What [`Service::call`] gives: the body of the answer.
+/// The future that [`Service::call`] returns: the body of the answer.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, ServiceError>> + Send + 'a>>;
 
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// The agent that the caller speaks for.
+    /// The agent for which the caller speaks.
     pub agent: AgentId,
-    /// The body; `null` where there is none.
+    /// The body, or `null` if there is none.
     pub body: Value,
 }
 
-/// Why a service did not do it.
+/// Why a service failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ServiceError {
-    /// The status to answer with.
+    /// The status of the answer.
     pub status: StatusCode,
-    /// What was wrong, in words.
+    /// The description of the failure.
     pub message: String,
 }
 
-/// The services that the assembly hands in.
+/// The services that the crate `cli` provides.
 #[derive(Clone)]
 pub struct Services {
-    /// `POST /v1/feedback`; takes the proxy's key.
+    /// `POST /v1/feedback`, with the proxy's key.
     pub feedback: Option<Arc<dyn Service>>,
-    /// `POST /v1/admin/train_step`, for old scripts; takes the admin token.
+    /// `POST /v1/admin/train_step` for old scripts, with the admin token.
     pub train_step: Option<Arc<dyn Service>>,
-    /// `GET /readyz`, where nobody can answer: why the policy model cannot yet, if that is it.
+    /// For `GET /readyz` if nobody can answer: the reason why the policy model cannot answer yet, if that is the cause.
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
-    /// `GET /metrics`: what other rooms count. It may touch the file system.
+    /// For `GET /metrics`: the counters of other crates. It may access the file system.
     pub metrics: Arc<dyn Fn() -> Vec<Series> + Send + Sync>,
     /// The token of `run.json`.
     pub admin_token: Secret,
-    /// Puts a request's span into the trace that its headers name.
+    /// Joins a request's span to the trace that its headers name.
     pub set_parent: fn(&Span, &HeaderMap),
 }
 
 // === impl Services ===
 
 impl Services {
-    /// No services; always ready.
+    /// Makes no services, always ready.
     pub fn none(admin_token: Secret) -> Self {
         Self {
             feedback: None,

@@ -1,8 +1,8 @@
-//! Which adapter to ask for: one pointer per agent, and leases that say what is still in use.
+//! Chooses the adapter for requests: one pointer per agent, and leases that show what is still in use.
 //!
-//! A new adapter becomes current by one pointer store. Sessions and replies under way hold a
-//! [`Lease`] on the one that they began on; when the last lease of an adapter that is nobody's
-//! current one drops, the owner is told, and may unload it. Nothing waits for anything.
+//! A new adapter becomes current by storing one pointer. Sessions and running replies hold a [`Lease`] on the adapter
+//! that they began with. When the last lease of an adapter that is no agent's current one is dropped, the owner of this
+//! object is notified, and may unload it. Nothing waits for anything.
 
 use std::{
     collections::HashMap,
@@ -22,20 +22,20 @@ use crate::{
     lock::lock,
 };
 
-/// Where the policy model is served, and how to ask it.
+/// The address of the policy model's server, and how to send requests to it.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     pub(crate) address: Address,
     pub(crate) key: Option<Secret>,
     pub(crate) base: String,
     pub(crate) appends_system: bool,
-    /// It answers by an account elsewhere.
+    /// Whether it is used through an account at a provider.
     pub(crate) is_by_account: bool,
-    /// It has stopped answering.
+    /// Whether it has stopped answering.
     silent: watch::Sender<bool>,
 }
 
-/// The serving pointers. Clone the `Arc`.
+/// The pointers to adapters. Clone the `Arc`.
 pub struct Serving {
     policy: ArcSwapOption<Endpoint>,
     adapters: Mutex<Adapters>,
@@ -45,7 +45,7 @@ pub struct Serving {
 #[derive(Default)]
 struct Adapters {
     current: HashMap<AgentId, Arc<Adapter>>,
-    /// Every adapter that anyone holds, so that the same name is the same adapter.
+    /// Every adapter that is held, so that the same name is the same object.
     held: HashMap<Arc<str>, Weak<Adapter>>,
     /// How often an agent's owner has chosen an adapter.
     n_choices: HashMap<AgentId, u64>,
@@ -54,23 +54,23 @@ struct Adapters {
 /// One adapter in use.
 struct Adapter {
     name: Arc<str>,
-    /// It cannot be served: whoever holds it is answered by the base.
+    /// Whether it cannot be served. Then its holders are answered by the base model.
     is_withdrawn: AtomicBool,
     on_idle: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// The right to go on asking for one adapter, or for the base where there is none.
+/// The right to keep using one adapter, or the base model if there is none.
 #[derive(Clone)]
 pub struct Lease {
     adapter: Option<Arc<Adapter>>,
-    /// How often the owner had chosen one when it was taken.
+    /// How often the owner had chosen an adapter when it was taken.
     n_choices: u64,
 }
 
 // === impl Lease ===
 
 impl Lease {
-    /// The base, which needs no right.
+    /// Makes a lease on the base model, which needs no right.
     pub(crate) fn of_base() -> Self {
         Self {
             adapter: None,
@@ -82,12 +82,12 @@ impl Lease {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// A server of the policy model at `url` (its root, or with `/v1`), which takes `base` as the
-    /// name of the model without an adapter.
+    /// Makes the address of a server of the policy model at `url` (its root, or with `/v1`), which calls the model
+    /// without an adapter `base`.
     ///
     /// # Errors
     ///
-    /// [`AddressError`] unless `url` is an http(s) address.
+    /// Returns [`AddressError`] unless `url` is an http(s) address.
     pub fn new(url: &str, key: Option<Secret>, base: &str) -> Result<Self, AddressError> {
         let mut address: Address = url.parse()?;
         address.ensure_v1();
@@ -101,12 +101,12 @@ impl Endpoint {
         })
     }
 
-    /// Whether its server has stopped answering, though nobody took it away.
+    /// Returns whether its server has stopped answering, although nobody removed it.
     pub(crate) fn is_silent(&self) -> bool {
         *self.silent.borrow()
     }
 
-    /// Notes whether its server answers.
+    /// Records whether its server answers.
     pub(crate) fn set_silent(&self, is_silent: bool) {
         let was_silent = self.silent.send_replace(is_silent);
         match (was_silent, is_silent) {
@@ -118,19 +118,19 @@ impl Endpoint {
 
     /// Waits until its server stops answering.
     pub(crate) async fn falls_silent(&self) {
-        // The sender is here: there is no other error.
+        // The sender exists here, so there is no error.
         let _ = self.silent.subscribe().wait_for(|silent| *silent).await;
     }
 
-    /// It is our own trainer, which appends lessons to its template's default system text.
+    /// Marks it as our own trainer, which appends lessons to its template's default system prompt.
     #[must_use]
     pub fn with_system_append(mut self) -> Self {
         self.appends_system = true;
         self
     }
 
-    /// It answers by an account at a provider: where that refuses, for its key, its credit or its limits, another upstream
-    /// is asked.
+    /// Marks it as used through an account at a provider. If the provider refuses because of its key, credit or limits,
+    /// another upstream is tried.
     #[must_use]
     pub fn by_account(mut self) -> Self {
         self.is_by_account = true;
@@ -141,10 +141,10 @@ impl Endpoint {
 // === impl Serving ===
 
 impl Serving {
-    /// No policy server and no adapters. `on_idle` is told the name of an adapter that nobody asks
-    /// for any more; it is called from wherever the last lease dropped, and must not block.
+    /// Starts without a policy server and adapters. `on_idle` gets the name of an adapter that is not used any more. It
+    /// runs wherever the last lease was dropped, and must not block.
     ///
-    /// An adapter may become current again while `on_idle` runs: unloading must only cost a reload.
+    /// An adapter may become current again while `on_idle` runs. Unloading it must then only cost a reload.
     pub fn new(on_idle: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             policy: ArcSwapOption::empty(),
@@ -153,33 +153,33 @@ impl Serving {
         })
     }
 
-    /// Says where the policy model is served; `None` while it is down.
+    /// Sets the policy model's server, or `None` while it is down.
     pub fn set_policy(&self, endpoint: Option<Endpoint>) {
         self.policy.store(endpoint.map(Arc::new));
     }
 
-    /// Where the policy model is served now.
+    /// Returns the policy model's present server.
     pub fn policy(&self) -> Option<Arc<Endpoint>> {
         self.policy.load_full()
     }
 
-    /// Whether the policy model's server has stopped answering.
+    /// Returns whether the policy model's server has stopped answering.
     pub fn is_silent(&self) -> bool {
         let policy = self.policy.load();
         policy.as_ref().is_some_and(|endpoint| endpoint.is_silent())
     }
 
-    /// Makes an adapter an agent's current one; `None` is the base model.
+    /// Makes an adapter an agent's current one. `None` is the base model.
     pub fn set(&self, agent: &AgentId, adapter: Option<&str>) {
         let mut adapters = lock(&self.adapters);
         let replaced = adapters.set(agent, adapter, &self.on_idle);
-        // Its `Drop` calls the owner, who may call back.
+        // Its `Drop` notifies the owner, who may call back.
         drop(adapters);
         drop(replaced);
     }
 
-    /// The same by the owner's word: sessions that began on another go over at their next request as well.
-    /// Replies under way end as they began.
+    /// Does the same by the owner's choice: sessions that began with another adapter change at their next request too.
+    /// Running replies end as they began.
     pub fn choose(&self, agent: &AgentId, adapter: Option<&str>) {
         let mut adapters = lock(&self.adapters);
         *adapters.n_choices.entry(agent.clone()).or_default() += 1;
@@ -188,8 +188,8 @@ impl Serving {
         drop(replaced);
     }
 
-    /// Takes back an adapter that turns out not to be servable: its agents, and the sessions that
-    /// began on it, go to the base from now on.
+    /// Withdraws an adapter that cannot be served: its agents, and the sessions that began with it, use the base model
+    /// from now on.
     pub fn withdraw(&self, name: &str) {
         let mut adapters = lock(&self.adapters);
         let held = adapters.held.remove(name);
@@ -199,31 +199,31 @@ impl Serving {
         }
         let all = &mut adapters.current;
         all.retain(|_, adapter| *adapter.name != *name);
-        // Last of all, as in `set`: `held` keeps what was taken out from dropping before.
+        // This comes last, as in `set`: `held` keeps the removed leases from being dropped before.
         drop(adapters);
         drop(held);
     }
 
-    /// An agent's current adapter.
+    /// Returns an agent's current adapter.
     pub fn current(&self, agent: &AgentId) -> Option<Arc<str>> {
         let adapters = lock(&self.adapters);
         let current = adapters.current.get(agent);
         current.map(|adapter| Arc::clone(&adapter.name))
     }
 
-    /// A lease on the agent's current adapter.
+    /// Takes a lease on the agent's current adapter.
     pub fn lease(&self, agent: &AgentId) -> Lease {
         lock(&self.adapters).lease(agent)
     }
 
-    /// What takes a lease's place, where the owner has chosen an adapter since it was taken.
+    /// Returns a new lease, if the owner has chosen an adapter since this one was taken.
     pub fn renewed(&self, agent: &AgentId, lease: &Lease) -> Option<Lease> {
         let adapters = lock(&self.adapters);
         let now = adapters.lease(agent);
         (now.n_choices != lease.n_choices).then_some(now)
     }
 
-    /// The adapters that are current or still leased, and by how many.
+    /// Returns the adapters that are current or leased, with their number of holders.
     pub fn in_use(&self) -> Vec<(Arc<str>, usize)> {
         let adapters = lock(&self.adapters);
         let held = adapters.held.iter();
@@ -246,7 +246,7 @@ impl fmt::Debug for Serving {
 // === impl Adapters ===
 
 impl Adapters {
-    /// Makes an adapter current; what it was before is the caller's to drop.
+    /// Makes an adapter current. The caller drops the previous one.
     fn set(
         &mut self,
         agent: &AgentId,
@@ -296,7 +296,7 @@ impl Drop for Adapter {
 // === impl Lease ===
 
 impl Lease {
-    /// The adapter's name; `None` is the base model.
+    /// Returns the adapter's name, or `None` for the base model.
     pub fn adapter(&self) -> Option<&str> {
         let adapter = self.adapter.as_ref()?;
         let is_served = !adapter.is_withdrawn.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The service that answers every request: the layers around the routes, and why in this order.
+//! Builds the service that answers every request: the layers around the routes, with the reason for their order.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     stalled_streams::StalledLayer,
 };
 
-/// The layers and the services that they stand around; each holds what it uses.
+/// The layers and the services inside them. Each holds what it uses.
 pub(crate) struct Stack {
     pub metrics: Arc<Metrics>,
     pub stalled: StalledLayer,
@@ -39,11 +39,11 @@ pub(crate) struct Stack {
     pub body_limit: BodyLimitLayer,
     pub chat: Arc<Chat>,
     pub services: Services,
-    /// For what only passes.
+    /// The upstreams for requests that only pass.
     pub upstreams: Arc<Upstreams>,
 }
 
-/// Builds the service. A request goes through the layers from the top down, its answer from the bottom up;
+/// Builds the service. A request goes through the layers from the top down, and its answer from the bottom up.
 /// ARCHITECTURE.md lists them.
 pub(crate) fn service(
     stack: Stack,
@@ -70,7 +70,7 @@ pub(crate) fn service(
         upstreams,
     } = stack;
     let set_parent = services.set_parent;
-    // Every line that is logged below stands in the request's span, the bodies' as well.
+    // Every log line below belongs to the request's span, including those of bodies.
     let trace = TraceLayer::new_for_http()
         .make_span_with(move |request: &Request<_>| {
             let span = span(request);
@@ -83,27 +83,28 @@ pub(crate) fn service(
     let routes = routes(body_limit, chat, services, upstreams, Arc::clone(&metrics));
     ServiceBuilder::new()
         .layer(trace)
-        // Counts every answer, refusals too, and times the body that leaves us.
+        // It counts every answer, refusals too, and measures the duration of the reply's body.
         .layer_fn(|below| count_requests(Arc::clone(&metrics), below))
-        // Whoever takes nothing of a stream gives up all that is held for it below.
+        // If a client reads nothing of a stream, everything that the layers below hold for it is released.
         .layer_fn(|below| stalled.clone().around(below))
-        // What the origin refuses is answered without a word for its page.
+        // The refused page cannot read the answer to a refused origin.
         .layer_fn(|below| respond(Arc::clone(&metrics), below))
-        // Before anything is done or told: a page of a foreign site learns nothing and uses nothing up.
+        // This comes before anything is done or revealed, so that a page of a foreign site learns nothing and uses
+        // nothing up.
         .layer_fn(|below| origin.clone().around(below))
-        // Below, so that a page that may ask reads errors as well.
+        // This is below the origin check, so that an accepted page can read errors too.
         .layer_fn(|below| respond(Arc::clone(&metrics), below))
-        // A gateway that is full still says how it is.
+        // A full gateway still answers probes.
         .layer_fn(|below| probes.clone().around(below))
-        // Before keys are looked at: a crowd of wrong ones is a crowd.
+        // This comes before keys are checked, because many wrong keys must be limited too.
         .layer_fn(|below| admission.clone().around(below))
-        // Before a byte of the body is read.
+        // This comes before a byte of the body is read.
         .layer_fn(|below| auth.clone().around(below))
         .service(routes)
 }
 
-/// Who answers: a chat, a call and a conversation whose tokens are counted are read whole, once it is known that
-/// their caller may ask; what only passes is not held.
+/// Returns the handlers. Chats, calls and conversations whose tokens are counted are read completely, once the caller
+/// is authorised. Bodies that only pass are not held.
 fn routes(
     body_limit: BodyLimitLayer,
     chat: Arc<Chat>,
@@ -130,8 +131,7 @@ fn routes(
     router(chat, services, count_tokens, passthrough, metrics)
 }
 
-/// What is told of a request is filled in as it becomes known: `turn` by `metaclaw-capture`, when the log
-/// has the turn.
+/// The fields of the span are filled in as they become known: `turn` by `metaclaw-capture`, when the log has the turn.
 fn span<B>(request: &Request<B>) -> Span {
     let path = request.uri().path();
     if is_probe(path) {

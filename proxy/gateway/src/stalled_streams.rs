@@ -1,10 +1,10 @@
-//! Streams of HTTP/2 whose agent takes nothing.
+//! HTTP/2 streams whose agent reads nothing.
 //!
-//! There the connection itself does not stop (`timed_stream`): its other streams go on, and each has a window
-//! of its own. While that is shut, hyper keeps the last frame and does not ask for the next one, so no
-//! clock inside the body would ever be looked at. From here it is looked at from outside: the body of a
-//! stream that has not been asked for more in [`WRITE_TIMEOUT`] is dropped, and with it the place that the
-//! stream takes, its upstream's connection and what it holds. An agent that asks after all sees a cut.
+//! In this case the connection itself does not stop (`timed_stream`): its other streams continue, and each has its own
+//! window. While that window is closed, hyper keeps the last frame and does not poll for the next one, so a clock
+//! inside the body would never be checked. Therefore it is checked from outside: if a stream's body was not polled for
+//! [`WRITE_TIMEOUT`], it is dropped, and with it the stream's permit, its upstream's connection and everything that it
+//! holds. An agent that reads again later sees a cut.
 
 use std::{
     pin::Pin,
@@ -28,17 +28,17 @@ use crate::{
     timed_stream::{WRITE_TIMEOUT, WriteStalled},
 };
 
-/// Gives stalled streams up, where there are such: in HTTP/2. Each is watched by a task among these.
+/// Closes stalled streams of HTTP/2. Each stream is watched by one of these tasks.
 #[derive(Debug, Clone)]
 pub(crate) struct StalledLayer {
     pub tasks: TaskTracker,
-    /// How long a stream may not be asked for.
+    /// How long a stream may not be polled.
     pub timeout: Duration,
 }
 
-/// A stream's body, and since when its agent has had something to take.
+/// A stream's body, and since when its agent has had something to read.
 struct Stream {
-    /// Taken when it is given up.
+    /// It is taken when the stream is closed.
     body: Mutex<Option<Body>>,
     agent: IdleClock,
 }
@@ -58,7 +58,7 @@ impl StalledLayer {
         }
     }
 
-    /// A body that is given up if nobody asks for it.
+    /// Wraps a body that is dropped if nobody polls it.
     fn watched(&self, body: Body) -> Body {
         let stream = Arc::new(Stream {
             body: Mutex::new(Some(body)),
@@ -84,14 +84,14 @@ impl StalledLayer {
     }
 }
 
-/// Drops the stream's body once it has not been asked for in `timeout`.
+/// Drops the stream's body once it has not been polled for `timeout`.
 async fn watch(stream: Arc<Stream>, timeout: Duration) {
     loop {
         let waited = stream.agent.since().map(|since| since.elapsed());
         let left = timeout.saturating_sub(waited.unwrap_or_default());
         if left.is_zero() {
             let given_up = lock(&stream.body).take();
-            // What is behind it may take its time to go.
+            // Dropping it may take time.
             return drop(given_up);
         }
         sleep(left).await;
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of a frame each second for ever; whether it is still there.
+    /// Makes an endless body with one frame per second, and a handle that shows whether it still exists.
     fn ticks() -> (Body, Weak<()>) {
         let alive = Arc::new(());
         let watch = Arc::downgrade(&alive);
@@ -165,7 +165,7 @@ mod tests {
         for body in [&mut stuck, &mut slow] {
             body.frame().await.unwrap().unwrap();
         }
-        // Asked for, and the upstream has nothing: that may last.
+        // The body is polled, and the upstream has nothing yet. This may last.
         let mut context = Context::from_waker(std::task::Waker::noop());
         assert!(Pin::new(&mut waiting).poll_frame(&mut context).is_pending());
         for _ in 0..4 {

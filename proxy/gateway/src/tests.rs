@@ -1,4 +1,4 @@
-//! Behaviour, seen from both ends: a raw client before the gateway and a raw upstream behind it.
+//! Tests of behaviour from both ends: a raw client before the gateway and a raw upstream after it.
 
 mod agents;
 mod answers;

@@ -1,5 +1,5 @@
-//! A request's body that is given up when it stops coming, or comes too slowly: it holds a place of
-//! `proxy.max_streams`, and where it passes, a connection to an upstream.
+//! A request's body with a deadline. If it stops arriving, or arrives too slowly, it is given up, because it holds a
+//! permit of `proxy.max_streams` and, if it passes, a connection to an upstream.
 
 use std::{
     pin::Pin,
@@ -16,12 +16,12 @@ use crate::body::BoxError;
 
 /// The longest silence inside a body.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a body is waited for in all, beside what it may take at [`LEAST_RATE`].
+/// The time for a whole body, besides the time that it may take at [`LEAST_RATE`].
 const GRACE: Duration = Duration::from_secs(180);
-/// In bytes a second: a tenth of a bad telephone line.
+/// In bytes per second: a tenth of a bad telephone line.
 const LEAST_RATE: u32 = 1 << 10;
 
-/// Why a body is not there. It is the caller's fault, whoever asked for it.
+/// Why a body is missing. It is the caller's fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the request body ended early")]
@@ -42,15 +42,15 @@ fn size_given(n_bytes: Option<u64>) -> String {
     n_bytes.map_or_else(String::new, |n| format!(": it has {n} bytes"))
 }
 
-/// The body. Only the time counts in which it is waited for: where whoever takes it makes a pause, the
-/// client is not slow.
+/// The body with a deadline. Only the time in which a frame is awaited counts. If the reader pauses, the client is not
+/// slow.
 pub(crate) struct TimedBody<B> {
     body: B,
     n_bytes: u64,
     waited: Duration,
-    /// Since when the next frame is waited for.
+    /// Since when the next frame is awaited.
     since: Option<Instant>,
-    /// Made when it is first needed.
+    /// Created when it is first needed.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -90,7 +90,7 @@ impl<B> TimedBody<B> {
         })
     }
 
-    /// How long what has come may have taken.
+    /// Returns how long the received part may have taken.
     fn allowed(&self) -> Duration {
         GRACE + Duration::from_secs(self.n_bytes / u64::from(LEAST_RATE))
     }
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A body of one byte a frame, before each of which it makes a pause.
+    /// Makes a body with frames of one byte, with a pause before each.
     fn frames(
         pause: impl Fn(u32) -> Duration + Send + 'static,
     ) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
@@ -151,11 +151,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_passes_may_be_slow_and_may_not_stop() {
-        // Each frame comes later than the one before: after 0, 12, 48 and 108 s.
+        // Each frame comes later than the previous one: after 0, 12, 48 and 108 s.
         let mut body = TimedBody::new(frames(|n| n * n * SILENCE / 5));
         assert!(body.frame().await.unwrap().is_ok());
         assert!(body.frame().await.unwrap().is_ok());
-        // The upstream's own pause is not the client's.
+        // The upstream's own pause does not count as the client's.
         sleep(2 * SILENCE).await;
         assert!(body.frame().await.unwrap().is_ok());
         let error = body.frame().await.unwrap().unwrap_err();

@@ -1,11 +1,10 @@
-//! A connection whose first bytes and whose writes do not wait for ever.
+//! A connection with deadlines for its first bytes and its writes.
 //!
-//! hyper-util reads a connection's first bytes to tell HTTP/1.1 from HTTP/2, and has no clock for that.
+//! hyper-util reads a connection's first bytes to distinguish HTTP/1.1 from HTTP/2, and has no deadline for that.
 //!
-//! A slow reader presses back: nothing is read from the upstream while the agent takes nothing, and
-//! nothing is kept here. One that takes nothing at all, and yet keeps its connection, would hold its
-//! stream and the upstream's for ever; it is given up after [`WRITE_TIMEOUT`]. A single stream of HTTP/2
-//! is `stalled_streams`'.
+//! A slow reader slows the upstream down: while the agent reads nothing, the proxy reads nothing from the upstream and
+//! stores nothing. An agent that reads nothing at all but keeps its connection would hold its stream and the upstream's
+//! forever, so it is given up after [`WRITE_TIMEOUT`]. A single stream of HTTP/2 is handled in `stalled_streams`.
 
 use std::{
     io,
@@ -19,13 +18,13 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-/// The longest that a write may make no progress. A reader of 1 KB/s opens its window about once a
-/// minute, as systems do so for a whole segment of the loopback's 64 KB.
+/// The longest time without progress of a write. A reader of 1 KB/s opens its window about once a minute, because
+/// systems do so for a whole segment of the loopback's 64 KB.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(300);
-/// What a client of HTTP/2 sends first (RFC 9113 3.4).
+/// The first bytes of a client of HTTP/2 (RFC 9113 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Why a reply is given up.
+/// The reply is given up because the agent reads nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent takes nothing of its reply")]
 pub(crate) struct WriteStalled;
@@ -33,7 +32,7 @@ pub(crate) struct WriteStalled;
 #[derive(Debug)]
 pub(crate) struct TimedStream<S> {
     stream: S,
-    /// While it cannot be told which HTTP it is.
+    /// Present while the HTTP version is not known.
     undecided: Option<Undecided>,
     write_timer: Option<Pin<Box<Sleep>>>,
     write_is_blocked: bool,
@@ -41,7 +40,7 @@ pub(crate) struct TimedStream<S> {
 
 #[derive(Debug)]
 struct Undecided {
-    /// Of [`PREFACE`].
+    /// Number of bytes of [`PREFACE`] that were read.
     n_read: usize,
     timer: Pin<Box<Sleep>>,
 }
@@ -49,7 +48,7 @@ struct Undecided {
 // === impl TimedStream ===
 
 impl<S> TimedStream<S> {
-    /// `first_bytes` is how long it may take until the HTTP version is known.
+    /// `first_bytes` is the deadline for the first bytes.
     pub(crate) fn new(stream: S, first_bytes: Duration) -> Self {
         Self {
             stream,
@@ -142,7 +141,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 // === impl Undecided ===
 
 impl Undecided {
-    /// Takes what was read; nothing at all is the connection's end.
+    /// Processes bytes that were read. None at all means that the connection ended.
     fn is_decided_by(&mut self, read: &[u8]) -> bool {
         let expected = &PREFACE[self.n_read..];
         if read.is_empty() || read.len() >= expected.len() || !expected.starts_with(read) {

@@ -1,7 +1,7 @@
-//! One server that requests go to: a configured upstream, or our own policy model.
+//! One server for requests: a configured upstream, or our own policy model.
 //!
-//! No redirects, no decompression, and nothing is sent twice here but where a connection needs it that had
-//! been closed (`client`).
+//! It follows no redirects and does not decompress. Nothing is sent twice, except when a connection had been closed
+//! (`client`).
 
 mod body;
 mod capabilities;
@@ -48,7 +48,7 @@ use crate::{
     serving::{Endpoint, Lease},
 };
 
-/// After these failures of the policy model the next upstream is asked without being told to.
+/// After these failures of the policy model, the next upstream is tried without a setting.
 const POLICY_FAILS_OVER: [Failure; 4] = [
     Failure::Unreachable,
     Failure::Timeout,
@@ -56,7 +56,7 @@ const POLICY_FAILS_OVER: [Failure; 4] = [
     Failure::Unsupported,
 ];
 
-/// The same beside them where it answers by an account at a provider.
+/// Additional ones if it is used through an account at a provider.
 const ACCOUNT_FAILS_OVER: [Failure; 7] = [
     Failure::RateLimit,
     Failure::Overloaded,
@@ -67,15 +67,16 @@ const ACCOUNT_FAILS_OVER: [Failure; 7] = [
     Failure::Server,
 ];
 
-/// Where the policy model's server turns text into ids. No caller can ask for it: their routes are below `/v1`.
+/// The route of the policy model's server that converts text to ids. No caller can reach it, because their routes are
+/// below `/v1`.
 pub(crate) const TOKENIZE: &str = "/tokenize";
-/// Where a server says which models it has.
+/// The route that lists a server's models.
 const MODELS: &str = "/v1/models";
-/// The most that is read of that, and how long it may take.
+/// The largest answer of that route, and its deadline.
 const MODELS_BYTES: usize = 1 << 20;
 const MODELS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server that answers.
+/// A server that answers requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub name: String,
@@ -83,17 +84,17 @@ pub(crate) struct Upstream {
     pub keys: KeyRing,
     /// The longest silence inside a reply.
     pub idle: Option<Duration>,
-    /// Classes of failure after which another key or upstream is asked.
+    /// Classes of failures after which another key or upstream is tried.
     pub fail_over: Vec<Failure>,
     address: Address,
     provider: Provider,
     model: Option<String>,
-    /// What a proxy on the way wants to be shown with a request that it forwards.
+    /// The credential for a proxy in between that forwards requests.
     proxy_authorization: Option<HeaderValue>,
     client: Arc<Client>,
-    /// Where our own policy model is served, if it is that.
+    /// The policy model's address, if this is the policy model.
     policy: Option<Arc<Endpoint>>,
-    /// Where it is a vLLM: which of its models are adapters.
+    /// For vLLM: which of its models are adapters.
     parents: Option<Parents>,
 }
 
@@ -105,16 +106,16 @@ pub(crate) struct Outgoing {
     pub body: Sent,
 }
 
-/// What is shown with a request.
+/// The credentials that are sent with a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Credentials {
     /// Which of the upstream's keys.
     pub key: Option<usize>,
-    /// What the caller shows of its own goes along, but for its key where there is another.
+    /// Whether the caller's own credentials are passed on, except for its key if there is another.
     pub passes_callers: bool,
 }
 
-/// What is read of a chat whose model stands in the upstream's route.
+/// The field of a chat with the model, which is a part of the upstream's route.
 #[derive(Deserialize)]
 struct ModelField {
     model: String,
@@ -123,10 +124,10 @@ struct ModelField {
 // === impl Upstream ===
 
 impl Upstream {
-    /// A configured one.
+    /// Makes a configured upstream.
     ///
     /// # Errors
-    /// [`ConfigError`], for an address, a proxy or a file of certificates that cannot be used.
+    /// Returns [`ConfigError`] for an address, a proxy or a file of certificates that cannot be used.
     pub(crate) fn new(
         name: &str,
         own: &UpstreamConfig,
@@ -165,7 +166,7 @@ impl Upstream {
         })
     }
 
-    /// Our own policy model, served at `endpoint`.
+    /// Makes our own policy model, served at `endpoint`.
     pub(crate) fn policy(
         endpoint: Arc<Endpoint>,
         client: Arc<Client>,
@@ -193,23 +194,23 @@ impl Upstream {
         }
     }
 
-    /// Whether it is our own policy model.
+    /// Returns whether it is our own policy model.
     pub(crate) fn is_policy(&self) -> bool {
         self.policy.is_some()
     }
 
-    /// The model to ask it for; `None` leaves the caller's.
+    /// Returns the model name to send, or `None` to keep the caller's.
     pub(crate) fn model<'a>(&'a self, adapter: Option<&'a str>) -> Option<&'a str> {
         let adapter = adapter.filter(|_| self.is_policy());
         adapter.or(self.model.as_deref())
     }
 
-    /// The adapter that answers; none is the base, or no model of ours.
+    /// Returns the adapter that answers, or `None` for the base model or another upstream's model.
     pub(crate) fn adapter<'a>(&self, lease: &'a Lease) -> Option<&'a str> {
         lease.adapter().filter(|_| self.is_policy())
     }
 
-    /// Whether it is Anthropic itself, or a server on the way to it that stands here or has no public name.
+    /// Returns whether it is Anthropic itself, or a server in between on this machine or without a public name.
     pub(crate) fn is_anthropic(&self) -> bool {
         let host = self.address.name();
         let is_local = !host.contains('.') || host.parse::<IpAddr>().is_ok();
@@ -217,15 +218,15 @@ impl Upstream {
         self.provider == Provider::Anthropic && (is_its || is_local)
     }
 
-    /// Whether it is the same server.
+    /// Returns whether both are the same server.
     pub(crate) fn is_at(&self, other: &Self) -> bool {
         self.address.is_at(&other.address)
     }
 
-    /// Sends a request. The reply's body is still to come.
+    /// Sends a request. The reply's body has not been read yet.
     ///
     /// # Errors
-    /// [`UpstreamError`], where there is no reply.
+    /// Returns [`UpstreamError`] if there is no reply.
     pub(crate) async fn send(
         &self,
         outgoing: Outgoing,
@@ -271,7 +272,7 @@ impl Upstream {
             () = endpoint.falls_silent() => return Err(UpstreamError::PolicyDown),
         };
         let mut reply = reply.map_err(|error| match error.failure() {
-            // It is being restarted, or will be at once: a caller that tries again is served.
+            // The server is being restarted, or will be at once, so a caller that tries again is served.
             Some(Failure::Unreachable) => UpstreamError::PolicyDown,
             _ => error,
         })?;
@@ -281,8 +282,8 @@ impl Upstream {
         Ok(reply)
     }
 
-    /// Whether a failure says that it would fail anybody: a key that callers show of their own may be the fault
-    /// of one.
+    /// Returns whether a failure would affect any caller. If callers send their own keys, the fault may be the key of
+    /// one.
     pub(crate) fn is_unable(&self, failure: Failure) -> bool {
         match failure {
             Failure::Auth | Failure::AuthPermanent | Failure::Billing => self.keys.len() > 0,
@@ -295,7 +296,7 @@ impl Upstream {
         }
     }
 
-    /// Whether its server answers anything at all within `deadline`.
+    /// Returns whether its server answers anything within `deadline`.
     pub(crate) async fn is_there(&self, deadline: Duration) -> bool {
         let route = PathAndQuery::from_static("/v1/health");
         let Some(uri) = self.address.uri(&route, None) else {
@@ -309,8 +310,8 @@ impl Upstream {
             .is_ok_and(|reply| reply.is_ok())
     }
 
-    /// The base model of what is asked for as `model`, where this is a vLLM and that is an adapter there. The server is asked
-    /// beside the chat where it was not before.
+    /// Returns the base model of `model`, if this is vLLM and `model` is an adapter there. If this is not known yet,
+    /// the server is asked in parallel with the chat.
     pub(crate) fn parent(&self, model: &str) -> Option<Parent> {
         let parents = self.parents.as_ref()?;
         Some(parents.of(model, || self.list()))
@@ -354,10 +355,10 @@ impl Upstream {
     }
 }
 
-/// The client of the policy model's server.
+/// Makes the client of the policy model's server.
 ///
 /// # Errors
-/// [`ConfigError::Tls`], where TLS cannot be set up.
+/// Returns [`ConfigError::Tls`] if TLS cannot be set up.
 pub(crate) fn policy_client(
     config: &UpstreamConfig,
     roots: &RootCertStore,

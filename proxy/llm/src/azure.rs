@@ -1,4 +1,4 @@
-//! Azure's addresses, as the gateway reads them for chats: a resource, a deployment, or `/openai/v1`.
+//! Azure's addresses, interpreted as the gateway does for chats: a resource, a deployment, or `/openai/v1`.
 
 use reqwest::Url;
 
@@ -8,18 +8,18 @@ const HOSTS: [&str; 3] = [
     ".cognitiveservices.azure.com",
     ".services.ai.azure.com",
 ];
-/// How an address says which edition of the API is meant.
+/// The parameter in an address that selects the version of the API.
 const API_VERSION: &str = "api-version=";
 const ROUTE: &str = "/chat/completions";
 
-/// Whether an address is one of Azure's.
+/// Returns whether an address is one of Azure's.
 pub fn is_azure(url: &str) -> bool {
     let url: Option<Url> = url.parse().ok();
     let host = url.as_ref().and_then(Url::host_str);
     host.is_some_and(|host| HOSTS.iter().any(|azure| host.ends_with(azure)))
 }
 
-/// The address of a deployment's chat completions; what is wrong with it, in words.
+/// Returns the address of a deployment's chat completions, or a description of what is wrong.
 pub(crate) fn endpoint(base: &str, model: &str, version: Option<&str>) -> Result<Url, String> {
     let mut url: Url = base.parse().map_err(|error| format!("{error}"))?;
     let in_query = match url.query() {

@@ -1,4 +1,4 @@
-//! What learning may spend on asking other people's models: `budget.*`.
+//! The token budget for requests to models of other providers: `budget.*`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,33 +8,33 @@ const DAY_MS: u64 = 86_400_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BudgetConfig {
-    /// Part of the tokens that the chat spent this day, in 0..1.
+    /// Share of the tokens that the chats used this day, in 0..1.
     pub share: f64,
-    /// Tokens a day, if that is more.
+    /// Tokens per day, if that is more.
     pub tokens_per_day: u64,
 }
 
-/// Tokens spent this day (UTC), and whether there are some left. Holds no clock.
+/// Tokens used this day (UTC), and whether any are left. It has no clock of its own.
 ///
-/// A question is allowed while anything is left, so the last one may go over; it counts for its day.
+/// A request is allowed while anything is left, so the last one may exceed the budget. It counts for its day.
 #[derive(Debug, Clone)]
 pub struct Budget {
     config: BudgetConfig,
     spent: Spent,
 }
 
-/// What was spent on one day.
+/// Tokens used on one day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spent {
     /// Days since 1970, UTC.
     pub day: u64,
-    /// Tokens that the chat itself used, as far as servers said.
+    /// Tokens that the chats themselves used, as far as servers reported them.
     pub chat: u64,
     pub learning: u64,
-    /// Questions that were answered.
+    /// Requests that were answered.
     pub n_answered: u64,
-    /// Questions that were not.
+    /// Requests that were not answered.
     pub n_failed: u64,
 }
 
@@ -50,41 +50,42 @@ impl Default for BudgetConfig {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of which so much is spent.
+    /// Makes a budget of which `spent` is used already.
     pub fn new(config: BudgetConfig, spent: Spent) -> Self {
         Self { config, spent }
     }
 
-    /// So many tokens the chat itself has used on the day of `now_ms`.
+    /// Sets how many tokens the chats have used on the day of `now_ms`.
     pub fn chat_is(&mut self, now_ms: u64, tokens: u64) {
         self.today(now_ms).chat = tokens;
     }
 
-    /// Questions have used so many tokens at least on the day of `now_ms`: who counts them elsewhere may know of more.
+    /// Raises the tokens of requests on the day of `now_ms` to at least this number, because another counter may know
+    /// of more.
     pub fn learning_is_at_least(&mut self, now_ms: u64, tokens: u64) {
         let spent = self.today(now_ms);
         spent.learning = spent.learning.max(tokens);
     }
 
-    /// Counts tokens that an answered question used.
+    /// Counts the tokens of an answered request.
     pub fn answered(&mut self, now_ms: u64, tokens: u64) {
         let spent = self.today(now_ms);
         spent.learning = spent.learning.saturating_add(tokens);
         spent.n_answered += 1;
     }
 
-    /// Counts a question that was not answered.
+    /// Counts a request that was not answered.
     pub fn failed(&mut self, now_ms: u64) {
         self.today(now_ms).n_failed += 1;
     }
 
-    /// Whether another question may be asked.
+    /// Returns whether another request may be sent.
     pub fn allows(&mut self, now_ms: u64) -> bool {
         let (spent, limit) = self.state(now_ms);
         spent.learning < limit
     }
 
-    /// What is spent this day, and the most tokens that questions may use.
+    /// Returns what is used this day, and the limit for requests in tokens.
     pub fn state(&mut self, now_ms: u64) -> (Spent, u64) {
         let spent = *self.today(now_ms);
         let share = self.config.share.clamp(0.0, 1.0);
@@ -97,7 +98,7 @@ impl Budget {
         (spent, of_chat.max(self.config.tokens_per_day))
     }
 
-    /// A new day begins with nothing spent. A clock set back does not bring the last day again.
+    /// Begins a new day with nothing used. If the clock is set back, the previous day does not begin again.
     fn today(&mut self, now_ms: u64) -> &mut Spent {
         let day = now_ms / DAY_MS;
         if day > self.spent.day {

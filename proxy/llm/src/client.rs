@@ -1,4 +1,4 @@
-//! Asks a chat model one question.
+//! Sends one request to a chat model.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,26 +25,26 @@ mod counts;
 mod error;
 mod fields;
 
-/// The waits between attempts at one question, where the deadline allows as many: from 0.25 s to 10 s,
-/// and up to as much again, so that those who failed together do not come back together.
+/// Waits between attempts of one request, as far as the deadline allows: from 0.25 s to 10 s, and a random addition of
+/// up to the same length, so that requests that failed together are not repeated together.
 const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(250))
     .with_max_delay(Duration::from_secs(10))
     .with_max_times(5)
     .with_jitter();
-/// The most bytes of an answer.
+/// The largest answer in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AskParams {
-    /// 0 to 2; the server's own if none.
+    /// From 0 to 2. If none, the server's default.
     pub temperature: Option<f64>,
-    /// Above 0, at most 1; the server's own if none.
+    /// Above 0, at most 1. If none, the server's default.
     pub top_p: Option<f64>,
-    /// The most tokens of the answer; the server's own if none.
+    /// The largest number of tokens of the answer. If none, the server's default.
     pub max_tokens: Option<u32>,
 }
 
-/// A chat model. Cheap to clone.
+/// A client for one chat model. Cheap to clone.
 #[derive(Clone)]
 pub struct ChatClient {
     inner: Arc<Inner>,
@@ -53,7 +53,7 @@ pub struct ChatClient {
 struct Inner {
     http: reqwest::Client,
     endpoint: Url,
-    /// The header that shows the key.
+    /// The header with the key.
     key: Option<(HeaderName, HeaderValue)>,
     config: LlmConfig,
     accepted: Accepted,
@@ -63,10 +63,10 @@ struct Inner {
 // === impl ChatClient ===
 
 impl ChatClient {
-    /// A client of `http` for the model that `config` names.
+    /// Makes a client for the model that `config` names.
     ///
     /// # Errors
-    /// [`ConfigError`], where the address or the key cannot be used.
+    /// Returns [`ConfigError`] if the address or the key cannot be used.
     pub fn new(config: LlmConfig, http: reqwest::Client) -> Result<Self, ConfigError> {
         let key = config.key.as_ref().map(|key| show(key, config.azure));
         let key = key.transpose()?;
@@ -83,23 +83,23 @@ impl ChatClient {
         })
     }
 
-    /// The model that is asked.
+    /// Returns the model's name.
     pub fn model(&self) -> &str {
         &self.inner.config.model
     }
 
-    /// How often it was asked since the start, and what that cost.
+    /// Returns the number of requests since the start, and their tokens.
     pub fn counts(&self) -> AskCounts {
         self.inner.counters.read()
     }
 
-    /// Asks, and asks again where that may help, until the deadline.
+    /// Sends a request, and repeats it until the deadline if that may help.
     ///
     /// # Errors
-    /// [`AskError`]: the last attempt's.
+    /// Returns the [`AskError`] of the last attempt.
     ///
     /// # Cancel safety
-    /// Dropped, the request is cancelled.
+    /// If the future is dropped, the request is cancelled.
     pub async fn ask(&self, messages: &[Message], params: AskParams) -> Result<Answer, AskError> {
         let deadline = Instant::now() + self.inner.config.timeout.0;
         let mut waits = WAITS.build();
@@ -129,7 +129,7 @@ impl ChatClient {
                 return Err(error);
             };
             let until = Instant::now() + wait.max(error.retry_after().unwrap_or_default());
-            // A wait that ends after the deadline would only hide this error behind another.
+            // If the wait ended after the deadline, the next error would only hide this one.
             if until >= deadline {
                 return Err(error);
             }
@@ -219,7 +219,7 @@ impl fmt::Debug for ChatClient {
     }
 }
 
-/// The header that a key is shown in.
+/// Returns the header that carries a key.
 fn show(key: &Secret, azure: bool) -> Result<(HeaderName, HeaderValue), ConfigError> {
     let (name, value) = if azure {
         (HeaderName::from_static("api-key"), key.expose().to_owned())

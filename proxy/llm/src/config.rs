@@ -1,4 +1,4 @@
-//! Where a chat model is and how it is asked.
+//! Address and parameters of a chat model.
 
 use metaclaw_chat::{Secret, Span};
 use reqwest::Url;
@@ -6,38 +6,39 @@ use serde::Deserialize;
 
 use crate::azure;
 
-/// One OpenAI-compatible chat model: `llm.*`, `judge.*` and their like, put together by `cli`.
+/// One OpenAI-compatible chat model: `llm.*`, `judge.*` and similar sections. The crate `cli` fills it in.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct LlmConfig {
-    /// The API's base, as in `https://api.openai.com/v1`.
+    /// The base of the API, for example `https://api.openai.com/v1`.
     pub url: String,
-    /// The model to ask for.
+    /// The model's name.
     pub model: String,
-    /// The key; none for servers that want none.
+    /// The key, or none if the server needs none.
     pub key: Option<Secret>,
-    /// The deadline of one question, all its attempts and waits together.
+    /// The deadline of one request, for all its attempts and waits together.
     pub timeout: Span,
-    /// Whether the server is Azure's: addresses and the key's header of its own.
+    /// Whether the server is Azure's, with its own addresses and key header.
     pub azure: bool,
-    /// The edition of Azure's API, as in `2024-10-21`; without one, its address must end in `/openai/v1` or is completed so.
+    /// The version of Azure's API, for example `2024-10-21`. Without one, the address must end in `/openai/v1` or is
+    /// completed with it.
     pub api_version: Option<String>,
 }
 
-/// Why a chat model cannot be asked as configured.
+/// Why a chat model cannot be used as configured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not a URL that can be asked.
+    /// The address is not a usable URL.
     #[error("url {url:?} is not allowed: {why}; it must be as in \"https://api.openai.com/v1\"")]
     Url {
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// The key cannot stand in a header.
+    /// The key contains characters that a header cannot have.
     #[error("key {key} is not allowed: it holds characters that a header cannot")]
     Key {
-        /// The key, in part.
+        /// The key, shown in part.
         key: Secret,
     },
 }
@@ -58,7 +59,7 @@ impl Default for LlmConfig {
 // === impl LlmConfig ===
 
 impl LlmConfig {
-    /// The address of its chat completions.
+    /// Returns the address of its chat completions.
     pub(crate) fn endpoint(&self) -> Result<Url, ConfigError> {
         let refused = |why: String| ConfigError::Url {
             url: self.url.clone(),

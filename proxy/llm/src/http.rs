@@ -1,7 +1,7 @@
-//! The one way to build an HTTP client of reqwest's.
+//! Builds every HTTP client of reqwest.
 //!
-//! No redirects (a key must not follow one), no retries and no decompression behind our back, rustls
-//! with ring, trusting the certificates that the caller hands in.
+//! The clients follow no redirects (a key must not follow one), and neither retry nor decompress by themselves. They
+//! use rustls with ring, and trust the certificates that the caller passes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,29 +23,30 @@ pub enum HttpError {
     Client(#[from] reqwest::Error),
 }
 
-/// A client for servers anywhere, trusted by `roots`; the environment's proxies are used.
+/// Makes a client for servers anywhere whose certificates are trusted by `roots`. It uses the proxies of the
+/// environment.
 ///
 /// # Errors
-/// [`HttpError`], where TLS cannot be set up.
+/// Returns [`HttpError`] if TLS cannot be set up.
 pub fn http_client(roots: &Arc<RootCertStore>) -> Result<reqwest::Client, HttpError> {
     Ok(builder(roots)?.build()?)
 }
 
-/// The same for servers that close a connection after a few seconds, as uvicorn does after 5: it is not used again by then.
+/// Makes such a client for servers that close an idle connection after a few seconds, as uvicorn does after 5. The
+/// client does not reuse a connection by then.
 ///
 /// # Errors
-/// [`HttpError`], where TLS cannot be set up.
+/// Returns [`HttpError`] if TLS cannot be set up.
 pub fn http_client_with_brief_idle(
     roots: &Arc<RootCertStore>,
 ) -> Result<reqwest::Client, HttpError> {
     Ok(builder(roots)?.pool_idle_timeout(BRIEF_IDLE).build()?)
 }
 
-/// A client for servers on this machine, in plain HTTP: no proxy ever stands between, and no
-/// certificate is trusted.
+/// Makes a client for servers on this machine, in plain HTTP. It uses no proxy and trusts no certificate.
 ///
 /// # Errors
-/// [`HttpError`], where TLS cannot be set up.
+/// Returns [`HttpError`] if TLS cannot be set up.
 pub fn loopback_client() -> Result<reqwest::Client, HttpError> {
     let none = Arc::new(RootCertStore::empty());
     Ok(builder(&none)?.no_proxy().build()?)
@@ -65,10 +66,10 @@ fn builder(roots: &Arc<RootCertStore>) -> Result<ClientBuilder, HttpError> {
         .user_agent(concat!("metaclaw/", env!("CARGO_PKG_VERSION"))))
 }
 
-/// TLS with rustls on ring, trusting `roots`.
+/// Configures TLS with rustls on ring, and trusts `roots`.
 ///
 /// # Errors
-/// Where the provider has no version of TLS.
+/// Fails if the provider supports no version of TLS.
 pub fn tls_config(roots: &Arc<RootCertStore>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

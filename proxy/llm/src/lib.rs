@@ -1,8 +1,8 @@
-//! A chat model, asked: one client for judge, evolver and teacher, over any OpenAI-compatible server; and a reward
-//! function, which answers JSON with JSON.
+//! Requests to a chat model: one client for judge, evolver and teacher, for any OpenAI-compatible server. Also requests
+//! to a reward function, which answers JSON with JSON.
 //!
-//! What is asked here is learning work: it has a deadline, it is retried where that can help, and it
-//! has a budget. The chat itself never goes through this crate.
+//! These requests serve learning. Each has a deadline, retries if that can help, and a token budget. The chat itself
+//! never goes through this crate.
 
 mod azure;
 mod budget;

@@ -1,4 +1,4 @@
-//! JSON put to an address of the owner's, as a reward function's: one attempt, within a deadline.
+//! Sends JSON to a configured address, such as a reward function's, in one attempt within a deadline.
 
 use std::{fmt, time::Duration};
 
@@ -12,23 +12,23 @@ use tokio::time::timeout;
 
 use crate::{client::told, config::ConfigError};
 
-/// The most bytes of an answer.
+/// The largest answer in bytes.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// No connection, or one that broke.
+    /// There is no connection, or it broke.
     #[error("{url} cannot be reached: {source}")]
     Unreachable {
-        /// Whom we asked, without what stands behind a `?`.
+        /// The address, without the part after a `?`.
         url: String,
-        /// What the connection said.
+        /// The error of the connection.
         source: reqwest::Error,
     },
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
     Deadline { url: String, timeout: Duration },
-    /// An error instead of an answer.
+    /// The server answered with an error.
     #[error("{url} answered {status}: {message}")]
     Status {
         url: String,
@@ -36,7 +36,7 @@ pub enum PostError {
         /// The beginning of its message.
         message: String,
     },
-    /// An answer that cannot be taken.
+    /// The answer cannot be used.
     #[error("{url} answered with {what}")]
     NoText {
         url: String,
@@ -45,11 +45,11 @@ pub enum PostError {
     },
 }
 
-/// Puts JSON to one address.
+/// Sends JSON to one address.
 pub struct PostClient {
     http: reqwest::Client,
     url: Url,
-    /// As it is shown: a query may hold a key.
+    /// The address as it is shown, because a query may contain a key.
     shown: String,
     key: Option<HeaderValue>,
     timeout: Duration,
@@ -58,7 +58,7 @@ pub struct PostClient {
 // === impl PostError ===
 
 impl PostError {
-    /// Whether somebody was there, and refused or failed at what was asked.
+    /// Returns whether the server was reached and refused or failed.
     pub fn was_asked(&self) -> bool {
         match self {
             Self::Status { .. } | Self::NoText { .. } => true,
@@ -70,10 +70,10 @@ impl PostError {
 // === impl PostClient ===
 
 impl PostClient {
-    /// A client of `http` for one address, whose key, if there is one, is shown as a bearer's.
+    /// Makes a client for one address. If there is a key, it is sent as a bearer token.
     ///
     /// # Errors
-    /// [`ConfigError`], where the address or the key cannot be used.
+    /// Returns [`ConfigError`] if the address or the key cannot be used.
     pub fn new(
         http: reqwest::Client,
         url: &str,
@@ -114,13 +114,13 @@ impl PostClient {
         })
     }
 
-    /// The body of the answer to this one.
+    /// Sends `body` and returns the body of the answer.
     ///
     /// # Errors
-    /// [`PostError`].
+    /// Returns a [`PostError`] for any failure.
     ///
     /// # Cancel safety
-    /// Dropped, the request is cancelled.
+    /// If the future is dropped, the request is cancelled.
     pub async fn post(&self, body: &Value) -> Result<String, PostError> {
         let asked = timeout(self.timeout, self.try_post(body)).await;
         asked.unwrap_or_else(|_| {
@@ -189,7 +189,8 @@ mod tests {
         PostClient::new(loopback_client().unwrap(), url, Some(&key), timeout).unwrap()
     }
 
-    /// What a server answers, and what it was asked; nothing is answered to an empty text.
+    /// Returns the result and the request that the server received. An empty `answer` means that the server does not
+    /// answer.
     async fn exchange(answer: &'static str, timeout: Span) -> (Result<String, PostError>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/score?key=hidden", listener.local_addr().unwrap());
@@ -208,7 +209,7 @@ mod tests {
                 asked.extend_from_slice(&bytes[..n]);
             }
             if answer.is_empty() {
-                // Until the client has had enough.
+                // The server waits until the client closes the connection.
                 stream.read_to_end(&mut Vec::new()).await.unwrap();
             }
             stream.write_all(answer.as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A calendar: an ICS text, and when it says that its owner is busy.
+//! A calendar: an ICS text, and the times at which its owner is busy.
 
 mod groups;
 
@@ -19,23 +19,23 @@ use crate::intervals::Interval;
 
 /// The largest calendar that is read, in bytes.
 pub const MAX_CALENDAR: usize = 8 << 20;
-/// Occurrences that are followed from the first one of a recurring event on: 50 years of a daily one.
+/// Occurrences that are expanded from the first one of a recurring event: 50 years of a daily one.
 const MAX_OCCURRENCES: usize = 20_000;
-/// The same for all events of a calendar together: it may come from the network.
+/// The same limit for all events of a calendar together, because it may come from the network.
 const MAX_ALL: usize = 500_000;
 
-/// The events of one calendar, as its text has them.
+/// The events of one calendar.
 #[derive(Debug, Clone, Default)]
 pub struct Calendar(Vec<ICalendar>);
 
-/// Why a text is no calendar.
+/// Why a text is not a usable calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CalendarError {
     /// It is larger than [`MAX_CALENDAR`].
     TooLarge,
-    /// It has no VCALENDAR in it, as a page to sign in on.
+    /// It contains no VCALENDAR. For example, it is a sign-in page.
     NoCalendar,
-    /// Its events recur more often than can be followed.
+    /// Its events recur too often to be expanded.
     TooMany,
 }
 
@@ -45,10 +45,10 @@ type Occurrence = CalendarEvent<Start, TimeOrDelta<Start, chrono::TimeDelta>>;
 // === impl Calendar ===
 
 impl Calendar {
-    /// Reads an ICS text (RFC 5545). What is malformed in single events leaves those out.
+    /// Parses an ICS text (RFC 5545). Malformed events are left out.
     ///
     /// # Errors
-    /// [`CalendarError::TooLarge`], [`CalendarError::NoCalendar`].
+    /// Returns [`CalendarError::TooLarge`] or [`CalendarError::NoCalendar`].
     pub fn parse(text: &str) -> Result<Self, CalendarError> {
         if text.len() > MAX_CALENDAR {
             return Err(CalendarError::TooLarge);
@@ -68,11 +68,11 @@ impl Calendar {
         Ok(Self(calendars))
     }
 
-    /// When its owner is busy within `span` and up to its end, in order. Dates and times without a zone are those of `zone`: an all-day event is
-    /// its local day. What is cancelled, or marked as free (`TRANSP:TRANSPARENT`), does not count.
+    /// Returns when the owner is busy within `span`, in order. Dates and times without a zone are in `zone`: an all-day
+    /// event is a local day. Cancelled events and events marked as free (`TRANSP:TRANSPARENT`) are ignored.
     ///
     /// # Errors
-    /// [`CalendarError::TooMany`].
+    /// Returns [`CalendarError::TooMany`] if there are too many occurrences.
     pub fn busy(&self, span: Interval, zone: &TimeZone) -> Result<Vec<Interval>, CalendarError> {
         let mut busy = Vec::new();
         let mut n_left = MAX_ALL;
@@ -87,7 +87,7 @@ impl Calendar {
             let found = expanded.events.into_iter().filter(counts);
             let found = found.filter_map(|it| interval(&it, zone));
             let found = found.filter(|it| it.end_ms > span.start_ms && it.start_ms < span.end_ms);
-            // What comes after is not known in full.
+            // Occurrences after the span are not known completely.
             busy.extend(found.map(|it| Interval {
                 end_ms: it.end_ms.min(span.end_ms),
                 ..it
@@ -111,7 +111,7 @@ fn interval(occurrence: &Occurrence, zone: &TimeZone) -> Option<Interval> {
     let start = &occurrence.start;
     let end_ms = match &occurrence.end {
         TimeOrDelta::Time(end) => instant(end, zone)?,
-        // Of a day on the clock: where clocks change it has 23 or 25 hours.
+        // A calendar day has 23 or 25 hours when the clocks change.
         TimeOrDelta::Delta(delta) if start.timezone().is_floating() => {
             instant(&(*start).checked_add_signed(*delta)?, zone)?
         }
@@ -123,7 +123,7 @@ fn interval(occurrence: &Occurrence, zone: &TimeZone) -> Option<Interval> {
     (start_ms < end_ms).then_some(Interval { start_ms, end_ms })
 }
 
-/// A time without a zone is one of `zone`.
+/// A time without a zone is in `zone`.
 fn instant(time: &Start, zone: &TimeZone) -> Option<u64> {
     let seconds = if time.timezone().is_floating() {
         let clock = Timestamp::from_second(time.naive_local().and_utc().timestamp()).ok()?;

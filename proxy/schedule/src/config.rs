@@ -1,4 +1,4 @@
-//! The settings of this room: `scheduler.*`.
+//! Settings of this crate: `scheduler.*`.
 
 use std::{fmt, str::FromStr};
 
@@ -6,31 +6,31 @@ use jiff::civil::Time;
 use metaclaw_chat::Secret;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// `scheduler.*`.
+/// Settings of the keys `scheduler.*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulerConfig {
-    /// Minutes without a main turn, and without a key, after which the owner counts as away.
+    /// Minutes without a main turn and without keyboard or mouse, after which the owner counts as away.
     #[serde(alias = "idle_threshold_minutes")]
     pub idle_minutes: u64,
-    /// When the owner goes to bed, in local time; the same as `sleep_end`: there are no sleep hours.
+    /// When the owner goes to sleep, in local time. If it equals `sleep_end`, there are no sleep hours.
     pub sleep_start: TimeOfDay,
     /// When the owner gets up.
     pub sleep_end: TimeOfDay,
-    /// A window whose end is known and nearer than this does not open.
+    /// If the end of a window is known and nearer than this, the window does not open.
     pub min_window_minutes: u64,
-    /// Calendars as files or addresses; an address is as good as a key.
+    /// Calendars as files or addresses. An address must be kept secret like a key.
     #[serde(skip_serializing)]
     pub ics: Vec<Secret>,
     /// Whether to learn on battery too.
     pub on_battery: bool,
 }
 
-/// A time of day, to the minute, as in `23:00`.
+/// A time of day to the minute, for example `23:00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeOfDay(pub(crate) Time);
 
-/// What is no time of day.
+/// The text that is not a time of day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeOfDayError(String);
 

@@ -1,4 +1,4 @@
-//! Whether the window is open: a pure function of rules, facts and a clock.
+//! Decides whether the window is open. This is a pure function of rules, facts and a clock.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const MINUTE_MS: u64 = 60_000;
 
-/// The settings, in the form that is decided by.
+/// The settings in the form that the decision uses.
 #[derive(Debug, Clone)]
 pub struct Rules {
     idle_ms: u64,
@@ -23,17 +23,17 @@ pub struct Rules {
     may_on_battery: bool,
 }
 
-/// Whether learning that costs something may begin now.
+/// Whether costly learning may begin now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Window {
     Open {
         why: Opening,
-        /// Until when at most, in Unix milliseconds; none: until the owner comes back.
+        /// The latest end in Unix milliseconds. If none, the window is open until the owner returns.
         until_ms: Option<u64>,
     },
     Closed {
-        /// What stands in the way.
+        /// The reason why the window is closed.
         why: Obstacle,
     },
 }
@@ -42,14 +42,14 @@ pub enum Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Opening {
-    /// Nothing was said or typed for `scheduler.idle_minutes`.
+    /// Nobody has chatted or typed for `scheduler.idle_minutes`.
     Idle,
     SleepHours,
-    /// The calendar says so.
+    /// The calendar has a meeting.
     Meeting,
 }
 
-/// What keeps the window shut. A time is when this ends if nothing more happens, in Unix milliseconds.
+/// Why the window is closed. Times say when this reason ends if nothing more happens, in Unix milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Obstacle {
@@ -57,38 +57,38 @@ pub enum Obstacle {
     OnBattery,
     /// A main turn ended less than `scheduler.idle_minutes` ago.
     Chatting {
-        /// When that is over.
+        /// When this reason ends.
         until_ms: u64,
     },
     /// The keyboard was touched less than `scheduler.idle_minutes` ago.
     InUse {
-        /// When that is over.
+        /// When this reason ends.
         until_ms: u64,
     },
-    /// Nobody has looked at the keyboard yet: a moment after the start.
+    /// The keyboard was not checked yet, just after the start.
     Unread,
     /// The owner is busy or asleep for less than `scheduler.min_window_minutes` more.
     TooShort {
-        /// When the owner is back.
+        /// When the owner returns.
         until_ms: u64,
     },
 }
 
-/// The next window, if nothing is said or typed until then.
+/// The next window, if nobody chats or types until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     /// When it opens, in Unix milliseconds.
     pub at_ms: u64,
-    /// Why it opens then.
+    /// Why it opens.
     pub why: Opening,
-    /// When it closes at the latest; none: when the owner comes back.
+    /// The latest end. If none, the window is open until the owner returns.
     pub until_ms: Option<u64>,
 }
 
 // === impl Rules ===
 
 impl Rules {
-    /// From the settings, on the clocks of `zone`.
+    /// Makes rules from the settings, in the time zone `zone`.
     pub fn new(config: &SchedulerConfig, zone: TimeZone) -> Self {
         Self {
             idle_ms: config.idle_minutes.saturating_mul(MINUTE_MS),
@@ -98,17 +98,18 @@ impl Rules {
         }
     }
 
-    /// The zone whose clocks count.
+    /// Returns the time zone of the rules.
     pub(crate) fn zone(&self) -> &TimeZone {
         self.sleep.zone()
     }
 }
 
-/// Whether the window is open at `now_ms`.
+/// Decides whether the window is open at `now_ms`.
 ///
-/// On battery never, unless that is allowed; and never while a main turn ended within `scheduler.idle_minutes`: whoever
-/// chats at night is awake. Beyond that it is open while the owner is away from the keyboard (where there is none: at
-/// once), asleep, or in a meeting; the last two only while enough of them is left.
+/// On battery the window is closed, unless that is allowed. It is also closed if a main turn ended within
+/// `scheduler.idle_minutes`, because an owner who chats at night is awake. Otherwise it is open while the owner is away
+/// from the keyboard (without a display: always), asleep, or in a meeting. Sleep and meetings count only if enough time
+/// of them is left.
 ///
 /// # Examples
 /// ```
@@ -159,7 +160,8 @@ pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
     }
 }
 
-/// The next window if nothing is said or typed from `now_ms` on; none on battery: nobody knows when that ends.
+/// Returns the next window if nobody chats or types from `now_ms` on. On battery it returns `None`, because the end of
+/// that is not known.
 pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
     let touched = facts.keyboard.touched_ms(now_ms);
     let ends = [facts.last_main_ms, touched].into_iter().flatten();
@@ -169,7 +171,7 @@ pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
     let mut moments: Vec<u64> = ends.chain(starts).filter(|it| *it > now_ms).collect();
     moments.push(now_ms);
     moments.sort_unstable();
-    // From here on nobody touches it, also one that nobody has looked at yet.
+    // The prediction assumes that nobody touches the keyboard from here on, even if it was not checked yet.
     let mut facts = facts.clone();
     if let (Keyboard::Unread, Some(at_ms)) = (&facts.keyboard, touched) {
         let source = String::new();
@@ -188,7 +190,7 @@ pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
 // === impl Window ===
 
 impl Window {
-    /// Whether it is open.
+    /// Returns whether the window is open.
     pub fn is_open(&self) -> bool {
         self.opening().is_some()
     }

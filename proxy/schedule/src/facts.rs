@@ -1,20 +1,20 @@
-//! What is known at a moment.
+//! Facts at a moment.
 
 use serde::{Deserialize, Serialize};
 
 use crate::intervals::Interval;
 
-/// What the decision is made from. Times are Unix milliseconds, so that facts of an earlier process still mean something.
+/// The input of the decision. Times are in Unix milliseconds, so that facts of an earlier process are still valid.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// When the last main turn of any agent ended; none: there was none.
+    /// When the last main turn of any agent ended, or none if there was none.
     pub last_main_ms: Option<u64>,
     /// The owner's keyboard and mouse.
     pub keyboard: Keyboard,
-    /// Whether the machine runs on battery; none: nobody says.
+    /// Whether the machine runs on battery, or none if that is not known.
     pub on_battery: Option<bool>,
-    /// When the calendars say that the owner is busy, over the next two days.
+    /// When the owner is busy according to the calendars, over the next two days.
     pub busy: Vec<Interval>,
 }
 
@@ -22,20 +22,20 @@ pub struct Facts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Keyboard {
-    /// Nobody has looked yet: it counts as used right now.
+    /// It was not checked yet. It counts as used right now.
     #[default]
     Unread,
-    /// There is no display: turns alone tell whether the owner is about.
+    /// There is no display, so only turns show whether the owner is present.
     Headless,
-    /// There is a display that does not say: as without one.
+    /// There is a display that does not answer. It counts as none.
     Silent {
-        /// Who does not answer.
+        /// The source that does not answer.
         source: String,
         why: String,
     },
-    /// Touched last at a moment.
+    /// It was last touched at a known moment.
     Touched {
-        /// Who says so: Wayland, X11, logind or macOS.
+        /// The source: Wayland, X11, logind or macOS.
         source: String,
         at_ms: u64,
     },
@@ -44,7 +44,7 @@ pub enum Keyboard {
 // === impl Keyboard ===
 
 impl Keyboard {
-    /// When it was last touched, as far as that holds a window shut.
+    /// Returns when it was last touched, if that keeps a window closed.
     pub(crate) fn touched_ms(&self, now_ms: u64) -> Option<u64> {
         match self {
             Self::Unread => Some(now_ms),

@@ -1,25 +1,26 @@
-//! Stretches of time.
+//! Intervals of time.
 
 use serde::{Deserialize, Serialize};
 
-/// From a moment up to another, in Unix milliseconds.
+/// A half-open interval in Unix milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Interval {
     pub start_ms: u64,
-    /// The first one after it.
+    /// The first moment after it.
     pub end_ms: u64,
 }
 
 // === impl Interval ===
 
 impl Interval {
-    /// Whether a moment lies in it.
+    /// Returns whether a moment is in it.
     pub(crate) fn covers(&self, now_ms: u64) -> bool {
         (self.start_ms..self.end_ms).contains(&now_ms)
     }
 }
 
-/// When the stretch ends that covers `now_ms`: intervals that overlap or touch are one. None: nothing covers it.
+/// Returns when the interval that covers `now_ms` ends. Intervals that overlap or touch are joined. Returns `None` if
+/// no interval covers it.
 pub(crate) fn covered_until(intervals: &[Interval], now_ms: u64) -> Option<u64> {
     let mut until_ms = None;
     let mut at_ms = now_ms;

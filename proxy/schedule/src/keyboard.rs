@@ -1,8 +1,8 @@
-//! The owner's keyboard and mouse: when they were last touched, where there is a display.
+//! Checks when the owner's keyboard and mouse were last touched, if there is a display.
 //!
-//! Sources, in the order in which they are asked: Wayland (ext-idle-notify), X11 (the MIT-SCREEN-SAVER extension), and
-//! logind's IdleHint, for a service that is told of no display, and for desktops without either. On macOS it is `ioreg`. An
-//! X server within a Wayland session hears only its own windows, so it is not asked there.
+//! The sources are tried in this order: Wayland (ext-idle-notify), X11 (the MIT-SCREEN-SAVER extension), and logind's
+//! IdleHint. logind is for a service without display variables, and for desktops without the other two. On macOS the
+//! source is `ioreg`. In a Wayland session an X server sees only its own windows, so it is not used there.
 
 mod ioreg;
 mod logind;
@@ -26,10 +26,10 @@ use self::{wayland::Wayland, x11::X11};
 use crate::facts::Keyboard;
 
 const EVERY: Duration = Duration::from_secs(20);
-/// A look that is older says nothing: its display hangs.
+/// An older check has no meaning, because its display hangs.
 const STALE_MS: u64 = 120_000;
 
-/// Where displays may be, by the environment.
+/// Where displays may be, according to the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Displays {
     /// The socket that `WAYLAND_DISPLAY` names, below `XDG_RUNTIME_DIR`.
@@ -38,16 +38,16 @@ pub struct Displays {
     pub x11: Option<String>,
 }
 
-/// Looks at the keyboard now and then, on a thread of its own: a display that hangs hangs nobody else. It ends when this
-/// is dropped.
+/// Checks the keyboard regularly on a separate thread, so that a display that hangs blocks nothing else. The thread
+/// ends when this is dropped.
 #[derive(Debug)]
 pub struct KeyboardWatch {
     seen: Arc<Mutex<(u64, Keyboard)>>,
-    /// Ends the thread when it goes.
+    /// Dropping it ends the thread.
     _alive: mpsc::Sender<()>,
 }
 
-/// Where the keyboard is looked for.
+/// The source of keyboard activity.
 #[derive(Debug)]
 enum Source {
     Wayland(Box<Wayland>),
@@ -59,10 +59,10 @@ enum Source {
 // === impl Displays ===
 
 impl Displays {
-    /// From the variables of the environment.
+    /// Reads the variables of the environment.
     pub fn new<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Self {
         let socket = || {
-            // An absolute path stands for itself.
+            // An absolute path is used as it is.
             let folder = PathBuf::from(get("XDG_RUNTIME_DIR").unwrap_or("/"));
             Some(folder.join(get("WAYLAND_DISPLAY")?))
         };
@@ -76,10 +76,10 @@ impl Displays {
 // === impl KeyboardWatch ===
 
 impl KeyboardWatch {
-    /// Starts to look; `idle` is how long the owner must be away to count as such.
+    /// Starts the thread. `idle` is how long the owner must be inactive to count as away.
     ///
     /// # Errors
-    /// The system's, when it starts no thread.
+    /// Returns the system's error if the thread cannot be started.
     pub fn start(displays: Displays, idle: Duration) -> std::io::Result<Self> {
         let seen = Arc::new(Mutex::new((now_ms(), Keyboard::Unread)));
         let (alive, ended) = mpsc::channel::<()>();
@@ -102,7 +102,7 @@ impl KeyboardWatch {
         })
     }
 
-    /// What was last seen.
+    /// Returns the result of the last check.
     pub fn latest(&self) -> Keyboard {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let (at_ms, keyboard) = &*seen;
@@ -116,7 +116,7 @@ impl KeyboardWatch {
     }
 }
 
-/// One look. A source that fails is opened anew the next time.
+/// Makes one check. A source that fails is opened again the next time.
 fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Keyboard {
     let opened = match source.take() {
         Some(opened) => Ok(opened),
@@ -151,8 +151,8 @@ fn look(source: &mut Option<Source>, displays: &Displays, idle: Duration) -> Key
 // === impl Source ===
 
 impl Source {
-    /// The first that there is; what fails where there should be one is said, and not passed over in silence, but for a
-    /// compositor that knows no ext-idle-notify: logind may hear of its desktop.
+    /// Opens the first source that exists. If one exists but fails, the error is reported. The exception is a
+    /// compositor without ext-idle-notify, because logind may know about its desktop.
     fn open(displays: &Displays, idle: Duration) -> Result<Self, (&'static str, String)> {
         if cfg!(target_os = "macos") {
             return Ok(Self::Mac);
@@ -180,7 +180,7 @@ impl Source {
         }
     }
 
-    /// How long nothing was touched; none: there is no display.
+    /// Returns how long nothing was touched, or `None` if there is no display.
     fn idle_for(&mut self) -> Result<Option<Duration>, String> {
         match self {
             Self::Wayland(wayland) => wayland.idle_for().map(Some),

@@ -1,9 +1,9 @@
-//! When learning that costs something may run: while its owner is away.
+//! Decides when costly learning may run: while the owner is away.
 //!
-//! The decision is a pure function ([`decide`]) of facts and a clock: when the last main turn ended, when the keyboard
-//! was last touched, what the calendar says, what the machine runs on. The facts come from elsewhere: the log, the display
-//! ([`KeyboardWatch`]), calendar files ([`Calendar`]), the system ([`on_battery`]). No network: whoever has an address
-//! of a calendar is handed in the text behind it. [`Schedule`] holds rules and facts together for those who ask.
+//! The decision is a pure function ([`decide`]) of a clock and facts: when the last main turn ended, when the keyboard
+//! was last touched, the calendar, and the power supply. The facts come from elsewhere: the log, the display
+//! ([`KeyboardWatch`]), calendar files ([`Calendar`]), the system ([`on_battery`]). This crate uses no network. For a
+//! calendar's address, the caller passes the text. [`Schedule`] holds rules and facts together.
 
 mod calendar;
 mod config;

@@ -1,12 +1,13 @@
-//! What the machine runs on.
+//! The power supply of the machine.
 
 use std::{fs, path::Path};
 
-/// Where Linux tells of power supplies; elsewhere there is no such folder, and nobody says.
+/// The folder in which Linux describes power supplies. On other systems it does not exist, and the result is unknown.
 pub const POWER_SUPPLIES: &str = "/sys/class/power_supply";
 
-/// Whether the machine runs on battery: one of its own discharges, and no other supply is plugged in. None where `folder`
-/// tells of neither. A mouse has a battery too (its `scope` is `Device`), which does not count.
+/// Returns whether the machine runs on battery: one of its own batteries discharges, and no other supply is plugged in.
+/// Returns `None` if `folder` describes neither. A mouse has a battery too (its `scope` is `Device`), which does not
+/// count.
 pub fn on_battery(folder: &Path) -> Option<bool> {
     let mut discharges = None;
     for supply in fs::read_dir(folder).ok()?.flatten() {
@@ -27,7 +28,7 @@ pub fn on_battery(folder: &Path) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// What a machine with these supplies (name, file, text) runs on.
+    /// Returns the result for a machine with these supplies (name, file, text).
     fn machine(files: &[(&str, &str, &str)]) -> Option<bool> {
         let folder = tempfile::tempdir().unwrap();
         for (supply, file, text) in files {
@@ -46,7 +47,7 @@ mod tests {
         let discharging = ("BAT0", "status", "Discharging");
         let unplugged = [BATTERY, discharging, MAINS, ("AC", "online", "0")];
         assert_eq!(machine(&unplugged), Some(true));
-        // It may discharge on a weak charger.
+        // A battery may discharge on a weak charger.
         let plugged = [BATTERY, discharging, MAINS, ("AC", "online", "1")];
         assert_eq!(machine(&plugged), Some(false));
         assert_eq!(machine(&[BATTERY, ("BAT0", "status", "Full")]), Some(false));

@@ -1,4 +1,4 @@
-//! Rules and facts together, for all who ask.
+//! Holds rules and facts together for all callers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,10 +13,10 @@ use crate::{
     state::SavedState,
 };
 
-/// So far calendars are looked ahead: longer than one of them may be out of reach.
+/// How far calendars are read ahead. This is longer than one of them may be unreachable.
 const AHEAD_MS: u64 = 48 * 3_600_000;
 
-/// The window, as it is known. Clones are one; asking costs a lock and no IO.
+/// The window, as far as it is known. Clones share their state. A query takes a lock and does no IO.
 #[derive(Debug, Clone)]
 pub struct Schedule(Arc<Inner>);
 
@@ -38,12 +38,13 @@ struct Known {
 // === impl Schedule ===
 
 impl Schedule {
-    /// By these settings, on this machine's clocks, with what an earlier process knew.
+    /// Makes a schedule from these settings, in the machine's time zone, with the facts of an earlier process.
     pub fn local(config: SchedulerConfig, saved: Option<SavedState>) -> Self {
         Self::new(config, TimeZone::system(), saved)
     }
 
-    /// By these settings, on the clocks of `zone`, with what an earlier process knew. Its keyboard has to be looked at again.
+    /// Makes a schedule from these settings, in the time zone `zone`, with the facts of an earlier process. The
+    /// keyboard has to be checked again.
     pub fn new(config: SchedulerConfig, zone: TimeZone, saved: Option<SavedState>) -> Self {
         let known = saved.map(|saved| Known {
             facts: Facts {
@@ -60,7 +61,7 @@ impl Schedule {
         }))
     }
 
-    /// Whether learning that costs something may begin at `now_ms`, where the log's last main turn ended at `last_main_ms`.
+    /// Returns whether costly learning may begin at `now_ms`, if the log's last main turn ended at `last_main_ms`.
     pub fn window(&self, now_ms: u64, last_main_ms: Option<u64>) -> Window {
         let mut known = self.known();
         known.facts.last_main_ms = known.facts.last_main_ms.max(last_main_ms);
@@ -71,20 +72,20 @@ impl Schedule {
         window
     }
 
-    /// The next window, if nothing is said or typed until then.
+    /// Returns the next window, if nobody chats or types until then.
     pub fn next(&self, now_ms: u64) -> Option<Next> {
         next_window(&self.0.rules, &self.known().facts, now_ms)
     }
 
-    /// When the window was last seen open, in Unix milliseconds.
+    /// Returns when the window was last seen open, in Unix milliseconds.
     pub fn last_open_ms(&self) -> Option<u64> {
         self.known().last_open_ms
     }
 
-    /// When the calendar says that the owner is busy over the next two days from `now_ms` on.
+    /// Returns when the calendar's owner is busy in the next two days from `now_ms` on.
     ///
     /// # Errors
-    /// [`CalendarError::TooMany`].
+    /// Returns [`CalendarError::TooMany`] if there are too many occurrences.
     pub fn busy(&self, calendar: &Calendar, now_ms: u64) -> Result<Vec<Interval>, CalendarError> {
         let span = Interval {
             start_ms: now_ms,
@@ -93,17 +94,17 @@ impl Schedule {
         calendar.busy(span, self.0.rules.zone())
     }
 
-    /// The keyboard was looked at.
+    /// Sets the result of a check of the keyboard.
     pub fn set_keyboard(&self, keyboard: Keyboard) {
         self.known().facts.keyboard = keyboard;
     }
 
-    /// The power supplies were looked at.
+    /// Sets the result of a check of the power supplies.
     pub fn set_power(&self, on_battery: Option<bool>) {
         self.known().facts.on_battery = on_battery;
     }
 
-    /// The calendars were read; none: not one could be, and what they said before stands.
+    /// Sets the calendars' busy times. `None` means that no calendar could be read, and the earlier times stay valid.
     pub fn set_calendars(&self, busy: Option<Vec<Interval>>, problems: Vec<String>) {
         let mut known = self.known();
         if let Some(busy) = busy {
@@ -112,7 +113,7 @@ impl Schedule {
         known.problems = problems;
     }
 
-    /// What is to be kept at `now_ms`.
+    /// Returns the state to store at `now_ms`.
     pub fn save(&self, now_ms: u64) -> SavedState {
         let window = self.window(now_ms, None);
         let known = self.known();
@@ -124,7 +125,7 @@ impl Schedule {
         }
     }
 
-    /// A panic elsewhere leaves facts usable: each change is one assignment.
+    /// If another thread panicked, the facts are still usable, because each change is one assignment.
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,7 +156,7 @@ mod tests {
         first.set_calendars(Some(vec![meeting]), vec!["a.ics: gone".to_owned()]);
         assert!(first.window(NOW, None).is_open());
         assert!(!first.window(NOW, Some(NOW)).is_open());
-        // A log that was forgotten takes back nothing.
+        // An empty log after a deletion does not change the known last turn.
         assert!(!first.window(NOW + MINUTE, None).is_open());
         let text = first.save(NOW + MINUTE).text();
         let saved = SavedState::parse(&text).unwrap();

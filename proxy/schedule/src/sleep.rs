@@ -1,10 +1,10 @@
-//! Sleep hours: from a local time of day to another, past midnight where the second is the earlier one.
+//! Sleep hours: from one local time of day to another, past midnight if the second is the earlier one.
 
 use jiff::{Timestamp, ToSpan as _, civil::Date, tz::TimeZone};
 
 use crate::{config::TimeOfDay, intervals::Interval};
 
-/// When the owner sleeps.
+/// The time in which the owner sleeps.
 #[derive(Debug, Clone)]
 pub struct SleepHours {
     start: TimeOfDay,
@@ -15,19 +15,20 @@ pub struct SleepHours {
 // === impl SleepHours ===
 
 impl SleepHours {
-    /// From `start` to `end` on the clocks of `zone`; where both are the same there are none.
+    /// Makes sleep hours from `start` to `end` in the time zone `zone`. If both are equal, there are none.
     pub fn new(start: TimeOfDay, end: TimeOfDay, zone: TimeZone) -> Self {
         Self { start, end, zone }
     }
 
-    /// The zone whose clocks count.
+    /// Returns the time zone of the hours.
     pub(crate) fn zone(&self) -> &TimeZone {
         &self.zone
     }
 
-    /// The nights around a moment: of the day before, the day itself, and the day after.
+    /// Returns the nights around a moment: of the day before, the day itself, and the day after.
     ///
-    /// A time that the clocks skip in spring is the one an hour later, one that they show twice in autumn the first of both.
+    /// A time that the clocks skip in spring means the time an hour later. A time that occurs twice in autumn means the
+    /// first one.
     pub(crate) fn around(&self, now_ms: u64) -> Vec<Interval> {
         if self.start == self.end {
             return Vec::new();
@@ -43,7 +44,7 @@ impl SleepHours {
             .collect()
     }
 
-    /// The night that begins on a day.
+    /// Returns the night that begins on a day.
     fn night(&self, day: Date) -> Option<Interval> {
         let past_midnight = self.end.0 < self.start.0;
         let last = day.checked_add(i64::from(past_midnight).days()).ok()?;
@@ -59,7 +60,8 @@ impl SleepHours {
     }
 }
 
-/// The local time of a moment, as in `14:05`; with its day, as in `Tue 14:05`, where that is not the day of `now_ms`.
+/// Formats the local time of a moment, as in `14:05`. If its day is not that of `now_ms`, the day is added, as in
+/// `Tue 14:05`.
 pub fn local_clock(at_ms: u64, now_ms: u64) -> String {
     let zone = TimeZone::system();
     let local = |ms: u64| timestamp(ms).map(|it| it.to_zoned(zone.clone()));
@@ -71,7 +73,7 @@ pub fn local_clock(at_ms: u64, now_ms: u64) -> String {
     at.strftime(form).to_string()
 }
 
-/// A moment that jiff can hold.
+/// Clamps a moment to what jiff can hold.
 pub(crate) fn timestamp(ms: u64) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()
 }
@@ -80,7 +82,7 @@ pub(crate) fn timestamp(ms: u64) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    /// Whether it is night at a moment in Berlin.
+    /// Returns whether a moment is in the sleep hours, in Berlin's time zone.
     fn sleeps(start: &str, end: &str, at: &str) -> bool {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
         let hours = SleepHours::new(start.parse().unwrap(), end.parse().unwrap(), zone);
@@ -114,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Sleep hours of one night, in milliseconds.
+    /// Returns the length of one night's sleep hours in milliseconds.
     fn length(start: &str, end: &str, day: Date) -> u64 {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
         let hours = SleepHours::new(start.parse().unwrap(), end.parse().unwrap(), zone);
@@ -127,7 +129,7 @@ mod tests {
         let hours = |n: u64| n * 3_600_000;
         let saturday = jiff::civil::date(2026, 3, 28);
         assert_eq!(length("23:00", "07:00", saturday), hours(7));
-        // 02:30 is skipped and stands for 03:30.
+        // 02:30 is skipped and means 03:30.
         assert!(!sleeps("02:30", "07:00", "2026-03-29T01:59:59+01"));
         assert!(!sleeps("02:30", "07:00", "2026-03-29T03:29:00+02"));
         assert!(sleeps("02:30", "07:00", "2026-03-29T03:30:00+02"));
@@ -139,7 +141,7 @@ mod tests {
         let hours = |n: u64| n * 3_600_000;
         let saturday = jiff::civil::date(2026, 10, 24);
         assert_eq!(length("23:00", "07:00", saturday), hours(9));
-        // 02:30 comes twice: the first one begins the night, and ends it.
+        // 02:30 occurs twice. The first one begins the night, and ends it.
         assert!(!sleeps("02:30", "07:00", "2026-10-25T02:29:00+02"));
         assert!(sleeps("02:30", "07:00", "2026-10-25T02:30:00+02"));
         assert!(sleeps("02:30", "07:00", "2026-10-25T02:10:00+01"));

@@ -1,7 +1,7 @@
-//! What is kept on disk, so that a restart forgets nothing and `metaclaw scheduler` can tell without a running proxy.
+//! The state on disk, so that a restart loses nothing and `metaclaw scheduler` works without a running proxy.
 //!
-//! `scheduler_state.json` in the home: the original's four keys, and ours beside them. Times and no words: titles of
-//! events are never kept.
+//! The file `scheduler_state.json` in the home folder: the original's four keys, and our own. It contains times and no
+//! text: titles of events are never stored.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ use crate::{
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedState {
-    /// `window_open` or `idle_wait`, as the original calls them.
+    /// `window_open` or `idle_wait`, the original's names.
     pub state: String,
-    /// When this was written, as in RFC 3339.
+    /// When this was written, in RFC 3339.
     #[serde(default)]
     pub updated_at: String,
-    /// The sleep hours, as in `23:00–07:00`.
+    /// The sleep hours, for example `23:00–07:00`.
     #[serde(default)]
     pub sleep_window: String,
     /// `scheduler.idle_minutes`.
@@ -31,10 +31,10 @@ pub struct SavedState {
     /// When this was written, in Unix milliseconds.
     #[serde(default)]
     pub updated_ms: u64,
-    /// The rules that held then; calendars are left out.
+    /// The rules at that time, without calendars.
     #[serde(default)]
     pub rules: SchedulerConfig,
-    /// What was known then.
+    /// The facts at that time.
     #[serde(default)]
     pub facts: Facts,
     /// When the window was last seen open.
@@ -45,14 +45,14 @@ pub struct SavedState {
     pub problems: Vec<String>,
 }
 
-/// Why the file is none.
+/// Why the file cannot be read.
 #[derive(Debug)]
 pub struct StateError(serde_json::Error);
 
 // === impl SavedState ===
 
 impl SavedState {
-    /// What is to be written at `now_ms`.
+    /// Makes the state to write at `now_ms`.
     pub(crate) fn new(config: &SchedulerConfig, window: Window, now_ms: u64) -> Self {
         let state = if window.is_open() {
             "window_open"
@@ -76,15 +76,15 @@ impl SavedState {
         }
     }
 
-    /// Reads a file's text; one of the original's is understood, and knows less.
+    /// Parses a file's text. The original's file is accepted too, and contains less.
     ///
     /// # Errors
-    /// [`StateError`]: it is no such file.
+    /// Returns [`StateError`] if the text is not such a file.
     pub fn parse(text: &str) -> Result<Self, StateError> {
         serde_json::from_str(text).map_err(StateError)
     }
 
-    /// Whether the window was open at `now_ms` by what is known here, and which is the next one.
+    /// Returns whether the window was open at `now_ms` by these facts, and the next window.
     pub fn at(&self, now_ms: u64) -> (Window, Option<Next>) {
         let rules = Rules::new(&self.rules, TimeZone::system());
         let window = decide(&rules, &self.facts, now_ms);
@@ -92,7 +92,7 @@ impl SavedState {
     }
 
     pub fn text(&self) -> String {
-        // Of numbers, texts and lists only, which JSON can hold.
+        // The value contains only numbers, texts and lists, which JSON can hold.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

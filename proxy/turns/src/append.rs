@@ -1,4 +1,4 @@
-//! A finished turn becomes a record: found its session, its parent and what its session has of it.
+//! Converts a finished turn into a record: finds its session, its parent, and the parts that the session already has.
 
 mod conversation;
 pub(crate) mod numbers;
@@ -22,43 +22,43 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// A turn ready to be written: nothing of it can be refused any more.
+/// A turn ready to be written. From here on, it cannot be refused.
 struct Draft<'n> {
     id: TurnId,
     new: &'n NewTurn,
-    /// Whether another turn's place is taken.
+    /// Whether it replaces another turn.
     is_retry: bool,
     record: Record,
-    /// Texts that its session does not have yet, the reply last.
+    /// Texts that the session does not have yet, the reply last.
     lines: Vec<String>,
-    /// Texts that the session has, or has now, in other words.
+    /// Texts that the session has, or has now, in another spelling.
     aliases: Vec<(Hash, u32)>,
     setup: String,
     tools: Option<String>,
 }
 
-/// From where a turn comes.
+/// The origin of a turn.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// It was just had: it may be there already, or be another try.
+    /// It is new. It may be in the log already, or be another try.
     New,
-    /// It stood in a log, and comes back as it was there.
+    /// It is restored from another log.
     Restored {
-        /// The id that it had there: it has it here too, unless another has.
+        /// Its id in that log. It keeps the id unless another turn has it here.
         id: TurnId,
-        /// The place here of the turn that it goes on from.
+        /// The place of its parent in this log.
         parent: Option<u32>,
-        /// Where what is new behind that begins.
+        /// The index of the first message after the parent's reply.
         new_from: usize,
     },
 }
 
-/// Appends a turn, or finds it where it is already.
+/// Appends a turn, or finds it if the log has it already.
 pub(crate) fn append(txn: &mut Txn<'_>, key: u64, new: &NewTurn) -> Result<TurnId, TxnError> {
     place(txn, key, new, &Arrival::New)
 }
 
-/// Gives a turn its place.
+/// Writes a turn at its place.
 pub(crate) fn place(
     txn: &mut Txn<'_>,
     key: u64,
@@ -76,7 +76,7 @@ pub(crate) fn place(
         (Some(_), Some(session)) => session,
         (Some(_), None) => SessionIndex::load(txn, number)?,
     };
-    // From here on a refusal forgets what is remembered of the session: it is read again.
+    // If a later step refuses the turn, the session's index is dropped and read again.
     let (reply, is_masked) = reply(txn, new);
     session.is_masked |= is_masked;
     let there = match arrival {
@@ -96,7 +96,7 @@ pub(crate) fn place(
     Ok(id)
 }
 
-/// The text of the reply as it is written, and whether some of it is masked.
+/// Returns the reply's text as it is written, and whether a part of it is masked.
 fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
     let Some(reply) = &new.reply else {
         return (None, false);
@@ -106,7 +106,7 @@ fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
     (Some(reply.to_string()), is_masked)
 }
 
-/// A text that is stored apart, as it is written: that of a value, masked unless it is there as it is.
+/// Returns a separately stored text as it is written: the text of a value, masked unless the log has it unchanged.
 fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnError> {
     if texts::is_used(txn, number, &hash(text.as_bytes()))? {
         return Ok((text.to_owned(), false));
@@ -121,9 +121,9 @@ fn apart(txn: &Txn<'_>, number: u64, text: &str) -> Result<(String, bool), TxnEr
     Ok((text, is_masked))
 }
 
-/// The turn, if the session has it: handed in before, or with the same reply to the same request.
+/// Returns the turn if the session has it: handed in before, or with the same reply to the same request.
 ///
-/// The reply's id alone does not tell: some servers give every reply the same.
+/// The reply's id alone is not enough, because some servers use the same id for every reply.
 fn already(
     session: &SessionIndex,
     key: u64,
@@ -149,10 +149,10 @@ fn already(
     known.map(|(seq, _)| *seq)
 }
 
-/// The latest turn of the same request that did not end well, if this is another try at it.
+/// Returns the latest turn of the same request that did not end well, if this is another try at it.
 ///
-/// Not one that another turn needs, and not one that still ran when this began: that is a sibling whose
-/// stream broke.
+/// A turn that another turn refers to is not replaced. Nor is one that was still running when this one began, because
+/// that is a sibling whose stream broke.
 fn retried(session: &SessionIndex, new: &NewTurn) -> Option<u32> {
     let is_same = |old: &Record| old.meta.chain == new.meta.chain && old.meta.kind == new.meta.kind;
     let (seq, old) = session.recent().find(|(_, old)| is_same(old))?;
@@ -206,7 +206,7 @@ impl<'n> Draft<'n> {
         };
         let reply = reply.map(|text| conversation.push(text));
         let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
-        // Whatever comes behind what was masked may have it in its request.
+        // Requests after a masked text may repeat that text.
         let is_masked =
             session.is_masked || conversation.is_masked || setup_is_masked || tools_are_masked;
         let n_old = conversation.new_from.min(conversation.places.len());
@@ -269,14 +269,14 @@ impl<'n> Draft<'n> {
     }
 }
 
-/// The place of a turn that stood in a log: the one that it had, if nobody has it. Places before it are kept for those that
-/// came later, as another try does.
+/// Returns the place of a restored turn: its old one, if that is free. Places before it are reserved for turns that are
+/// restored later, as for another try.
 fn place_of_old(
     txn: &Txn<'_>,
     session: &SessionIndex,
     (agent, old): (&AgentId, TurnId),
 ) -> Result<u32, TxnError> {
-    /// More turns than this are not missing in between.
+    /// No more turns than this are expected to be missing in between.
     const MOST: u32 = 10_000;
     let next = session.next_seq;
     if (next..next.saturating_add(MOST)).contains(&old.seq) {
@@ -292,7 +292,7 @@ fn place_of_old(
     Ok(next)
 }
 
-/// Writes down a session that is seen for the first time.
+/// Writes the entry of a session that is seen for the first time.
 fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> Result<(), StoreError> {
     let record = SessionRecord {
         agent: new.agent.clone(),

@@ -1,12 +1,12 @@
-//! What the log's thread remembers between operations. It is thrown away when the store fails: it may
-//! know what was never stored.
+//! State that the log's thread remembers between operations. It is discarded when the store fails, because it may
+//! contain data that was never stored.
 
 use lru::LruCache;
 
 use crate::session::SessionIndex;
 
-/// Bytes of memory that all sessions take together. Beyond, the least recent ones are read again from
-/// the log when they go on.
+/// Memory of all sessions together, in bytes. Beyond this, the least recently used sessions are read again from the log
+/// when they continue.
 const MAX_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Cache {
         }
     }
 
-    /// A session, to be put back after use.
+    /// Takes a session out. The caller puts it back after use.
     pub(crate) fn take(&mut self, number: u64) -> Option<SessionIndex> {
         let session = self.sessions.pop(&number)?;
         self.n_bytes -= session.n_bytes();

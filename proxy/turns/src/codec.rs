@@ -1,4 +1,4 @@
-//! Values as they lie on disk: one zstd frame each.
+//! Encoding of values on disk: one zstd frame each.
 
 use std::{cell::RefCell, io};
 
@@ -7,14 +7,15 @@ use zstd::{
     zstd_safe::get_frame_content_size,
 };
 
-/// zstd's level. Records are small: its default, 3, takes longer and gains nothing that is seen on disk.
+/// Level of zstd compression. Records are small. The default level, 3, takes longer and does not make them noticeably
+/// smaller.
 const LEVEL: i32 = 1;
-/// The largest value that is packed; what claims to be larger is damaged.
+/// The largest value that is stored. A value that claims to be larger is damaged.
 const MAX_VALUE: usize = 128 << 20;
 
-/// The beginning of a zstd dictionary: how often which bytes and which repetitions come. With it a record has no such
-/// tables of its own, which would have to be read before it is. Taken from what `zstd --train` makes of records in
-/// English, Chinese and code. Part of the format.
+/// The beginning of a zstd dictionary: the frequency tables of bytes and repetitions. With it, a record does not
+/// contain such tables of its own, which would have to be decoded first. They are from `zstd --train` on records in
+/// English, Chinese and code. They are part of the format.
 const TABLES: &[u8] = &[
     55, 164, 48, 236, 1, 0, 0, 0, 77, 16, 136, 100, 148, 54, 0, 0, 65, 0, 237, 55, 13, 0, 0, 0, 64,
     53, 234, 129, 109, 25, 245, 175, 61, 59, 130, 31, 14, 59, 226, 147, 127, 53, 164, 27, 49, 202,
@@ -25,14 +26,15 @@ const TABLES: &[u8] = &[
     244, 167, 66, 196, 165, 131, 67, 194, 200, 232, 14, 135, 98, 24, 134, 211, 24, 197, 65, 218,
     144, 0, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0,
 ];
-/// Its end: what records have in common. zstd takes it for read before each value, so that it costs nothing there.
+/// The end of the dictionary: text that records have in common. zstd treats it as preceding each value, so that
+/// repeating it takes almost no space.
 const COMMON: &[u8] = br##"0
 {"key":1,"meta":{"kind":"main","chain":"0","reply_id":"chatcmpl-0","finish_reason":"stop","usage":{"prompt_tokens":1,"completion_tokens":1,"cached_tokens":0},"end":{"how":"complete"},"started_ms":17,"first_byte_ms":17,"ended_ms":17},"parent":0,"old":[[0,1,0]],"new":[[1,2,1]],"reply":2,"is_answer":true,"setup":"#0","tools":"#0"}
 {"role":"user","content":"0"}
 {"role":"assistant","content":"0"}
 "##;
 
-// zstd's tables, kept between calls: making them takes longer than a record does.
+// zstd's tables are kept between calls, because creating them takes longer than encoding a record.
 thread_local! {
     static COMPRESSOR: RefCell<io::Result<Compressor<'static>>> =
         RefCell::new(Compressor::with_dictionary(LEVEL, &[TABLES, COMMON].concat()));
@@ -52,7 +54,7 @@ pub(crate) fn pack(bytes: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// What was packed, or why it cannot be had.
+/// Decodes a value, or returns why it cannot be decoded.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let n_bytes = get_frame_content_size(packed).ok().flatten();
     let n_bytes = n_bytes.and_then(|n_bytes| usize::try_from(n_bytes).ok());
@@ -86,7 +88,7 @@ mod tests {
         for cut in 0..packed.len() {
             assert!(unpack(&packed[..cut]).is_err(), "cut at {cut}");
         }
-        // A frame that claims four gigabytes: eight bytes of length behind its magic number.
+        // This frame claims four gigabytes: eight bytes of length after its magic number.
         let bomb = [&packed[..4], &[0xe0], &[0xff; 8]].concat();
         assert!(unpack(&bomb).is_err());
     }

@@ -1,22 +1,22 @@
-//! The settings below `turns:` in config.yaml.
+//! Settings of the section `turns:` in config.yaml.
 
 use metaclaw_chat::{Size, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpenError;
 
-/// The least memory that sled works with; of less than 256 bytes it panics.
+/// The smallest memory with which sled works. With less than 256 bytes it panics.
 const LEAST_CACHE: Size = Size(256 << 10);
 
-/// When a reply that the agent sees may end.
+/// When the agent's reply may end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// At once. The turn is in the log some milliseconds later; [`crate::TurnLog::health`] says how
-    /// far behind the log is.
+    /// The reply ends at once. The turn is in the log a few milliseconds later. [`crate::TurnLog::health`] says how far
+    /// behind the log is.
     #[default]
     Normal,
-    /// After the log has acknowledged the turn. The gateway waits; the log is the same.
+    /// The reply ends after the log has acknowledged the turn. The gateway waits. The log works in the same way.
     Strict,
 }
 
@@ -24,19 +24,19 @@ pub enum Durability {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnsConfig {
-    /// `turns.enabled`: whether turns are kept. Without, what was kept stays and nothing is added.
+    /// `turns.enabled`: whether turns are recorded. If false, existing turns stay and no new ones are added.
     pub enabled: bool,
     /// `turns.durability`.
     pub durability: Durability,
-    /// `turns.retention`: sessions that ended longer ago are to be forgotten; the log itself forgets nothing.
+    /// `turns.retention`: age after which ended sessions should be deleted. The log itself deletes nothing.
     pub retention: Span,
-    /// `turns.statistics_retention`: counts by day and agent are to be forgotten after so long.
+    /// `turns.statistics_retention`: age after which the daily counts of agents should be deleted.
     pub statistics_retention: Span,
     /// `turns.mask_secrets`: whether keys, tokens and passwords of known shapes are masked before a turn is written.
     pub mask_secrets: bool,
-    /// `turns.mask`: regular expressions; what they match is masked too.
+    /// `turns.mask`: regular expressions. Text that matches them is masked too.
     pub mask: Vec<String>,
-    /// `turns.cache`: memory that sled may use for pages, 256 KiB at least.
+    /// `turns.cache`: memory that sled may use for pages, at least 256 KiB.
     pub cache: Size,
 }
 
@@ -55,10 +55,10 @@ impl Default for TurnsConfig {
 }
 
 impl TurnsConfig {
-    /// Whether the log can be opened with it.
+    /// Checks that a log can be opened with these settings.
     ///
     /// # Errors
-    /// [`OpenError::Cache`].
+    /// Returns [`OpenError::Cache`] if the cache is too small.
     pub fn check(&self) -> Result<(), OpenError> {
         if self.cache < LEAST_CACHE {
             return Err(OpenError::Cache {

@@ -1,5 +1,5 @@
-//! Whole sessions into another log, under their own numbers, so that turns keep their ids: what is tried there leaves this
-//! one as it is.
+//! Copies whole sessions into another log, under their own numbers, so that turns keep their ids. Experiments there
+//! leave this log unchanged.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns of one transaction: a journal's entry is short.
+/// Number of turns in one transaction, because a journal entry is short.
 const AT_ONCE: usize = 100;
 
 /// A session as it is stored.
@@ -31,7 +31,7 @@ struct Copied {
     turns: Vec<CopiedTurn>,
 }
 
-/// What the other log is to know of a turn beside its texts.
+/// The data of a turn besides its texts.
 struct CopiedTurn {
     id: TurnId,
     meta: TurnMeta,
@@ -43,12 +43,12 @@ struct CopiedTurn {
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Puts a session, by its number, into another log that has none of that number. There it is as if no step had ever
-    /// used it: turns with a verdict are judged, whatever became of them here; those that are held out stay so.
-    /// Returns how many turns it has.
+    /// Copies a session, by its number, into another log that does not have this number. In the copy, no step has used
+    /// the session: turns with a verdict are judged, whatever their state is here. Held-out turns stay held out.
+    /// Returns the number of its turns.
     ///
     /// # Errors
-    /// [`LogError::Damaged`], or either store's.
+    /// Returns [`LogError::Damaged`], or the error of either store.
     pub async fn copy_session(&self, number: u64, to: &Self) -> Result<usize, LogError> {
         let Some(copied) = self.read(move |store| read(store, number)).await? else {
             return Ok(0);
@@ -118,7 +118,7 @@ fn read(store: &Store, number: u64) -> Result<Option<Copied>, TxnError> {
     }))
 }
 
-/// Writes what is stored under the session's number, and its name.
+/// Writes the session's entry under its number, and its name.
 fn begin(
     txn: &mut Txn<'_>,
     (number, of): (u64, &SessionRecord),
@@ -131,7 +131,7 @@ fn begin(
     Ok(txn.put(Table::Names, &name, &keys::session(number)[..])?)
 }
 
-/// Notes where turns stand.
+/// Writes the states of the turns.
 fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> Result<(), TxnError> {
     for turn in turns {
         let (id, meta) = (turn.id, &turn.meta);

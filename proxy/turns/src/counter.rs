@@ -1,12 +1,12 @@
-//! How many transactions were flushed, written down beside the database.
+//! Stores the number of flushed transactions in a file beside the database.
 //!
-//! A database file that is cut within its last segment opens without complaint and with its last
-//! turns gone: sled takes the cut for a write that never finished. The journal's last number is then
-//! behind the one in the file `flushed`, and that is said. After a kill the database is never behind:
-//! the file is written after the flush. After a power cut it may be, and that too is said.
+//! If a database file is truncated within its last segment, it opens without an error and without its last turns,
+//! because sled treats the truncation as a write that never finished. The journal's last number is then lower than the
+//! one in the file `flushed`, and the loss is reported. After a kill, the database is never behind, because the file is
+//! written after the flush. After a power cut it may be, and that is reported too.
 //!
-//! A cut can also take pages that sled had moved to the end of its file. No number is behind then. So the length of the
-//! database's file is written down too, and a database that is shorter than it was is read through.
+//! A truncation can also remove pages that sled had moved to the end of its file. In that case no number is behind.
+//! Therefore the length of the database file is stored too. A database that is shorter than before is read completely.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Digits of a u64. The file always has the same length, so that writing it needs no free space on the disk.
+/// Number of decimal digits of a u64. The file always has the same length, so that writing it needs no free disk space.
 const DIGITS: usize = 20;
 
 /// Counts flushed transactions in a file.
@@ -27,24 +27,25 @@ pub(crate) struct FlushCounter {
     count: u64,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flushed {
     /// How many transactions were flushed.
     pub(crate) count: u64,
-    /// How many bytes the database's file had then. sled may shorten it by itself: a shorter file is no proof of a loss.
+    /// Length of the database file at that time, in bytes. sled may shorten the file itself, so a shorter file is not
+    /// proof of a loss.
     pub(crate) length: u64,
 }
 
 // === impl Flushed ===
 
 impl Flushed {
-    /// The file's path. `dir` is the folder of the log.
+    /// Returns the file's path. `dir` is the folder of the log.
     pub(crate) fn path(dir: &Path) -> PathBuf {
         dir.join("flushed")
     }
 
-    /// A number that is missing or does not read is 0: the log itself does not depend on this file.
+    /// A missing or unreadable number counts as 0, because the log itself does not depend on this file.
     pub(crate) fn read(path: &Path) -> Self {
         let seen = fs::read_to_string(path).unwrap_or_default();
         let mut numbers = seen.lines().map(|line| line.trim().parse());
@@ -59,7 +60,7 @@ impl Flushed {
 // === impl FlushCounter ===
 
 impl FlushCounter {
-    /// Opens the file at `path`, or makes it, and writes down `count` and the length of the database's file `db`.
+    /// Opens or creates the file at `path`, and stores `count` and the length of the database file `db`.
     pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
@@ -73,12 +74,12 @@ impl FlushCounter {
         Ok(counter)
     }
 
-    /// The number of the next transaction.
+    /// Returns the number of the next transaction.
     pub(crate) fn next(&self) -> u64 {
         self.count + 1
     }
 
-    /// The next transaction is flushed.
+    /// Records that the next transaction was flushed.
     pub(crate) fn flushed(&mut self) {
         self.count += 1;
         if let Err(error) = self.write() {

@@ -1,4 +1,4 @@
-//! The counts of a log as a whole, as an export has them: they outlive the turns that they were counted from.
+//! The counts of a whole log, as an export contains them. They are kept when the turns are deleted.
 
 use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};
@@ -27,19 +27,19 @@ pub struct LogCounts {
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// All counts.
+    /// Returns all counts.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn counts(&self) -> Result<LogCounts, LogError> {
         self.read(read).await
     }
 
-    /// Raises each count to what it was in another log, once that log's turns are restored here. What it comes to is the same however
-    /// often that is done.
+    /// Raises each count to its value in another log, after that log's turns were restored here. Repeating this does
+    /// not change the result.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn raise_counts(&self, counts: LogCounts) -> Result<(), LogError> {
         self.write(move |txn| raise(txn, &counts)).await
     }
@@ -77,7 +77,7 @@ fn raise_all<const N: usize>(pairs: [(&mut u64, u64); N]) {
     }
 }
 
-/// But for those in an open step: none of the other log's is open here.
+/// Turns in an open step are not counted, because the other log's step is not open here.
 fn raise_funnel(it: &mut Funnel, other: &Funnel) {
     raise_all([
         (&mut it.turns, other.turns),

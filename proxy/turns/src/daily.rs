@@ -1,4 +1,4 @@
-//! What is counted of one agent on one day: numbers without a word of what was said.
+//! The counts of one agent on one day. They contain no text.
 
 use std::ops::AddAssign;
 
@@ -9,43 +9,43 @@ use crate::turn::TurnKind;
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
-/// The counts of one agent on one day, or of more of them, added up.
+/// The counts of one agent on one day, or the sum of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DailyCounts {
     /// Turns with the owner.
     pub turns: u64,
-    /// The client's own errands.
+    /// The client's internal requests.
     pub side_turns: u64,
-    /// Turns of that day whose verdict in force is +1.
+    /// Turns of that day with the valid verdict +1.
     pub good: u64,
-    /// The same with -1.
+    /// Turns of that day with the valid verdict -1.
     pub bad: u64,
-    /// The same with 0.
+    /// Turns of that day with the valid verdict 0.
     pub unclear: u64,
     /// Tokens of prompts, cached ones included, as the upstreams count them.
     pub tokens_in: u64,
-    /// Of those, the ones that came from a provider's cache.
+    /// Cached tokens among these, from a provider's cache.
     pub tokens_cached: u64,
     pub tokens_out: u64,
-    /// Tokens that judge, evolver and embeddings took.
+    /// Tokens that judge, evolver and embeddings used.
     pub learning_tokens: u64,
     /// Lessons that came into force.
     pub lessons: u64,
 }
 
-/// What one agent did on one day.
+/// The counts of one agent on one day, with both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DayStatistics {
     /// Days since 1970-01-01, in UTC.
     pub day: u32,
-    /// Whose counts they are.
+    /// The agent of these counts.
     pub agent: AgentId,
     #[serde(flatten)]
     pub counts: DailyCounts,
 }
 
-/// The day of a time in Unix milliseconds: days since 1970-01-01, in UTC.
+/// Returns the day of a time in Unix milliseconds, as days since 1970-01-01 in UTC.
 pub fn day_of(ms: u64) -> u32 {
     u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The store at work: jobs become one transaction, are flushed, and only then acknowledged.
+//! Executes jobs on the store: they become one transaction, are flushed, and only then acknowledged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,16 +16,16 @@ use crate::{
     txn::Txn,
 };
 
-/// Bytes of turns that one transaction takes.
+/// Bytes of turns in one transaction.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The store with what is remembered about it.
+/// The store with its cached state.
 pub(crate) struct Engine {
     opened: Opened,
     cache: Cache,
 }
 
-/// Jobs that are done together.
+/// Jobs that are executed together.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) appends: Vec<Append>,
@@ -33,10 +33,10 @@ pub(crate) struct Batch {
     pub(crate) reads: Vec<Read>,
 }
 
-/// The store failed; these turns are still to be written.
+/// A failure of the store, with the turns that still have to be written.
 pub(crate) struct Failed {
     pub(crate) why: String,
-    /// Whether something in it did not read.
+    /// Whether a value could not be read.
     pub(crate) damaged: bool,
     pub(crate) waiting: Vec<Append>,
 }
@@ -46,7 +46,7 @@ type Appended = Vec<Result<TurnId, LogError>>;
 // === impl Batch ===
 
 impl Batch {
-    /// Whether there is no room for more in one transaction.
+    /// Returns whether the batch has no room for more.
     pub(crate) fn is_full(&self) -> bool {
         let n_bytes: usize = self.appends.iter().map(|append| append.n_bytes).sum();
         self.appends.len() >= MAX_TURNS || n_bytes >= MAX_BYTES
@@ -63,12 +63,12 @@ impl Engine {
         }
     }
 
-    /// What it has open.
+    /// Returns the open log inside.
     pub(crate) fn into_opened(self) -> Opened {
         self.opened
     }
 
-    /// Writes in one transaction, flushes, acknowledges; then answers the questions.
+    /// Writes in one transaction, flushes, acknowledges, and then answers the queries.
     pub(crate) fn run(&mut self, batch: Batch, state: &LogState) -> Result<(), Failed> {
         let Batch {
             appends,
@@ -82,7 +82,7 @@ impl Engine {
         };
         for (append, result) in appends.into_iter().zip(ids) {
             if let Ok(id) = &result {
-                // Nobody listening is no error.
+                // It is no error if nobody listens.
                 let _ = state.appended.send(*id);
             }
             append.pending.tell(result);
@@ -126,7 +126,7 @@ impl Engine {
     }
 }
 
-/// Why the store failed.
+/// The reason why the store failed.
 struct Broken {
     why: String,
     damaged: bool,
@@ -143,7 +143,7 @@ impl Broken {
     }
 }
 
-/// A panic of the store is a failure like any other: of a page that it made no sense of, mostly.
+/// A panic of the store is treated like any other failure. Mostly it concerns a page that the store cannot interpret.
 fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, Broken> {
     match caught {
         Ok(result) => result.map_err(|error| Broken {

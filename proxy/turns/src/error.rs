@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation.
+//! The errors of this crate, one enum per operation.
 
 use std::{io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use metaclaw_chat::{Size, TurnId};
 
 use crate::turn::TurnState;
 
-/// Why the log does not open.
+/// Why the log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("turns.cache: {given} is not allowed: at least {least}, as in \"8 MiB\"")]
@@ -80,7 +80,7 @@ pub enum OpenError {
     Other { dir: PathBuf, why: String },
 }
 
-/// Why the log did not do what it was asked.
+/// Why an operation of the log failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     #[error("the turn log is closed")]
@@ -112,7 +112,7 @@ pub enum LogError {
     NotTaken(#[from] TakeError),
 }
 
-/// That some of a new turn, or of an export, fits in no value.
+/// Makes an error for a part of a new turn, or of an export, that fits in no value.
 impl From<serde_json::Error> for LogError {
     fn from(error: serde_json::Error) -> Self {
         let why = error.to_string();

@@ -1,4 +1,4 @@
-//! The log as JSON lines: one turn a line, whole, in the order in which they came.
+//! Exports the log as JSON lines: one complete turn per line, in the order in which they came.
 
 use metaclaw_chat::TurnId;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::{
 pub struct ExportedTurn {
     #[serde(flatten)]
     pub turn: Turn,
-    /// Beside the last turn: the counts of the whole log, which may have more than its turns.
+    /// The counts of the whole log, beside the last turn. They may cover more than the exported turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_counts: Option<LogCounts>,
 }
@@ -26,7 +26,7 @@ pub struct ExportedTurn {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exported {
     pub n_turns: u64,
-    /// Turns that do not read back, and are missing: damaged ones.
+    /// Damaged turns, which are missing because they cannot be read.
     pub unreadable: Vec<TurnId>,
 }
 
@@ -36,7 +36,7 @@ impl TurnLog {
     /// Writes all turns as JSON lines, in the order in which they came.
     ///
     /// # Errors
-    /// [`ExportError`]; what was written until then is whole lines.
+    /// Returns [`ExportError`]. Everything written before it is complete lines.
     pub async fn export<W: AsyncWrite + Unpin>(&self, to: &mut W) -> Result<Exported, ExportError> {
         let mut exported = Exported::default();
         let mut last: Option<Turn> = None;
@@ -48,7 +48,7 @@ impl TurnLog {
                     }
                     exported.n_turns += 1;
                 }
-                // Forgotten meanwhile.
+                // The turn was deleted in the meantime.
                 Ok(None) => {}
                 Err(error @ LogError::Damaged { .. }) => {
                     tracing::warn!(turn = %id, %error, "a turn is missing in an export");
@@ -64,10 +64,10 @@ impl TurnLog {
         Ok(exported)
     }
 
-    /// The ids of all turns, in the order in which they came.
+    /// Returns the ids of all turns, in the order in which they came.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn by_arrival(&self) -> Result<Vec<TurnId>, LogError> {
         let ids = |store: &Store| {
             let ids = journal::newest_first(store);

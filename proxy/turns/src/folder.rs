@@ -1,9 +1,9 @@
-//! The log's folder: what lies in it, and what is done when it does not open.
+//! The log's folder: its files, and what happens when the log cannot be opened.
 //!
-//! `sled/` is the database, `FORMAT` says that there is one and how it is written, `holder` names the
-//! process that has it open, `flushed` counts transactions (`counter`), `damaged-TIME/` are databases that were put out of the
-//! way, or copies of such that lost something, and `repaired-TIME/` parts of the database that it does without: they are
-//! never deleted. `sled.new/` and `sled.old/` are there while the database is written anew (`compact`).
+//! `sled/` is the database. `FORMAT` marks the folder and gives the format. `holder` names the process that has it
+//! open. `flushed` counts transactions (`counter`). `damaged-TIME/` are databases that were moved aside, or copies of
+//! databases that lost data. `repaired-TIME/` are damaged parts that the database works without. None of them is ever
+//! deleted. `sled.new/` and `sled.old/` exist while the database is written anew (`compact`).
 
 mod access;
 mod aside;
@@ -39,14 +39,14 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// An open log, before anybody asks it.
+/// An open log, before its thread starts.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) store: Store,
     pub(crate) counter: FlushCounter,
-    /// What is masked in what is written.
+    /// The masks for texts that are written.
     pub(crate) mask: Mask,
-    /// Its file, and which it was when it was opened.
+    /// The database file, and its inode when it was opened.
     file: PathBuf,
     inode: (u64, u64),
     _lock: Lock,
@@ -55,7 +55,7 @@ pub(crate) struct Opened {
 // === impl Opened ===
 
 impl Opened {
-    /// Whether the file is still where it was: what is written to one that was removed is lost.
+    /// Checks that the file is still at its place, because writes to a removed file are lost.
     pub(crate) fn check_place(&self) -> Result<(), StoreError> {
         match inode(&self.file) {
             Ok(inode) if inode == self.inode => Ok(()),
@@ -66,7 +66,7 @@ impl Opened {
     }
 }
 
-/// Writes an open log anew, so that what was forgotten is gone from the disk, and opens it again.
+/// Writes an open log anew, so that deleted data is gone from the disk, and opens it again.
 pub(crate) fn compact(
     dir: &Path,
     config: &TurnsConfig,
@@ -75,14 +75,14 @@ pub(crate) fn compact(
     let database = database(dir);
     let copied = compact::copy(dir, &opened.store, config.cache.0);
     copied.map_err(|error| open_error(dir, error))?;
-    // Nobody may have it open while it is moved.
+    // Nobody may have the database open while it is moved.
     drop(opened);
     Store::wait_until_free(&database);
     compact::swap(dir, &database).map_err(|error| not_usable(&database, error))?;
     open(dir, config, Opening::Again { damaged: false }).map(|(opened, _)| opened)
 }
 
-/// Copies a database into a folder of its own, to be opened there.
+/// Copies a database into a separate folder, to be opened there.
 pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     let copy = || {
         fs::remove_dir_all(dir).or_else(files::absent)?;
@@ -92,18 +92,18 @@ pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     copy().map_err(|error| not_usable(dir, error))
 }
 
-/// Waits until the log in `dir`, which this process had open, is free for another.
+/// Waits until another opener can use the log in `dir`, which this process had open.
 pub(crate) fn wait_until_free(dir: &Path) {
     Store::wait_until_free(&database(dir));
 }
 
-/// Opens the log in `dir`, or makes one.
+/// Opens or creates the log in `dir`.
 pub(crate) fn open(
     dir: &Path,
     config: &TurnsConfig,
     opening: Opening,
 ) -> Result<(Opened, OpenOutcome), OpenError> {
-    // Before anything is touched: sled panics for it, which would look like damage.
+    // This is checked before any file is touched, because sled would panic, which would look like damage.
     config.check()?;
     let mask = Mask::new(config.mask_secrets, &config.mask)?;
     make_dir(dir).map_err(|error| not_usable(dir, error))?;
@@ -155,7 +155,7 @@ pub(crate) fn open(
     Ok((opened, outcome))
 }
 
-/// What went wrong before, in the program's own log.
+/// Logs what went wrong before.
 fn say(outcome: &OpenOutcome) {
     if let Some(MovedAside { to, why }) = &outcome.moved_aside {
         let to = to.display();
@@ -191,13 +191,13 @@ fn database(dir: &Path) -> PathBuf {
     dir.join("sled")
 }
 
-/// Device and number of a file.
+/// Returns device and inode of a file.
 fn inode(file: &Path) -> io::Result<(u64, u64)> {
     let about = fs::metadata(file)?;
     Ok((about.dev(), about.ino()))
 }
 
-/// Conversations are nobody else's business: the folder is the owner's alone.
+/// Only the owner may read the folder, because it contains conversations.
 fn make_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -1,4 +1,4 @@
-//! What goes again: whole sessions, and texts that are masked. The counts stay.
+//! Deletes whole sessions, and masks texts. The counts are kept.
 
 use std::collections::BTreeSet;
 
@@ -23,39 +23,39 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// A text without what is to be masked; `None` where nothing is.
+/// Returns a text with masks, or `None` if nothing has to be masked.
 type Mask = dyn Fn(&str) -> Option<String> + Send;
 
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Forgets a session: its turns, and the texts that no other session has. Counts and steps stay.
-    /// Returns how many turns there were.
+    /// Deletes a session: its turns, and the texts that no other session uses. Counts and steps stay. Returns the
+    /// number of its turns.
     ///
-    /// sled overwrites what was removed only as it needs the room, and its file never shrinks: the bytes lie on
-    /// the disk until [`TurnLog::compact`].
+    /// sled overwrites deleted data only when it needs the room, and its file never shrinks. The bytes stay on the disk
+    /// until [`TurnLog::compact`].
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn forget(&self, agent: &AgentId, session: &SessionId) -> Result<u64, LogError> {
         let (agent, session) = (agent.clone(), session.clone());
         self.write(move |txn| forget(txn, &agent, &session)).await
     }
 
-    /// Writes the database anew, so that what was forgotten is gone from the disk. Turns wait meanwhile.
+    /// Writes the database anew, so that deleted data is gone from the disk. Turns wait in the meantime.
     ///
     /// # Errors
-    /// The store's; the log is as it was then, or opens again.
+    /// Returns the store's error. The log is unchanged in that case, or opens again.
     pub async fn compact(&self) -> Result<(), LogError> {
         let (done, compacted) = oneshot::channel();
         self.send(Job::Compact(done)).await?;
         compacted.await.map_err(|_| self.gone())
     }
 
-    /// Forgets the sessions whose last turn ended before a time, in Unix milliseconds; how many.
+    /// Deletes the sessions whose last turn ended before a time in Unix milliseconds, and returns their number.
     ///
     /// # Errors
-    /// The store's; what was forgotten until then is.
+    /// Returns the store's error. Sessions that were deleted before it stay deleted.
     pub async fn forget_before(&self, before_ms: u64) -> Result<u64, LogError> {
         let old = self.ended(|ended_ms| ended_ms < before_ms).await?;
         for (agent, session) in &old {
@@ -64,10 +64,10 @@ impl TurnLog {
         Ok(old.len() as u64)
     }
 
-    /// The sessions whose last turn ended at a time that fits, in Unix milliseconds.
+    /// Returns the sessions whose last turn ended at a time in Unix milliseconds for which `fits` is true.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn ended(
         &self,
         fits: impl Fn(u64) -> bool,
@@ -88,11 +88,11 @@ impl TurnLog {
         Ok(found)
     }
 
-    /// Masks the texts of a session: `mask` is shown each and gives what it is to be instead. The first turn
-    /// that says such a text and those behind it keep no token ids, and get none. Returns how many turns that are.
+    /// Masks the texts of a session. `mask` gets each text and returns its replacement. From the first turn with a
+    /// masked text on, the turns lose their token ids and get none. Returns the number of these turns.
     ///
     /// # Errors
-    /// [`LogError::Damaged`], or the store's.
+    /// Returns [`LogError::Damaged`], or the store's error.
     pub async fn mask(
         &self,
         agent: &AgentId,
@@ -105,7 +105,7 @@ impl TurnLog {
     }
 }
 
-/// Removes a session with all that it alone holds; how many turns that were.
+/// Deletes a session with everything that it alone uses. Returns the number of its turns.
 fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, TxnError> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
@@ -118,7 +118,7 @@ fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, T
                 used.extend(stored.lines().filter_map(|(_, line)| texts::shared(line)));
             }
             Ok(None) => break,
-            // Its texts stay; that is the price of the damage.
+            // Its texts stay, because a damaged turn does not name them.
             Err(TxnError::Refused(_)) => {}
             Err(error) => return Err(error),
         }
@@ -146,8 +146,8 @@ fn forget(txn: &mut Txn<'_>, agent: &AgentId, name: &SessionId) -> Result<u64, T
     Ok(n_turns)
 }
 
-/// Masks the texts of a session; how many turns that concerns. They keep no token ids, which would tell
-/// the text, and get none. Hints about its turns are masked as well: they may be its owner's words.
+/// Masks the texts of a session. Returns the number of turns concerned. These turns keep no token ids, which would
+/// reveal the text, and get none. Hints about its turns are masked too, because they may be the owner's words.
 fn mask_session(
     txn: &mut Txn<'_>,
     agent: &AgentId,
@@ -194,7 +194,7 @@ fn mask_session(
                 None => texts::text(txn, line)?.into_owned(),
             });
         }
-        // Whatever comes behind the first masked text may have it in its request.
+        // Requests after the first masked text may repeat it.
         if is_told {
             turn.meta.masked = true;
             turns.push((id, turn, first, std::mem::take(&mut lines)));
@@ -218,7 +218,7 @@ fn mask_session(
     Ok(turns.len() as u64)
 }
 
-/// The text that a line stands for, masked; `None` where there is nothing to mask.
+/// Returns the masked text of a line, or `None` if there is nothing to mask.
 fn masked(txn: &Txn<'_>, line: &str, mask: &Mask) -> Result<Option<String>, TxnError> {
     let mut value: Value = texts::value(txn, line)?;
     Ok(mask_value(&mut value, mask).then(|| value.to_string()))

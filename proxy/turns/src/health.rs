@@ -1,4 +1,4 @@
-//! How the log is: what others may ask without waiting for it.
+//! The state of the log, which others can read without waiting.
 
 use std::{
     collections::BTreeSet,
@@ -10,14 +10,14 @@ use std::{
 use metaclaw_chat::TurnId;
 use tokio::sync::{broadcast, watch};
 
-/// Ids that a slow subscriber may be behind; beyond, it is told so and looks through the log.
+/// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;
 
-/// How the log is just now.
+/// The present state of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogHealth {
-    /// How long the oldest turn that is not yet flushed has been waiting. Under load that is 50 ms; over
-    /// 100 is worth an alarm, and over some seconds the disk hangs.
+    /// How long the oldest turn that is not flushed yet has been waiting. Under load this is 50 ms. Over 100 ms is
+    /// worth an alarm. Over some seconds, the disk hangs.
     pub oldest_unflushed: Option<Duration>,
     /// Why the store cannot be used, while it is being reopened.
     pub broken: Option<String>,
@@ -25,36 +25,36 @@ pub struct LogHealth {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenOutcome {
-    /// Whether there was a log.
+    /// Whether there was a log before.
     pub recovered: bool,
-    /// A log that was damaged was moved here, and an empty one begun.
+    /// A damaged log that was moved aside, and replaced by an empty one.
     pub moved_aside: Option<MovedAside>,
-    /// Parts of the database that were damaged, and that it does without, were moved here.
+    /// Folder of damaged parts of the database that were moved aside.
     pub repaired: Option<PathBuf>,
-    /// Transactions that were flushed once and are gone: the end of the file was cut off or damaged, or
-    /// the power failed. What is left is whole.
+    /// Number of transactions that were flushed once and are lost: the end of the file was cut off or damaged, or the
+    /// power failed. The remaining data is complete.
     pub n_lost: u64,
-    /// Pages of the database that do not read: what they held is gone, all else is there.
+    /// Number of unreadable pages of the database. Their content is lost, and all other data is there.
     pub n_gaps: u64,
-    /// A copy of the log as it was before it lost something. A long log is not copied before it is opened: if it lost its last
+    /// A copy of the log from before it lost data. A large log is not copied before it is opened. If it lost its last
     /// transactions, this is the database as sled left it.
     pub copied: Option<PathBuf>,
 }
 
-/// A log that was put out of the way.
+/// A log that was moved aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedAside {
-    /// Where it is now.
+    /// Its present path.
     pub to: PathBuf,
-    /// What was wrong with it.
+    /// The reason.
     pub why: String,
 }
 
-/// What the log's thread and its handles share.
+/// State that the log's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct LogState {
     broken: watch::Sender<Option<String>>,
-    /// Since when each turn waits, with a number that is its own.
+    /// Since when each turn waits, with the turn's unique number.
     waiting: Mutex<BTreeSet<(Instant, u64)>>,
     pub(crate) appended: broadcast::Sender<TurnId>,
 }

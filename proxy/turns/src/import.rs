@@ -1,4 +1,4 @@
-//! Turns that were had elsewhere come into the log: all of a file, or none.
+//! Imports turns from elsewhere: all of a file, or none.
 
 use std::sync::atomic::Ordering;
 
@@ -9,37 +9,37 @@ use crate::{
     txn::Txn, values::TxnError,
 };
 
-/// Turns of one import: the log's thread does nothing else meanwhile.
+/// The largest number of turns in one import, because the log's thread does nothing else in the meantime.
 pub const MAX_IMPORT: usize = 10_000;
-/// Bytes of their texts and ids.
+/// The largest number of bytes of their texts and ids.
 pub const MAX_IMPORT_BYTES: usize = 64 << 20;
 
-/// A turn that was had elsewhere.
+/// A turn from elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedTurn {
     pub turn: NewTurn,
-    /// How it was judged there; without one it is judged here.
+    /// Its verdict there. Without one, the turn is judged here.
     pub verdict: Option<Verdict>,
 }
 
-/// What became of an import.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ImportOutcome {
-    /// Turns that came into the log.
+    /// Number of turns that were added.
     pub n_new: usize,
-    /// Turns that it had: the same reply, by id and text, to the same request.
+    /// Number of turns that the log had: the same reply, by id and text, to the same request.
     pub n_known: usize,
 }
 
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Appends turns with their verdicts in one transaction; returns when they are safe from a kill. Those that the log has
-    /// are left as they are. Nobody who listens for new turns hears of them.
+    /// Appends turns with their verdicts in one transaction. Returns when they are safe from a kill. Turns that the log
+    /// has are not changed. Subscribers for new turns are not notified.
     ///
     /// # Errors
-    /// [`LogError::TooLarge`], [`LogError::UnevenTokens`], [`LogError::Unreadable`], before anything is written;
-    /// [`LogError::Broken`] when the store fails: then all of it is there or nothing.
+    /// Returns [`LogError::TooLarge`], [`LogError::UnevenTokens`] or [`LogError::Unreadable`] before anything is
+    /// written, and [`LogError::Broken`] if the store fails. In the last case, all turns are there or none.
     pub async fn import(&self, turns: Vec<ImportedTurn>) -> Result<ImportOutcome, LogError> {
         check(&turns)?;
         let first = turns.len() as u64;
@@ -48,7 +48,7 @@ impl TurnLog {
     }
 }
 
-/// Everything that could be refused of them.
+/// Checks everything for which turns can be refused.
 fn check(turns: &[ImportedTurn]) -> Result<(), LogError> {
     if turns.len() > MAX_IMPORT {
         return Err(LogError::TooLarge {
@@ -67,7 +67,7 @@ fn check(turns: &[ImportedTurn]) -> Result<(), LogError> {
     }
     for (seq, imported) in (0..).zip(turns) {
         let tokens = imported.turn.tokens.as_ref();
-        // Its place in the file, as it has none in the log yet.
+        // The error gives the turn's place in the file, because it has no id in the log yet.
         let place = TurnId { session: 0, seq };
         tokens.map_or(Ok(()), |ids| tokens::check(place, ids))?;
     }
@@ -96,7 +96,8 @@ fn import(
     Ok(outcome)
 }
 
-/// What refuses in the middle has others before it: the whole transaction is off. Only damage can.
+/// If an operation refuses in the middle, others were written before it, so the whole transaction fails. Only damage
+/// can cause this.
 fn all_or_none(error: TxnError) -> TxnError {
     match error {
         TxnError::Refused(error) => TxnError::Store(StoreError::Other(error.to_string())),

@@ -1,4 +1,4 @@
-//! What the log's thread is asked to do.
+//! The jobs of the log's thread.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,21 +18,21 @@ pub(crate) enum Job {
     Append(Append),
     Write(Write),
     Read(Read),
-    /// The database is to be written anew.
+    /// Write the database anew.
     Compact(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
 
-/// A change, made in a transaction. Dropped without its acknowledgement, it has failed.
+/// A change that is made in a transaction. If it is dropped without its acknowledgement, it has failed.
 pub(crate) type Write = Box<dyn FnOnce(&mut Txn<'_>) -> Result<Ack, StoreError> + Send>;
-/// Tells whoever asked; run after the flush.
+/// Notifies the caller. It runs after the flush.
 pub(crate) type Ack = Box<dyn FnOnce() + Send>;
-/// A question, answered by itself.
+/// A query, which answers its caller itself.
 pub(crate) type Read = Box<dyn FnOnce(&Store) -> Result<(), StoreError> + Send>;
 
 /// A turn on its way, kept until it is acknowledged.
 pub(crate) struct Append {
-    /// Drawn for this turn alone.
+    /// A unique key of this turn.
     pub(crate) key: u64,
     pub(crate) new: Box<NewTurn>,
     pub(crate) n_bytes: usize,
@@ -40,14 +40,15 @@ pub(crate) struct Append {
     pub(crate) _room: OwnedSemaphorePermit,
 }
 
-/// Hears what became of a turn: its id once it is safe from a kill, or why it is not in the log. On the
-/// log's own thread: it must be quick.
+/// Receives the result for a turn: its id once it is safe from a kill, or why it is not in the log. It runs on the
+/// log's own thread and must be quick.
 pub type Done = Box<dyn FnOnce(Result<TurnId, LogError>) + Send>;
 
-/// That a turn waits to be flushed, and who is told what became of it; dropped, that the log is closed.
+/// A turn that waits to be flushed, with the callback to notify. If it is dropped, the callback gets
+/// [`LogError::Closed`].
 pub(crate) struct PendingTurn {
     state: Arc<LogState>,
-    /// Since when, and its key: it tells the turn from those that came in the same moment.
+    /// Since when it waits, and its key, which distinguishes it from turns of the same moment.
     since: (Instant, u64),
     done: Option<Done>,
 }
@@ -69,7 +70,7 @@ impl PendingTurn {
         self.end(what);
     }
 
-    /// Whoever is told finds that it waits no more.
+    /// The turn stops waiting before the callback runs.
     fn end(&mut self, what: Result<TurnId, LogError>) {
         if let Some(done) = self.done.take() {
             self.state.waiting().remove(&self.since);
@@ -84,7 +85,7 @@ impl Drop for PendingTurn {
     }
 }
 
-/// What an operation answers; an error of the store is everybody's.
+/// Splits the result of an operation: an error of the store concerns everybody.
 pub(crate) fn answer<T>(result: Result<T, TxnError>) -> Result<Result<T, LogError>, StoreError> {
     match result {
         Ok(value) => Ok(Ok(value)),

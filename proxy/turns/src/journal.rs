@@ -1,6 +1,6 @@
-//! The journal: an entry for each transaction, under its number, with the turns that it brought.
+//! The journal: for each transaction an entry under its number, with the turns that it added.
 //!
-//! It says how many transactions there were, in what order turns came, and which may have a reply.
+//! It shows how many transactions there were, the order of turns, and which turns may have a certain reply.
 
 use std::collections::HashSet;
 
@@ -14,18 +14,18 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns of one transaction: an entry is one piece of 4,000 bytes.
+/// Turns in one transaction, so that an entry is one piece of 4,000 bytes.
 pub(crate) const MAX_TURNS: usize = 200;
 
-/// Bytes of a turn there.
+/// Bytes of one turn in an entry.
 const ENTRY: usize = 20;
-/// Transactions and turns that are looked through at once: the log's thread has other things to do.
+/// Transactions and turns that one query reads, because the log's thread has other work.
 const MAX_SEEN: usize = 2_000;
 
-/// A turn that came into the log, and what stands for its reply's id: two replies may have the same.
+/// A turn that was added, and a mark for its reply's id. Two replies may have the same mark.
 pub(crate) type Entry = (TurnId, [u8; 8]);
 
-/// Half of the hash of a reply's id; zeros of a reply that has none.
+/// Returns half of the hash of a reply's id, or zeros for a reply without one.
 pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
     let hash = reply_id.map(|reply_id| hash(reply_id.as_bytes()));
     hash.unwrap_or_default()
@@ -45,8 +45,8 @@ pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[Entry]) -> Result<()
     )
 }
 
-/// Writes the entry of a turn that came into another log about `at_ms`: behind the transaction `after` of this one, and those
-/// that were put there before.
+/// Writes the entry of a turn that came into another log at about `at_ms`. It is placed after the transaction `after`
+/// of this log, and after entries that were placed there before.
 pub(crate) fn put_back(
     txn: &StoreTxn<'_>,
     (after, at_ms): (u64, u64),
@@ -65,8 +65,8 @@ pub(crate) fn put_back(
     txn.put(Table::Journal, &key, entry)
 }
 
-/// The transactions that brought turns of this log itself, with when the last of these ended: the newest first, up to the first whose turns
-/// had all ended at `ms`.
+/// Returns the transactions that added this log's own turns, with the time when the last of these ended: the newest
+/// first, up to the first whose turns had all ended at `ms`.
 pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnError> {
     let mut found = Vec::new();
     for pair in store.range(Table::Journal, keys::under(&[])).rev() {
@@ -89,14 +89,14 @@ pub(crate) fn back_to(store: &Store, ms: u64) -> Result<Vec<(u64, u64)>, TxnErro
     Ok(found)
 }
 
-/// The number of the last transaction; 0 of an empty log.
+/// Returns the number of the last transaction, or 0 for an empty log.
 pub(crate) fn last_number(store: &Store) -> Result<u64, StoreError> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();
     let number = last.transpose()?.and_then(|(key, _)| keys::read_u64(&key));
     Ok(number.unwrap_or_default())
 }
 
-/// All turns, the last one first. One that was tried again stands where its last try does.
+/// Returns all turns, the latest first. If a turn was tried again, it has the place of its last try.
 pub(crate) fn newest_first(
     store: &Store,
 ) -> impl Iterator<Item = Result<TurnId, StoreError>> + use<> {
@@ -109,8 +109,8 @@ pub(crate) fn newest_first(
     ids.filter(move |id| id.as_ref().map_or(true, |id| seen.insert(*id)))
 }
 
-/// Those of the last turns before an entry, or of all, that have a mark, the last one first, and the entry that others are to be
-/// looked for before, if there may be some.
+/// Returns the latest turns before an entry (or of all) that have a mark, the latest first. If there may be more, it
+/// also returns the entry before which to continue.
 pub(crate) fn marked(
     store: &Store,
     mark: [u8; 8],
@@ -132,7 +132,7 @@ pub(crate) fn marked(
     Ok((ids, None))
 }
 
-/// The turns of one transaction, the last one first.
+/// Returns the turns of one transaction, the latest first.
 fn read(turns: &[u8]) -> impl Iterator<Item = Entry> {
     let (turns, _) = turns.as_chunks::<ENTRY>();
     turns.iter().rev().filter_map(|turn| {

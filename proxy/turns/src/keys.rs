@@ -1,4 +1,4 @@
-//! How the keys of the tables are built, so that a range of keys is a question worth asking.
+//! Builds the keys of the tables, so that ranges of keys answer useful queries.
 
 use std::ops::Bound;
 
@@ -6,12 +6,12 @@ use metaclaw_chat::{AgentId, SessionId, TurnId};
 
 use crate::{store::Bytes, text::Hash, turn::StateKind};
 
-/// The turn at a place of a session.
+/// Returns the id of the turn at a place of a session.
 pub(crate) fn id(session: u64, seq: u32) -> TurnId {
     TurnId { session, seq }
 }
 
-/// Session number and place, big-endian: turns of a session in order.
+/// Session number and place, big-endian, so that the turns of a session are in order.
 pub(crate) fn turn(id: TurnId) -> [u8; 12] {
     let mut key = [0; 12];
     key[..8].copy_from_slice(&id.session.to_be_bytes());
@@ -19,7 +19,7 @@ pub(crate) fn turn(id: TurnId) -> [u8; 12] {
     key
 }
 
-/// The id in a key that ends with [`turn`].
+/// Reads the id from a key that ends with [`turn`].
 pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     let (session, seq) = key.last_chunk::<12>()?.split_first_chunk::<8>()?;
     Some(TurnId {
@@ -28,12 +28,12 @@ pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     })
 }
 
-/// The id in a key of the first piece of a turn's value.
+/// Reads the id from the key of the first piece of a turn's value.
 pub(crate) fn read_first_piece(key: &[u8]) -> Option<TurnId> {
     (key.len() == 12).then(|| read_turn(key)).flatten()
 }
 
-/// One piece of a long value: the first has the value's own key.
+/// Returns the key of one piece of a long value. The first piece has the value's own key.
 pub(crate) fn piece(key: &[u8], piece: u16) -> Vec<u8> {
     match piece {
         0 => key.to_vec(),
@@ -41,43 +41,43 @@ pub(crate) fn piece(key: &[u8], piece: u16) -> Vec<u8> {
     }
 }
 
-/// A session's number, big-endian.
+/// Returns a session's number, big-endian.
 pub(crate) fn session(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Agent and session by name. Neither can hold a zero byte.
+/// Returns the key for agent and session by name. Neither name can contain a zero byte.
 pub(crate) fn name(agent: &AgentId, session: &SessionId) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0], session.as_str().as_bytes()].concat()
 }
 
-/// Beginning of every key of one agent.
+/// Returns the prefix of every key of one agent.
 pub(crate) fn agent(agent: &AgentId) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0]].concat()
 }
 
-/// One agent on one day.
+/// Returns the key for one agent on one day.
 pub(crate) fn day(day: u32, name: &AgentId) -> Vec<u8> {
     [&day.to_be_bytes()[..], &agent(name)].concat()
 }
 
-/// The agent in a key that begins with [`agent`].
+/// Reads the agent from a key that begins with [`agent`].
 pub(crate) fn read_agent(key: &[u8]) -> Option<AgentId> {
     let name = key.split(|byte| *byte == 0).next()?;
     str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// The turns of one agent in one state.
+/// Returns the prefix for the turns of one agent in one state.
 pub(crate) fn index_prefix(kind: StateKind, agent: &AgentId) -> Vec<u8> {
     [&[kind as u8], agent.as_str().as_bytes(), &[0]].concat()
 }
 
-/// One turn among those of its agent and state.
+/// Returns the key for one turn among those of its agent and state.
 pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Vec<u8> {
     [&index_prefix(kind, agent)[..], &turn(id)].concat()
 }
 
-/// That a session uses a text.
+/// Returns the key that records that a session uses a text.
 pub(crate) fn text_user(text: &Hash, number: u64) -> [u8; 24] {
     let mut key = [0; 24];
     key[..16].copy_from_slice(text);
@@ -85,24 +85,24 @@ pub(crate) fn text_user(text: &Hash, number: u64) -> [u8; 24] {
     key
 }
 
-/// Step `n` of one lineage of one agent.
+/// Returns the key of step `n` of one lineage of one agent.
 pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Vec<u8> {
     let agent = agent.as_str().as_bytes();
     [agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()].concat()
 }
 
-/// One lesson of an agent; the empty name stands for all of its turns.
+/// Returns the key of one lesson of an agent. The empty name stands for all of its turns.
 pub(crate) fn lesson(agent: &AgentId, name: &str) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0], name.as_bytes()].concat()
 }
 
-/// The lesson's name in such a key.
+/// Reads the lesson's name from such a key.
 pub(crate) fn read_lesson(key: &[u8]) -> Option<&str> {
     let zero = key.iter().position(|byte| *byte == 0)?;
     str::from_utf8(&key[zero + 1..]).ok()
 }
 
-/// The range of keys that begin with `prefix`.
+/// Returns the range of keys that begin with `prefix`.
 pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -114,12 +114,12 @@ pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     (Bound::Included(prefix.into()), Bound::Unbounded)
 }
 
-/// The range of keys from one up to another (exclusive).
+/// Returns the range of keys from one to another (exclusive).
 pub(crate) fn between(from: &[u8], to: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     (Bound::Included(from.into()), Bound::Excluded(to.into()))
 }
 
-/// Reads a number that begins a key or a value.
+/// Reads a number at the beginning of a key or a value.
 pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }

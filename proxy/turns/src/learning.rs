@@ -1,5 +1,5 @@
-//! What learning notes on a turn: its verdicts, of which all are kept and the last is in force, its token ids, and
-//! that it is set aside.
+//! What learning records about a turn: its verdicts (all are kept and the last is valid), its token ids, and its
+//! exclusion.
 
 use metaclaw_chat::{TurnId, Verdict};
 
@@ -23,19 +23,18 @@ use crate::{
     reason = "of all: the store's, or `LogError::NoSuchTurn`"
 )]
 impl TurnLog {
-    /// Adds the ids that the reply was sampled as; false if the turn has some, or may have none as its text
-    /// was masked.
+    /// Adds the reply's sampled ids. Returns false if the turn has ids, or may have none because its text was masked.
     ///
     /// # Errors
-    /// [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's.
+    /// Returns [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's error.
     pub async fn add_tokens(&self, id: TurnId, tokens: Tokens) -> Result<bool, LogError> {
         self.write(move |txn| tokens::add(txn, id, &tokens)).await
     }
 
-    /// Gives a turn its verdict; false, and nothing changed, if it has one. One that was given at its session's end
-    /// gives way to one by what followed, and is kept as overruled.
+    /// Gives a turn its verdict. Returns false and changes nothing if it has one. A verdict from the end of the session
+    /// is replaced by a verdict from what followed, and is kept as overruled.
     ///
-    /// A captured turn is judged thereby; one that is spent or held out stays so.
+    /// A captured turn becomes judged. An excluded or held-out one stays so.
     pub async fn judge(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
         let judge = move |txn: &mut Txn<'_>| {
             let before = verdicts(txn, id)?.pop();
@@ -49,13 +48,13 @@ impl TurnLog {
         self.write(judge).await
     }
 
-    /// Gives a turn a verdict that overrules the one it has, which is kept; whether it had one.
+    /// Gives a turn a verdict that overrules the present one, which is kept. Returns whether there was one.
     pub async fn overrule(&self, id: TurnId, verdict: Verdict) -> Result<bool, LogError> {
         self.write(move |txn| add(txn, id, verdict)).await
     }
 
-    /// Makes a turn a judged one again that has a verdict and was spent for one of these reasons; false if it was
-    /// not.
+    /// Makes a turn with a verdict that was excluded for one of these reasons a judged turn again. Returns false if it
+    /// was not excluded for one of them.
     pub async fn reopen(&self, id: TurnId, reasons: &[&str]) -> Result<bool, LogError> {
         let reasons: Vec<String> = reasons.iter().map(|&it| it.to_owned()).collect();
         let reopen = move |txn: &mut Txn<'_>| {
@@ -71,13 +70,13 @@ impl TurnLog {
         self.write(reopen).await
     }
 
-    /// Sets a captured or judged turn aside for good, saying why; false if it is neither.
+    /// Excludes a captured or judged turn permanently, with the reason. Returns false if it is neither.
     pub async fn spend(&self, id: TurnId, why: &str) -> Result<bool, LogError> {
         let why = why.to_owned();
         self.set_aside(id, TurnState::Spent { why }).await
     }
 
-    /// Keeps a captured or judged turn for measuring; false if it is neither.
+    /// Holds a captured or judged turn out for measuring. Returns false if it is neither.
     pub async fn hold_out(&self, id: TurnId) -> Result<bool, LogError> {
         self.set_aside(id, TurnState::HeldOut).await
     }
@@ -95,19 +94,19 @@ impl TurnLog {
     }
 }
 
-/// All verdicts on a turn, the oldest first.
+/// Returns all verdicts on a turn, the oldest first.
 pub(crate) fn verdicts(source: &impl Source, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
     let verdicts = values::get_json(source, Table::Verdicts, &keys::turn(id))?;
     Ok(verdicts.unwrap_or_default())
 }
 
-/// A verdict whose hints may be a person's words, as it is written.
+/// Masks a verdict before it is written, because its hints may be a person's words.
 fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
     mask_hints(&mut verdict, &|text| txn.mask.text(text));
     verdict
 }
 
-/// Masks the texts of a verdict; whether there was something to mask.
+/// Masks the texts of a verdict. Returns whether there was something to mask.
 pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<String>) -> bool {
     let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
     let hints = votes.chain([&mut verdict.hint]).flatten();
@@ -121,7 +120,7 @@ pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<St
     is_masked
 }
 
-/// Adds a verdict, which is in force from now on; whether there was one before.
+/// Adds a verdict, which is valid from now on. Returns whether there was one before.
 pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, verdict: Verdict) -> Result<bool, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
     let mut verdicts = verdicts(txn, id)?;

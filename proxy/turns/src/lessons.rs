@@ -1,4 +1,5 @@
-//! How turns went with a lesson in their prompt: counts that outlive the turns and the lesson.
+//! Counts of how turns with a lesson in their prompt were judged. They are kept when the turns or the lesson are
+//! deleted.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +17,29 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Before the id of a wish: [`Served::wish_ids`].
+/// Prefix of the id of a wish: [`Served::wish_ids`].
 pub const WISH: &str = "wish:";
-/// Under it the turns of an agent are counted, with whatever lesson or none. No lesson has an empty name.
+/// The key under which all turns of an agent are counted, with or without lessons. No lesson has an empty name.
 const ALL: &str = "";
 
-/// Main turns that had a lesson in their prompt, and how they were judged.
+/// Main turns that had a lesson in their prompt, and their verdicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LessonCounts {
-    /// Turns that had it.
+    /// Turns with the lesson.
     pub injected: u64,
-    /// Those of them that were judged +1.
+    /// Turns with the lesson judged +1.
     pub good: u64,
-    /// Those that were judged -1.
+    /// Turns with the lesson judged -1.
     pub bad: u64,
-    /// Turns of the same agents without it that were judged +1.
+    /// Turns of the same agents without the lesson judged +1.
     pub good_without: u64,
-    /// Those that were judged -1.
+    /// Turns of the same agents without the lesson judged -1.
     pub bad_without: u64,
 }
 
-/// The counts of each lesson that agents were given whose keys begin with `prefix`: by a skill's name, or [`WISH`] and a wish's
-/// id.
+/// Returns the counts of each lesson of the agents whose keys begin with `prefix`, by a skill's name, or [`WISH`] and a
+/// wish's id.
 pub(crate) fn counts(
     store: &Store,
     prefix: &[u8],
@@ -50,7 +51,7 @@ pub(crate) fn counts(
         let (Some(agent), Some(name)) = (keys::read_agent(&key), keys::read_lesson(&key)) else {
             continue;
         };
-        // The empty name sorts before every other of its agent.
+        // The empty name comes before every other one of its agent.
         if name == ALL {
             all.insert(keys::agent(&agent), counts);
             continue;
@@ -66,7 +67,7 @@ pub(crate) fn counts(
     Ok(found)
 }
 
-/// A turn came into the log (1), or another takes its place (-1).
+/// Counts that a turn was added to the log (1), or was replaced by another (-1).
 pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> Result<(), StoreError> {
     if turn.meta.kind != TurnKind::Main {
         return Ok(());
@@ -76,7 +77,7 @@ pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> Result<(), StoreE
     })
 }
 
-/// A turn was judged, or judged anew.
+/// Counts that a turn was judged, for the first time or again.
 pub(crate) fn judged(
     txn: &Txn<'_>,
     (agent, id): (&AgentId, TurnId),
@@ -87,7 +88,7 @@ pub(crate) fn judged(
         Ok(Some(served)) => served,
         Ok(None) => return Ok(()),
         Err(TxnError::Store(error)) => return Err(error.into()),
-        // A count must not keep a verdict from its turn.
+        // A damaged count must not prevent a verdict.
         Err(TxnError::Refused(error)) => {
             tracing::warn!(turn = %id, %error, "a verdict is not counted for its lessons");
             return Ok(());
@@ -109,7 +110,7 @@ fn add(counts: &mut LessonCounts, score: Option<Score>, n: i64) {
     *count = count.saturating_add_signed(n);
 }
 
-/// Under what a main turn was served.
+/// Returns how a main turn was served.
 fn under_what(txn: &Txn<'_>, id: TurnId) -> Result<Option<Served>, TxnError> {
     let record = Record::get(txn, id)?;
     let Some(record) = record.filter(|it| it.meta.kind == TurnKind::Main) else {
@@ -119,7 +120,7 @@ fn under_what(txn: &Txn<'_>, id: TurnId) -> Result<Option<Served>, TxnError> {
     Ok(Some(served))
 }
 
-/// Changes the counts of each lesson that a turn was served with, and of all turns.
+/// Changes the counts of each lesson of a turn, and of all turns.
 fn each(
     txn: &Txn<'_>,
     agent: &AgentId,
@@ -134,7 +135,7 @@ fn each(
     Ok(())
 }
 
-/// Changes the counts of one lesson; of all turns, where it has no name.
+/// Changes the counts of one lesson, or of all turns for an empty name.
 pub(crate) fn change(
     txn: &Txn<'_>,
     agent: &AgentId,

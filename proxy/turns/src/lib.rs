@@ -1,11 +1,10 @@
-//! The durable turn log on sled: what was said, judged, taken and trained.
+//! The durable turn log on sled: turns with their verdicts and training states.
 //!
-//! A turn is written once and never lost: [`TurnLog::append`] returns after the flush, and what it
-//! has acknowledged is in the log, whole and once, whatever is killed afterwards. Requests repeat
-//! their history; a record holds only what is new in it. docs/extending/turn-log.md describes what lies on disk.
+//! A turn is written once and never lost: [`TurnLog::append`] returns after the flush. An acknowledged turn is in the
+//! log, complete and once, even after a kill. Requests repeat their history, and a record contains only its new part.
+//! docs/extending/turn-log.md describes the files on disk.
 //!
-//! One thread owns the store (`worker`, `engine`); the handle sends it jobs (`log`). Only `store` names
-//! sled.
+//! One thread owns the store (`worker`, `engine`). The handle sends jobs to it (`log`). Only `store` names sled.
 
 mod append;
 mod cache;

@@ -1,4 +1,4 @@
-//! Lists of turns, a line each.
+//! Lists of turns with one line each.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -20,7 +20,7 @@ use crate::{
     view::{MAX_LIST, TurnFilter, TurnSummary},
 };
 
-/// Turns of a list that asks for no number.
+/// Number of turns in a list without a limit.
 const DEFAULT_LIST: usize = 50;
 /// Characters of a text in a list.
 const SNIPPET: usize = 160;
@@ -28,10 +28,10 @@ const SNIPPET: usize = 160;
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// One line about each turn that the filter names, the newest first.
+    /// Returns one line for each turn that the filter selects, the newest first.
     ///
     /// # Errors
-    /// The store's, or [`LogError::Damaged`] where something does not read back.
+    /// Returns the store's error, or [`LogError::Damaged`] if a value cannot be read.
     pub async fn list(&self, filter: TurnFilter) -> Result<Vec<TurnSummary>, LogError> {
         self.read(move |store| list(store, &filter)).await
     }
@@ -67,7 +67,7 @@ fn list(store: &Store, filter: &TurnFilter) -> Result<Vec<TurnSummary>, TxnError
     Ok(found)
 }
 
-/// Whether a session is one of those that a filter names.
+/// Returns whether a session matches a filter.
 fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
     let (agent, name) = (&session.agent, &session.session);
     filter.agent.as_ref().is_none_or(|it| it == agent)
@@ -76,7 +76,7 @@ fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
 
 type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
 
-/// Turns that a filter may name, the newest first, from the table that has the fewest others.
+/// Returns turns that may match a filter, the newest first, from the table with the fewest others.
 fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnError> {
     let mut ids = match (&filter.agent, &filter.session, filter.state) {
         (Some(agent), Some(session), state) => {
@@ -94,7 +94,7 @@ fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnE
     Ok(Box::new(ids.into_iter().rev().map(Ok)))
 }
 
-/// All turns, or those behind one in the list.
+/// Returns all turns, or those after one in the list.
 fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
     let mut is_behind = before.is_none();
     let turns = journal::newest_first(store).filter(move |id| {
@@ -114,7 +114,7 @@ fn summary(
     let Some(turn) = Record::get(store, id)? else {
         return Ok(None);
     };
-    // What of a turn is damaged is missing in its line, and nothing else.
+    // If a part of a turn is damaged, only that part is missing in its line.
     let setup = values::readable(texts::value(store, &turn.setup))?;
     let (_, served): Setup = setup.unwrap_or_default();
     let reply = values::readable(reply(store, id, &turn))?.flatten();
@@ -143,8 +143,8 @@ fn summary(
     }))
 }
 
-/// What was typed last of what is new in a turn; of a request that says nothing new, as one that was sent twice, of all
-/// of it.
+/// Returns the last typed text among the new messages of a turn, or among all messages if none is new (a request that
+/// was sent twice).
 fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, TxnError> {
     let (before, new): (&[Run], _) = if turn.new.is_empty() {
         (&[], &turn.old)
@@ -155,7 +155,7 @@ fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, Txn
     if new.iter().all(|message| message.role() != Role::User) {
         return Ok(None);
     }
-    // What the model wrote in its calls may have come back.
+    // Text that the model wrote in its calls may come back in a message.
     let mut all = messages(store, id, &last_lines(before))?;
     let from = all.len();
     all.extend(new);
@@ -163,7 +163,7 @@ fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, Txn
     Ok(asked.map(|(_, utterance)| cut(&utterance.text)))
 }
 
-/// The last of some runs of lines, as many as are looked at for calls.
+/// Returns the last lines of some runs, as many as are searched for calls.
 fn last_lines(runs: &[Run]) -> Vec<Run> {
     let mut room = u32::try_from(LOOKED_BACK).unwrap_or(u32::MAX);
     let mut last = Vec::new();
@@ -171,7 +171,7 @@ fn last_lines(runs: &[Run]) -> Vec<Run> {
         if room == 0 {
             break;
         }
-        // A run is read from the turn on that has its first line.
+        // A run is read from the turn that has its first line.
         last.push((*from, *to, *seq));
         room = room.saturating_sub(to.saturating_sub(*from));
     }
@@ -189,7 +189,7 @@ fn snippet(message: &Message) -> String {
     cut(&names.join(", "))
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn cut(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match one_line.char_indices().nth(SNIPPET) {

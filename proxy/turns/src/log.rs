@@ -1,4 +1,4 @@
-//! The handle: what the rest of MetaClaw sees of the log.
+//! The handle: the interface of the log for the rest of MetaClaw.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -30,15 +30,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Jobs that may be queued; beyond it whoever asks waits.
+/// Jobs that may be queued. Beyond this, callers wait.
 const SLOTS: usize = 4_096;
-/// KiB of turns that may wait for their flush; beyond it `append` waits, and fails if the log is
-/// broken.
+/// KiB of turns that may wait for their flush. Beyond this, `append` waits, and fails if the log is broken.
 const ROOM_KIB: usize = 64 << 10;
-/// The most bytes of one turn: thrice what the gateway accepts as a body.
+/// The largest turn in bytes: three times the largest body that the gateway accepts.
 const MAX_TURN: usize = 96 << 20;
 
-/// The turn log. Cheap to clone; the last clone gone, the log is closed.
+/// A handle to the turn log. It is cheap to clone. When the last clone is dropped, the log is closed.
 #[derive(Debug, Clone)]
 pub struct TurnLog {
     inner: Arc<Inner>,
@@ -50,28 +49,29 @@ struct Inner {
     room: Arc<Semaphore>,
     state: Arc<LogState>,
     outcome: OpenOutcome,
-    /// Keys of turns: the first is drawn, the others count on from it.
+    /// Keys of turns. The first is random, and the others count up from it.
     next_key: AtomicU64,
 }
 
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Opens the log in `dir`, or makes one, on a thread of its own. Blocks until it is open.
+    /// Opens or creates the log in `dir`, on a separate thread. Blocks until it is open.
     ///
-    /// Of a database that is damaged, what can be done without is moved aside; only one that does not open without that is
-    /// moved aside as a whole, and an empty one is begun. [`TurnLog::outcome`] says so.
+    /// If a database is damaged, parts that it works without are moved aside. Only if it does not open even then, the
+    /// whole database is moved aside, and an empty one is created. [`TurnLog::outcome`] reports this.
     ///
     /// # Errors
-    /// [`OpenError`]: held by another process, no space, not usable, vanished, or of another format.
+    /// Returns [`OpenError`]: the log is held by another process, there is no space, it is not usable, vanished, or has
+    /// another format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
         Self::open_as(dir, config, Opening::First)
     }
 
-    /// The same, but a database that does not open stays where it is.
+    /// Opens the log like [`TurnLog::open`], but does not move a damaged database.
     ///
     /// # Errors
-    /// As of [`TurnLog::open`]; and where the database is damaged.
+    /// Fails like [`TurnLog::open`], and also if the database is damaged.
     pub fn open_unmoved(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
         Self::open_as(dir, config, Opening::Look)
     }
@@ -112,7 +112,7 @@ impl TurnLog {
         &self.inner.outcome
     }
 
-    /// Finishes what is queued and closes the log; it is free for another process afterwards.
+    /// Finishes all queued jobs and closes the log. Afterwards another process can open it.
     pub async fn close(self) {
         let (done, closed) = oneshot::channel();
         if self.send(Job::Close(done)).await.is_ok() {
@@ -121,18 +121,19 @@ impl TurnLog {
         }
     }
 
-    /// Appends a finished turn; returns when it is safe from a kill.
+    /// Appends a finished turn. Returns when it is safe from a kill.
     ///
-    /// The same request after a turn that did not end well takes that turn's place and id. The
-    /// same reply, by id and text, to the same request is the turn that is there.
+    /// If the request was sent before and that turn did not end well, the new turn replaces it and gets its id. If the
+    /// log has the same reply, by id and text, to the same request, the id of that turn is returned.
     ///
     /// # Errors
-    /// [`LogError::TooLarge`], [`LogError::Unreadable`]; [`LogError::Broken`] when the store is away and
-    /// there is no more room to wait in. While there is room, turns wait for the store to come back: the
-    /// caller bounds that.
+    /// Returns [`LogError::TooLarge`] or [`LogError::Unreadable`]. Returns [`LogError::Broken`] if the store is
+    /// unavailable and there is no more room to wait. While there is room, turns wait for the store. The caller has to
+    /// limit that time.
     ///
     /// # Cancel safety
-    /// Dropped before the turn is queued, nothing happens; later, the turn is appended all the same.
+    /// If the future is dropped before the turn is queued, nothing happens. If it is dropped later, the turn is still
+    /// appended.
     ///
     /// # Examples
     /// ```
@@ -168,19 +169,18 @@ impl TurnLog {
     pub async fn append(&self, turn: NewTurn) -> Result<TurnId, LogError> {
         let (ack, acked) = oneshot::channel();
         let done = |appended| {
-            // A caller that went away wants no answer.
+            // The caller may be gone.
             let _ = ack.send(appended);
         };
         self.hand_in(turn, Box::new(done)).await;
         acked.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Hands a turn in as [`TurnLog::append`] does, and returns when it has its place in the queue:
-    /// `done` is told the rest, for those who hand in many. What there is to read and to compress of the
-    /// turn is done on the log's own thread.
+    /// Hands a turn in like [`TurnLog::append`], but returns when it has its place in the queue. `done` gets the
+    /// result. This is for callers with many turns. Reading and compressing the turn happens on the log's own thread.
     ///
     /// # Cancel safety
-    /// As [`TurnLog::append`]; `done` is told of a turn that was not queued, too.
+    /// Works like [`TurnLog::append`]. `done` is also notified of a turn that was not queued.
     pub fn hand_in(&self, turn: NewTurn, done: Done) -> impl Future<Output = ()> + Send {
         let key = self.inner.next_key.fetch_add(1, Ordering::Relaxed);
         let pending = PendingTurn::new(&self.inner.state, key, done);
@@ -198,30 +198,30 @@ impl TurnLog {
                 pending,
                 _room: room,
             };
-            // Who is not taken is told so by being dropped.
+            // If the job is not accepted, dropping it notifies the caller.
             let _ = self.send(Job::Append(append)).await;
         }
     }
 
-    /// Ids of turns as they are acknowledged. A receiver that lags is told so by its next `recv`; it
-    /// then looks through [`TurnLog::in_state`].
+    /// Returns the ids of turns as they are acknowledged. A receiver that lags gets an error from its next `recv`. It
+    /// then has to search with [`TurnLog::in_state`].
     pub fn subscribe(&self) -> broadcast::Receiver<TurnId> {
         self.inner.state.appended.subscribe()
     }
 
-    /// How the log is, at once.
+    /// Returns the state of the log without waiting.
     pub fn health(&self) -> LogHealth {
         self.inner.state.health()
     }
 
-    /// Asks the thread; the answer comes from what is stored.
+    /// Sends a query to the thread. The answer is from stored data.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Store) -> Result<T, TxnError> + Send + 'static,
     ) -> Result<T, LogError> {
         let (tell, answered) = oneshot::channel();
         let read = move |store: &Store| {
-            // A caller that went away wants no answer.
+            // The caller may be gone.
             let _ = tell.send(answer(question(store))?);
             Ok(())
         };
@@ -229,7 +229,7 @@ impl TurnLog {
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
-    /// Changes something; returns after the flush.
+    /// Makes a change. Returns after the flush.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Txn<'_>) -> Result<T, TxnError> + Send + 'static,
@@ -238,7 +238,7 @@ impl TurnLog {
         let write: Write = Box::new(move |txn| {
             let result = answer(change(txn))?;
             Ok(Box::new(move || {
-                // A caller that went away wants no answer.
+                // The caller may be gone.
                 let _ = tell.send(result);
             }) as Ack)
         });
@@ -254,8 +254,8 @@ impl TurnLog {
         self.inner.queue.send(job).await.map_err(|_| self.gone())
     }
 
-    /// Room for a turn of so many bytes. When the log is broken and its room is used up, capture
-    /// stops: the chat goes on without it.
+    /// Waits for room for a turn of so many bytes. If the log is broken and its room is used up, no more turns are
+    /// captured, and chats continue without it.
     async fn room(&self, n_bytes: usize) -> Result<OwnedSemaphorePermit, LogError> {
         if n_bytes > MAX_TURN {
             return Err(LogError::TooLarge {
@@ -279,7 +279,7 @@ impl TurnLog {
         }
     }
 
-    /// Why there is no answer.
+    /// Returns why there is no answer.
     pub(crate) fn gone(&self) -> LogError {
         if self.inner.queue.is_closed() {
             return LogError::Closed;
@@ -293,7 +293,7 @@ impl TurnLog {
 
 #[cfg(test)]
 impl TurnLog {
-    /// Tells when the store goes away and comes back.
+    /// Reports when the store becomes unavailable and available.
     pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
         self.inner.state.watch_broken()
     }

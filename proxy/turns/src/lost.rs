@@ -1,7 +1,7 @@
-//! The place of a turn that is not there: lost with a damaged page, or not come back yet with the others of its session.
+//! The place of a missing turn: lost with a damaged page, or not restored yet.
 //!
-//! Places of a session have no gaps, or a new turn would take one in the middle. What stands there does not read, and no step
-//! takes it.
+//! The places of a session have no gaps, because a new turn would otherwise get one in the middle. The entry cannot be
+//! read as a turn, and no step takes it.
 
 use metaclaw_chat::{AgentId, TurnId};
 
@@ -12,10 +12,10 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// What stands in the place of the turn.
+/// The value at the place of the turn.
 pub(crate) const LOST: &str = "lost";
 
-/// Keeps the place of a turn.
+/// Reserves the place of a turn.
 pub(crate) fn put(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> Result<(), StoreError> {
     let (key, state) = (keys::turn(id), state());
     values::put(txn, Table::Turns, &key, LOST.as_bytes())?;
@@ -23,13 +23,13 @@ pub(crate) fn put(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> Result<(),
     txn.put(Table::Index, &keys::index(state.kind(), agent, id), b"")
 }
 
-/// Whether a place is kept.
+/// Returns whether a place is reserved.
 pub(crate) fn is_there(source: &impl Source, id: TurnId) -> Result<bool, TxnError> {
     let text = values::get(source, Table::Turns, &keys::turn(id))?;
     Ok(text.is_some_and(|text| text == LOST.as_bytes()))
 }
 
-/// Frees it for the turn itself.
+/// Frees the place for the turn itself.
 pub(crate) fn remove(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> Result<(), StoreError> {
     let key = keys::turn(id);
     values::remove(txn, Table::Turns, &key)?;

@@ -1,8 +1,8 @@
-//! Secrets taken out of texts before they are written: keys, tokens, passwords of known shapes, and what
-//! `turns.mask` names.
+//! Masks secrets in texts before they are written: keys, tokens, passwords of known shapes, and matches of
+//! `turns.mask`.
 //!
-//! What stands in the place of one says its kind and nothing else, so that the same text is masked to the same
-//! text: it is found again when a client repeats it. `docs/using/privacy.md` lists the shapes.
+//! The replacement names only the kind of the secret. So the same text always gives the same masked text, which is
+//! found again when a client repeats it. `docs/using/privacy.md` lists the shapes.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -14,22 +14,22 @@ use crate::error::OpenError;
 
 mod shapes;
 
-/// All that is masked.
+/// All masks.
 #[derive(Debug)]
 pub(crate) struct Mask {
-    /// The known shapes, if they are masked.
+    /// Whether known shapes are masked.
     known: bool,
-    /// Those of the configuration.
+    /// The patterns of the configuration.
     own: Vec<Regex>,
 }
 
 // === impl Mask ===
 
 impl Mask {
-    /// Masks known shapes, if so, and what `own` patterns match.
+    /// Makes a mask for known shapes, if `known` is set, and for matches of the `own` patterns.
     ///
     /// # Errors
-    /// [`OpenError::Mask`] names a pattern that is none, or that matches where nothing stands.
+    /// Returns [`OpenError::Mask`], which names a pattern that is invalid or matches the empty text.
     pub(crate) fn new(known: bool, own: &[String]) -> Result<Self, OpenError> {
         let compile = |pattern: &String| {
             let refused = |why: String| OpenError::Mask {
@@ -43,7 +43,7 @@ impl Mask {
             Ok(regex)
         };
         if known {
-            // Now, and not when the first turn waits for it.
+            // The literals are compiled now, and not when the first turn waits for them.
             LazyLock::force(&LITERALS);
             LazyLock::force(&SHAPES);
         }
@@ -51,7 +51,7 @@ impl Mask {
         Ok(Self { known, own })
     }
 
-    /// A text without its secrets; none where it has none.
+    /// Returns a text without its secrets, or `None` if it has none.
     pub(crate) fn text(&self, text: &str) -> Option<String> {
         let mut masked = Cow::Borrowed(text);
         if self.known {
@@ -73,7 +73,7 @@ impl Mask {
         }
     }
 
-    /// Takes the secrets out of a value's texts and names; whether there were any.
+    /// Masks the secrets in a value's texts and names. Returns whether there were any.
     pub(crate) fn value(&self, value: &mut Value) -> bool {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => false,

@@ -1,4 +1,4 @@
-//! What is set right in a log of which some pages were lost, so that what is left is found, and new turns take nobody's place.
+//! Repairs a log that lost pages, so that the remaining data is found, and new turns replace nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Changes of one transaction.
+/// Changes in one transaction.
 const AT_ONCE: usize = 100;
 
 pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
@@ -26,7 +26,7 @@ pub(crate) fn mend(store: &Store) -> Result<(), StoreError> {
     mended.map_err(store_error)
 }
 
-/// How many are missing: transactions by their numbers in the journal, turns that the journal has, and texts that a session
+/// Counts missing data: transactions by their numbers in the journal, turns in the journal, and texts that a session
 /// uses.
 pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
     count_missing(store).map_err(store_error)
@@ -35,7 +35,7 @@ pub(crate) fn n_missing(store: &Store) -> Result<u64, StoreError> {
 fn count_missing(store: &Store) -> Result<u64, TxnError> {
     let (mut expected, mut n) = (1_u64, 0_u64);
     for pair in store.range(Table::Journal, keys::under(&[])) {
-        // Longer keys are of turns that came back.
+        // Longer keys belong to restored turns.
         if let Ok(number) = <[u8; 8]>::try_from(&pair?.0[..]) {
             let number = u64::from_be_bytes(number);
             n += number.saturating_sub(expected);
@@ -44,7 +44,7 @@ fn count_missing(store: &Store) -> Result<u64, TxnError> {
     }
     for id in journal::newest_first(store) {
         let id = id?;
-        // A session that was forgotten left its turns in the journal.
+        // A deleted session leaves its turns in the journal.
         let has_session = store
             .get(Table::Sessions, &keys::session(id.session))?
             .is_some();
@@ -61,7 +61,7 @@ fn store_error(error: TxnError) -> StoreError {
     }
 }
 
-/// Sessions are found by their names, and a new one gets a number that none has.
+/// Restores the names of sessions, and makes new sessions use unused numbers.
 fn names(store: &Store) -> Result<(), TxnError> {
     let mut sessions: Vec<(u64, SessionRecord)> = Vec::new();
     for (key, session) in values::readable_json(store, Table::Sessions, &[])? {
@@ -86,7 +86,7 @@ fn names(store: &Store) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Removes the users of texts that are gone. Such a text is then stored again when somebody says it next.
+/// Removes the users of lost texts. Such a text is stored again when it occurs in a new turn.
 fn text_users(store: &Store) -> Result<(), TxnError> {
     for hash in missing_texts(store)? {
         let users = store.range(Table::TextUsers, keys::under(&hash));
@@ -102,7 +102,7 @@ fn text_users(store: &Store) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// The hashes of texts that a session uses and that do not read.
+/// Returns the hashes of texts that a session uses and that cannot be read.
 fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
     let (mut missing, mut last) = (BTreeSet::new(), None);
     for pair in store.range(Table::TextUsers, keys::under(&[])) {
@@ -118,7 +118,7 @@ fn missing_texts(store: &Store) -> Result<BTreeSet<Hash>, TxnError> {
     Ok(missing)
 }
 
-/// The places of each session's turns.
+/// Returns the places of each session's turns.
 fn turns(store: &Store) -> Result<BTreeMap<u64, BTreeSet<u32>>, TxnError> {
     let mut sessions: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     for pair in store.range(Table::Turns, keys::under(&[])) {
@@ -129,7 +129,7 @@ fn turns(store: &Store) -> Result<BTreeMap<u64, BTreeSet<u32>>, TxnError> {
     Ok(sessions)
 }
 
-/// A session's turns have places without a gap.
+/// Fills gaps in the places of a session's turns.
 fn gaps(store: &Store) -> Result<(), TxnError> {
     let mut lost = Vec::new();
     for (session, places) in turns(store)? {
@@ -149,7 +149,7 @@ fn gaps(store: &Store) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// Turns are in the journal, by which they are listed.
+/// Adds missing turns to the journal, by which they are listed.
 fn arrivals(store: &Store) -> Result<(), TxnError> {
     let known = journal::newest_first(store).collect::<Result<BTreeSet<TurnId>, _>>()?;
     let mut missing = Vec::new();

@@ -12,49 +12,48 @@ use crate::{
 /// A message of a new turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
-    /// The message in chat shape.
+    /// The message in chat form.
     pub text: JsonText,
-    /// The hash of the conversation up to and including it.
+    /// Hash of the conversation up to and including the message.
     pub chain: ChainHash,
 }
 
-/// One turn, as it is handed over when its reply has ended.
+/// A turn as it is handed in when its reply has ended.
 ///
-/// Its conversation is text: a request is 40 KB and more, of which a turn adds a few hundred bytes, and
-/// only those are read.
+/// Its conversation is text, because a request has 40 KB and more, of which a turn adds a few hundred bytes. Only these
+/// are parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTurn {
     /// Whose turn it is.
     pub agent: AgentId,
-    /// Its conversation; the same name under another agent is another conversation.
+    /// Its conversation. The same name under another agent is another conversation.
     pub session: SessionId,
-    /// What is known beside its texts.
+    /// Data about the turn besides its texts.
     pub meta: TurnMeta,
     /// The whole conversation, system messages included.
     pub messages: Vec<NewMessage>,
-    /// The id of the reply that the request continues, where it does not repeat what was said up to there
-    /// (OpenAI's `previous_response_id`). If the session has that reply, the turn reads back with the whole
-    /// conversation.
+    /// The id of the reply that the request continues, if the request leaves out the conversation up to it (OpenAI's
+    /// `previous_response_id`). If the session has that reply, the turn is read back with the whole conversation.
     pub continues: Option<String>,
     /// The `tools` field, if there was one.
     pub tools: Option<JsonText>,
-    /// What else steers the answer: temperature, top_p, max_tokens and their like.
+    /// Other parameters that affect the reply: temperature, top_p, max_tokens and similar ones.
     pub params: Map<String, Value>,
-    /// What was answered, as far as it came.
+    /// The reply, as far as it arrived.
     pub reply: Option<Message>,
-    /// Under what it was served.
+    /// How it was served.
     pub served: Served,
-    /// The token ids, where the upstream said them with the reply; only of a reply that came whole.
+    /// The token ids, if the upstream sent them with the reply. Only for a complete reply.
     pub tokens: Option<Tokens>,
 }
 
 // === impl NewMessage ===
 
 impl NewMessage {
-    /// A conversation's messages.
+    /// Converts the messages of a conversation.
     ///
     /// # Errors
-    /// As [`JsonText::of`].
+    /// Fails like [`JsonText::of`].
     pub fn all(agent: &AgentId, messages: &[Message]) -> Result<Vec<Self>, serde_json::Error> {
         let chains = ChainHash::chain(agent, messages);
         let message = |(message, chain): (&Message, ChainHash)| {
@@ -68,10 +67,10 @@ impl NewMessage {
 // === impl NewTurn ===
 
 impl NewTurn {
-    /// Reads the texts of the request.
+    /// Parses the texts of the request.
     ///
     /// # Errors
-    /// What fits in no value.
+    /// Fails if a part fits in no value.
     pub fn request(&self) -> Result<Request, serde_json::Error> {
         let messages = self.messages.iter().map(|message| message.text.read());
         Ok(Request {
@@ -81,7 +80,7 @@ impl NewTurn {
         })
     }
 
-    /// Bytes of its texts and ids: what it takes while it waits.
+    /// Returns the memory that its texts and ids take while it waits, in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let texts = self.messages.iter().map(|message| &message.text);
         let texts = texts.chain(&self.tools).map(|text| text.as_str().len());
@@ -99,7 +98,7 @@ impl NewTurn {
     }
 }
 
-/// Bytes of a value as JSON; none of one that JSON cannot say.
+/// Returns the bytes of a value as JSON, or 0 if JSON cannot express it.
 fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len())
 }

@@ -1,4 +1,4 @@
-//! What may be asked of the log. Answers come from what is stored and flushed, never from a transaction on its way.
+//! Queries of the log. Answers are from stored and flushed data, never from a running transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     view::Funnel,
 };
 
-/// Side turns in a row behind which a main one is looked for.
+/// Number of consecutive side turns that are skipped in the search for a main turn.
 const ERRANDS: usize = 200;
 
 // === impl TurnLog ===
@@ -31,13 +31,13 @@ impl TurnLog {
         self.read(move |store| read::turn(store, id)).await
     }
 
-    /// Whether there is a turn.
+    /// Returns whether a turn exists.
     pub async fn has(&self, id: TurnId) -> Result<bool, LogError> {
         let found = self.read(move |store| Ok(store.get(Table::Turns, &keys::turn(id))?));
         Ok(found.await?.is_some())
     }
 
-    /// An agent's turns in one state, oldest sessions first.
+    /// Returns an agent's turns in one state, oldest sessions first.
     pub async fn in_state(
         &self,
         agent: &AgentId,
@@ -47,7 +47,8 @@ impl TurnLog {
             let prefix = keys::index_prefix(kind, agent);
             return self.read(move |store| moved(store, &prefix)).await;
         }
-        // Those that were never moved are found session by session: the log's thread has other things to do.
+        // Captured turns have no index, so they are searched session by session, because the log's thread has other
+        // work.
         let names = keys::under(&keys::agent(agent));
         let numbers = |store: &Store| {
             let pairs = store.range(Table::Names, names);
@@ -61,7 +62,7 @@ impl TurnLog {
         Ok(ids)
     }
 
-    /// Those of one of its sessions, by its number; without a state all of that.
+    /// Returns the turns of one of its sessions, by number. Without a state, returns all of them.
     pub async fn in_session(
         &self,
         agent: &AgentId,
@@ -73,7 +74,7 @@ impl TurnLog {
             .await
     }
 
-    /// When the last main turn of anyone ended, in Unix milliseconds; none if there was none lately.
+    /// Returns when the last main turn of any agent ended, in Unix milliseconds, or `None` if there was none recently.
     pub async fn last_main_ms(&self) -> Result<Option<u64>, LogError> {
         let last = |store: &Store| {
             for id in journal::newest_first(store).take(ERRANDS) {
@@ -87,8 +88,8 @@ impl TurnLog {
         self.read(last).await
     }
 
-    /// Turns with this reply id: of each session the latest. Looks through the whole log, a piece at a time:
-    /// turns that come meanwhile do not wait for it.
+    /// Returns the turns with this reply id: the latest of each session. It searches the whole log in pieces, so that
+    /// new turns do not wait for it.
     pub async fn by_reply(&self, reply_id: &str) -> Result<Vec<TurnId>, LogError> {
         let mark = journal::mark(Some(reply_id));
         let mut found: BTreeMap<u64, TurnId> = BTreeMap::new();
@@ -100,7 +101,7 @@ impl TurnLog {
                 if found.get(&id.session).is_some_and(|latest| *latest >= id) {
                     continue;
                 }
-                // The mark is half a hash, and another try may have taken the turn's place: the record decides.
+                // The mark is half a hash, and another try may have replaced the turn, so the record decides.
                 let record = move |store: &Store| values::readable(Record::get(store, id));
                 let turn = self.read(record).await?.flatten();
                 if turn.is_some_and(|turn| turn.meta.reply_id.as_deref() == Some(reply_id)) {
@@ -115,8 +116,8 @@ impl TurnLog {
         Ok(found.into_values().collect())
     }
 
-    /// The chain after each of the last turns' replies, the newest first: what a new request of a
-    /// client that names no session may go on from.
+    /// Returns the chain hash after each of the latest replies, the newest first. A new request of a client without
+    /// session names may continue one of them.
     pub async fn recent_chains(
         &self,
         limit: usize,
@@ -139,7 +140,7 @@ impl TurnLog {
         self.read(chains).await
     }
 
-    /// All sessions with their numbers, in the order in which they began.
+    /// Returns all sessions with their numbers, in the order in which they began.
     pub(crate) async fn sessions(&self) -> Result<Vec<(u64, SessionRecord)>, LogError> {
         let sessions = |store: &Store| {
             let all = values::readable_json(store, Table::Sessions, &[])?.into_iter();
@@ -149,13 +150,13 @@ impl TurnLog {
         self.read(sessions).await
     }
 
-    /// Every agent that has turns, or had some.
+    /// Returns every agent that has or had turns.
     pub async fn agents(&self) -> Result<Vec<AgentId>, LogError> {
         let counts = self.read(counts).await?;
         Ok(counts.into_iter().map(|(agent, _)| agent).collect())
     }
 
-    /// How many turns of one agent, or of all, came how far.
+    /// Returns how many turns of one agent, or of all, reached each stage.
     pub async fn funnel(&self, agent: Option<&AgentId>) -> Result<Funnel, LogError> {
         let mut sum = Funnel::default();
         for (name, counts) in self.read(counts).await? {
@@ -167,14 +168,14 @@ impl TurnLog {
     }
 }
 
-/// The counts of every agent.
+/// Returns the counts of every agent.
 pub(crate) fn counts(store: &Store) -> Result<Vec<(AgentId, Funnel)>, TxnError> {
     let counts = values::readable_json(store, Table::Counts, &[])?.into_iter();
     let counts = counts.filter_map(|(key, funnel)| Some((keys::read_agent(&key)?, funnel)));
     Ok(counts.collect())
 }
 
-/// The turns of one of an agent's sessions, or those in one state.
+/// Returns the turns of one of an agent's sessions, or those in one state.
 pub(crate) fn in_session(
     store: &Store,
     agent: &AgentId,
@@ -200,7 +201,7 @@ pub(crate) fn in_session(
     Ok(ids)
 }
 
-/// The turns under a prefix of the index by state, in the order of their ids.
+/// Returns the turns under a prefix of the index by state, ordered by id.
 pub(crate) fn moved(store: &Store, prefix: &[u8]) -> Result<Vec<TurnId>, TxnError> {
     let mut ids = Vec::new();
     for pair in store.range(Table::Index, keys::under(prefix)) {

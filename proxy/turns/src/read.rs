@@ -1,4 +1,4 @@
-//! Puts turns together again from their records and the lines of their sessions.
+//! Reassembles turns from their records and the lines of their sessions.
 
 use metaclaw_chat::{Message, TurnId};
 
@@ -13,7 +13,7 @@ use crate::{
     values::TxnError,
 };
 
-/// One turn with everything that is known about it.
+/// Returns one turn with everything that is stored about it.
 pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> {
     let Some(record) = Record::get(store, id)? else {
         return Ok(None);
@@ -49,7 +49,7 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> Result<Option<Turn>, TxnError> 
     }))
 }
 
-/// The reply of a turn, if there is one.
+/// Returns the reply of a turn, if there is one.
 pub(crate) fn reply(
     store: &Store,
     id: TurnId,
@@ -59,7 +59,7 @@ pub(crate) fn reply(
     Ok(messages(store, id, run.as_slice())?.pop())
 }
 
-/// The ids of a session's turns, in order.
+/// Returns the ids of a session's turns, in order.
 pub(crate) fn turn_ids(store: &Store, number: u64) -> Result<Vec<TurnId>, TxnError> {
     let mut ids = Vec::new();
     for pair in store.range(Table::Turns, keys::under(&keys::session(number))) {

@@ -1,9 +1,10 @@
-//! What is written about one turn: a few lines of text.
+//! The stored form of one turn: a few lines of text.
 //!
-//! The first has a number, the second the [`Record`] as JSON. Behind them stand the turn's own lines, one compact JSON
-//! text each: the messages that its session did not have yet, then the reply. The lines of a session are numbered as
-//! they came, from the one on that the first line of their turn says. A request is a list of runs of them: a client
-//! that repeats its history and adds to it has one run, however long the session is.
+//! The first line is a number, the second the [`Record`] as JSON. After them come the turn's own lines, one compact
+//! JSON text each: the messages that its session did not have yet, then the reply. The lines of a session are numbered
+//! in the order in which they came. The first line of a turn gives the number of its first own line. A request is a
+//! list of runs of lines. If a client repeats its history and adds to it, the request is one run, however long the
+//! session is.
 
 use metaclaw_chat::{ChainHash, Message, SaidHash, TurnId};
 use serde::{Deserialize, Serialize};
@@ -18,41 +19,41 @@ use crate::{
     values::{self, TxnError, damaged},
 };
 
-/// What of a turn seldom changes within a session: what steers the answer, and under what it was served.
+/// Data that rarely changes within a session: parameters that affect the reply, and how the turn was served.
 pub(crate) type Setup = (Map<String, Value>, Served);
 
-/// A run of a session's lines, from one up to another (exclusive), and the turn that has the first. Those that
-/// have the others stand behind that.
+/// A run of a session's lines, from one number to another (exclusive), and the turn that has the first one. Later turns
+/// have the other lines.
 pub(crate) type Run = (u32, u32, u32);
 
-/// What stands in table `turns`.
+/// A value of the table `turns`.
 pub(crate) struct Stored {
     id: TurnId,
     text: String,
 }
 
-/// What is known of one turn.
+/// The header of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Drawn when the turn was handed in: a turn that is written again after a failure is known by it.
+    /// A random key from when the turn was handed in. It identifies a turn that is written again after a failure.
     pub(crate) key: u64,
     pub(crate) meta: TurnMeta,
     /// The turn whose reply this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<u32>,
-    /// The messages of the request up to the parent's reply,
+    /// The messages of the request up to the parent's reply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) old: Vec<Run>,
-    /// and those behind it.
+    /// The messages of the request after the parent's reply.
     pub(crate) new: Vec<Run>,
-    /// The line with the reply: the last of its own.
+    /// The line with the reply, which is the last of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply: Option<u32>,
-    /// Whether the reply is an assistant's: a request may continue it.
+    /// Whether the reply is an assistant's, so that a request may continue it.
     pub(crate) is_answer: bool,
-    /// The name of its [`Setup`] in table `texts`.
+    /// The hash name of its [`Setup`] in the table `texts`.
     pub(crate) setup: String,
-    /// The name of its tools there.
+    /// The hash name of its tools in that table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tools: Option<String>,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Record {
 // === impl Stored ===
 
 impl Stored {
-    /// One turn as it is stored.
+    /// Reads one turn as it is stored.
     pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, TxnError> {
         let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
         let text = bytes.map(String::from_utf8).transpose();
@@ -71,7 +72,7 @@ impl Stored {
         Ok(text.map(|text| Self { id, text }))
     }
 
-    /// One turn as it is stored, and its record.
+    /// Reads one turn as it is stored, and parses its record.
     pub(crate) fn get_read(
         source: &impl Source,
         id: TurnId,
@@ -81,7 +82,7 @@ impl Stored {
         stored.map(read).transpose()
     }
 
-    /// The turn's own lines with their numbers.
+    /// Returns the turn's own lines with their numbers.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u32, &str)> {
         let mut lines = self.text.lines();
         let first = lines.next().and_then(|first| first.parse().ok());
@@ -120,25 +121,25 @@ impl Record {
         values::put(txn, Table::Turns, &keys::turn(id), text.as_bytes())
     }
 
-    /// The lines of the request, one by one.
+    /// Returns the lines of the request one by one.
     pub(crate) fn lines(&self) -> impl DoubleEndedIterator<Item = u32> {
         let runs = self.old.iter().chain(&self.new);
         runs.flat_map(|(from, to, _)| *from..*to)
     }
 
-    /// The names of its texts that are stored apart, beside those of its lines.
+    /// Returns the names of its separately stored texts, except those of its lines.
     pub(crate) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         std::iter::once(&mut self.setup).chain(&mut self.tools)
     }
 
-    /// The hash of the conversation with the reply, if a request may continue it.
+    /// Returns the hash of the conversation including the reply, if a request may continue it.
     pub(crate) fn after(&self) -> Option<ChainHash> {
         let chain = self.meta.chain;
         self.is_answer.then(|| chain.then_said(SaidHash::ASSISTANT))
     }
 }
 
-/// The messages of a turn, in order: runs of a session's lines. No record is read for more than its lines.
+/// Returns the messages of a turn in order: runs of a session's lines. Only the lines of the other records are read.
 pub(crate) fn messages(
     source: &impl Source,
     id: TurnId,
@@ -163,7 +164,7 @@ pub(crate) fn messages(
     Ok(found)
 }
 
-/// That a turn does not read back.
+/// Makes the error for a turn that cannot be read.
 pub(crate) fn damaged_turn(id: TurnId, why: impl Into<String>) -> TxnError {
     damaged(format!("turn {id}"), why)
 }

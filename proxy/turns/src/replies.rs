@@ -1,4 +1,4 @@
-//! What was replied in a session, without what was asked.
+//! The replies of a session, without the requests.
 
 use metaclaw_chat::{AgentId, Message, SessionId, TurnId};
 
@@ -14,22 +14,22 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// A reply, and who made it.
+/// A reply, and the upstream that made it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replied {
     /// The upstream's name in the configuration.
     pub upstream: String,
-    /// Some of its text was masked.
+    /// Whether a part of its text was masked.
     pub masked: bool,
-    /// As far as it came.
+    /// The reply, as far as it arrived.
     pub reply: Message,
 }
 
 impl TurnLog {
-    /// The replies of a session, the oldest first. Those that do not read back are left out.
+    /// Returns the replies of a session, the oldest first. Unreadable ones are left out.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn replies(
         &self,
         agent: &AgentId,
@@ -54,12 +54,12 @@ impl TurnLog {
     }
 }
 
-/// What stands at a turn's place.
+/// The result of reading one place.
 enum Read {
     Reply(Replied),
-    /// A turn that nobody answered.
+    /// A turn without a reply.
     Silence,
-    /// No turn: the session has no later one.
+    /// No turn. The session has no later one.
     End,
 }
 

@@ -1,7 +1,8 @@
-//! Turns that stood in a log come back into one, as they were: from an export, or from a database that was put out of the way.
+//! Restores turns of another log, from an export or from a database that was moved aside.
 //!
-//! Each comes once, however often that is done: it is known by its [`Fingerprint`]. Lists have it in its time. Where its session
-//! is none of this log's, it keeps its id; else it stands behind the turns that the session has.
+//! Each turn is restored once, however often this is repeated, because it is identified by its [`Fingerprint`]. Lists
+//! show it at its original time. If this log does not have its session, the turn keeps its id. Otherwise it gets a
+//! place after the session's existing turns.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,12 +26,13 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns that are restored at once.
+/// Turns that one call restores.
 pub const MAX_RESTORE: usize = 100;
-/// So much later a turn may have ended than one that came into its log after it: those that end together come in any order.
+/// A turn may have ended so much later than one that came into its log after it, because turns that end together come
+/// in any order.
 const A_MOMENT_MS: u64 = 60_000;
 
-/// What tells a turn from all others, in whatever log it stands.
+/// Data that identifies a turn in any log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fingerprint {
     agent: AgentId,
@@ -45,35 +47,36 @@ pub struct Fingerprint {
 /// A turn of another log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RestoredTurn {
-    /// The turn, with the id that it had there.
+    /// The turn, with its id in that log.
     pub turn: Turn,
-    /// The turn that it goes on from.
+    /// The turn that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Fingerprint>,
-    /// When it came into its log, about, in Unix milliseconds: never before one that came before it.
+    /// The approximate time at which it came into its log, in Unix milliseconds. It never decreases from one turn to
+    /// the next.
     pub at_ms: u64,
 }
 
-/// Reads the turns of another log one by one, as it had got them.
+/// Converts the turns of another log one by one, in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Restoring {
     seen: HashMap<TurnId, Fingerprint>,
     last_ms: u64,
 }
 
-/// What became of turns.
+/// The result for some turns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreOutcome {
-    /// Those that came into the log.
+    /// Number of turns that were added.
     pub n_new: usize,
-    /// Those that it had.
+    /// Number of turns that the log had.
     pub n_known: usize,
 }
 
 // === impl Turn ===
 
 impl Turn {
-    /// What it is known by in every log.
+    /// Returns the data that identifies it in every log.
     pub fn fingerprint(&self) -> Fingerprint {
         let session = SessionRecord {
             agent: self.agent.clone(),
@@ -82,7 +85,7 @@ impl Turn {
         Fingerprint::of(&session, &self.meta)
     }
 
-    /// The turn as it would be handed in.
+    /// Converts the turn back into the form in which it is handed in.
     fn into_new(self) -> Result<NewTurn, serde_json::Error> {
         let tools = self.request.tools.as_deref().map(JsonText::of);
         Ok(NewTurn {
@@ -118,7 +121,7 @@ impl Fingerprint {
 // === impl Restoring ===
 
 impl Restoring {
-    /// The next turn of the log.
+    /// Converts the next turn of the log.
     pub fn next(&mut self, turn: Turn) -> RestoredTurn {
         let ended_ms = turn.meta.ended_ms;
         self.last_ms = if ended_ms.saturating_add(A_MOMENT_MS) < self.last_ms {
@@ -139,10 +142,10 @@ impl Restoring {
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Which of these turns the log does not have, in their order.
+    /// Returns for each of these turns whether the log lacks it, in order.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn lacks(&self, turns: Vec<Fingerprint>) -> Result<Vec<bool>, LogError> {
         let lacks = move |store: &Store| {
             let mut sessions = HashMap::new();
@@ -154,11 +157,13 @@ impl TurnLog {
         self.read(lacks).await
     }
 
-    /// Takes up to [`MAX_RESTORE`] turns of another log in one transaction; returns when they are safe from a kill. Verdicts, states and
-    /// uses are as they were; a turn that an open step had is free again. Nobody who listens for new turns hears of them.
+    /// Restores up to [`MAX_RESTORE`] turns of another log in one transaction. Returns when they are safe from a kill.
+    /// Verdicts, states and uses are restored too. A turn that belonged to an open step is free again. Subscribers for
+    /// new turns are not notified.
     ///
     /// # Errors
-    /// [`LogError::TooLarge`]; [`LogError::Unreadable`] before anything is written; the store's: then all of them are there or none.
+    /// Returns [`LogError::TooLarge`], [`LogError::Unreadable`] before anything is written, or the store's error. In
+    /// the last case, all turns are there or none.
     pub async fn restore(&self, turns: Vec<RestoredTurn>) -> Result<RestoreOutcome, LogError> {
         if turns.len() > MAX_RESTORE {
             return Err(LogError::TooLarge {
@@ -182,7 +187,7 @@ impl TurnLog {
     }
 }
 
-/// Turns that are not in the log yet, each with its place there.
+/// Turns that are not in the log yet, each with its place in the log.
 #[derive(Default)]
 struct Looked {
     turns: Vec<Placed>,
@@ -193,14 +198,14 @@ struct Placed {
     id: TurnId,
     new: NewTurn,
     new_from: usize,
-    /// Its parent, if that is in the log; or else is restored with it.
+    /// Its parent, if the log has it, or if it is restored together.
     parent: Option<u32>,
     parent_is: Option<Fingerprint>,
     fingerprint: Fingerprint,
     state: TurnState,
     verdicts: Vec<metaclaw_chat::Verdict>,
     uses: Vec<crate::turn::Use>,
-    /// The transaction of this log behind which it belongs.
+    /// The transaction of this log after which it belongs.
     after: u64,
     at_ms: u64,
 }
@@ -211,7 +216,7 @@ fn is_known(store: &Store, sessions: &mut Sessions, turn: &Fingerprint) -> Resul
     Ok(place(store, sessions, turn)?.is_some())
 }
 
-/// The place of a turn in its session, if it is there.
+/// Returns the place of a turn in its session, if it is there.
 fn place(
     store: &Store,
     sessions: &mut Sessions,
@@ -238,7 +243,7 @@ fn place(
     Ok(found)
 }
 
-/// Finds out what is to be done with turns.
+/// Finds out what has to be done with each turn.
 fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<Looked, TxnError> {
     let (mut sessions, mut looked) = (Sessions::new(), Looked::default());
     let mut coming = HashSet::new();
@@ -280,7 +285,7 @@ fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<Looked, TxnError> {
     Ok(looked)
 }
 
-/// Writes one turn, as it was.
+/// Writes one turn completely.
 fn restore(
     txn: &mut Txn<'_>,
     placed: Placed,
@@ -296,7 +301,7 @@ fn restore(
     };
     let id = append::place(txn, 0, &placed.new, &arrival)?;
     entered.insert(placed.fingerprint, id.seq);
-    // Not with the turns of this transaction: in its own time.
+    // It is not listed with this transaction but at its own time.
     if let Some(entry) = txn.appended.pop() {
         journal::put_back(txn, (placed.after, placed.at_ms), entry)?;
     }
@@ -304,7 +309,7 @@ fn restore(
         learning::add(txn, id, verdict)?;
     }
     let to = match (placed.state, placed.uses.last()) {
-        // Its step is another log's: as if it had been released.
+        // Its step belongs to another log, so it is treated as released.
         (TurnState::Taken { .. }, Some(last)) => TurnState::Trained { n: last.n },
         (TurnState::Taken { .. }, None) => TurnState::Judged,
         (state, _) => state,
@@ -319,7 +324,7 @@ fn restore(
     Ok(())
 }
 
-/// What refuses in the middle has others before it: the whole transaction is off.
+/// If an operation refuses in the middle, others were written before it, so the whole transaction fails.
 fn all_or_none(error: TxnError) -> TxnError {
     match error {
         TxnError::Refused(error) => TxnError::Store(StoreError::Other(error.to_string())),

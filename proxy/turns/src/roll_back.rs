@@ -1,4 +1,4 @@
-//! An adapter that serves and turns out to be worse is taken back.
+//! Rolls back an adapter that serves and turned out to be worse.
 
 use crate::{
     error::LogError,
@@ -14,12 +14,12 @@ use crate::{
 // === impl TurnLog ===
 
 impl TurnLog {
-    /// Has the agent of a step served with another adapter (none is the base model) in place of the one that the step made, as
-    /// if its owner had chosen that ([`TurnLog::choose`]), and notes why with the step. False, and nothing changed, where the
-    /// step's adapter does not serve.
+    /// Serves the agent of a step with another adapter (none means the base model) instead of the step's adapter, as if
+    /// the owner had chosen it ([`TurnLog::choose`]), and records the reason with the step. Returns false and changes
+    /// nothing if the step's adapter does not serve.
     ///
     /// # Errors
-    /// The store's, or [`LogError::Damaged`] where something does not read back.
+    /// Returns the store's error, or [`LogError::Damaged`] if a value cannot be read.
     pub async fn roll_back(
         &self,
         step: &Step,

@@ -1,4 +1,4 @@
-//! Which adapter each agent is served with: the one of its last step, or one that its owner chose.
+//! The adapter that serves each agent: that of its last step, or one that the owner chose.
 
 use metaclaw_chat::{AgentId, now_ms};
 use serde::{Deserialize, Serialize};
@@ -12,19 +12,19 @@ use crate::{
     values::TxnError,
 };
 
-/// Begins the value of a choice: no adapter's name can.
+/// The first character of a choice's value. No adapter's name begins with it.
 const CHOSEN: char = '=';
 
-/// What the owner chose for an agent: in force until a step that starts from it is served.
+/// The owner's choice for an agent. It is valid until a step that starts from it serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// When, in Unix milliseconds; no two of one agent have the same.
+    /// The time in Unix milliseconds. No two choices of one agent have the same time.
     pub at_ms: u64,
-    /// The adapter; none is the base model.
+    /// The adapter, or none for the base model.
     pub adapter: Option<String>,
 }
 
-/// What stands in the table: the name of an adapter, or `=MS NAME`, without a name for the base model.
+/// A value of the table: the name of an adapter, or `=MS NAME`, without a name for the base model.
 #[derive(Debug, PartialEq, Eq)]
 enum Served {
     ByStep(String),
@@ -35,7 +35,7 @@ enum Served {
 
 #[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
-    /// Notes the adapter that an agent is served with; none is the base model.
+    /// Records the adapter that serves an agent, or none for the base model.
     pub async fn set_serving(
         &self,
         agent: &AgentId,
@@ -49,7 +49,7 @@ impl TurnLog {
         self.write(set).await
     }
 
-    /// The adapters that agents are served with.
+    /// Returns the adapters that serve agents.
     pub async fn serving(&self) -> Result<Vec<(AgentId, String)>, LogError> {
         let serving = |store: &Store| {
             let mut serving = Vec::new();
@@ -63,7 +63,7 @@ impl TurnLog {
         self.read(serving).await
     }
 
-    /// Notes what the owner chose for an agent; none is the base model.
+    /// Records the owner's choice for an agent, or none for the base model.
     pub async fn choose(
         &self,
         agent: &AgentId,
@@ -73,14 +73,14 @@ impl TurnLog {
         self.write(move |txn| choose(txn, &key, adapter)).await
     }
 
-    /// What the owner chose for an agent, if that is in force.
+    /// Returns the owner's choice for an agent, if it is valid.
     pub async fn choice(&self, agent: &AgentId) -> Result<Option<Choice>, LogError> {
         let key = keys::agent(agent);
         self.read(move |store| chosen(store, &key)).await
     }
 
-    /// Notes the adapter of a step that was made, for the agent to be served with; false, and nothing changed,
-    /// where the owner has chosen another since the step was planned with `choice_ms`. May be done twice.
+    /// Records the adapter of a finished step as the one that serves. Returns false and changes nothing if the owner
+    /// has chosen another one since the step was planned with `choice_ms`. It may be repeated.
     pub async fn serve_step(
         &self,
         agent: &AgentId,
@@ -90,7 +90,7 @@ impl TurnLog {
         let key = keys::agent(agent);
         let serve = move |txn: &mut Txn<'_>| {
             let chosen = chosen(txn, &key)?.map(|choice| choice.at_ms);
-            // None is what the first time leaves.
+            // After the first call there is no choice.
             let serves = chosen.is_none() || chosen == choice_ms;
             if serves {
                 txn.put(Table::Serving, &key, adapter.into_bytes())?;
@@ -101,7 +101,7 @@ impl TurnLog {
     }
 }
 
-/// Writes a choice; no two of one agent have the same time.
+/// Writes a choice. No two of one agent have the same time.
 pub(crate) fn choose(
     txn: &mut Txn<'_>,
     key: &[u8],
@@ -118,7 +118,7 @@ pub(crate) fn choose(
     Ok(choice)
 }
 
-/// The adapter that an agent is served with; none is the base model.
+/// Returns the adapter that serves an agent, or none for the base model.
 pub(crate) fn serves(source: &impl Source, key: &[u8]) -> Result<Option<String>, TxnError> {
     let value: Option<Bytes> = source.get(Table::Serving, key)?;
     Ok(value.and_then(|value| Served::read(&value)?.adapter()))

@@ -1,4 +1,4 @@
-//! What a session has said so far, in memory: what its next turn is compared with.
+//! The content of a session so far, in memory. Its next turn is compared with it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,32 +14,31 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns of a session, of each kind, that may be the parent of a new one, or tried again by it. Of older ones the lines
-/// are known, and no more. A sub-agent may take many turns while the owner's waits for it.
+/// Latest turns of each kind in a session that may be the parent of a new one, or be tried again. Of older turns, only
+/// the lines are kept. A sub-agent may have many turns while the owner's turn waits for it.
 const RECENT: usize = 12;
-/// Stands for a line that does not read back, or is no more: no text has this hash.
+/// The hash of an unreadable or removed line. No text has this hash.
 const UNKNOWN: Hash = [0; 16];
 
-/// What the log knows about a session.
+/// The entry of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionRecord {
     pub(crate) agent: AgentId,
     pub(crate) session: SessionId,
 }
 
-/// The lines of a session by their hashes, and its last turns.
+/// The lines of a session by their hashes, and its latest turns.
 #[derive(Debug, Default)]
 pub(crate) struct SessionIndex {
-    /// Of each line the hash, and the turn that has it.
+    /// For each line its hash, and the turn that has it.
     lines: Vec<(Hash, u32)>,
-    /// Where each text lies. One that clients write in several ways is found under the hash of each.
+    /// The line of each text. If clients write a text in several spellings, it is found under the hash of each.
     places: HashMap<Hash, u32>,
-    /// The last turns by their places in the session, in the order in which they came.
+    /// The latest turns with their places in the session, in the order in which they came.
     recent: VecDeque<(u32, Record)>,
-    /// All turns by the keys that they were handed in with: those of a transaction that failed are written again,
-    /// and may be there.
+    /// All turns by their keys. The turns of a failed transaction are written again, and may be there already.
     keys: HashMap<u64, u32>,
-    /// Some of what was said was masked: who repeats it says it in ids as well.
+    /// Whether some text was masked. A later turn repeats the secret in its token ids.
     pub(crate) is_masked: bool,
     /// The place of the next new turn.
     pub(crate) next_seq: u32,
@@ -48,12 +47,12 @@ pub(crate) struct SessionIndex {
 // === impl SessionRecord ===
 
 impl SessionRecord {
-    /// The session with a number.
+    /// Reads the entry of a session with a number.
     pub(crate) fn get(source: &impl Source, number: u64) -> Result<Option<Self>, TxnError> {
         values::get_json(source, Table::Sessions, &keys::session(number))
     }
 
-    /// The number of the session with a name.
+    /// Returns the number of the session with a name.
     pub(crate) fn number(
         source: &impl Source,
         agent: &AgentId,
@@ -69,7 +68,7 @@ impl SessionRecord {
 impl SessionIndex {
     /// Reads a session.
     ///
-    /// What does not read back is left out, and said: it must not keep later turns from the log.
+    /// Unreadable turns are left out and logged, because they must not keep later turns from the log.
     pub(crate) fn load(source: &impl Source, number: u64) -> Result<Self, TxnError> {
         let mut index = Self::default();
         for id in (0..).map(|seq| keys::id(number, seq)) {
@@ -77,7 +76,8 @@ impl SessionIndex {
                 Ok(Some((stored, record))) => {
                     for (line, text) in stored.lines() {
                         let hash = texts::line_hash(text);
-                        // A text that is gone gets a hash that no text has. So it is not found here, and is stored again when it is said.
+                        // A lost text gets a hash that no text has. So it is not found here, and is stored again when
+                        // it occurs in a new turn.
                         let is_gone = texts::shared(text).is_some()
                             && !texts::is_used(source, number, &hash)?;
                         index.put_line(line, if is_gone { Hash::default() } else { hash }, id.seq);
@@ -95,35 +95,35 @@ impl SessionIndex {
         Ok(index)
     }
 
-    /// The last turns, the latest first.
+    /// Returns the latest turns, the newest first.
     pub(crate) fn recent(&self) -> impl Iterator<Item = &(u32, Record)> {
         self.recent.iter().rev()
     }
 
-    /// The turn that was handed in with a key.
+    /// Returns the turn with a key.
     pub(crate) fn with_key(&self, key: u64) -> Option<u32> {
         self.keys.get(&key).copied()
     }
 
-    /// How many lines it has: the number of the next one.
+    /// Returns the number of lines, which is the number of the next one.
     pub(crate) fn n_lines(&self) -> u32 {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
 
-    /// Where a text lies: preferably at `expected`.
+    /// Returns the line of a text, preferably `expected`.
     pub(crate) fn find(&self, hash: &Hash, expected: Option<u32>) -> Option<u32> {
         let expected = expected.filter(|line| self.is_at(hash, *line));
         expected.or_else(|| self.places.get(hash).copied())
     }
 
-    /// Whether a text lies at a line.
+    /// Returns whether a line has this text.
     pub(crate) fn is_at(&self, hash: &Hash, line: u32) -> bool {
         self.lines
             .get(line as usize)
             .is_some_and(|(it, _)| it == hash)
     }
 
-    /// Puts a line of a turn.
+    /// Adds a line of a turn.
     pub(crate) fn put_line(&mut self, line: u32, hash: Hash, seq: u32) {
         let n_lines = self.lines.len().max(line as usize + 1);
         self.lines.resize(n_lines, (UNKNOWN, 0));
@@ -131,14 +131,14 @@ impl SessionIndex {
         self.places.insert(hash, line);
     }
 
-    /// Whether a recent turn continues another, or says what lies there.
+    /// Returns whether a recent turn continues another one, or refers to its lines.
     pub(crate) fn needs(&self, seq: u32) -> bool {
         let lies_there = |line: u32| self.lines.get(line as usize).is_some_and(|it| it.1 == seq);
         let mut others = self.recent.iter().filter(|(other, _)| *other != seq);
         others.any(|(_, turn)| turn.parent == Some(seq) || turn.lines().any(lies_there))
     }
 
-    /// A turn's lines are no more.
+    /// Removes a turn's lines.
     pub(crate) fn remove_lines(&mut self, seq: u32) {
         let lines = &mut self.lines;
         self.places.retain(|_, line| lines[*line as usize].1 != seq);
@@ -146,7 +146,7 @@ impl SessionIndex {
         of_turn.for_each(|(hash, _)| *hash = UNKNOWN);
     }
 
-    /// The runs that a request's lines consist of; those that the session does not have are the next turn's.
+    /// Returns the runs of a request's lines. Lines that the session does not have belong to the next turn.
     pub(crate) fn runs(&self, lines: &[u32], next: u32) -> Vec<Run> {
         let seq = |line: u32| self.lines.get(line as usize).map_or(next, |(_, seq)| *seq);
         let mut runs: Vec<Run> = Vec::new();
@@ -159,12 +159,12 @@ impl SessionIndex {
         runs
     }
 
-    /// A text that is written otherwise than where it lies.
+    /// Adds another spelling of a line's text.
     pub(crate) fn put_alias(&mut self, hash: Hash, line: u32) {
         self.places.insert(hash, line);
     }
 
-    /// Adds a turn, or puts it in the place of the one with its number.
+    /// Adds a turn, or replaces the one at its place.
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
         self.keys.insert(turn.key, seq);
         self.is_masked |= turn.meta.masked;
@@ -177,7 +177,7 @@ impl SessionIndex {
         self.next_seq = self.next_seq.max(seq + 1);
     }
 
-    /// Keeps the last [`RECENT`] turns of each kind: errands between must not push out the owner's.
+    /// Keeps the latest [`RECENT`] turns of each kind, so that side turns do not displace the owner's.
     fn push_recent(&mut self, seq: u32, turn: Record) {
         let kind = turn.meta.kind;
         self.recent.push_back((seq, turn));
@@ -188,7 +188,7 @@ impl SessionIndex {
         }
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns its approximate memory in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let runs = self
             .recent

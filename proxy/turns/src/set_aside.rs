@@ -1,4 +1,4 @@
-//! Logs that were put out of the way, and lie beside the log: found, and read on a copy.
+//! Finds logs that were moved aside and are beside the log, and reads them on a copy.
 
 use std::{
     fs, io,
@@ -7,24 +7,24 @@ use std::{
 
 use crate::{config::TurnsConfig, error::OpenError, folder, log::TurnLog};
 
-/// How the names of their folders begin: databases that did not open, copies of such that lost something, and those of an
-/// older format that earlier programs moved.
+/// Beginnings of their folder names: databases that did not open, copies of databases that lost data, and databases of
+/// an older format that earlier programs moved.
 const DATABASES: [&str; 2] = ["damaged-", "format-"];
-/// Parts that a database does without.
+/// Beginning of the folder names of parts that a database works without.
 const PARTS: &str = "repaired-";
-/// Where one is copied to, to be read.
+/// The folder to which one is copied for reading.
 const COPY: &str = "copy-to-read";
 
-/// What lies beside the log.
+/// The logs beside the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetAside {
     /// Databases, the oldest first.
     pub databases: Vec<PathBuf>,
-    /// Parts of the log's own database that were damaged, and that it does without.
+    /// Damaged parts of the log's own database that it works without.
     pub parts: Vec<PathBuf>,
 }
 
-/// A copy of a log that was put out of the way; what it lies in is removed when it is closed.
+/// A copy of a log that was moved aside. Its folder is removed when it is closed.
 #[derive(Debug)]
 pub struct AsideLog {
     log: TurnLog,
@@ -34,10 +34,10 @@ pub struct AsideLog {
 // === impl SetAside ===
 
 impl SetAside {
-    /// Looks into the log's folder; nothing is there where that is not.
+    /// Searches the log's folder. Returns nothing if the folder does not exist.
     ///
     /// # Errors
-    /// Where the folder does not read.
+    /// Fails if the folder cannot be read.
     pub fn find(dir: &Path) -> io::Result<Self> {
         let mut found = Self::default();
         let entries = match fs::read_dir(dir) {
@@ -53,7 +53,7 @@ impl SetAside {
                 found.parts.push(path);
             }
         }
-        // Their names end with the time.
+        // The folder names end with the time.
         let time = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?;
             name.rsplit_once('-')?.1.parse::<u64>().ok()
@@ -67,10 +67,10 @@ impl SetAside {
 // === impl AsideLog ===
 
 impl AsideLog {
-    /// Opens a copy of a database that lies in the log's folder. Blocks until it is open.
+    /// Opens a copy of a database in the log's folder. Blocks until it is open.
     ///
     /// # Errors
-    /// [`OpenError`] says why it does not open, or that there is no room for a copy.
+    /// Returns [`OpenError`] with the reason, or if there is no room for a copy.
     pub fn open(database: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
         let dir = database.with_file_name(COPY);
         let opened =
@@ -88,7 +88,7 @@ impl AsideLog {
         &self.log
     }
 
-    /// Lets go of the copy, and removes it.
+    /// Closes the copy and removes it.
     pub async fn close(self) {
         self.log.close().await;
         if let Err(error) = fs::remove_dir_all(&self.dir) {

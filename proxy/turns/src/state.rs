@@ -1,6 +1,6 @@
-//! Where turns stand, and the moves between: each is checked and written in one transaction.
+//! The states of turns and the transitions between them. Each is checked and written in one transaction.
 //!
-//! A turn that was never moved has no entry: it is captured.
+//! A turn without an entry is captured.
 
 use metaclaw_chat::{AgentId, TurnId};
 
@@ -17,16 +17,16 @@ use crate::{
     view::Funnel,
 };
 
-/// Where a turn of the log stands.
+/// Returns the state of a turn.
 pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, TxnError> {
     let state = values::get_json(source, Table::States, &keys::turn(id))?;
     Ok(state.unwrap_or(TurnState::Captured))
 }
 
-/// Whose turn it is, and where it stands.
+/// Returns the agent of a turn and its state.
 ///
 /// # Errors
-/// [`LogError::NoSuchTurn`].
+/// Returns [`LogError::NoSuchTurn`] if there is none.
 pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> Result<(AgentId, TurnState), TxnError> {
     if txn.get(Table::Turns, &keys::turn(id))?.is_none() {
         return Err(LogError::NoSuchTurn { id }.into());
@@ -36,7 +36,7 @@ pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> Result<(AgentId, TurnState),
     Ok((session.agent, get(txn, id)?))
 }
 
-/// The count of those that stand in `state`, where one is kept.
+/// Returns the count of turns in `state`, if there is one.
 fn standing<'f>(funnel: &'f mut Funnel, state: &TurnState) -> Option<&'f mut u64> {
     match state {
         TurnState::Captured | TurnState::Judged => None,
@@ -47,7 +47,7 @@ fn standing<'f>(funnel: &'f mut Funnel, state: &TurnState) -> Option<&'f mut u64
     }
 }
 
-/// A turn stands in a state no more.
+/// Subtracts a turn that leaves a state.
 pub(crate) fn leave(funnel: &mut Funnel, state: &TurnState) {
     if let Some(n) = standing(funnel, state) {
         *n = n.saturating_sub(1);
@@ -61,7 +61,7 @@ fn arrive(funnel: &mut Funnel, state: &TurnState) {
     }
 }
 
-/// Moves a turn whose state was just read as `from`.
+/// Changes the state of a turn that was just read as `from`.
 pub(crate) fn advance(
     txn: &mut Txn<'_>,
     agent: &AgentId,
@@ -79,7 +79,7 @@ pub(crate) fn advance(
     })
 }
 
-/// Removes what is stored about a turn's state.
+/// Removes the stored state of a turn.
 pub(crate) fn remove(
     txn: &Txn<'_>,
     agent: &AgentId,
@@ -93,7 +93,7 @@ pub(crate) fn remove(
     Ok(())
 }
 
-/// A new turn is in the log.
+/// Counts a new turn.
 pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError> {
     lessons::served(txn, turn, 1)?;
     txn.count(&turn.agent, |funnel| {
@@ -110,14 +110,14 @@ pub(crate) fn enter(txn: &mut Txn<'_>, turn: &NewTurn) -> Result<(), StoreError>
     })
 }
 
-/// Whether nothing was made of a turn yet, so that another try at the same request may take its place.
+/// Returns whether nothing refers to a turn yet, so that another try at the same request may replace it.
 pub(crate) fn is_free(txn: &Txn<'_>, id: TurnId) -> Result<bool, TxnError> {
     let state = get(txn, id)?;
     let is_judged = txn.get(Table::Verdicts, &keys::turn(id))?.is_some();
     Ok(!is_judged && matches!(state, TurnState::Captured | TurnState::Spent { .. }))
 }
 
-/// Takes an incomplete turn that is free out: the new one, another try, stands in its place.
+/// Removes an incomplete turn that is free. The new turn, another try, takes its place.
 pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(), StoreError> {
     let state = match get(txn, id) {
         Ok(state) => state,
@@ -125,7 +125,7 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
         Err(TxnError::Refused(error)) => return Err(StoreError::Other(error.to_string())),
     };
     match Record::get(txn, id) {
-        // What its tokens cost, they cost.
+        // The tokens of the first try stay counted, because they were paid.
         Ok(Some(old)) => txn.count_day(&new.agent, old.meta.ended_ms, |it| {
             let n = it.of_kind(old.meta.kind);
             *n = n.saturating_sub(1);
@@ -135,7 +135,7 @@ pub(crate) fn withdraw(txn: &mut Txn<'_>, new: &NewTurn, id: TurnId) -> Result<(
     }
     remove(txn, &new.agent, id, &state)?;
     values::remove(txn, Table::Tokens, &keys::turn(id))?;
-    // Of the same kind as the new one, and not complete: that is what makes it a retry.
+    // A retry has the same kind as the first try, which was not complete.
     let is_main = u64::from(new.meta.kind == TurnKind::Main);
     lessons::served(txn, new, -1)?;
     txn.count(&new.agent, |funnel| {

@@ -1,4 +1,4 @@
-//! Counts by day and agent, which outlive the texts: `turns.statistics_retention`.
+//! Counts by day and agent, which are kept when texts are deleted: `turns.statistics_retention`.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,13 @@ use crate::{
 
 #[expect(clippy::missing_errors_doc, reason = "of all: the store's")]
 impl TurnLog {
-    /// The counts from a day on ([`crate::day_of`]), the oldest day first, each day's by agent.
+    /// Returns the counts from a day on ([`crate::day_of`]), the oldest day first, and each day's by agent.
     pub async fn statistics(&self, from_day: u32) -> Result<Vec<DayStatistics>, LogError> {
         self.read(move |store| statistics(store, from_day)).await
     }
 
-    /// The counts of each lesson that an agent, or any, was ever given: by a skill's name, or [`crate::WISH`] and a wish's id.
+    /// Returns the counts of each lesson that an agent, or any agent, ever had: by a skill's name, or [`crate::WISH`]
+    /// and a wish's id.
     pub async fn lesson_counts(
         &self,
         agent: Option<&AgentId>,
@@ -34,7 +35,7 @@ impl TurnLog {
             .await
     }
 
-    /// Adds what the log does not see itself, as tokens of learning and lessons, to the day of `at_ms`.
+    /// Adds counts that the log cannot know, such as tokens of learning and lessons, to the day of `at_ms`.
     pub async fn count(
         &self,
         agent: &AgentId,
@@ -46,7 +47,7 @@ impl TurnLog {
         self.write(add).await
     }
 
-    /// Forgets the counts of the days before one; how many there were.
+    /// Deletes the counts of the days before one. Returns how many there were.
     pub async fn forget_statistics_before(&self, day: u32) -> Result<u64, LogError> {
         let old = move |store: &Store| {
             let before = keys::between(&[], &day.to_be_bytes());

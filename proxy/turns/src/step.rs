@@ -1,4 +1,4 @@
-//! Training steps: which turns one has, and what came of it.
+//! Training steps: their turns and outcomes.
 
 use std::collections::BTreeMap;
 
@@ -18,28 +18,28 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// A training step about to be made.
+/// A training step that is about to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewStep {
     pub agent: AgentId,
-    /// The line of checkpoints that it continues.
+    /// The lineage of checkpoints that it continues.
     pub lineage: String,
-    /// Its number there, from 1.
+    /// Its number in the lineage, from 1.
     pub n: u64,
-    /// Which attempt at it, from 0.
+    /// The number of the attempt, from 0.
     pub attempt: u32,
     /// The turns that it takes.
     pub turns: Vec<TurnId>,
-    /// How many finished steps behind these weights may have used a turn, this one included.
+    /// The largest number of finished steps in these weights that may have used a turn, including this one.
     pub max_uses: usize,
-    /// The lineages that its own goes on from, and how far: the steps of them that are in its weights.
+    /// The lineages that its own continues, and up to which step: these steps are in its weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<Use>,
-    /// The checkpoint that it starts from; none is a fresh adapter.
+    /// The checkpoint that it starts from, or none for a fresh adapter.
     pub parent: Option<String>,
-    /// The hash that the checkpoint's manifest will carry, in hexadecimal.
+    /// The hash that the checkpoint's manifest will contain, in hexadecimal.
     pub hash: String,
-    /// When its owner chose the adapter that it starts from; none where the lineage goes on by itself.
+    /// When the owner chose the adapter that it starts from, or none if the owner did not choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice_ms: Option<u64>,
 }
@@ -47,63 +47,63 @@ pub struct NewStep {
 /// A training step in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// As it was begun.
+    /// The step as it was begun.
     #[serde(flatten)]
     pub begun: NewStep,
     /// When it took its turns, in Unix milliseconds.
     pub taken_ms: u64,
-    /// What came of it; none while it is open.
+    /// The outcome, or none while it is open.
     pub outcome: Option<StepOutcome>,
-    /// When its adapter served and was taken back.
+    /// When its adapter served and was rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_back: Option<TakenBack>,
 }
 
-/// That an adapter served and was taken back: its agent's verdicts got worse.
+/// A roll-back of an adapter because its agent's verdicts got worse.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenBack {
-    /// When, in Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub at_ms: u64,
-    /// What serves in its place; none is the base model.
+    /// The adapter that serves instead, or none for the base model.
     pub to: Option<String>,
     pub why: String,
 }
 
-/// What came of a training step.
+/// The outcome of a training step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "came_to", rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// There is a checkpoint of it: its turns are trained.
+    /// Its checkpoint exists, and its turns are trained.
     Trained {
         adapter: String,
         checkpoint: String,
-        /// What the tests before it served came to, where it was tested.
+        /// The results of the gate, if it tested the adapter.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gate: Option<Value>,
     },
-    /// There is a checkpoint of it, and nothing goes on from there: its adapter failed a test and never serves. Its turns are free
-    /// again.
+    /// Its checkpoint exists, but no step starts from it: its adapter failed a test and never serves. Its turns are
+    /// free again.
     Declined {
         adapter: String,
         checkpoint: String,
-        /// What failed, in words.
+        /// The failed test in words.
         why: String,
-        /// What all the tests came to.
+        /// The results of all tests.
         gate: Value,
-        /// When, in Unix milliseconds.
+        /// The time in Unix milliseconds.
         at_ms: u64,
-        /// How many verdicts its agent had got by then.
+        /// How many verdicts its agent had at that time.
         n_judged: u64,
     },
-    /// There is none: its turns are free again.
+    /// It has no checkpoint, and its turns are free again.
     Released { why: String },
 }
 
 // === impl NewStep ===
 
 impl NewStep {
-    /// Whether the weights that it starts from have that use of a turn in them. What a step trained that was gone
-    /// back behind, or did not come to serve, is not in the weights that follow.
+    /// Returns whether the weights that it starts from contain that use of a turn. A step that was rolled back, or
+    /// whose adapter did not come to serve, is not in the weights of later steps.
     fn goes_on_from(&self, used: &Use) -> bool {
         let has = |it: &Use| it.lineage == used.lineage && used.n <= it.n;
         used.lineage == self.lineage || self.ancestors.iter().any(has)
@@ -117,15 +117,15 @@ impl NewStep {
     reason = "where nothing is said: the store's, or `LogError::Damaged` where something does not read back"
 )]
 impl TurnLog {
-    /// Begins a training step: writes it and takes its turns, all or nothing.
+    /// Begins a training step: writes it and takes its turns, all or none.
     ///
     /// # Errors
-    /// [`LogError::NotTaken`]; after [`LogError::Broken`] [`TurnLog::open_steps`] tells.
+    /// Returns [`LogError::NotTaken`]. After [`LogError::Broken`], [`TurnLog::open_steps`] shows whether it was begun.
     pub async fn take(&self, step: NewStep) -> Result<(), LogError> {
         self.write(move |txn| take(txn, step)).await
     }
 
-    /// Ends an agent's open step: its turns are trained, or free again. False if that step is not open.
+    /// Ends an agent's open step. Its turns are trained, or free again. Returns false if that step is not open.
     pub async fn finish_step(
         &self,
         agent: &AgentId,
@@ -136,7 +136,7 @@ impl TurnLog {
         self.write(move |txn| finish(txn, &agent, n, outcome)).await
     }
 
-    /// Steps that were begun and not ended: one an agent at most.
+    /// Returns steps that were begun and not ended, at most one for each agent.
     pub async fn open_steps(&self) -> Result<Vec<Step>, LogError> {
         let open = |store: &Store| {
             let mut open = Vec::new();
@@ -148,7 +148,7 @@ impl TurnLog {
         self.read(open).await
     }
 
-    /// An agent's steps, by lineage, number and attempt.
+    /// Returns an agent's steps by lineage, number and attempt.
     pub async fn steps(&self, agent: &AgentId) -> Result<Vec<Step>, LogError> {
         let prefix = keys::agent(agent);
         let steps = move |store: &Store| {
@@ -159,17 +159,17 @@ impl TurnLog {
     }
 }
 
-/// All attempts at one step of a lineage, the oldest first.
+/// Returns all attempts at one step of a lineage, the oldest first.
 pub(crate) fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
     Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
 }
 
-/// The finished steps that used a turn, the oldest first.
+/// Returns the finished steps that used a turn, the oldest first.
 pub(crate) fn uses(source: &impl Source, id: TurnId) -> Result<Vec<Use>, TxnError> {
     Ok(values::get_json(source, Table::Uses, &keys::turn(id))?.unwrap_or_default())
 }
 
-/// Writes the step and moves its turns to `taken`; all or nothing.
+/// Writes the step and changes the state of its turns to `taken`, all or none.
 fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     let (n, attempt) = (new.n, new.attempt);
     if new.turns.is_empty() {
@@ -210,7 +210,7 @@ fn take(txn: &mut Txn<'_>, new: NewStep) -> Result<(), TxnError> {
     Ok(values::put_json(txn, Table::Steps, &key, &steps)?)
 }
 
-/// The state of a turn that a step may take.
+/// Returns the state of a turn that a step may take.
 fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, TxnError> {
     let (agent, state) = state::of_turn(txn, id)?;
     if agent != step.agent {
@@ -233,8 +233,8 @@ fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> Result<TurnState, Tx
     Err(TakeError::NotFree { id, state }.into())
 }
 
-/// Closes the agent's open step, if it is the `n`th, and moves its turns on, or back. Those that were forgotten meanwhile are
-/// passed over.
+/// Closes the agent's open step, if it is the `n`th, and changes its turns to `trained` or back. Turns that were
+/// deleted in the meantime are skipped.
 fn finish(
     txn: &mut Txn<'_>,
     agent: &AgentId,

@@ -1,7 +1,7 @@
-//! sled, alone: nothing of it leaves this module but its byte string, [`Bytes`].
+//! The only module that uses sled. Others see only its byte string, [`Bytes`].
 //!
-//! Small on purpose, so that another engine fits behind the same surface: `open`, `get`, `range`,
-//! `transaction` over all tables, `flush`. docs/extending/turn-log.md says why it is used in just this way.
+//! The interface is small on purpose, so that another engine could replace sled: `open`, `get`, `range`, `transaction`
+//! over all tables, `flush`. docs/extending/turn-log.md gives the reasons for this way of using it.
 
 use std::{
     cell::Cell,
@@ -22,15 +22,15 @@ use sled::{
     },
 };
 
-/// sled's flusher is only a backstop here (it also runs its garbage collection); the promise is our
-/// own flush after each transaction.
+/// sled's own flusher is only a backstop (it also runs its garbage collection). Durability comes from our own flush
+/// after each transaction.
 const FLUSHER_MS: u64 = 200;
 
-/// How long a database that was let go of may stay locked: its last writes take a moment, and longer than
-/// this somebody else has it.
+/// How long a closed database may stay locked. Its last writes take a moment. If it is locked for longer, another
+/// process has it.
 const LETS_GO: Duration = Duration::from_secs(1);
 
-/// The tables of the log; docs/extending/turn-log.md says what each holds.
+/// The tables of the log. docs/extending/turn-log.md describes their content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -60,7 +60,7 @@ const NAMES: &str = "sessions names turns texts text_users tokens verdicts state
 /// The table that every database of sled has.
 const SLEDS_OWN: &str = "__sled__default";
 
-/// Why the store failed. Whatever it is, this handle is finished: drop it and open again.
+/// Why the store failed. After any of these errors, this handle is unusable: drop it and open the store again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("another process has it open")]
@@ -79,10 +79,10 @@ pub(crate) enum StoreError {
     Other(String),
 }
 
-/// Cheap to clone; up to 22 bytes it takes no memory but its own.
+/// It is cheap to clone. Up to 22 bytes are stored inline.
 pub(crate) type Bytes = sled::IVec;
 
-/// Something to read from: what is stored, or a transaction with what it wrote.
+/// A source of data: the stored data, or a transaction with its own writes.
 pub(crate) trait Source {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 }
@@ -93,7 +93,7 @@ pub(crate) struct Store {
     trees: Vec<sled::Tree>,
 }
 
-/// A transaction over all tables. It reads what it wrote; there is no way to walk through a range.
+/// A transaction over all tables. It sees its own writes. It cannot iterate over a range.
 pub(crate) struct StoreTxn<'a> {
     trees: &'a [TransactionalTree],
 }
@@ -101,9 +101,9 @@ pub(crate) struct StoreTxn<'a> {
 // === impl Store ===
 
 impl Store {
-    /// Opens or makes the database in `path` with a page cache of `cache` bytes.
+    /// Opens or creates the database in `path` with a page cache of `cache` bytes.
     ///
-    /// A truncated file makes sled panic; that is caught and is [`StoreError::Damaged`].
+    /// A truncated file makes sled panic. The panic is caught and becomes [`StoreError::Damaged`].
     pub(crate) fn open(path: &Path, cache: u64) -> Result<Self, StoreError> {
         let config = sled::Config::new()
             .path(path)
@@ -125,13 +125,13 @@ impl Store {
         }
     }
 
-    /// Waits until the database in `path` is free, once its store is dropped: sled's own threads may
-    /// still hold the file for a moment.
+    /// Waits until the database in `path` is free after its store was dropped, because sled's own threads may hold the
+    /// file for a moment.
     pub(crate) fn wait_until_free(path: &Path) {
         Self::is_held(path);
     }
 
-    /// Whether another process has the database in `path` open, and for longer than one that lets go of it.
+    /// Returns whether another process has the database in `path` open, and not only while closing it.
     pub(crate) fn is_held(path: &Path) -> bool {
         let Ok(file) = File::open(path.join("db")) else {
             return false;
@@ -146,14 +146,14 @@ impl Store {
         }
     }
 
-    /// Whether it had data before this opening.
+    /// Returns whether it had data before this opening.
     pub(crate) fn was_recovered(&self) -> bool {
         self.db.was_recovered()
     }
 
-    /// The pairs between two keys, in order; may be walked from either end.
+    /// Returns the pairs between two keys, in order. The iterator works from both ends.
     ///
-    /// Never within a transaction: sled would wait for itself.
+    /// Do not call it within a transaction, because sled would wait for itself.
     pub(crate) fn range(
         &self,
         table: Table,
@@ -163,14 +163,14 @@ impl Store {
         pairs.map(|pair| pair.map_err(StoreError::from))
     }
 
-    /// Runs a transaction: all that it writes is written or, if it fails, nothing.
+    /// Runs a transaction. Either everything is written or, if it fails, nothing.
     ///
-    /// Durable against a kill only after [`Store::flush`].
+    /// It is durable against a kill only after [`Store::flush`].
     pub(crate) fn transaction<T>(
         &self,
         write: impl FnOnce(&StoreTxn<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        // sled would run it again after a conflict. One thread owns the store: there is none.
+        // sled would run the closure again after a conflict. One thread owns the store, so there is no conflict.
         let write = Cell::new(Some(write));
         let run = |trees: &Vec<TransactionalTree>| {
             let again = || StoreError::Other("sled ran a transaction twice".to_owned());
@@ -187,7 +187,7 @@ impl Store {
             })
     }
 
-    /// Puts all that it has into another store, which is empty.
+    /// Copies all data into another store, which is empty.
     pub(crate) fn copy_to(&self, other: &Self) -> Result<(), StoreError> {
         for (tree, to) in self.trees.iter().zip(&other.trees) {
             for pair in tree {
@@ -198,9 +198,9 @@ impl Store {
         Ok(())
     }
 
-    /// Puts all that can be read of it into another store, which is empty; how many gaps there were.
+    /// Copies all readable data into another store, which is empty. Returns the number of gaps.
     ///
-    /// A page that does not read hides what it holds, and nothing else.
+    /// An unreadable page hides only its own content.
     pub(crate) fn copy_readable_to(&self, other: &Self) -> Result<u64, StoreError> {
         let trees = self.trees.iter().zip(&other.trees);
         let gaps = trees.map(|(tree, to)| {
@@ -212,7 +212,7 @@ impl Store {
         gaps.sum()
     }
 
-    /// How many gaps there are: pages, or runs of them, that do not read.
+    /// Returns the number of gaps: unreadable pages, or runs of them.
     pub(crate) fn n_gaps(&self) -> Result<u64, StoreError> {
         let gaps = self
             .trees
@@ -221,7 +221,7 @@ impl Store {
         gaps.sum()
     }
 
-    /// Hands everything written so far to the operating system: safe from kill -9 afterwards.
+    /// Hands everything written so far to the operating system. Afterwards it is safe from `kill -9`.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         self.db.flush()?;
         Ok(())
@@ -303,7 +303,7 @@ impl From<sled::Error> for StoreError {
 impl StoreError {
     fn from_io(error: io::Error) -> Self {
         match error.kind() {
-            // A write past RLIMIT_FSIZE is EFBIG, one past a quota EDQUOT: to us the disk is as full.
+            // A write beyond RLIMIT_FSIZE is EFBIG, and one beyond a quota EDQUOT. Both are treated like a full disk.
             io::ErrorKind::StorageFull
             | io::ErrorKind::FileTooLarge
             | io::ErrorKind::QuotaExceeded => Self::Full,
@@ -315,16 +315,16 @@ impl StoreError {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 Self::Damaged(error.to_string())
             }
-            // Of a page that lies in a file of its own.
+            // The page is in a separate file.
             io::ErrorKind::NotFound => Self::Damaged("a file in blobs/ is missing".to_owned()),
-            // sled gives its failed flock no kind of its own.
+            // sled gives its failed flock no error kind of its own.
             _ if error.to_string().contains("could not acquire lock") => Self::Held,
             _ => Self::Other(error.to_string()),
         }
     }
 }
 
-/// Walks through all pairs that can be read; how many gaps there were.
+/// Visits all readable pairs. Returns the number of gaps.
 fn each_readable(
     tree: &sled::Tree,
     mut each: impl FnMut(Bytes, Bytes) -> sled::Result<()>,
@@ -349,7 +349,7 @@ fn each_readable(
         let Some(why) = gap else {
             return Ok(n_gaps);
         };
-        // Behind the last gap nothing was read. Going on key by key might take for ever.
+        // After the last gap, nothing was read. Continuing key by key could take forever.
         if n_gaps > 0 && n_read == 0 {
             break;
         }
@@ -361,7 +361,7 @@ fn each_readable(
             None => break,
         }
     }
-    // The search finds no page that reads. What lies behind the last gap is read backwards, from the end.
+    // The search finds no readable page. Pairs after the last gap are read backwards from the end.
     for pair in tree.range(from..).rev() {
         match pair.map_err(StoreError::from) {
             Ok((key, value)) => each(key, value)?,
@@ -372,11 +372,11 @@ fn each_readable(
     Ok(n_gaps)
 }
 
-/// The first key above one in a page that does not read which lies in a page that does; none where that is the last.
+/// Returns the first key in a readable page after an unreadable one, or `None` if the unreadable one is the last.
 ///
-/// Pages hold ranges of keys: byte by byte, the least one behind the gap is looked for.
+/// Pages hold ranges of keys. The smallest key after the gap is searched byte by byte.
 fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-    /// Longer than the keys that pages begin with.
+    /// This is longer than the keys at which pages begin.
     const LONGEST: usize = 64;
     let is_in_gap = |key: &[u8]| match tree.get(key).map_err(StoreError::from) {
         Ok(_) => Ok(false),
@@ -385,7 +385,7 @@ fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreEr
     };
     let (mut beginning, mut behind) = (Vec::new(), None);
     while beginning.len() < LONGEST {
-        // The first byte with which a key lies behind it, of 256.
+        // The first byte of a key after the gap, out of 256.
         let (mut least, mut most) = (0_u16, 256_u16);
         while least < most {
             let middle = least.midpoint(most);
@@ -405,7 +405,7 @@ fn behind_gap(tree: &sled::Tree, from: &[u8]) -> Result<Option<Vec<u8>>, StoreEr
     Ok(behind)
 }
 
-/// The names of tables that are not ours, where there are some: another format, or somebody else's database.
+/// Returns the names of tables that are not ours, if there are any: another format, or another program's database.
 fn foreign(db: &sled::Db) -> Option<String> {
     let names = db.tree_names();
     let names = names.iter().map(|name| String::from_utf8_lossy(name));
@@ -414,7 +414,7 @@ fn foreign(db: &sled::Db) -> Option<String> {
     (!foreign.is_empty()).then(|| foreign.join(", "))
 }
 
-/// What a caught panic said.
+/// Returns the message of a caught panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())

@@ -1,4 +1,4 @@
-//! The log through its handle, on real sled in a temporary folder.
+//! Tests of the log through its handle, on real sled in a temporary folder.
 
 mod append;
 mod continuing;

@@ -1,4 +1,4 @@
-//! JSON texts with their hashes: what turns are compared and stored by.
+//! JSON texts with their hashes, by which turns are compared and stored.
 
 use std::hash::{Hash as StdHash, Hasher};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The first 16 bytes of a BLAKE3 hash.
 pub(crate) type Hash = [u8; 16];
 
-/// A JSON value as text, known by the hash of its bytes.
+/// A JSON value as text, identified by the hash of its bytes.
 ///
 /// Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl StdHash for JsonText {
     }
 }
 
-/// What a text is known by.
+/// Returns the hash that identifies a text.
 pub(crate) fn hash(text: &[u8]) -> Hash {
     let mut hash = [0; 16];
     hash.copy_from_slice(&blake3::hash(text).as_bytes()[..16]);
@@ -33,8 +33,8 @@ pub(crate) fn hash(text: &[u8]) -> Hash {
 // === impl JsonText ===
 
 impl JsonText {
-    /// A value as it stands in a request. Only a text that is new to its session is read: one that fits
-    /// in no value is refused then ([`crate::LogError::Unreadable`]). Part of a request, it keeps that in memory.
+    /// Takes a value as it is in a request. A text is parsed only if it is new to its session. If it fits in no value,
+    /// it is refused then ([`crate::LogError::Unreadable`]). As a part of a request, it keeps the request in memory.
     pub fn new(text: impl Into<ByteString>) -> Self {
         let text = text.into();
         Self {
@@ -43,15 +43,15 @@ impl JsonText {
         }
     }
 
-    /// The text of a value.
+    /// Returns the text of a value.
     ///
     /// # Errors
-    /// What JSON cannot say: a map whose keys are no strings.
+    /// Fails for a value that JSON cannot express: a map whose keys are not strings.
     pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
         serde_json::to_string(value).map(Self::new)
     }
 
-    /// The same in memory of its own.
+    /// Returns a copy in its own memory.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self {
@@ -64,10 +64,10 @@ impl JsonText {
         &self.text
     }
 
-    /// Reads the value.
+    /// Parses the value.
     ///
     /// # Errors
-    /// What fits in no value: a number beyond f64, half a surrogate pair.
+    /// Fails for a text that fits in no value: a number beyond f64, half a surrogate pair.
     pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.text)
     }

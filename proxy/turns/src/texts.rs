@@ -1,8 +1,8 @@
-//! Long texts by their content: what many sessions say is stored once.
+//! Long texts by content: a text that many sessions contain is stored once.
 //!
-//! System texts, tools and long messages come back in every session. Each is a value under the hash of
-//! its text, and a line only names it: `#` and the hash, as no JSON begins. Who uses it is noted once for
-//! each session: when the last one is forgotten, it goes.
+//! System prompts, tools and long messages occur in every session. Each is a value under the hash of its text, and a
+//! line refers to it: `#` and the hash, with which no JSON begins. Each session that uses it is recorded once. When the
+//! last one is deleted, the text is deleted.
 
 use std::{any::Any, borrow::Cow, cell::RefCell};
 
@@ -16,25 +16,25 @@ use crate::{
     values::{self, TxnError, damaged},
 };
 
-/// Texts of more bytes than this are stored apart, once for all who say them.
+/// Texts of more bytes than this are stored separately, once for all sessions.
 const INLINE: usize = 1_024;
-/// Bytes of such texts whose values are kept, as they were read last.
+/// Bytes of such texts whose parsed values are cached, the latest ones.
 const KEPT: usize = 1 << 20;
 
-/// What was read last, by the texts' hashes.
+/// The cache of the latest values, by the texts' hashes.
 struct Read {
     values: LruCache<Hash, (usize, Box<dyn Any>)>,
     n_bytes: usize,
 }
 
-// What learns from a turn reads it five times, and most turns have the system text and the tools of the one before:
-// kept, they are neither unpacked nor parsed again. With requests of 61 KB and 128 connections reading took 22 % of the
-// program's CPU, and takes 1 % so.
+// Learning reads a turn five times, and most turns have the system prompt and the tools of the previous one. With the
+// cache, these are neither unpacked nor parsed again. With requests of 61 KB and 128 connections, reading took 22 % of
+// the program's CPU without the cache, and 1 % with it.
 thread_local! {
     static READ: RefCell<Read> = RefCell::new(Read::new());
 }
 
-/// A text as it stands in a line; a long one is stored apart for that.
+/// Returns a text as it is written in a line. A long one is stored separately first.
 pub(crate) fn put_line<'t>(
     txn: &StoreTxn<'_>,
     number: u64,
@@ -46,7 +46,7 @@ pub(crate) fn put_line<'t>(
     share(txn, number, &hash(text.as_bytes()), text).map(Cow::Owned)
 }
 
-/// The value that a line stands for.
+/// Returns the value of a line.
 pub(crate) fn value<T>(source: &impl Source, line: &str) -> Result<T, TxnError>
 where
     T: DeserializeOwned + Clone + 'static,
@@ -64,7 +64,7 @@ where
     Ok(value)
 }
 
-/// The text that a line stands for.
+/// Returns the text of a line.
 pub(crate) fn text<'l>(source: &impl Source, line: &'l str) -> Result<Cow<'l, str>, TxnError> {
     let Some(key) = shared(line) else {
         return Ok(Cow::Borrowed(line));
@@ -78,24 +78,24 @@ pub(crate) fn text<'l>(source: &impl Source, line: &'l str) -> Result<Cow<'l, st
     utf8(bytes).map(Cow::Owned)
 }
 
-/// The hash that a line names, if its text is stored apart.
+/// Returns the hash in a line, if its text is stored separately.
 pub(crate) fn shared(line: &str) -> Option<Hash> {
     let hex = line.strip_prefix('#').filter(|hex| hex.len() == 32)?;
     u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes)
 }
 
-/// The hash of the text that a line stands for.
+/// Returns the hash of a line's text.
 pub(crate) fn line_hash(line: &str) -> Hash {
     shared(line).unwrap_or_else(|| hash(line.as_bytes()))
 }
 
-/// Whether a session uses a text that is stored apart.
+/// Returns whether a session uses a separately stored text.
 pub(crate) fn is_used(source: &impl Source, number: u64, key: &Hash) -> Result<bool, StoreError> {
     let user = keys::text_user(key, number);
     Ok(source.get(Table::TextUsers, &user)?.is_some())
 }
 
-/// Stores a text that a session uses, unless it is there; its name.
+/// Stores a text that a session uses, unless it is there. Returns its name.
 pub(crate) fn share(
     txn: &StoreTxn<'_>,
     number: u64,
@@ -113,12 +113,12 @@ pub(crate) fn share(
     Ok(name(key))
 }
 
-/// What stands in a line for a text that is stored apart.
+/// Returns the form in which a line refers to a separately stored text.
 pub(crate) fn name(key: &Hash) -> String {
     format!("#{:032x}", u128::from_be_bytes(*key))
 }
 
-/// A session uses a text no more.
+/// Removes a session from the users of a text.
 pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(), StoreError> {
     if !is_used(txn, number, key)? {
         return Ok(());
@@ -134,7 +134,7 @@ pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> Result<(),
     }
 }
 
-/// How many sessions use a text; under its hash alone.
+/// Returns how many sessions use a text. The number is stored under the hash alone.
 fn n_users(txn: &StoreTxn<'_>, key: &Hash) -> Result<u64, StoreError> {
     let n_users = txn.get(Table::TextUsers, key)?;
     Ok(n_users.and_then(|n| keys::read_u64(&n)).unwrap_or_default())

@@ -1,8 +1,8 @@
 //! Token ids and log-probabilities beside a turn's record.
 //!
-//! A prompt mostly begins with its parent's prompt and reply: of that only the length is stored. A
-//! value is a JSON line with the counts, then the new prompt ids and the sampled ids as u32, then the
-//! log-probabilities as f32, all little-endian.
+//! A prompt usually begins with its parent's prompt and reply. Of these, only the length is stored. A value is a JSON
+//! line with the counts, then the new prompt ids and the sampled ids as u32, then the log-probabilities as f32, all
+//! little-endian.
 
 use metaclaw_chat::TurnId;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::{
     values::{self, TxnError},
 };
 
-/// Turns whose ids build on one another: reading is bounded.
+/// Largest number of turns whose ids build on one another, which limits the time to read them.
 const MAX_DEPTH: u32 = 32;
 
 /// The first line of a value.
@@ -30,17 +30,17 @@ struct Header {
     base: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base_fingerprint: Option<String>,
-    /// The turn whose prompt and reply this prompt begins with, and with how many of their ids.
+    /// The turn whose prompt and reply this prompt begins with, and the number of these ids.
     shared: Option<(u32, usize)>,
-    /// Turns whose ids these build on, one upon the other.
+    /// Number of turns whose ids these build on, in a chain.
     depth: u32,
-    /// Prompt ids after those.
+    /// Number of prompt ids after those.
     n_prompt: usize,
     n_ids: usize,
 }
 
-/// Adds the ids that came with a new turn. The turn is worth more than its ids: where they cannot be
-/// stored, it is without them.
+/// Adds the ids that came with a new turn. The turn is more important than its ids: if they cannot be stored, the turn
+/// is stored without them.
 pub(crate) fn put_new(
     txn: &mut Txn<'_>,
     id: TurnId,
@@ -64,7 +64,7 @@ pub(crate) fn put_new(
     }
 }
 
-/// Adds the ids to a turn; false if it has some, or may not have any.
+/// Adds the ids to a turn. Returns false if it has some, or may not have any.
 pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool, TxnError> {
     check(id, tokens)?;
     let (agent, _) = state::of_turn(txn, id)?;
@@ -79,7 +79,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
     Ok(true)
 }
 
-/// Whether a turn has ids.
+/// Returns whether a turn has ids.
 pub(crate) fn has(source: &impl Source, id: TurnId) -> Result<bool, StoreError> {
     Ok(source.get(Table::Tokens, &keys::turn(id))?.is_some())
 }
@@ -117,10 +117,10 @@ fn put(txn: &Txn<'_>, id: TurnId, parent: Option<u32>, tokens: &Tokens) -> Resul
     Ok(())
 }
 
-/// The ids of a parent that a prompt may begin with, and how many they build on.
+/// Returns a parent's ids with which a prompt may begin, and the length of their chain.
 ///
-/// Only of a complete one: another try may take the place of one that is not. And only of one that does not
-/// build on too many others: reading would take longer with every turn.
+/// The parent must be complete, because another try may replace an incomplete one. Its chain must not be too long,
+/// because reading would take longer with every turn.
 fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnError> {
     let turn = Record::get(txn, parent)?;
     let is_complete = turn.is_some_and(|turn| turn.meta.end == StreamEnd::Complete);
@@ -128,7 +128,7 @@ fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnErr
     Ok(before.filter(|(depth, _)| is_complete && *depth < MAX_DEPTH))
 }
 
-/// A turn's ids, if it has some.
+/// Returns a turn's ids, if it has some.
 pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Tokens>, TxnError> {
     Ok(get_with_depth(source, id)?.map(|(_, tokens)| tokens))
 }
@@ -140,7 +140,7 @@ fn get_with_depth(source: &impl Source, id: TurnId) -> Result<Option<(u32, Token
     let damaged = || damaged_turn(id, "its ids do not read back");
     let (head, mut tokens) = read(&bytes).ok_or_else(damaged)?;
     if let Some((seq, n)) = head.shared {
-        // What is read gets less deep with each: it ends.
+        // The depth decreases with each recursion, so it ends.
         let (depth, before) = get_with_depth(source, TurnId { seq, ..id })?.ok_or_else(damaged)?;
         let mut ids = before.prompt_ids;
         ids.extend(before.ids);
@@ -154,7 +154,7 @@ fn get_with_depth(source: &impl Source, id: TurnId) -> Result<Option<(u32, Token
     Ok(Some((head.depth, tokens)))
 }
 
-/// Log-probabilities of sampling that are those at temperature 1 cost nothing: zstd sees it.
+/// If the log-probabilities of sampling equal those at temperature 1, they take no space, because zstd compresses them.
 fn write(
     tokens: &Tokens,
     shared: Option<(u32, usize)>,
@@ -236,7 +236,7 @@ mod tests {
             let bytes = write(&tokens, None, 0).unwrap();
             assert_eq!(read(&bytes).map(|(_, tokens)| tokens), Some(tokens));
             for cut in 0..bytes.len() {
-                // Without the last part it looks as if that were not known.
+                // Without the last part, the log-probabilities of sampling seem to be unknown.
                 let read = read(&bytes[..cut]);
                 assert!(
                     read.is_none_or(|(_, it)| it.sampling_logprobs.is_empty()),

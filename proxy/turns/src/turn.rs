@@ -1,4 +1,4 @@
-//! What one turn is: what was asked, what was answered, under what it was served, and what became of it.
+//! The parts of a turn: request, reply, how it was served, and its state.
 
 use std::sync::Arc;
 
@@ -9,66 +9,66 @@ use metaclaw_chat::{
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// What a turn is for.
+/// The kind of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
     /// Part of the conversation with the owner.
     Main,
-    /// The client's own errand (heartbeat, title, compaction): logged, never learned from.
+    /// The client's internal request (heartbeat, title, compaction). It is logged and never learned from.
     Side,
 }
 
-/// How the reply's stream ended. Only [`StreamEnd::Complete`] ones are learned from.
+/// How the reply's stream ended. Only [`StreamEnd::Complete`] replies are learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum StreamEnd {
-    /// As the upstream meant it to.
+    /// As the upstream intended.
     Complete,
     /// The upstream's connection broke.
     Cut,
-    /// The agent hung up.
+    /// The agent closed the connection.
     ClientGone,
     /// The upstream answered with an error instead of a reply.
     UpstreamError { status: u16 },
-    /// The capture's memory ran out; the reply is not whole here, though the agent has it.
+    /// The capture's memory ran out. The reply is incomplete here, although the agent has all of it.
     Overflowed,
 }
 
-/// A request as the client sent it, before anything was injected.
+/// A request as the client sent it, before lessons were added.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// The whole conversation, system messages included.
     pub messages: Vec<Message>,
-    /// The `tools` field, if there was one: often the same as of other turns.
+    /// The `tools` field, if there was one. Several turns often share it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Arc<Value>>,
-    /// What else steers the answer: temperature, top_p, max_tokens and their like.
+    /// Other parameters that affect the reply: temperature, top_p, max_tokens and similar ones.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
 }
 
-/// A lesson (skill) that stood in the system text, by name and version.
+/// A lesson (skill) in the system prompt, by name and version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LessonRef {
     pub name: String,
-    /// Its content hash, as `skills` makes it.
+    /// Its content hash, as the crate `skills` computes it.
     pub version: String,
 }
 
-/// Under what a turn was served: who answered, and what was put into the request.
+/// How a turn was served: who answered, and what was added to the request.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Served {
-    /// The route of the chat API that the client spoke; none for chat completions. The turn itself is
-    /// in their shape, whatever was spoken.
+    /// The route of the client's chat API, or none for chat completions. The turn itself is in the form of chat
+    /// completions, whichever API was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
     /// The upstream's name in the configuration.
     pub upstream: String,
-    /// The model that was asked for there.
+    /// The requested model.
     pub model: String,
-    /// The adapter that answered; none for the base model and for models that are not ours.
+    /// The adapter that answered, or none for the base model and for other upstreams' models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     /// The skills that were injected.
@@ -77,95 +77,94 @@ pub struct Served {
     /// The hash of the wishes in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wishes: Option<String>,
-    /// An id of each of those wishes, by which they are counted; not its words.
+    /// An id of each of these wishes, by which they are counted. It does not contain their words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wish_ids: Vec<String>,
-    /// The text that was added to the system text.
+    /// The text that was added to the system prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_block: Option<String>,
     /// The line that was added to the owner's messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_line: Option<String>,
-    /// The file that it was imported from; none of a turn that was had here.
+    /// The file that the turn was imported from, or none for an own turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
 }
 
-/// What is known of a turn beside its texts: the same on its way into the log and read back.
+/// Data about a turn besides its texts. It is the same on its way into the log and when it is read back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnMeta {
-    /// What it is for.
+    /// Its kind.
     pub kind: TurnKind,
-    /// The hash of the whole request's conversation.
+    /// Hash of the whole request's conversation.
     pub chain: ChainHash,
-    /// The upstream's id of the reply. The same id in the same session is the same turn.
+    /// The upstream's id of the reply. The same id in the same session means the same turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_id: Option<String>,
     /// The upstream's `finish_reason`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// The upstream's count of tokens.
+    /// The upstream's token counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// How the stream ended.
     pub end: StreamEnd,
     /// When the request had been read, in Unix milliseconds.
     pub started_ms: u64,
-    /// When the first byte of the reply came.
+    /// When the first byte of the reply arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<u64>,
     /// When the stream ended.
     pub ended_ms: u64,
-    /// The client said that its session ends with this turn.
+    /// Whether the client said that its session ends with this turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_last: bool,
-    /// Some of its text was masked: no token ids are kept, which would tell it.
+    /// Whether some of its text was masked. Then no token ids are kept, which would reveal it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masked: bool,
 }
 
-/// A turn read back: everything that was put, and what the log made of it.
+/// A turn as it is read back: everything that was handed in, and what the log added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     pub id: TurnId,
     /// Whose turn it is.
     pub agent: AgentId,
     pub session: SessionId,
-    /// What is known beside its texts.
+    /// Data about the turn besides its texts.
     #[serde(flatten)]
     pub meta: TurnMeta,
-    /// The turn of the same session whose reply this request goes on from.
+    /// The turn of the same session whose reply this request continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TurnId>,
-    /// Where in `request.messages` the evidence about the parent begins: the first message after
-    /// its reply. 0 without a parent.
+    /// Index in `request.messages` at which the evidence about the parent begins: the first message after its reply. It
+    /// is 0 without a parent.
     pub new_from: usize,
     pub request: Request,
-    /// What was answered, as far as it came.
+    /// The reply, as far as it arrived.
     pub reply: Option<Message>,
-    /// Under what it was served.
+    /// How it was served.
     pub served: Served,
-    /// What became of it.
+    /// Its state.
     pub state: TurnState,
-    /// How it was judged: the verdict in force.
+    /// The valid verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// The verdicts that were overruled, the oldest first.
+    /// The overruled verdicts, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overruled: Vec<Verdict>,
     /// The training steps that used it, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<Use>,
-    /// The token ids, if whoever sampled them gave them.
+    /// The token ids, if the sampler returned them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
 }
 
-/// The ids that a reply was sampled as: what our own trainer remembers of it, or vLLM says with it.
+/// The ids that a reply was sampled as, from our own trainer or from vLLM.
 ///
 /// # Shapes
-/// `ids` and `logprobs` have one entry per sampled token, and so has `sampling_logprobs` unless it is
-/// empty.
+/// `ids` and `logprobs` have one entry for each sampled token. So has `sampling_logprobs`, unless it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tokens {
     /// The prompt's token ids.
@@ -174,57 +173,58 @@ pub struct Tokens {
     /// Log-probabilities at temperature 1 over the full vocabulary, in nats.
     #[serde(deserialize_with = "logprobs")]
     pub logprobs: Vec<f32>,
-    /// Log-probabilities as drawn: after temperature, top-p and top-k. Empty where they are not known.
+    /// Log-probabilities under the sampling distribution: after temperature, top-p and top-k. It is empty if they are
+    /// not known.
     #[serde(deserialize_with = "logprobs")]
     pub sampling_logprobs: Vec<f32>,
-    /// The adapter that sampled; none is the base model.
+    /// The adapter that sampled, or none for the base model.
     pub adapter: Option<String>,
-    /// The policy's version: the training steps behind that adapter.
+    /// The policy's version: the number of training steps of that adapter.
     pub version: Option<u64>,
-    /// The base model; of an upstream that is not ours, the model that it was asked for.
+    /// The base model. For another upstream, the requested model.
     pub base: String,
-    /// The same by content, where the upstream tells it: names of files change hands.
+    /// The base model's content hash, if the upstream reports it, because file names can be reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_fingerprint: Option<String>,
 }
 
-/// That a finished training step used a turn.
+/// A use of a turn by a finished training step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// The line of checkpoints.
+    /// The lineage of checkpoints.
     pub lineage: String,
-    /// The step's number there.
+    /// The step's number in the lineage.
     pub n: u64,
 }
 
-/// Where a turn stands on its way to the weights. Every move is one transaction.
+/// The state of a turn on its way into the weights. Every change is one transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum TurnState {
-    /// In the log, not judged.
+    /// It is in the log and has no verdict.
     Captured,
     /// It has a verdict and may be taken.
     Judged,
-    /// Training step `n` has it.
+    /// Training step `n` has taken it.
     Taken {
-        /// The step of its agent's lineage.
+        /// The number of the step in its agent's lineage.
         n: u64,
     },
     /// Training step `n` used it.
     Trained {
-        /// The step of its agent's lineage.
+        /// The number of the step in its agent's lineage.
         n: u64,
     },
-    /// Never to be trained on.
+    /// It is excluded and never trained on.
     Spent {
-        /// Why not, in a few words; counted in the funnel.
+        /// The reason in a few words. The counts have it too.
         why: String,
     },
-    /// Kept for measuring, never trained on.
+    /// It is held out for measuring and never trained on.
     HeldOut,
 }
 
-/// A [`TurnState`] without what it carries.
+/// A [`TurnState`] without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateKind {
@@ -245,8 +245,8 @@ pub enum StateKind {
 // === impl TurnMeta ===
 
 impl TurnMeta {
-    /// Of a turn of the conversation with the owner whose reply came whole, all at one time (Unix milliseconds): what a
-    /// turn has beyond that is put over it.
+    /// Makes the data of a main turn with a complete reply, with all times equal (Unix milliseconds). Callers change
+    /// the other fields.
     pub fn whole(chain: ChainHash, at_ms: u64) -> Self {
         Self {
             kind: TurnKind::Main,
@@ -263,8 +263,7 @@ impl TurnMeta {
         }
     }
 
-    /// Whether it is part of the conversation with the owner and its reply came whole: such a turn may be
-    /// learned from.
+    /// Returns whether it is a main turn with a complete reply. Such a turn may be learned from.
     pub(crate) fn is_whole_main(&self) -> bool {
         self.kind == TurnKind::Main && self.end == StreamEnd::Complete
     }
@@ -273,8 +272,8 @@ impl TurnMeta {
 // === impl Turn ===
 
 impl Turn {
-    /// What the owner typed last of what is new in it. Where it goes on from no turn that the log knows, what was
-    /// answered already, or stands before a summary, was heard before.
+    /// Returns the last text that the owner typed among its new messages. If the log does not know its parent, messages
+    /// that were answered already, or come before a summary, are not new.
     pub fn new_words(&self) -> Option<Utterance<'_>> {
         let messages = &self.request.messages;
         let is_answer = |it: &Message| matches!(it.role(), Role::Assistant | Role::Tool);
@@ -289,7 +288,7 @@ impl Turn {
             .filter(Utterance::is_owners)
     }
 
-    /// What followed the parent's reply: the evidence about the parent, tool results included.
+    /// Returns the messages after the parent's reply: the evidence about the parent, including tool results.
     pub fn evidence(&self) -> &[Message] {
         self.request
             .messages
@@ -298,7 +297,7 @@ impl Turn {
     }
 }
 
-/// JSON has no infinity, and writes `null`: what could not be drawn.
+/// JSON has no infinity and writes `null`, which stands for a token that could not be sampled.
 fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
     let logprobs: Vec<Option<f32>> = Vec::deserialize(from)?;
     Ok(logprobs
@@ -310,7 +309,7 @@ fn logprobs<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Bytes of memory that its numbers take.
+    /// Returns the memory of its numbers in bytes.
     pub fn n_bytes(&self) -> usize {
         let ids = size_of_val(self.prompt_ids.as_slice()) + size_of_val(self.ids.as_slice());
         let drawn = size_of_val(self.sampling_logprobs.as_slice());
@@ -321,7 +320,7 @@ impl Tokens {
 // === impl TurnState ===
 
 impl TurnState {
-    /// Which state, without what it carries.
+    /// Returns the state without its data.
     pub fn kind(&self) -> StateKind {
         match self {
             Self::Captured => StateKind::Captured,

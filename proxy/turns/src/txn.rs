@@ -1,7 +1,7 @@
 //! Several operations in one transaction of the store.
 //!
-//! Each reads what is stored and what those before it wrote. It decides first and writes then, so that
-//! one which refuses leaves nothing behind.
+//! Each one sees the stored data and what earlier ones wrote. It first decides and then writes, so that an operation
+//! that refuses leaves nothing behind.
 
 use std::ops::Deref;
 
@@ -19,12 +19,12 @@ use crate::{
     view::Funnel,
 };
 
-/// What operations work on.
+/// The data that operations work on.
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut Cache,
     pub(crate) mask: &'a Mask,
-    /// Turns that came into the log.
+    /// Turns that were added to the log.
     pub(crate) appended: Vec<Entry>,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Txn<'a> {
         self.change(agent, (Table::Counts, &keys::agent(agent)), change)
     }
 
-    /// Changes an agent's counts of the day that a time in Unix milliseconds lies in.
+    /// Changes an agent's counts for the day of a time in Unix milliseconds.
     pub(crate) fn count_day(
         &self,
         agent: &AgentId,
@@ -59,7 +59,7 @@ impl<'a> Txn<'a> {
         self.count_on(agent, day_of(at_ms), change)
     }
 
-    /// Changes an agent's counts of a day ([`day_of`]).
+    /// Changes an agent's counts for a day ([`day_of`]).
     pub(crate) fn count_on(
         &self,
         agent: &AgentId,
@@ -70,7 +70,7 @@ impl<'a> Txn<'a> {
         self.change(agent, (Table::Statistics, &key), change)
     }
 
-    /// Changes a value that counts.
+    /// Changes a stored count.
     fn change<T: Default + Serialize + DeserializeOwned>(
         &self,
         agent: &AgentId,
@@ -80,7 +80,7 @@ impl<'a> Txn<'a> {
         let mut counts: T = match values::get_json(self.store, table, key) {
             Ok(counts) => counts.unwrap_or_default(),
             Err(TxnError::Store(error)) => return Err(error),
-            // Counts must not keep a turn from the log.
+            // A damaged count must not keep a turn from the log.
             Err(TxnError::Refused(error)) => {
                 tracing::warn!(%agent, %error, "an agent's counts begin anew");
                 T::default()

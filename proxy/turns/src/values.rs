@@ -1,7 +1,7 @@
 //! Values that may be long: packed, and cut into pieces of at most 4 KB.
 //!
-//! sled would turn larger pages into files of their own, which it never syncs. The first piece lies
-//! under the key itself, the others under the key and a number; a piece that is not full is the last.
+//! sled would put larger pages into separate files, which it never syncs. The first piece is under the key itself, the
+//! others under the key and a number. A piece that is not full is the last one.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -12,19 +12,19 @@ use crate::{
     store::{Bytes, Source, Store, StoreError, StoreTxn, Table},
 };
 
-/// Bytes of a piece that another follows.
+/// Bytes of a piece that is not the last.
 const PIECE: usize = 4_000;
 
 /// Why an operation ended without a result.
 #[derive(Debug)]
 pub(crate) enum TxnError {
-    /// The store failed: the whole transaction is off.
+    /// The store failed, so the whole transaction fails.
     Store(StoreError),
-    /// The operation refuses, before it wrote anything: the others go on.
+    /// The operation refuses, before it wrote anything. The others continue.
     Refused(LogError),
 }
 
-/// A long value, if there is one.
+/// Returns a long value, if there is one.
 pub(crate) fn get(
     source: &impl Source,
     table: Table,
@@ -37,7 +37,7 @@ pub(crate) fn get(
     join(table, &first, others.map_while(Result::transpose)).map(Some)
 }
 
-/// The JSON values under keys that begin with a prefix, in order. Never within a transaction.
+/// Returns the JSON values under keys that begin with a prefix, in order. Do not call it within a transaction.
 pub(crate) fn all_json<T: DeserializeOwned>(
     store: &Store,
     table: Table,
@@ -47,7 +47,7 @@ pub(crate) fn all_json<T: DeserializeOwned>(
     found.map(|(key, value)| Ok((key, value?))).collect()
 }
 
-/// Those of them that read back: one that does not must not hide the others.
+/// Returns the readable ones, because an unreadable one must not hide the others.
 pub(crate) fn readable_json<T: DeserializeOwned>(
     store: &Store,
     table: Table,
@@ -80,7 +80,7 @@ fn each_json<T: DeserializeOwned>(
     Ok(found)
 }
 
-/// What reads back; none, and a word in our own log, of what is damaged.
+/// Returns the value if it is readable. If it is damaged, logs this and returns `None`.
 pub(crate) fn readable<T>(read: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
     match read {
         Err(TxnError::Refused(error @ LogError::Damaged { .. })) => {
@@ -91,7 +91,7 @@ pub(crate) fn readable<T>(read: Result<T, TxnError>) -> Result<Option<T>, TxnErr
     }
 }
 
-/// Puts a value together from its first piece and those behind it.
+/// Joins a value from its first piece and the following ones.
 fn join(
     table: Table,
     first: &[u8],
@@ -112,7 +112,7 @@ fn join(
     }
 }
 
-/// A JSON value, if there is one.
+/// Returns a JSON value, if there is one.
 pub(crate) fn get_json<T: DeserializeOwned>(
     source: &impl Source,
     table: Table,
@@ -127,7 +127,7 @@ fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> Result<T, TxnEr
     value.map_err(|error| damaged(format!("a value of {table:?}"), error.to_string()))
 }
 
-/// Puts a long value, in place of another if there is one.
+/// Writes a long value, and replaces an existing one.
 pub(crate) fn put(
     txn: &StoreTxn<'_>,
     table: Table,
@@ -147,7 +147,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Puts a JSON value, in place of another if there is one.
+/// Writes a JSON value, and replaces an existing one.
 pub(crate) fn put_json(
     txn: &StoreTxn<'_>,
     table: Table,
@@ -180,7 +180,7 @@ fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> Resul
     Ok(())
 }
 
-/// That something in the log does not read back.
+/// Makes the error for something in the log that cannot be read.
 pub(crate) fn damaged(what: impl Into<String>, why: impl Into<String>) -> TxnError {
     TxnError::Refused(LogError::Damaged {
         what: what.into(),
@@ -216,10 +216,10 @@ mod tests {
     fn a_long_value_comes_back_whole_and_no_piece_is_over_4_kb() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 8 << 20).unwrap();
-        // Incompressible, so that it really is cut.
+        // The value does not compress, so that it really is cut.
         let mut long = vec![0; 50_000];
         blake3::Hasher::new().finalize_xof().fill(&mut long);
-        // Also those whose last piece is just full, and those that shrink.
+        // The sizes include values whose last piece is exactly full, and values that shrink.
         let sizes = [50_000, 3_985, 3_986, 3_987, 3_988, 3_989, 3_990, 10, 0];
         for n_bytes in sizes {
             let value = &long[..n_bytes];

@@ -1,4 +1,4 @@
-//! Short forms of what is in the log, for lists and counts.
+//! Short forms of the log's content, for lists and counts.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::turn::{StateKind, StreamEnd, TurnKind, TurnState};
 
-/// The most turns that one list holds.
+/// The largest number of turns in one list.
 pub const MAX_LIST: usize = 1_000;
 
-/// Which turns to list: the newest first.
+/// Selects turns for a list, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TurnFilter {
-    /// Only this agent's.
+    /// Only the turns of this agent.
     pub agent: Option<AgentId>,
-    /// Only this session's (of every agent that has one of this name, without `agent`).
+    /// Only the turns of this session. Without `agent`, of every agent that has a session of this name.
     pub session: Option<SessionId>,
-    /// Only those in this state.
+    /// Only turns in this state.
     pub state: Option<StateKind>,
     /// At most this many, up to [`MAX_LIST`]; 0 means 50.
     pub limit: usize,
-    /// Only those that stand after this one in the list: the last id of the page before.
+    /// Only turns that come after this one in the list: the last id of the previous page.
     pub before: Option<TurnId>,
 }
 
@@ -32,7 +32,7 @@ pub struct TurnSummary {
     /// Whose turn it is.
     pub agent: AgentId,
     pub session: SessionId,
-    /// What it is for.
+    /// Its kind.
     pub kind: TurnKind,
     /// How the stream ended.
     pub end: StreamEnd,
@@ -42,63 +42,63 @@ pub struct TurnSummary {
     pub ended_ms: u64,
     /// The upstream's name in the configuration.
     pub upstream: String,
-    /// The model that was asked.
+    /// The requested model.
     pub model: String,
     /// The adapter that answered.
     pub adapter: Option<String>,
     /// Messages in the request.
     pub n_messages: usize,
-    /// The beginning of the owner's last message among those that are new in this turn; where nothing is,
-    /// as in a request that was sent twice, among all.
+    /// The beginning of the owner's last message among the new ones, or among all if none is new (a request that was
+    /// sent twice).
     pub asked: Option<String>,
     /// The beginning of the reply.
     pub answered: Option<String>,
-    /// What became of it.
+    /// Its state.
     pub state: TurnState,
     pub score: Option<Score>,
-    /// Whether the verdict says what would have been better.
+    /// Whether the verdict has a hint.
     pub is_hinted: bool,
     /// Whether its token ids are known.
     pub has_ids: bool,
-    /// The upstream's count of tokens.
+    /// The upstream's token counts.
     pub usage: Option<Usage>,
-    /// The skills that it was served with, by name.
+    /// The names of the skills in its prompt.
     pub skills: Vec<String>,
 }
 
-/// How many turns came how far, and why the others did not.
+/// How many turns reached each stage, and why the others did not.
 ///
-/// `turns`, `main`, `complete`, `with_ids` and `judged` count every turn that ever got there;
-/// `taken`, `trained`, `held_out` and `spent` count those that stand there now, or stood there when they
-/// were forgotten: the counts outlive the text.
+/// `turns`, `main`, `complete`, `with_ids` and `judged` count every turn that ever reached this stage. `taken`,
+/// `trained`, `held_out` and `spent` count turns that are in this state now, or were when they were deleted. The counts
+/// are kept when the text is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Funnel {
     pub turns: u64,
-    /// Of those, main ones.
+    /// Main turns among those.
     pub main: u64,
-    /// Main ones whose reply is whole.
+    /// Main turns with a complete reply.
     pub complete: u64,
-    /// Those whose token ids are known.
+    /// Turns whose token ids are known.
     pub with_ids: u64,
-    /// Those with a verdict.
+    /// Turns with a verdict.
     pub judged: u64,
-    /// Of those, the ones whose verdict in force was given at their session's end, by request and reply alone.
+    /// Turns among those whose valid verdict was given at the end of their session, by request and reply alone.
     #[serde(skip_serializing_if = "is_none")]
     pub judged_at_session_end: u64,
-    /// Those in an open step.
+    /// Turns in an open step.
     pub taken: u64,
-    /// Those in a finished step.
+    /// Turns in a finished step.
     pub trained: u64,
-    /// Those kept for measuring.
+    /// Turns held out for measuring.
     pub held_out: u64,
-    /// Those never to be trained on, by reason.
+    /// Excluded turns by reason.
     pub spent: BTreeMap<String, u64>,
-    /// Those whose text is gone again.
+    /// Turns whose text was deleted.
     pub forgotten: u64,
 }
 
-/// The counts are written with every turn: what is seldom is not.
+/// The counts are written with every turn, so rare ones are left out when they are 0.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 fn is_none(n: &u64) -> bool {
     *n == 0

@@ -1,9 +1,9 @@
-//! The one thread that owns the store.
+//! The only thread that owns the store.
 //!
-//! It takes what is queued and gives it to the `engine`, which writes it in one transaction. While turns
-//! come fast it lets a moment pass between two transactions, so that more of them share one. When the
-//! store fails it stops acknowledging, drops the store, opens it again with back-off, and writes the turns
-//! that wait once more; each is stored once, as it carries a key of its own.
+//! It passes the queued jobs to the `engine`, which writes them in one transaction. While turns come fast, it waits a
+//! moment between two transactions, so that more turns share one. If the store fails, it stops acknowledging, drops the
+//! store, opens it again with increasing waits, and writes the waiting turns again. Each is stored once, because it has
+//! a unique key.
 
 use std::{
     path::PathBuf,
@@ -25,14 +25,14 @@ use crate::{
     jobs::{Append, Job},
 };
 
-/// From one transaction to the next while turns come fast: those that come meanwhile share it.
+/// Time from one transaction to the next while turns come fast. Turns that arrive in this time share the next one.
 const PACE: Duration = Duration::from_millis(25);
-/// Turns in one transaction that say so. Fewer may be of callers who wait for each one.
+/// Number of turns in one transaction from which turns count as fast. With fewer, the callers may wait for each turn.
 const FAST: usize = 4;
-/// The first wait before the store is opened again; each next one is twice as long.
+/// The first wait before the store is opened again. Each following one is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LAST_WAIT: Duration = Duration::from_secs(15);
-/// How often the queue is looked at meanwhile.
+/// Interval at which the queue is checked in the meantime.
 const LOOK: Duration = Duration::from_millis(10);
 
 pub(crate) struct Worker {
@@ -42,10 +42,10 @@ pub(crate) struct Worker {
     pub(crate) state: Arc<LogState>,
 }
 
-/// That the log is to be closed, and who is told; nobody where all handles are gone.
+/// A request to close the log, with the sender to notify. It is `None` if all handles were dropped.
 struct Close(Option<oneshot::Sender<()>>);
 
-/// What is to be done once the jobs before it are.
+/// The action after the present jobs.
 enum Then {
     Compact(oneshot::Sender<()>),
     Close(Close),
@@ -54,7 +54,7 @@ enum Then {
 // === impl Worker ===
 
 impl Worker {
-    /// Works until it is closed or nobody can ask any more.
+    /// Works until it is closed or all handles are dropped.
     pub(crate) fn run(mut self, opened: Opened) {
         let mut engine = Some(Engine::new(opened));
         let mut next = Instant::now();
@@ -63,7 +63,7 @@ impl Worker {
                 break Close(None);
             };
             if let Job::Append(_) = &first {
-                // Nobody waits for a turn; for everything else somebody does.
+                // Nobody waits for a turn. For all other jobs, a caller waits.
                 pause_until(next);
             }
             let began = Instant::now();
@@ -76,9 +76,9 @@ impl Worker {
                 None => Ok(()),
             };
             if let Err(failed) = ran {
-                // Its lock must be gone before it is opened again.
+                // The lock must be released before the store is opened again.
                 engine = None;
-                // Who waits for a compaction hears that it failed.
+                // A caller who waits for a compaction is notified that it failed.
                 let close = then.and_then(Then::close);
                 match self.recover(failed, close) {
                     Ok(recovered) => engine = Some(recovered),
@@ -92,7 +92,7 @@ impl Worker {
                 Some(Then::Compact(done)) => match self.compact(engine.take()) {
                     Ok(compacted) => {
                         engine = Some(compacted);
-                        // Nobody listening is no error.
+                        // It is no error if nobody listens.
                         let _ = done.send(());
                     }
                     Err(failed) => match self.recover(failed, None) {
@@ -103,19 +103,19 @@ impl Worker {
             }
         };
         self.queue.close();
-        // The lock is free when the answer comes.
+        // The lock is released before the caller is notified.
         drop(engine);
         folder::wait_until_free(&self.dir);
         done.map(|done| done.send(()));
     }
 
-    /// Whether turns come so fast that the next transaction should wait. With `strict` the agent waits for
-    /// its turn.
+    /// Returns whether turns come so fast that the next transaction should wait. With `strict`, the agent waits for its
+    /// turn.
     fn is_fast(&self, batch: &Batch) -> bool {
         self.config.durability == Durability::Normal && batch.appends.len() >= FAST
     }
 
-    /// Takes what is queued, up to a job that closes the log or writes it anew.
+    /// Collects queued jobs, up to one that closes the log or writes it anew.
     fn gather(&mut self, first: Job) -> (Batch, Option<Then>) {
         let mut batch = Batch::default();
         let mut next = Some(first);
@@ -133,7 +133,7 @@ impl Worker {
         (batch, None)
     }
 
-    /// Writes the database anew; it is closed for that moment, and turns wait in the queue.
+    /// Writes the database anew. It is closed during that time, and turns wait in the queue.
     fn compact(&self, engine: Option<Engine>) -> Result<Engine, Failed> {
         let failed = |why: String| Failed {
             why,
@@ -146,7 +146,7 @@ impl Worker {
         Ok(Engine::new(opened))
     }
 
-    /// Opens the store again and writes what waits. Fails only when asked to close meanwhile.
+    /// Opens the store again and writes the waiting turns. Fails only if it is asked to close in the meantime.
     fn recover(&mut self, failed: Failed, mut close: Option<Close>) -> Result<Engine, Close> {
         let Failed {
             why,
@@ -164,7 +164,7 @@ impl Worker {
             match folder::open(&self.dir, &self.config, Opening::Again { damaged }) {
                 Err(error) => self.fail(error.to_string()),
                 Ok((opened, _)) => match self.rewrite(Engine::new(opened), waiting) {
-                    // If it was asked to close meanwhile, all is written.
+                    // If it was asked to close in the meantime, everything has been written now.
                     Ok(engine) => return close.map_or(Ok(engine), Err),
                     Err(failed) => {
                         self.fail(failed.why);
@@ -176,13 +176,13 @@ impl Worker {
         }
     }
 
-    /// Lets turns wait, and tells all others that the store is away, for a time or until closed.
+    /// Keeps turns waiting and rejects all other jobs, for a time or until closed.
     fn hold(&mut self, wait: Duration, waiting: &mut Vec<Append>) -> Option<Close> {
         let until = Instant::now() + wait;
         loop {
             match self.queue.try_recv() {
                 Ok(Job::Append(append)) => waiting.push(append),
-                // Dropped without an answer, they have failed.
+                // Dropping them without an answer reports the failure.
                 Ok(Job::Write(_) | Job::Read(_) | Job::Compact(_)) => {}
                 Ok(Job::Close(done)) => return Some(Close(Some(done))),
                 Err(TryRecvError::Disconnected) => return Some(Close(None)),
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Writes the turns that waited. Some may be there: the flush that failed may have written them.
+    /// Writes the waiting turns. Some may be there already, because the failed flush may have written them.
     fn rewrite(&self, mut engine: Engine, waiting: Vec<Append>) -> Result<Engine, Failed> {
         let mut left = waiting.into_iter();
         loop {

@@ -1,4 +1,4 @@
-//! Which agents are known, and where they are looked for.
+//! The known agents, and where their configurations are.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ pub enum Agent {
     OpenClaw,
 }
 
-/// Where agents are looked for: the caller's environment and home, or a test's own.
+/// Where agents' configurations are searched: the caller's environment and home folder, or a test's own.
 #[derive(Debug, Clone)]
 pub struct Surroundings {
     /// Variables of the environment.
     pub variables: Vec<(String, String)>,
-    /// The user's own folder.
+    /// The user's home folder.
     pub home: PathBuf,
 }
 
@@ -23,14 +23,14 @@ pub struct Surroundings {
 impl Agent {
     pub const ALL: [Self; 1] = [Self::OpenClaw];
 
-    /// As people write it.
+    /// Returns the name as people write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenClaw => "OpenClaw",
         }
     }
 
-    /// As it stands in `claw_type`.
+    /// Returns the value of `claw_type`.
     pub fn id(self) -> &'static str {
         match self {
             Self::OpenClaw => "openclaw",
@@ -41,14 +41,14 @@ impl Agent {
 // === impl Surroundings ===
 
 impl Surroundings {
-    /// A variable that is set to more than blanks.
+    /// Returns a variable that is set to more than white space.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut set = self.variables.iter().filter(|(given, _)| given == name);
         let value = set.next()?.1.trim();
         Some(value).filter(|value| !value.is_empty())
     }
 
-    /// A path as people write it: `~` is the home folder.
+    /// Expands a path as people write it: `~` is the home folder.
     pub(crate) fn path(&self, given: &str) -> PathBuf {
         match given.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {

@@ -1,17 +1,17 @@
-//! What a person adds where the editor does not.
+//! Text for changes that a person has to make by hand, because the editor cannot.
 
 use serde_json::json;
 
 use crate::openclaw::entry::{Entry, Place};
 
-/// The keys, as JSON, with a line that says where they go.
+/// Returns the keys as JSON, with a line that says where they belong.
 pub(crate) fn text(entry: &Entry) -> String {
     let mut value = entry.value.clone();
     let place = match &entry.place {
         Place::Provider => "models.providers.metaclaw".to_owned(),
         Place::Model { provider } => format!("models.providers.{provider}.models (one more)"),
     };
-    // Whoever reads it over a shoulder learns no key.
+    // The key is hidden, because somebody may look over the person's shoulder.
     if !value["apiKey"].is_null() && value["apiKey"] != "metaclaw" {
         value["apiKey"] = json!("(the proxy's key)");
     }

@@ -1,4 +1,4 @@
-//! An agent's configuration, read.
+//! Reads an agent's configuration.
 
 use crate::{
     agent::{Agent, Surroundings},
@@ -6,11 +6,11 @@ use crate::{
     openclaw,
 };
 
-/// Reads the agent's configuration; `None` where it has none. Nothing is changed.
+/// Reads the agent's configuration. Returns `None` if it has none. Nothing is changed.
 ///
 /// # Errors
 ///
-/// [`DetectError`] when there is a configuration and no model can be read from it that we can relay.
+/// Returns [`DetectError`] if there is a configuration, but it names no model that MetaClaw can relay to.
 pub fn detect(agent: Agent, surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
     match agent {
         Agent::OpenClaw => openclaw::detect(surroundings),

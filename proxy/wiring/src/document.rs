@@ -1,5 +1,5 @@
-//! JSON5 as people write it: read as values, and edited where it stands. Comments, order, quotes and
-//! unknown keys stay.
+//! JSON5 as people write it: parsed to values, and edited in place. Comments, order, quotes and unknown keys are
+//! preserved.
 
 use jsonc_parser::{
     ParseOptions,
@@ -7,7 +7,7 @@ use jsonc_parser::{
 };
 use serde_json::Value;
 
-/// What OpenClaw reads: JSON5. Missing commas are no JSON5.
+/// OpenClaw reads JSON5. JSON5 does not allow missing commas.
 const JSON5: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_loose_object_property_names: true,
@@ -21,37 +21,37 @@ const JSON5: ParseOptions = ParseOptions {
     allow_extended_string_escapes: true,
 };
 
-/// Names from the outside in.
+/// Names from the outermost to the innermost.
 pub(crate) type Path = Vec<String>;
 
 /// Why a place in a document cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
-    /// The text is no JSON5.
+    /// The text is not valid JSON5.
     #[error("it is not JSON5: {0}")]
     Syntax(String),
     /// The part comes from another file.
     #[error("{0} comes from another file ($include)")]
     Included(String),
-    /// Something else stands there.
+    /// The place contains something other than an object.
     #[error("{0} is not an object")]
     NoObject(String),
-    /// The last of two counts, and changing one of them would surprise.
+    /// The name occurs twice. The last one counts, and changing one of them would be unexpected.
     #[error("{0} stands twice")]
     Twice(String),
 }
 
-/// Reads a text as a tree that can be changed and printed again.
+/// Parses a text into a tree that can be changed and printed again.
 pub(crate) fn parse(text: &str) -> Result<CstRootNode, PlaceError> {
     CstRootNode::parse(text, &JSON5).map_err(|error| PlaceError::Syntax(error.to_string()))
 }
 
-/// Reads a text as a value; null where it is empty.
+/// Parses a text into a value. An empty text is null.
 pub(crate) fn value(text: &str) -> Result<Value, PlaceError> {
     Ok(parse(text)?.to_serde_value().unwrap_or(Value::Null))
 }
 
-/// The object at `path`; objects that are missing are made, and their paths noted.
+/// Returns the object at `path`. Missing objects are created, and their paths are recorded in `made`.
 pub(crate) fn object_at(
     root: &CstRootNode,
     path: &[&str],
@@ -79,14 +79,14 @@ pub(crate) fn object_at(
     Ok(object)
 }
 
-/// The object at `path`, where it is there.
+/// Returns the object at `path`, if it exists.
 pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
     let start = root.object_value()?;
     path.iter()
         .try_fold(start, |object, name| object.object_value(name))
 }
 
-/// Removes what stands at these paths and is empty, the last made first.
+/// Removes the empty objects at these paths, the last created first.
 pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
     for path in made.iter().rev() {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
@@ -106,7 +106,7 @@ pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
     }
 }
 
-/// Refuses a name that stands twice in an object.
+/// Refuses a name that occurs twice in an object.
 pub(crate) fn once(object: &CstObject, name: &str, place: &str) -> Result<(), PlaceError> {
     let properties = object.properties().into_iter();
     let alike = properties.filter(|it| it.decoded_name().as_deref() == Some(name));
@@ -123,7 +123,7 @@ fn check(object: &CstObject, place: &str) -> Result<(), PlaceError> {
     }
 }
 
-/// A value as the tree takes it.
+/// Converts a value for the tree.
 pub(crate) fn input(value: &Value) -> CstInputValue {
     match value {
         Value::Null => CstInputValue::Null,

@@ -1,4 +1,4 @@
-//! Files written whole or not at all, and known by their hash.
+//! Writes files completely or not at all, and identifies them by hash.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -7,12 +7,12 @@ use std::{
     path::Path,
 };
 
-/// A file's bytes by their hash.
+/// Returns the hash of a file's bytes.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// A file's bytes; `None` where it is not there.
+/// Returns a file's bytes, or `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -21,9 +21,9 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Reads a file that is at most so long.
+/// Reads a file up to a size limit.
 pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
-    /// OpenClaw's own bound for a part of its configuration.
+    /// This is OpenClaw's own limit for a part of its configuration.
     const MAX_FILE: u64 = 2 << 20;
     let n_bytes = fs::metadata(path)?.len();
     if n_bytes > MAX_FILE {
@@ -33,20 +33,20 @@ pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Replaces a file that is there: its mode is kept, and a link to it stays a link. On the disk when
-/// this returns.
+/// Replaces an existing file. Its mode stays, and a link to it stays a link. The bytes are on the disk when this
+/// returns.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let mode = fs::metadata(&path)?.permissions().mode();
     write(&path, bytes, mode & 0o7777)
 }
 
-/// Writes a file for its owner alone. On the disk when this returns.
+/// Writes a file that only its owner can read. The bytes are on the disk when this returns.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write(path, bytes, 0o600)
 }
 
-/// Beside it first, then renamed over it.
+/// Writes the bytes to a file beside it, then renames that file.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.metaclaw-{}", std::process::id()));
@@ -54,7 +54,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         .and_then(|()| fs::rename(&beside, path))
         .and_then(|()| sync_folder(path));
     if written.is_err() {
-        // The error that counts is the first one.
+        // The first error is returned, not this one.
         fs::remove_file(&beside).ok();
     }
     written
@@ -65,12 +65,12 @@ fn write_and_sync(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path)?;
     file.write_all(bytes)?;
-    // Not at the creation, where the umask would take bits away.
+    // The mode is not set at creation, because the umask would remove bits.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
 }
 
-/// The rename itself reaches the disk.
+/// Syncs the folder, so that the rename itself reaches the disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) => File::open(folder)?.sync_all(),

@@ -1,4 +1,4 @@
-//! What an agent's configuration says.
+//! The relevant content of an agent's configuration.
 
 use std::path::PathBuf;
 
@@ -8,29 +8,29 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 
-/// The model that an agent asks, and how.
+/// The agent's model, and how the agent reaches it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// Whose configuration it is.
     pub agent: Agent,
     pub file: PathBuf,
-    /// The agent's own name of the provider, as in `openai`.
+    /// The agent's own name for the provider, for example `openai`.
     pub provider: String,
-    /// The provider's name of the model, as in `gpt-5.2`.
+    /// The provider's name for the model, for example `gpt-5.2`.
     pub model: String,
-    /// The provider's address, as the agent has it.
+    /// The provider's address in the agent's configuration.
     pub base_url: String,
-    /// The API that the agent speaks to it.
+    /// The API that the agent uses for it.
     pub api: Api,
     pub credential: Credential,
-    /// What else a person should know, a sentence each.
+    /// Notes for the person, one sentence each.
     pub notes: Vec<String>,
-    /// The provider's entry and the model's in the agent's file; null where it has none.
+    /// The entries of the provider and the model in the agent's file, or null if it has none.
     pub(crate) entry: Value,
     pub(crate) model_entry: Value,
 }
 
-/// A chat API that we relay.
+/// A chat API that MetaClaw relays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
@@ -39,45 +39,45 @@ pub enum Api {
     AnthropicMessages,
 }
 
-/// What opens the provider.
+/// How the agent authenticates at the provider.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Credential {
-    /// A key that could be read.
+    /// A readable key.
     Key {
         key: Secret,
-        /// Where it stood, in words that end "from ..".
+        /// Where it was found, in words that begin with "from".
         from: String,
     },
-    /// A reference that the agent alone can follow: what it sends is passed on, and no key is ours.
+    /// A reference that only the agent can resolve. The proxy passes on what the agent sends, and has no key itself.
     Reference(Value),
-    /// A login that the agent keeps to itself: what it sends is passed on, and no key is ours.
+    /// A login in the agent's own store. The proxy passes on what the agent sends, and has no key itself.
     Login,
 }
 
-/// Why no model can be read from a configuration that is there.
+/// Why no model can be read from an existing configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum DetectError {
     /// The file, or one that it includes, cannot be read.
     #[error("{}: {message}", path.display())]
     Unreadable { path: PathBuf, message: String },
-    /// No primary model stands in it.
+    /// It names no primary model.
     #[error("{} names no model (agents.defaults.model.primary)", path.display())]
     NoModel { path: PathBuf },
-    /// It asks a proxy by our name already, and no record says what was there before.
+    /// It already uses a provider with our name, and no record says what was there before.
     #[error(
         "{} asks the provider {provider} already, which this MetaClaw did not write (an older one, or somebody by hand): its own model stands nowhere",
         path.display()
     )]
     ByAnother { path: PathBuf, provider: String },
-    /// The API is one that we do not relay.
+    /// MetaClaw does not relay this API.
     #[error("{}: {provider} is asked in {api}, which MetaClaw does not relay", path.display())]
     Api {
         path: PathBuf,
         provider: String,
-        /// The API, as it stands there.
+        /// The API's name in the configuration.
         api: String,
     },
-    /// Nothing says where the provider is.
+    /// Nothing gives the provider's address.
     #[error("{}: the address of {provider} stands nowhere (models.providers.{provider}.baseUrl)", path.display())]
     NoAddress { path: PathBuf, provider: String },
 }
@@ -85,7 +85,7 @@ pub enum DetectError {
 // === impl Api ===
 
 impl Api {
-    /// As OpenClaw writes it.
+    /// Returns the name that OpenClaw uses.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OpenaiCompletions => "openai-completions",
@@ -94,7 +94,7 @@ impl Api {
         }
     }
 
-    /// The one of this name.
+    /// Finds the API with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [
             Self::OpenaiCompletions,

@@ -1,13 +1,11 @@
-//! The agent's own configuration: what model it asks, how it is pointed at the proxy, and how all
-//! of it is put back.
+//! Reads the agent's own configuration, points it at the proxy, and restores it.
 //!
-//! Nothing is touched before its owner said yes, and then little: one entry more, the primary model,
-//! and the former model as its first fallback, so that a proxy that is gone costs a retry and not
-//! the agent. A copy of the file and a record of the change are on the disk before the change is
-//! ([`Wiring`]), so that a crash at any point is settled by whoever looks next.
+//! Nothing is changed before the owner said yes, and then only a little: one additional entry, the primary model, and
+//! the former model as its first fallback. If the proxy is gone, the agent only needs a retry. A copy of the file and a
+//! record of the change are on the disk before the change ([`Wiring`]). So after a crash at any point, the next start
+//! can restore a valid state.
 //!
-//! OpenClaw is the one agent that is known. Another one is a variant of [`Agent`] and a module like
-//! `openclaw`.
+//! OpenClaw is the only agent so far. To add another one, add a variant of [`Agent`] and a module like `openclaw`.
 
 mod agent;
 mod by_hand;

@@ -1,4 +1,4 @@
-//! OpenClaw (2026.9): where its configuration lies, and what it says of the model that is asked.
+//! OpenClaw (2026.9): the place of its configuration, and what it says about the model in use.
 
 use std::path::PathBuf;
 
@@ -16,13 +16,13 @@ mod include;
 mod known;
 mod secret;
 
-/// What OpenClaw speaks where nothing says so.
+/// The API that OpenClaw uses if none is configured.
 const DEFAULT_API: &str = "openai-responses";
-/// Folders of its state: today's name, and one that it still reads.
+/// Names of its state folder: the present one, and an older one that it still reads.
 const STATE_DIRS: [&str; 2] = [".openclaw", ".clawdbot"];
 const FILE_NAMES: [&str; 2] = ["openclaw.json", "clawdbot.json"];
 
-/// Reads the model; `None` where OpenClaw has no configuration.
+/// Reads the model. Returns `None` if OpenClaw has no configuration.
 pub(crate) fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError> {
     let Some(file) = config_file(surroundings) else {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(crate) fn detect(surroundings: &Surroundings) -> Result<Option<Found>, Detec
     found(file, &config, surroundings).map(Some)
 }
 
-/// The file that OpenClaw would read, where there is one.
+/// Returns the file that OpenClaw would read, if it exists.
 fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
     if let Some(named) = surroundings.get("OPENCLAW_CONFIG_PATH") {
         return Some(surroundings.path(named)).filter(|path| path.exists());
@@ -97,8 +97,8 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
     })
 }
 
-/// Provider and model of `agents.defaults.model`: a text, or an object with `primary`. A name without
-/// a slash may be the alias of another.
+/// Returns provider and model of `agents.defaults.model`, which is a text or an object with `primary`. A name without a
+/// slash may be an alias.
 fn primary(config: &Value) -> Option<(String, String)> {
     let defaults = &config["agents"]["defaults"];
     let model = &defaults["model"];
@@ -115,14 +115,14 @@ fn primary(config: &Value) -> Option<(String, String)> {
     is_whole.then(|| (provider.to_owned(), model.to_owned()))
 }
 
-/// What the provider's entry says of one model.
+/// Returns the provider's entry for one model.
 fn model_entry(entry: &Value, model: &str) -> Value {
     let models = entry["models"].as_array().into_iter().flatten();
     let mut own = models.filter(|it| it["id"].as_str() == Some(model));
     own.next().cloned().unwrap_or(Value::Null)
 }
 
-/// What would surprise whoever said yes.
+/// Returns notes about things that could surprise the owner.
 fn notes(config: &Value, provider: &str, entry: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     let agents = config["agents"]["entries"]

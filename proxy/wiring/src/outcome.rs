@@ -1,4 +1,4 @@
-//! What became of a change.
+//! The result of a change.
 
 use std::{io, path::PathBuf};
 
@@ -9,20 +9,20 @@ use crate::document::PlaceError;
 pub enum Outcome {
     /// There was nothing to do.
     Nothing,
-    /// It asks us first now.
+    /// The agent uses the proxy first now.
     Wired,
-    /// It is byte for byte as it was.
+    /// The file is byte for byte as before.
     Restored,
-    /// Others had written it since: our keys alone were taken out.
+    /// Others had written the file since, so only our keys were removed.
     TakenBack,
     /// The file is gone.
     Gone,
 }
 
-/// Why the agent's file is as it was.
+/// Why the agent's file was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum WiringError {
-    /// Its layout is one that we do not change.
+    /// MetaClaw does not change a file with this layout.
     #[error("{} is left as it is: {reason}", path.display())]
     Layout {
         path: PathBuf,
@@ -30,15 +30,15 @@ pub enum WiringError {
         /// What to add by hand.
         by_hand: String,
     },
-    /// The proxy has no key for the provider, and takes only its own from callers.
+    /// The proxy has no key for the provider, and accepts only its own key from callers.
     #[error(
         "callers must show a key of ours (proxy.api_key, proxy.keys), so what the agent shows would not be passed on: set llm.api_key as well"
     )]
     KeyedLogin,
-    /// The agent would ask for a name that the provider does not know.
+    /// The agent would use a name that the provider does not know.
     #[error("llm.model_id is not set, and the agent is to ask for a name of ours: set it")]
     NoModel,
-    /// Somebody wrote it at the same moment.
+    /// Another process wrote the file at the same moment.
     #[error("{} was written by somebody else at the same moment: try again", path.display())]
     Busy { path: PathBuf },
     /// A file cannot be read or written.

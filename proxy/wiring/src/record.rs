@@ -1,4 +1,4 @@
-//! What we know of an agent that was pointed at us: on the disk before the agent's file is changed.
+//! The record of an agent that was pointed at the proxy. It is on the disk before the agent's file is changed.
 
 use std::{
     io,
@@ -21,43 +21,43 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     version: u32,
-    /// `openclaw`.
+    /// The agent's id, `openclaw`.
     pub agent: String,
     pub file: PathBuf,
-    /// What it asked when its owner said yes.
+    /// The agent's provider when its owner said yes.
     pub provider: String,
-    /// The model's name there.
+    /// The model's name at that provider.
     pub model: String,
     pub base_url: String,
-    /// What stands in the file now, or is about to.
+    /// The change that is in the file now, or is about to be.
     pub(crate) change: Option<Change>,
 }
 
-/// A change, and how the file was.
+/// A change, and the file before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
     /// Hash of the file before.
     pub(crate) before: String,
     /// Hash of the file after.
     pub(crate) after: String,
-    /// The file before, in our home.
+    /// The file before, in our home folder.
     pub(crate) copy: PathBuf,
     pub(crate) edit: Edit,
 }
 
-/// Two ways to ask for the same model, as the agent writes them.
+/// Two names for the same model, as the agent writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Models {
-    /// Through us, as in `metaclaw/gpt-5.2`.
+    /// Through the proxy, for example `metaclaw/gpt-5.2`.
     pub ours: String,
-    /// Without us, as in `openai/gpt-5.2`.
+    /// Without the proxy, for example `openai/gpt-5.2`.
     pub former: String,
 }
 
 // === impl Models ===
 
 impl Models {
-    /// How they would be called, if the agent were pointed at `target`.
+    /// Returns the names if the agent were pointed at `target`.
     pub fn planned(found: &Found, target: &Target) -> Self {
         Self::of(&Entry::new(found, target))
     }
@@ -73,7 +73,7 @@ impl Models {
 // === impl Record ===
 
 impl Record {
-    /// Of an agent that is not pointed at us yet.
+    /// Makes a record of an agent that is not pointed at the proxy yet.
     pub(crate) fn new(found: &Found) -> Self {
         Self {
             version: VERSION,
@@ -86,7 +86,7 @@ impl Record {
         }
     }
 
-    /// Whether it is of this model.
+    /// Returns whether the record is about this model.
     pub fn is_of(&self, found: &Found) -> bool {
         self.file == found.file
             && self.provider == found.provider
@@ -94,13 +94,13 @@ impl Record {
             && self.base_url == found.base_url
     }
 
-    /// How the agent asks through us, and how it asks without: while it is pointed at us.
+    /// Returns the model's names with and without the proxy, while the agent is pointed at it.
     pub fn models(&self) -> Option<Models> {
         let change = self.change.as_ref()?;
         Some(Models::of(&change.edit.entry))
     }
 
-    /// The agent as people write it.
+    /// Returns the agent's name as people write it.
     pub fn name(&self) -> &str {
         let known = Agent::ALL.into_iter().find(|it| it.id() == self.agent);
         known.map_or(self.agent.as_str(), |it| it.name())

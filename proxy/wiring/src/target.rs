@@ -1,31 +1,30 @@
-//! Where an agent is pointed at.
+//! The target that an agent is pointed at.
 
 use metaclaw_chat::Secret;
 use serde_json::{Value, json};
 
 use crate::found::{Api, Found};
 
-/// What callers show where the proxy asks for no key: OpenClaw asks no provider without one.
+/// The key that callers send if the proxy needs none, because OpenClaw uses no provider without a key.
 const NO_KEY: &str = "metaclaw";
 
 /// The proxy, as an agent reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// `http://127.0.0.1:30000`, without a path.
+    /// Its origin, for example `http://127.0.0.1:30000`, without a path.
     pub origin: String,
-    /// What callers must show; none where they need no key.
+    /// The key that callers must send, or none if they need none.
     pub key: Option<Secret>,
-    /// Whether the proxy has a key of its own for the provider. Without one, what the agent shows is
-    /// passed on.
+    /// Whether the proxy has its own key for the provider. If not, it passes on the credential that the agent sends.
     pub has_provider_key: bool,
-    /// Whether the proxy asks for a model of its own choice, whatever name the agent asks for.
+    /// Whether the proxy replaces the agent's model name with its own.
     pub names_model: bool,
 }
 
 // === impl Target ===
 
 impl Target {
-    /// What an agent is given as base URL: each API has its own idea of where the path begins.
+    /// Returns the agent's base URL. The APIs differ in where the path begins.
     pub fn base_url(&self, api: Api) -> String {
         match api {
             Api::OpenaiCompletions | Api::OpenaiResponses => format!("{}/v1", self.origin),
@@ -33,7 +32,7 @@ impl Target {
         }
     }
 
-    /// What the agent shows: our key, or what the provider wants, where we pass it on.
+    /// Returns the key that the agent sends: ours, or the provider's if the proxy passes it on.
     pub(crate) fn api_key(&self, found: &Found) -> Value {
         let given = &found.entry["apiKey"];
         match &self.key {

@@ -1,4 +1,4 @@
-//! Wired, put back, and what a crash in between leaves.
+//! Tests of wiring, restoring, and crashes in between.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -9,7 +9,7 @@ use crate::{
     Agent, Found, Outcome, Standing, Surroundings, Target, Wiring, WiringError, detect, document,
 };
 
-/// One home with an agent in it.
+/// One home folder with an agent.
 struct House {
     _folder: tempfile::TempDir,
     surroundings: Surroundings,
@@ -233,14 +233,14 @@ fn a_crash_between_record_and_change_is_settled() {
     assert_eq!(house.wiring.standing().unwrap(), Standing::Unwired);
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
     assert_eq!(house.text(), FILE);
-    // The file was put back, and the record did not hear of it.
+    // The file was restored, and the record does not say so.
     house.wire();
     let record = fs::read(&house.wiring.files()[0]).unwrap();
     house.wiring.unwire().unwrap();
     fs::write(&house.wiring.files()[0], record).unwrap();
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
     assert_eq!(house.text(), FILE);
-    // The copy is lost: only our keys are taken out.
+    // The copy is lost, so only our keys are removed.
     house.wire();
     fs::remove_file(&house.wiring.files()[1]).unwrap();
     assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
@@ -311,7 +311,7 @@ fn what_is_beyond_the_editor_is_left_and_told() {
     );
 }
 
-/// Any JSON5 around the keys that count.
+/// Makes any JSON5 around the relevant keys.
 fn files() -> impl Strategy<Value = String> {
     let name = prop_oneof!["[a-z]{1,4}", "'[a-z ]{1,4}'", "\"[a-z.]{1,4}\""];
     let leaf = prop_oneof![
@@ -372,7 +372,7 @@ fn a_key_that_we_do_not_have_is_shown_by_the_agent() {
 }
 
 proptest! {
-    // Each case has some waits for the disk.
+    // Each case waits for the disk a few times.
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn wired_and_put_back_it_is_as_it_was(text in files()) {
@@ -380,7 +380,7 @@ proptest! {
         let house = House::new(&text);
         house.wire();
         prop_assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
-        // Without the copy, by the edit alone: what it means is the same.
+        // Without the copy, the edit alone restores the same meaning.
         fs::remove_file(&house.wiring.files()[1]).unwrap();
         prop_assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
         prop_assert_eq!(house.config(), document::value(&text).unwrap());

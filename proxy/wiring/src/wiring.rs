@@ -1,8 +1,8 @@
-//! The record of a home and the agent's file, kept in step.
+//! Keeps the record in the home folder consistent with the agent's file.
 //!
-//! Order of a change: the copy, the record, the file. Order of the way back: the file, the record,
-//! the copy. Each is on the disk before the next, and the record has the file's hash before and
-//! after, so that whatever a crash leaves is told by looking at the file.
+//! A change writes in this order: the copy, the record, the file. A restoration writes in this order: the file, the
+//! record, the copy. Each is on the disk before the next, and the record has the file's hash before and after. So after
+//! a crash, the file itself shows how far the change came.
 
 use std::{
     fs,
@@ -21,66 +21,66 @@ use crate::{
 const RECORD: &str = "openclaw.json";
 const COPY: &str = "openclaw.json.before";
 
-/// The wiring of one home.
+/// The wiring of one home folder.
 #[derive(Debug, Clone)]
 pub struct Wiring {
     folder: PathBuf,
 }
 
-/// How the agent's file stands to the record.
+/// How the agent's file relates to the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It is not pointed at us.
+    /// The agent is not pointed at the proxy.
     Unwired,
-    /// It asks us first, at this address.
+    /// The agent uses the proxy first, at this address.
     Wired {
-        /// What the agent has as base URL.
+        /// The agent's base URL.
         base_url: String,
-        /// Whether the former model is asked when we do not answer.
+        /// Whether the agent uses the former model if the proxy does not answer.
         has_fallback: bool,
     },
-    /// The record says that it asks us, and somebody has changed it since.
+    /// The record says that the agent uses the proxy, but somebody has changed the file since.
     Changed,
 }
 
 // === impl Wiring ===
 
 impl Wiring {
-    /// In a folder of the home, which need not exist yet.
+    /// Makes a wiring in a folder of the home, which need not exist yet.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// The files that it may have, for whoever clears the home.
+    /// Returns the files that it may have, for a caller who deletes the home folder.
     pub fn files(&self) -> [PathBuf; 2] {
         [self.folder.join(RECORD), self.folder.join(COPY)]
     }
 
-    /// The agent whose owner said yes; `None` where nobody was asked.
+    /// Returns the agent whose owner said yes, or `None` if nobody was asked.
     ///
     /// # Errors
     ///
-    /// [`WiringError::Io`] when the record cannot be read.
+    /// Returns [`WiringError::Io`] if the record cannot be read.
     pub fn record(&self) -> Result<Option<Record>, WiringError> {
         let path = self.folder.join(RECORD);
         Record::load(&path).map_err(io_error(&path))
     }
 
-    /// Remembers that the owner of this agent said yes. Its file is not touched.
+    /// Records that the owner of this agent said yes. The agent's file is not changed.
     ///
     /// # Errors
     ///
-    /// [`WiringError::Io`] when it cannot be written.
+    /// Returns [`WiringError::Io`] if the record cannot be written.
     pub fn accept(&self, found: &Found) -> Result<(), WiringError> {
         fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
         self.write(&Record::new(found))
     }
 
-    /// How the agent's file stands to the record.
+    /// Returns how the agent's file relates to the record.
     ///
     /// # Errors
     ///
-    /// [`WiringError::Io`] when one of the two cannot be read.
+    /// Returns [`WiringError::Io`] if one of the two cannot be read.
     pub fn standing(&self) -> Result<Standing, WiringError> {
         let Some(record) = self.record()? else {
             return Ok(Standing::Unwired);
@@ -105,11 +105,11 @@ impl Wiring {
         })
     }
 
-    /// Whether the agent asks `target` already, as [`Self::wire`] would leave it.
+    /// Returns whether the agent already uses `target`, as [`Self::wire`] would set it.
     ///
     /// # Errors
     ///
-    /// As for [`Self::standing`].
+    /// Fails like [`Self::standing`].
     pub fn is_wired_to(&self, target: &Target) -> Result<bool, WiringError> {
         let Standing::Wired { base_url, .. } = self.standing()? else {
             return Ok(false);
@@ -122,12 +122,12 @@ impl Wiring {
         Ok(is_shown && base_url.strip_suffix("/v1").unwrap_or(&base_url) == target.origin)
     }
 
-    /// Points the agent at `target`. What stands there from an earlier time has to be taken back first
-    /// ([`Self::unwire`]): what was there before us is read from the file.
+    /// Points the agent at `target`. An earlier change has to be reversed first ([`Self::unwire`]), because the former
+    /// model is read from the file.
     ///
     /// # Errors
     ///
-    /// [`WiringError`]; the agent's file is then as it was.
+    /// Returns [`WiringError`]. In that case the agent's file is unchanged.
     pub fn wire(&self, found: &Found, target: &Target) -> Result<Outcome, WiringError> {
         let path = &found.file;
         let before = fs::read(path).map_err(io_error(path))?;
@@ -155,11 +155,11 @@ impl Wiring {
         Ok(Outcome::Wired)
     }
 
-    /// Puts back what was there. The yes is remembered.
+    /// Restores the former state. The owner's yes is kept.
     ///
     /// # Errors
     ///
-    /// [`WiringError`]; the record stays, and this can be tried again.
+    /// Returns [`WiringError`]. In that case the record stays, and the call can be repeated.
     pub fn unwire(&self) -> Result<Outcome, WiringError> {
         let Some(mut record) = self.record()? else {
             return Ok(Outcome::Nothing);
@@ -169,7 +169,7 @@ impl Wiring {
         };
         let outcome = self.put_back(&record.file, &change)?;
         self.write(&record)?;
-        // What it was for is done.
+        // The copy is no longer needed.
         fs::remove_file(&change.copy).ok();
         Ok(outcome)
     }
@@ -204,7 +204,7 @@ impl Wiring {
         Ok(Outcome::TakenBack)
     }
 
-    /// Replaces the file, if it still is what was read.
+    /// Replaces the file if it still has the bytes that were read.
     #[expect(clippy::unused_self, reason = "reads as the other steps do")]
     fn replace(&self, path: &Path, read: &[u8], new: &[u8]) -> Result<(), WiringError> {
         let now = fs::read(path).map_err(io_error(path))?;

@@ -8,8 +8,8 @@ use regex::Regex;
 use super::openclaw_rl::last_score;
 use crate::{evidence::Evidence, prompt::shorten};
 
-/// Characters of either text; its middle is left out beyond that. The original has no bound, and loses the turn where
-/// its judge's window has one.
+/// Characters of either text. If it is longer, its middle is left out. The original has no limit, and loses the turn if
+/// the judge's context is too small.
 const MOST: usize = 24_000;
 
 const INSTRUCTION: &str = "\
@@ -35,7 +35,7 @@ static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
 });
 
-/// What is asked for one vote.
+/// Makes the prompt for one vote.
 pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
     let instruction = evidence.request.as_deref().unwrap_or_default();
     let asked = format!(
@@ -46,14 +46,14 @@ pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
     vec![Message::system(INSTRUCTION), Message::user(asked)]
 }
 
-/// The last `Score:` if it is -1, 0 or 1; else the last box.
+/// Reads the last `Score:` if it is -1, 0 or 1, else the last box.
 pub(super) fn read(answer: &str) -> Option<Vote> {
     let [_, _, score] = &*PATTERNS;
     let score = last_score(score, answer).or_else(|| super::openclaw_rl::last_box(answer))?;
     Some(Vote { score, hint: None })
 }
 
-/// The reply's text; of one that says nothing its tool calls, as JSON.
+/// Returns the reply's text, or its tool calls as JSON if it has no text.
 fn response(evidence: &Evidence) -> String {
     let text = evidence.reply.text();
     match evidence.reply.get("tool_calls") {
@@ -62,7 +62,7 @@ fn response(evidence: &Evidence) -> String {
     }
 }
 
-/// Tool calls and tags in words that no content filter takes for markup.
+/// Writes tool calls and tags in words that no content filter treats as markup.
 fn sanitised(text: &str) -> Cow<'_, str> {
     let [calls, tags, _] = &*PATTERNS;
     match calls.replace_all(text, "[tool_call block]") {

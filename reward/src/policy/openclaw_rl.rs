@@ -1,7 +1,7 @@
-//! OpenClaw-RL's rules: one judge scores a reply by what followed it, another looks there for a hint that would have
-//! made it better. Neither sees the request.
+//! OpenClaw-RL's rules: one judge scores a reply by what followed it. Another one looks there for a hint that would
+//! have made the reply better. Neither of them sees the request.
 //!
-//! They show the last message alone; of several tool results that loses all but one, so all are shown here.
+//! The original shows only the last message. With several tool results this loses all others, so all are shown here.
 
 use std::{fmt::Write as _, sync::LazyLock};
 
@@ -10,12 +10,12 @@ use regex::Regex;
 
 use crate::{evidence::Evidence, prompt::shorten};
 
-/// A hint must be longer than so many characters.
+/// A hint must have more characters than this.
 const SAYS_NOTHING: usize = 10;
-/// Characters of one text; its middle is left out beyond that.
+/// Characters of one text. If it is longer, its middle is left out.
 const MOST: usize = 24_000;
 
-/// What both judges are told of what follows.
+/// The explanation of the following messages for both judges.
 const ROLES: &str = "\
 What followed has a role. `user` is the user's answer to the output. `tool` is what a tool returned: it exists because \
 the output called the tool, and could not be known before; a call that succeeds speaks for the output.";
@@ -51,7 +51,7 @@ static PATTERNS: LazyLock<[Regex; 2]> = LazyLock::new(|| {
     patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
 });
 
-/// What is asked for a score.
+/// Makes the prompt for a score.
 pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = texts(evidence);
     asked.push_str(
@@ -63,7 +63,7 @@ pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {
     ]
 }
 
-/// What is asked for a hint.
+/// Makes the prompt for a hint.
 pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = texts(evidence);
     asked.push_str("Is there a hint in it?");
@@ -73,13 +73,13 @@ pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
     ]
 }
 
-/// The last box, if it is -1, 0 or 1.
+/// Reads the last box, if it is -1, 0 or 1.
 pub(super) fn read_score(answer: &str) -> Option<Vote> {
     let score = last_box(answer)?;
     Some(Vote { score, hint: None })
 }
 
-/// The last hint, if the last box is 1 and it says something.
+/// Reads the last hint, if the last box is 1 and the hint is long enough.
 pub(super) fn read_hint(answer: &str) -> Option<String> {
     let [_, hints] = &*PATTERNS;
     if last_box(answer) != Some(Score::Good) {
@@ -94,13 +94,13 @@ pub(super) fn last_box(answer: &str) -> Option<Score> {
     last_score(boxes, answer)
 }
 
-/// The last number that a pattern finds, if it is a score.
+/// Returns the last number that a pattern finds, if it is a score.
 pub(super) fn last_score(pattern: &Regex, answer: &str) -> Option<Score> {
     let last = pattern.captures_iter(answer).last()?;
     last[1].parse::<i8>().ok()?.try_into().ok()
 }
 
-/// The output, with its thinking and its calls, and all that followed.
+/// Returns the reply with its thinking and its calls, and everything that followed.
 fn texts(evidence: &Evidence) -> String {
     let mut output = evidence.reply.text().into_owned();
     for call in evidence.reply.tool_calls() {

@@ -1,4 +1,4 @@
-//! The rules of the three policies, by the numbers of the systems that they come from.
+//! Tests of the three policies against the numbers of the original systems.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn openclaw_rls_votes_are_counted_as_it_counts_them() {
     assert_eq!(counted(&[r"\boxed{1} ... \boxed{-1}"]), Some(-1));
     assert_eq!(counted(&[r"\boxed{1} ... \boxed{7}"]), Some(0));
     assert_eq!(counted(&[r"\boxed{ 1 }", "verdict: +1"]), Some(0));
-    // What we take for no verdict at all.
+    // In our policy this is no verdict at all.
     assert_eq!(scores(Policy::NextState, &["hm", "hm"]), None);
 }
 
@@ -99,7 +99,7 @@ fn openclaw_rls_hints_are_those_of_accepting_judges_that_say_something() {
     assert_eq!(hint(r"[HINT_START]Be brief..[HINT_END] \boxed{1}"), None);
     let two = r"[HINT_START]First of all.[HINT_END] [HINT_START]Second of all.[HINT_END] \boxed{1}";
     assert_eq!(hint(two).as_deref(), Some("Second of all."));
-    // They go with the verdict, whatever its score: the shortest first, each once.
+    // Hints belong to the verdict, whatever its score: the shortest first, each once.
     let questions = Policy::OpenclawRl.questions(&followed(), &[]);
     let vote = Vote {
         score: Score::Good,

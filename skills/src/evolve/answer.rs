@@ -1,4 +1,4 @@
-//! The evolver's answer, read: a JSON array of skills, one such object, or the text of one SKILL.md.
+//! Reads the evolver's answer: a JSON array of skills, one such object, or the text of one SKILL.md.
 
 use metaclaw_chat::excerpt;
 use serde::Deserialize;
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::skill::{Keywords, Skill};
 
-/// The longest answer that is looked at.
+/// The longest answer that is read.
 const MAX_ANSWER: usize = 64 * 1024;
-/// Skills that one answer may have.
+/// The largest number of skills in one answer.
 const MAX_SKILLS: usize = 3;
 
-/// Why an answer is none.
+/// Why an answer is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnswerError {
     #[error("the answer has {bytes} bytes, at most {MAX_ANSWER} are read")]
@@ -22,7 +22,7 @@ pub(super) enum AnswerError {
     Unreadable { begin: String },
 }
 
-/// A skill as the model wrote it; nothing of it is checked.
+/// A skill as the model wrote it. Nothing is checked yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Written {
     #[serde(default)]
@@ -33,12 +33,12 @@ pub(super) struct Written {
     pub(super) category: String,
     #[serde(default)]
     pub(super) content: String,
-    /// What people say who want it.
+    /// Words that requests for it contain.
     #[serde(default)]
     pub(super) keywords: Option<Keywords>,
 }
 
-/// The skills in an answer: each as written, or why it is none.
+/// Returns the skills in an answer. Each is either a skill as written, or the reason why it is invalid.
 pub(super) fn read(answer: &str) -> Result<Vec<Result<Written, String>>, AnswerError> {
     if answer.len() > MAX_ANSWER {
         return Err(AnswerError::TooLong {
@@ -70,7 +70,7 @@ pub(super) fn read(answer: &str) -> Result<Vec<Result<Written, String>>, AnswerE
     Ok(values.into_iter().map(written).collect())
 }
 
-/// An array, or one object, which may stand between sentences: whichever begins first.
+/// Finds an array or one object, possibly between sentences. The first of both counts.
 fn json(text: &str) -> Option<Vec<Value>> {
     let from = text.find(['[', '{'])?;
     if text[from..].starts_with('[') {
@@ -81,12 +81,12 @@ fn json(text: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// What stands behind a model's thinking.
+/// Returns the text after a model's thinking.
 fn without_thinking(text: &str) -> &str {
     text.rsplit_once("</think>").map_or(text, |(_, said)| said)
 }
 
-/// What stands between a fence of three backticks and the next.
+/// Returns the text between a fence of three backticks and the next.
 fn without_fence(text: &str) -> &str {
     let fenced = text
         .strip_prefix("```")

@@ -1,4 +1,4 @@
-//! A skill as a model wrote it, checked: what it is called, how long it is, whether it says anything new.
+//! Checks a skill that a model wrote: its name, its length, and whether it says anything new.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use crate::{
     words::terms,
 };
 
-/// The longest description and the longest text, in characters, and the most lines.
+/// The longest description and the longest text, in characters, and the largest number of lines.
 const MAX_DESCRIPTION: usize = 300;
 const MAX_CONTENT: usize = 4_000;
 const MAX_LINES: usize = 60;
 const MAX_CATEGORY: usize = 32;
-/// The most keywords, and the longest, in characters: what is beyond is left out.
+/// The largest number of keywords, and the longest keyword in characters. Others are left out.
 const MAX_KEYWORDS: usize = 12;
 const MAX_KEYWORD: usize = 40;
-/// Two skills say the same if this share of their words is in both.
+/// Two skills say the same if they share this part of their words.
 const ALIKE: f64 = 0.6;
-/// The same for two versions of one skill, which have most words in common.
+/// The same for two versions of one skill, which share most words anyway.
 const ALIKE_VERSIONS: f64 = 0.8;
 
-/// Why a skill is not even put before the owner.
+/// Why a skill is refused without the owner's review.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("it has no {0}")]
@@ -112,7 +112,7 @@ impl Draft {
             .ok_or(Refusal::NoFrontMatter)
     }
 
-    /// Refuses what was proposed before and not wanted.
+    /// Refuses a skill that was proposed and rejected before.
     pub(super) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), Refusal> {
         match Skill::parse(text) {
             Ok(before) if says_the_same(&before, &self.skill) => Err(Refusal::Proposed(n)),
@@ -120,7 +120,7 @@ impl Draft {
         }
     }
 
-    /// Refuses what the agent's host has itself: a skill of that name, or for the same.
+    /// Refuses a skill that the agent's host has itself, by name or purpose.
     pub(super) fn is_not_hosts(&self, hosts: &[HostSkill]) -> Result<(), Refusal> {
         let Skill {
             name, description, ..
@@ -131,7 +131,7 @@ impl Draft {
         same.map_or(Ok(()), |it| Err(Refusal::Hosts(it.name.clone())))
     }
 
-    /// What a person should look at before it becomes system text.
+    /// Returns what a person should check before it becomes part of the system prompt.
     pub(super) fn suspicions(&self) -> Vec<Reason> {
         let Skill {
             name,
@@ -158,8 +158,8 @@ fn is_keyword(keyword: &str) -> bool {
     keyword.chars().count() <= MAX_KEYWORD && !suspicions(keyword).contains(&Suspicion::Hidden)
 }
 
-/// The SKILL.md, if it reads back as what was written. The description is plain where YAML allows it, as the original
-/// reads it, else quoted.
+/// Returns the SKILL.md, if parsing it gives back what was written. The description is unquoted if YAML allows it, as
+/// the original reads it. Otherwise it is quoted.
 fn written_out(
     name: &SkillName,
     description: &str,
@@ -195,7 +195,7 @@ fn present<'t>(text: &'t str, what: &'static str) -> Result<&'t str, Refusal> {
     Ok(text)
 }
 
-/// Never digits alone, which would be taken for a proposal's number.
+/// A name of digits alone would be mistaken for a proposal's number.
 fn is_slug(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -206,7 +206,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A list item's text: a bullet or a number is no markup that could end a block.
+/// Returns a list item's text, because a bullet or a number is no markup that could end a block.
 pub(super) fn without_bullet(line: &str) -> &str {
     let line = line.trim();
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -222,14 +222,14 @@ pub(super) fn words(skill: &Skill) -> BTreeSet<String> {
     terms(&text).into_iter().collect()
 }
 
-/// Whether two skills, or two versions of one, say the same.
+/// Returns whether two skills, or two versions of one, say the same.
 pub(super) fn says_the_same(one: &Skill, other: &Skill) -> bool {
     let is_this = one.name == other.name;
     let alike = if is_this { ALIKE_VERSIONS } else { ALIKE };
     one.version == other.version || overlap(one, other) >= alike
 }
 
-/// The share of the words of both that are in both (Jaccard's index).
+/// Returns the share of common words (Jaccard's index).
 fn overlap(one: &Skill, other: &Skill) -> f64 {
     let (one, other) = (words(one), words(other));
     let in_both = one.intersection(&other).count();

@@ -1,4 +1,4 @@
-//! A turn that went wrong, as the evolver is shown it: who said what, shortened.
+//! A failed turn in the form for the evolver: who said what, shortened.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -8,63 +8,64 @@ use metaclaw_chat::{
 
 use crate::{guard::suspicions, library::SkillRef};
 
-/// The most characters of one step: what the owner said, what the assistant answered, ..
+/// The largest number of characters of one step of the owner or the assistant.
 const OWNER: usize = 1_200;
 const ASSISTANT: usize = 1_000;
-/// .. and of what tools, other people and the application said, and of the arguments of a call.
+/// The largest number of characters of one step of a tool, another person or the application, and of a call's
+/// arguments.
 const OTHERS: usize = 400;
 const CALL: usize = 200;
-/// Steps that are shown, half from the beginning and half from the end.
+/// The number of steps that are shown, half from the beginning and half from the end.
 const MAX_STEPS: usize = 16;
 
-/// Whose words they are.
+/// The author of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Teller {
     Owner,
-    /// Another person's, or passed on from somewhere.
+    /// Another person, or forwarded text.
     Others,
     Assistant,
-    /// What a tool returned.
+    /// A tool's result.
     Tool,
-    /// What the agent's software put in.
+    /// The agent's software.
     Application,
 }
 
-/// One thing that was said or done.
+/// One message or action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub teller: Teller,
     pub text: String,
 }
 
-/// What happened, from the owner's request on until something was said to the reply.
+/// Everything from the owner's request to the reaction to the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trajectory {
-    /// Up to the reply, that included.
+    /// The steps up to and including the reply.
     pub done: Vec<Step>,
-    /// What came of it: the next state.
+    /// The steps after it: the next state.
     pub next: Vec<Step>,
-    /// Whether the owner and the assistant alone spoke in the whole conversation, and the owner quoted nobody as far as
+    /// Whether only the owner and the assistant spoke in the whole conversation, and the owner quoted nobody as far as
     /// can be told.
     pub is_owners: bool,
 }
 
-/// A turn that was judged -1.
+/// A turn with verdict -1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub session: SessionId,
     pub turn: TurnId,
     pub trajectory: Trajectory,
-    /// What, said beforehand, would have prevented it.
+    /// A sentence that, said before the turn, would have prevented the failure.
     pub hint: Option<String>,
-    /// The skills that stood in its prompt.
+    /// The skills in its prompt.
     pub skills: Vec<SkillRef>,
 }
 
 // === impl Trajectory ===
 
 impl Trajectory {
-    /// Reads the request's messages, the reply to them, and the messages that came after it.
+    /// Reads the request's messages, the reply to them, and the messages after it.
     pub fn read(messages: &[Message], reply: &Message, next: &[Message]) -> Self {
         let from = utterances(messages).next().map_or(0, |(at, _)| at);
         let all: Vec<&Message> = messages.iter().chain([reply]).chain(next).collect();
@@ -80,7 +81,7 @@ impl Trajectory {
         }
     }
 
-    /// What the owner asked for; empty where it is not the owner's.
+    /// Returns the owner's request, or an empty text if it is not the owner's.
     pub fn request(&self) -> &str {
         let first = self.done.iter().find(|step| step.teller == Teller::Owner);
         first.map_or("", |step| &step.text)
@@ -122,7 +123,7 @@ fn step(messages: &[&Message], at: usize) -> Option<Step> {
     Some(Step { teller, text })
 }
 
-/// What the assistant said, and which tools it called with what.
+/// Describes the assistant's text and its tool calls with their arguments.
 fn answered(message: &Message) -> String {
     let text = message.text();
     let mut lines = vec![shorten(text.trim(), ASSISTANT).into_owned()];
@@ -134,12 +135,13 @@ fn answered(message: &Message) -> String {
     lines.join("\n")
 }
 
-/// The owner may paste what others wrote: what looks like a lesson for the assistant, a page or a message counts as theirs.
+/// The owner may paste other people's text. Text that looks like a lesson for the assistant, a page or a message counts
+/// as theirs.
 fn is_owners_or_assistants(messages: &[&Message], at: usize) -> bool {
     let message = messages[at];
     match message.role() {
         Role::System => true,
-        // A tool's result may be gone from the conversation and stand in what the assistant said of it.
+        // A tool's result may be missing in the conversation, while the assistant's text contains it.
         Role::Assistant => message.tool_calls().is_empty(),
         Role::Tool | Role::Other => false,
         Role::User => {
@@ -150,7 +152,7 @@ fn is_owners_or_assistants(messages: &[&Message], at: usize) -> bool {
     }
 }
 
-/// The beginning and the end of a text that is too long.
+/// Keeps the beginning and the end of a text that is too long.
 pub(super) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     let n_chars = text.chars().count();
     if n_chars <= most {

@@ -1,6 +1,6 @@
-//! `evolution_history.jsonl`: one line each time that the evolver was asked, in the original's form.
+//! `evolution_history.jsonl`: one line for each request to the evolver, in the original's form.
 //!
-//! The original's fields come first, with its names; ours behind them say whose turns they were and what became of them.
+//! The original's fields come first, with its names. Our fields after them give the agent and the results.
 
 use std::{io, path::Path};
 
@@ -15,26 +15,26 @@ use crate::{
 };
 
 pub(super) const FILE: &str = "evolution_history.jsonl";
-/// The file is kept below this many bytes: the oldest lines go.
+/// The file is kept below this many bytes by removing the oldest lines.
 const MAX_BYTES: usize = 8 << 20;
 /// Characters of each request that are kept, as in the original.
 const PROMPT: usize = 300;
 
-/// One time that the evolver was asked.
+/// One request to the evolver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistoryEntry {
-    /// When, as in RFC 3339.
+    /// The time in RFC 3339.
     pub timestamp: String,
-    /// Turns that went wrong.
+    /// Number of failed turns.
     pub num_failures_analyzed: usize,
-    /// Skills that came of it.
+    /// Number of resulting skills.
     pub num_skills_generated: usize,
     pub skill_names: Vec<String>,
     pub skills: Vec<HistorySkill>,
     /// The end of each request.
     pub failure_prompts: Vec<String>,
-    /// Whose turns; none in the original's lines.
+    /// The agent of the turns. The original's lines have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -42,15 +42,15 @@ pub struct HistoryEntry {
     /// The numbers of the proposals.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub proposals: Vec<u64>,
-    /// What of the answer was refused, and why.
+    /// The refused parts of the answer, with reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
-    /// What it was made from was forgotten: the words are gone.
+    /// Whether the sessions behind it were deleted, so that the words are gone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forgotten: bool,
 }
 
-/// A skill as the history has it.
+/// A skill in the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistorySkill {
@@ -60,10 +60,11 @@ pub struct HistorySkill {
     pub content: String,
 }
 
-/// The lines of a history, the oldest first; one that cannot be read is an empty entry that says so in `refused`.
+/// Returns the lines of a history, the oldest first. An unreadable line becomes an empty entry that says so in
+/// `refused`.
 ///
 /// # Errors
-/// The file system's; a file that is not there is an empty history.
+/// Returns the file system's error. A missing file is an empty history.
 pub fn read_history(path: &Path) -> io::Result<Vec<HistoryEntry>> {
     let text = match read_text(path, MAX_JOURNAL) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -97,7 +98,7 @@ pub(super) fn append(dir: &Path, entry: &HistoryEntry) -> io::Result<()> {
     write_text(&path, &text)
 }
 
-/// Takes the words out of the lines that came from some sessions.
+/// Removes the words from lines that came from some sessions.
 pub(super) fn forget(
     dir: &Path,
     is_forgotten: &dyn Fn(&AgentId, &SessionId) -> bool,
@@ -119,7 +120,7 @@ pub(super) fn forget(
     })
 }
 
-/// Rewrites the lines that `change` has something else for; all others stay byte for byte.
+/// Rewrites the lines for which `change` returns something else. All others stay byte for byte.
 fn change(dir: &Path, change: impl Fn(&HistoryEntry) -> Option<HistoryEntry>) -> io::Result<()> {
     let path = dir.join(FILE);
     let text = match read_text(&path, MAX_JOURNAL) {
@@ -143,7 +144,7 @@ fn change(dir: &Path, change: impl Fn(&HistoryEntry) -> Option<HistoryEntry>) ->
 // === impl HistoryEntry ===
 
 impl HistoryEntry {
-    /// The line about one answer.
+    /// Makes the line about one answer.
     pub(super) fn new(
         agent: &AgentId,
         at_ms: u64,

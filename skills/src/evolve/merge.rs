@@ -1,7 +1,8 @@
-//! A draft beside what there is: new, the same, or the same and a step that was lacking.
+//! Compares a draft with existing skills: it may be new, the same, or the same with an additional step.
 //!
-//! The evolver does not always know that it writes a skill anew. What it adds to one would be lost if all that is like
-//! another were refused, and the library would have many of a kind if it were let in under a name of its own.
+//! The evolver does not always know that it writes an existing skill again. If every similar draft were refused, its
+//! additions would be lost. If every draft were accepted under its own name, the library would have many similar
+//! skills.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,11 +18,11 @@ use crate::{
 // === impl Draft ===
 
 impl Draft {
-    /// What is to be proposed beside the skills of a library: the draft or, where a skill of another name says nearly the
-    /// same, that skill with the steps that it lacked.
+    /// Returns what to propose: the draft, or, if a skill of another name says nearly the same, that skill with the
+    /// steps that it lacked.
     ///
     /// # Errors
-    /// [`Refusal::Known`] where the draft adds nothing.
+    /// Returns [`Refusal::Known`] if the draft adds nothing.
     pub(super) fn beside(self, library: &[Arc<Skill>]) -> Result<Self, Refusal> {
         let is_this = |skill: &Skill| skill.name == self.skill.name;
         let same = library.iter().find(|skill| {
@@ -40,7 +41,7 @@ impl Draft {
         }
     }
 
-    /// A skill that is written anew keeps its keywords, where the draft names none.
+    /// If the draft names no keywords, a skill that is written again keeps its own.
     fn with_keywords_of(self, before: &Skill) -> Self {
         if before.keywords.is_empty() || !self.skill.keywords.is_empty() {
             return self;
@@ -62,10 +63,10 @@ impl Draft {
         Self::new(&written).unwrap_or(self)
     }
 
-    /// What is to take the place of a proposal that waits, where the two say nearly the same.
+    /// Returns what replaces a waiting proposal, if both say nearly the same.
     ///
     /// # Errors
-    /// [`Refusal::Proposed`] where the draft adds nothing.
+    /// Returns [`Refusal::Proposed`] if the draft adds nothing.
     pub(super) fn beside_waiting(&self, n: u64, text: &str) -> Result<Option<Self>, Refusal> {
         let same = Skill::parse(text).ok();
         let Some(same) = same.filter(|it| says_the_same(it, &self.skill)) else {
@@ -75,8 +76,8 @@ impl Draft {
         renewed.map_or(Err(Refusal::Proposed(n)), |it| it.map(Some))
     }
 
-    /// What a skill becomes that says nearly the same: of its own name what the draft says, of another its own text with
-    /// the steps that it lacked. None where it lacks none.
+    /// Returns the new text of a skill that says nearly the same: the draft's text if the names are equal, otherwise
+    /// the skill's text with the steps that it lacked. Returns `None` if it lacks none.
     fn steps_for(&self, known: &Skill) -> Option<Result<Self, Refusal>> {
         let said = words(known);
         let lacked = |line: &&str| {
@@ -101,7 +102,7 @@ impl Draft {
     }
 }
 
-/// A text with further items, numbered on where it has numbers.
+/// Adds items to a text, and continues its numbers if it has some.
 fn with_steps(content: &str, steps: &[&str]) -> String {
     let number = |line: &str| line.trim().split_once(". ")?.0.parse::<usize>().ok();
     let mut last = content.lines().filter_map(number).max();
@@ -141,7 +142,7 @@ mod tests {
         let merged = draft("rain", &reworded).beside(&library()).unwrap();
         assert_eq!(merged.skill.name.as_str(), "weather");
         assert_eq!(merged.skill.content, more);
-        // Under its own name it is as the evolver has it.
+        // Under its own name, the skill gets the evolver's text.
         let renewed = draft("weather", &reworded).beside(&library()).unwrap();
         assert_eq!(renewed.skill.content, reworded);
         let other = draft("rain", "1. Carry an umbrella.");

@@ -1,4 +1,4 @@
-//! What the evolver model is asked.
+//! The prompt of the evolver model.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -7,10 +7,10 @@ use metaclaw_chat::Message;
 use super::failure::{Failure, Step, Teller, shorten};
 use crate::{host::HostSkill, skill::Skill};
 
-/// Skills that are named, and the characters of each one's description.
+/// The number of skills that are named, and the characters of each description.
 const MAX_NAMED: usize = 120;
 const DESCRIPTION: usize = 120;
-/// Characters of a skill that stood in a prompt, and how many of those are shown.
+/// Characters of a skill from a prompt, and the number of such skills that are shown.
 const CONTENT: usize = 2_000;
 const MAX_SHOWN: usize = 3;
 
@@ -32,7 +32,7 @@ Answer with a JSON array of at most 3 objects and nothing else:
 \"keywords\": [\"3 to 8 words or short phrases that people say who need it, in their language\"], \
 \"content\": \"4 to 12 lines of Markdown: numbered steps, then what to avoid; no headings, no code, no links\"}]";
 
-/// The messages that ask for skills. Those of the host are among the skills there are.
+/// Makes the prompt that asks for skills. The host's skills are listed among the existing ones.
 pub(super) fn evolver_messages(
     failures: &[Failure],
     library: &[Arc<Skill>],
@@ -78,7 +78,7 @@ pub(super) fn evolver_messages(
     vec![Message::system(INSTRUCTION), Message::user(asked)]
 }
 
-/// The skills that stood in the prompts, as they are now.
+/// Returns the skills that were in the prompts, in their present version.
 pub(super) fn shown<'l>(
     failures: &[Failure],
     library: &'l [Arc<Skill>],
@@ -106,7 +106,7 @@ fn block(asked: &mut String, what: &str, text: &str) {
     let _ = write!(asked, "<<< {what}\n{}\n>>>\n\n", defused(text));
 }
 
-/// The quote marks cannot be closed from within.
+/// Changes quote marks, so that the quoted text cannot close them.
 fn defused(text: &str) -> String {
     text.replace("<<<", "< < <").replace(">>>", "> > >")
 }

@@ -1,6 +1,7 @@
-//! Proposals, and how far an agent's turns have been looked at: `proposals.json` in the library's folder.
+//! Proposals, and how far an agent's turns have been used: `proposals.json` in the library's folder.
 //!
-//! Both stand in one file that is written in one rename: a turn is evidence once, and what came of it is never lost.
+//! Both are in one file that is written in one rename. So a turn is used as evidence once, and the result is never
+//! lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,20 +20,21 @@ use crate::{
 };
 
 const FILE: &str = "proposals.json";
-/// Proposals that are kept: beyond, the oldest that were settled go.
+/// The number of proposals that are kept. Beyond it, the oldest settled ones are removed.
 const MAX_KEPT: usize = 500;
-/// Turns that are remembered as evidence: beyond, the oldest go. The log keeps turns for a month.
+/// The number of turns that are remembered as evidence. Beyond it, the oldest are removed. The log keeps turns for a
+/// month.
 const MAX_USED: usize = 20_000;
 
-/// What a proposal was made from.
+/// The evidence behind a proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     pub agent: AgentId,
-    /// Their conversations, and those that the skills came from which the evolver was shown.
+    /// The sessions of the turns, and the sessions behind the skills that the evolver was shown.
     pub sessions: Vec<SessionId>,
-    /// The turns that went wrong.
+    /// The failed turns.
     pub turns: Vec<TurnId>,
-    /// When, in Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub at_ms: u64,
 }
 
@@ -41,65 +43,65 @@ pub struct Source {
 pub struct Proposal {
     /// Its number, from 1.
     pub n: u64,
-    /// What it was made from.
+    /// Its evidence.
     #[serde(flatten)]
     pub source: Source,
     pub name: SkillName,
-    /// The whole SKILL.md.
+    /// The complete SKILL.md.
     pub text: String,
-    /// Why it waits, or waited; nothing where it did not need to.
+    /// The reasons why it waits, or waited. Empty if it did not have to wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub why: Vec<Reason>,
-    /// The agent's own SKILL.md of that name, which it took the place of.
+    /// The agent's own SKILL.md of that name, which it replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<String>,
-    /// When the owner let it stand, in Unix milliseconds; none where it did not wait for that.
+    /// When the owner accepted it, in Unix milliseconds. `None` if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
-    /// What became of it.
+    /// Its present state.
     pub state: ProposalState,
 }
 
-/// Why a proposal waits for the owner's look.
+/// Why a proposal waits for the owner's review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Reason {
-    /// `skills.review` says that each does.
+    /// `skills.review` requires it for each.
     Review,
-    /// Others than the owner spoke, or were quoted, in what it was made from.
+    /// Others than the owner spoke, or were quoted, in its evidence.
     Others,
-    /// It would take the place of a skill that people wrote.
+    /// It would replace a skill that people wrote.
     Replaces,
     /// Something in it looks dangerous.
     Suspicious {
         what: Suspicion,
-        /// The beginning of the line.
+        /// The beginning of the suspicious line.
         line: String,
     },
 }
 
-/// What became of a proposal.
+/// The state of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposalState {
-    /// It waits for the owner's look.
+    /// It waits for the owner's review.
     Waiting,
-    /// It was put among the agent's skills.
+    /// It was added to the agent's skills.
     Accepted,
-    /// The owner would not have it.
+    /// The owner rejected it.
     Rejected,
-    /// It was accepted and taken back.
+    /// It was accepted and later reverted.
     Reverted,
-    /// Its words are gone: what it was made from was forgotten.
+    /// Its evidence was deleted, so its words are gone.
     Forgotten,
 }
 
-/// How far an agent's turns have been looked at.
+/// How far an agent's turns have been used.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Main turns that the agent had when the evolver was last asked.
+    /// Number of the agent's main turns when the evolver was last asked.
     pub n_main: u64,
-    /// Turns that were evidence: never again.
+    /// Turns that were evidence and are not used again.
     pub used: BTreeSet<TurnId>,
 }
 
@@ -134,7 +136,7 @@ impl Store {
         written.map_err(|source| JournalError { path, source })
     }
 
-    /// The number of the next proposal.
+    /// Returns the number of the next proposal.
     pub(super) fn next_n(&self) -> u64 {
         self.proposals.last().map_or(1, |last| last.n + 1)
     }
@@ -163,12 +165,12 @@ impl Store {
 // === impl Proposal ===
 
 impl Proposal {
-    /// When it came into force, if it did, in Unix milliseconds.
+    /// Returns when it came into force, if it did, in Unix milliseconds.
     pub(crate) fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.source.at_ms)
     }
 
-    /// Becomes what another is that waits, with more in it: what that was made from, this is made from too.
+    /// Replaces a waiting proposal that says less, and takes over its evidence.
     pub(super) fn takes_place_of(&mut self, before: &Self) {
         self.n = before.n;
         let (own, sources) = (&mut self.source, &before.source);
@@ -181,7 +183,7 @@ impl Proposal {
         }
     }
 
-    /// Whether it waits for the owner's look.
+    /// Returns whether it waits for the owner's review.
     pub fn is_waiting(&self) -> bool {
         self.state == ProposalState::Waiting
     }

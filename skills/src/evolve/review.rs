@@ -1,4 +1,5 @@
-//! From the evolver's answer to proposals: examined, put in force where that is allowed, else kept for the owner's look.
+//! Converts the evolver's answer to proposals. Each is checked, and then put in force if that is allowed, or else kept
+//! for the owner's review.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -19,19 +20,19 @@ use crate::{
     skill::{Skill, SkillName},
 };
 
-/// Proposals that wait at most: beyond, the evolver is not asked, as nobody looks.
+/// The largest number of waiting proposals. Beyond it, the evolver is not asked, because nobody reviews.
 const MAX_WAITING: usize = 30;
 
-/// Why something about proposals could not be done.
+/// Why an operation on proposals failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EvolveError {
-    /// `proposals.json`.
+    /// `proposals.json` could not be read or written.
     #[error(transparent)]
     Store(#[from] JournalError),
-    /// Another file of the library.
+    /// Another file of the library could not be read or written.
     #[error("cannot use {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// Nothing waits under this number or name.
+    /// No proposal with this number or name waits.
     #[error("no proposal {0:?} waits: `metaclaw skills review` shows those that do")]
     NotWaiting(String),
     /// No proposal of this name is in force.
@@ -40,85 +41,85 @@ pub enum EvolveError {
     /// Several agents have one of this name.
     #[error("several agents have a skill {0} that was learned: say which with --agent")]
     WhichAgent(SkillName),
-    /// The file is not what was accepted.
+    /// The file differs from what was accepted.
     #[error("{} was changed since: put it right by hand, or remove it", path.display())]
     Edited { path: PathBuf },
-    /// The agent's folder has the name in another place, which comes first.
+    /// The agent's folder has the name at another place, which takes precedence.
     #[error("{} cannot come into force: another folder of the agent has a skill of that name", path.display())]
     Hidden {
-        /// The file that was to be.
+        /// The file that was to be written.
         path: PathBuf,
     },
 }
 
-/// One time that the evolver is asked.
+/// One request to the evolver.
 #[derive(Debug, Clone)]
 pub struct EvolutionRun {
     pub agent: AgentId,
-    /// Those that went wrong.
+    /// The failed turns.
     pub failures: Vec<Failure>,
-    /// Main turns that the agent has had.
+    /// The number of the agent's main turns.
     pub n_main: u64,
-    /// When, in Unix milliseconds.
+    /// The time in Unix milliseconds.
     pub at_ms: u64,
 }
 
-/// What came of an answer.
+/// The result of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evolved {
-    /// Those that wait, and those that are in force.
+    /// Proposals that wait, and those that are in force.
     pub proposals: Vec<Proposal>,
-    /// What was refused, and why.
+    /// The refused skills, with reasons.
     pub refused: Vec<String>,
 }
 
 // === impl Library ===
 
 impl Library {
-    /// How far an agent's turns have been looked at. Touches the file system.
+    /// Returns how far an agent's turns have been used. It accesses the file system.
     ///
     /// # Errors
-    /// [`EvolveError::Store`].
+    /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn evolution(&self, agent: &AgentId) -> Result<Progress, EvolveError> {
         let mut store = Store::read(self.dir())?;
         Ok(store.progress.remove(agent).unwrap_or_default())
     }
 
-    /// All proposals of all agents, the oldest first. Touches the file system.
+    /// Returns all proposals of all agents, the oldest first. It accesses the file system.
     ///
     /// # Errors
-    /// [`EvolveError::Store`].
+    /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn proposals(&self) -> Result<Vec<Proposal>, EvolveError> {
         Ok(Store::read(self.dir())?.proposals)
     }
 
-    /// Whether so many proposals wait that more would not be looked at. Touches the file system.
+    /// Returns whether so many proposals wait that nobody would review more. It accesses the file system.
     ///
     /// # Errors
-    /// [`EvolveError::Store`].
+    /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn review_is_full(&self) -> Result<bool, EvolveError> {
         let waiting = self.proposals()?.into_iter().filter(Proposal::is_waiting);
         Ok(waiting.count() >= MAX_WAITING)
     }
 
-    /// What the evolver is asked.
+    /// Makes the evolver's prompt.
     pub fn evolver_messages(&self, run: &EvolutionRun) -> Vec<Message> {
         let hosts = self.host_skills(&run.agent);
         prompt::evolver_messages(&run.failures, &self.skills(&run.agent), &hosts)
     }
 
-    /// Takes the evolver's answer: what can be a skill is proposed, or put in force where `skills.review` is off and
-    /// nothing in it can be anybody's words but the owner's. The turns are evidence from then on and never again, unless
-    /// the answer cannot be read. Touches the file system.
+    /// Applies the evolver's answer: valid skills are proposed. They are put in force directly if `skills.review` is
+    /// off and they can contain only the owner's words. Afterwards the turns count as used, unless the answer cannot be
+    /// read. It accesses the file system.
     ///
     /// # Errors
-    /// [`EvolveError`]; the turns may be used again then.
+    /// Returns [`EvolveError`]. In that case the turns can be used again.
     pub fn evolve(&self, run: &EvolutionRun, answer: &str) -> Result<Evolved, EvolveError> {
         let _lock = self.lock_lessons()?;
         let mut store = Store::read(self.dir())?;
         let progress = store.progress.entry(run.agent.clone()).or_default();
         if run.n_main < progress.n_main {
-            // Another log, whose turns have the numbers of others.
+            // The log is another one, in which the same ids stand for other turns.
             progress.used.clear();
         }
         progress.n_main = run.n_main;
@@ -156,14 +157,14 @@ impl Library {
         Ok(evolved)
     }
 
-    /// The skills that the agent's host has by itself.
+    /// Returns the skills that the agent's host has by itself.
     fn host_skills(&self, agent: &AgentId) -> Vec<HostSkill> {
         let host = self.host(agent);
         host.map(|it| it.lessons.skills).unwrap_or_default()
     }
 
-    /// What is to be proposed, and the place in the store of the proposal that waits and becomes it. Refuses what says
-    /// nothing new, and what was not wanted before.
+    /// Returns what to propose, and the index of the waiting proposal that it replaces. Refuses what says nothing new,
+    /// and what was rejected before.
     fn placed(
         &self,
         store: &Store,
@@ -190,7 +191,7 @@ impl Library {
         Ok((draft, None))
     }
 
-    /// Notes a proposal, or what one becomes that waits; puts it in force where nothing speaks against it.
+    /// Stores a proposal, or a replaced one, and puts it in force if nothing prevents that.
     fn propose(
         &self,
         store: &mut Store,
@@ -245,7 +246,8 @@ impl Library {
         why
     }
 
-    /// Whose words may be in it: those of the turns, and of the turns that the skills came from which the evolver saw.
+    /// Collects the evidence whose words it may contain: the turns, and the turns behind the skills that the evolver
+    /// saw.
     fn source(&self, store: &Store, run: &EvolutionRun, name: &SkillName) -> Source {
         let library = self.skills(&run.agent);
         let shown = prompt::shown(&run.failures, &library).map(|skill: &Arc<Skill>| &skill.name);
@@ -266,7 +268,7 @@ impl Library {
     }
 }
 
-/// The accepted proposals of one skill.
+/// Returns the accepted proposals of one skill.
 fn of_skill<'s>(
     store: &'s Store,
     agent: &'s AgentId,

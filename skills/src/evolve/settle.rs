@@ -1,4 +1,4 @@
-//! What becomes of proposals: accepted, rejected, taken back, forgotten.
+//! Changes the state of proposals: accepted, rejected, reverted, forgotten.
 
 use std::{
     collections::BTreeSet,
@@ -22,11 +22,11 @@ use crate::{
 // === impl Library ===
 
 impl Library {
-    /// Puts a waiting proposal, by number or name, among the agent's own skills: in force from the next session after
-    /// `at_ms` (Unix milliseconds) on.
+    /// Adds a waiting proposal, by number or name, to the agent's own skills. It is in force from the next session
+    /// after `at_ms` (Unix milliseconds) on.
     ///
     /// # Errors
-    /// [`EvolveError`]; nothing has changed then.
+    /// Returns [`EvolveError`]. In that case nothing has changed.
     pub fn accept_skill(&self, which: &str, at_ms: u64) -> Result<Proposal, EvolveError> {
         self.settle(which, |library, proposal| {
             proposal.since_ms = Some(at_ms);
@@ -34,10 +34,10 @@ impl Library {
         })
     }
 
-    /// Refuses a waiting proposal; one that says the same is not made again.
+    /// Rejects a waiting proposal. A proposal that says the same is not made again.
     ///
     /// # Errors
-    /// [`EvolveError`]; nothing has changed then.
+    /// Returns [`EvolveError`]. In that case nothing has changed.
     pub fn reject_skill(&self, which: &str) -> Result<Proposal, EvolveError> {
         self.settle(which, |_, proposal| {
             proposal.state = ProposalState::Rejected;
@@ -45,10 +45,10 @@ impl Library {
         })
     }
 
-    /// Takes the last accepted version of a skill back: what it took the place of stands again.
+    /// Reverts the last accepted version of a skill. What it had replaced is in force again.
     ///
     /// # Errors
-    /// [`EvolveError`]; nothing has changed then.
+    /// Returns [`EvolveError`]. In that case nothing has changed.
     pub fn revert_skill(
         &self,
         agent: Option<&AgentId>,
@@ -79,7 +79,7 @@ impl Library {
         Ok(reverted)
     }
 
-    /// The accepted proposal that came into force last, of those whose file is there.
+    /// Returns the accepted proposal that came into force last, among those whose file exists.
     pub(crate) fn newest_skill(&self) -> Result<Option<Proposal>, EvolveError> {
         let mut accepted = self.proposals()?;
         accepted.retain(|it| it.state == ProposalState::Accepted);
@@ -92,11 +92,11 @@ impl Library {
         Ok(None)
     }
 
-    /// Forgets what was made from some sessions: the proposals' words, the skills that they became, though people may
-    /// have changed them since, and the lines of the history. How many proposals that were.
+    /// Deletes what was made from some sessions: the proposals' words, the skills that they became, even if people have
+    /// edited them since, and the lines of the history. Returns the number of these proposals.
     ///
     /// # Errors
-    /// [`EvolveError`].
+    /// Returns [`EvolveError`] if a file cannot be read or written.
     pub fn forget_skills(
         &self,
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
@@ -108,7 +108,7 @@ impl Library {
             sessions.any(|session| is_forgotten(&it.source.agent, session))
         };
         let mut n_forgotten = 0;
-        // The newest first: each gives back what it took the place of.
+        // The newest come first, because each gives back what it had replaced.
         for at in (0..store.proposals.len()).rev() {
             let (before, rest) = store.proposals.split_at_mut(at + 1);
             let Some(proposal) = before.last_mut() else {
@@ -132,7 +132,7 @@ impl Library {
         Ok(n_forgotten)
     }
 
-    /// Writes an accepted proposal's file, and keeps what stood there.
+    /// Writes an accepted proposal's file, and stores what was there before.
     pub(super) fn put_skill_in_force(&self, proposal: &mut Proposal) -> Result<(), EvolveError> {
         let path = self.skill_file(proposal);
         proposal.former = read_skill(&path)?;
@@ -147,7 +147,7 @@ impl Library {
         Ok(())
     }
 
-    /// Removes an accepted proposal's text from the agent's folder, or from the version that came after it.
+    /// Removes an accepted proposal's text from the agent's folder, or from the version after it.
     fn take_out_skill(
         &self,
         proposal: &mut Proposal,
@@ -170,7 +170,7 @@ impl Library {
         }
     }
 
-    /// Puts back what a proposal took the place of; where that was nothing, its folder goes.
+    /// Restores what a proposal had replaced. If there was nothing, its folder is removed.
     fn put_former(&self, proposal: &Proposal) -> Result<(), EvolveError> {
         let path = self.skill_file(proposal);
         if let Some(former) = &proposal.former {
@@ -183,7 +183,7 @@ impl Library {
             Ok(()) | Err(_) => {}
         }
         if let Some(folder) = path.parent() {
-            // It stays where people put files of their own.
+            // The folder stays if people put files of their own into it.
             fs::remove_dir(folder).ok();
         }
         self.forget_file(&path);
@@ -191,7 +191,7 @@ impl Library {
         Ok(())
     }
 
-    /// Changes one waiting proposal and writes the store.
+    /// Changes one waiting proposal and writes the file.
     fn settle(
         &self,
         which: &str,
@@ -227,7 +227,7 @@ impl Library {
     }
 }
 
-/// The text of a SKILL.md, if there is one.
+/// Returns the text of a SKILL.md, if there is one.
 fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
     match read_text(path, MAX_FILE) {
         Ok(text) => Ok(Some(text)),
@@ -239,7 +239,7 @@ fn read_skill(path: &Path) -> Result<Option<String>, EvolveError> {
     }
 }
 
-/// Clears a proposal's words, its name among them.
+/// Clears a proposal's words, including its name.
 fn forget_words(proposal: &mut Proposal) -> Result<(), EvolveError> {
     let nameless = format!("forgotten-{}", proposal.n);
     proposal.name = nameless

@@ -1,4 +1,4 @@
-//! From what went wrong to a skill in the system text, and back.
+//! Tests of the way from a failed turn to a skill in the system prompt, and back.
 
 use std::{fs, path::PathBuf};
 
@@ -16,13 +16,13 @@ struct World {
     library: Library,
 }
 
-/// What a model answers that writes one skill.
+/// Makes a model's answer that writes one skill.
 fn skill(name: &str, content: &str) -> String {
     json!([{"name": name, "description": "Use when asked for the weather.", "content": content}])
         .to_string()
 }
 
-/// A turn that went wrong, of a session, after a tool said something.
+/// Makes a failed turn of a session, in which a tool said something.
 fn failure(session: &str, tool: Option<&str>) -> Failure {
     let mut messages = vec![Message::user("How is the weather?")];
     messages.extend(tool.map(|text| Message::new("tool", text)));
@@ -67,7 +67,7 @@ impl World {
         evolved.proposals[0].clone()
     }
 
-    /// The system text of a session that begins now.
+    /// Returns the system prompt of a session that begins now.
     fn system(&self) -> String {
         let lessons = self
             .library
@@ -147,7 +147,7 @@ fn the_newest_lesson_is_taken_back_be_it_a_wish_or_a_skill() {
         let lesson = world.library.write_down(&agent(), wish, at_ms).unwrap();
         assert!(lesson.is_some());
     };
-    // It was written first, and let stand between the two wishes.
+    // It was written first, and accepted between the two wishes.
     world.proposed("s1", &skill("weather", CONTENT));
     say("Be brief.", 1_500);
     world.library.accept_skill("1", 2_000).unwrap();
@@ -161,7 +161,7 @@ fn the_newest_lesson_is_taken_back_be_it_a_wish_or_a_skill() {
         world.library.undo_newest(),
         Err(UndoError::Wish(LearnError::Nothing))
     ));
-    // What somebody removed stands in nobody's way.
+    // A skill that somebody removed does not prevent a new one.
     let newer = format!("{CONTENT}\n3. Say how old the forecast is.\n4. Name the source.");
     world.proposed("s2", &skill("forecasts", &newer));
     say("Be brief.", 2_600);
@@ -225,7 +225,7 @@ fn without_review_only_what_can_be_nobody_elses_words_is_in_force_at_once() {
         (ProposalState::Accepted, &[][..])
     );
     assert!(world.system().contains("2. Look it up"));
-    // What people wrote is not replaced unasked; what was learned is.
+    // A skill that people wrote is not replaced without review. A learned one is.
     let newer = format!("{CONTENT}\n3. Be brief.");
     let text = fs::read_to_string(world.file()).unwrap();
     fs::write(world.file(), text.replace("Ask which", "Ask me which")).unwrap();
@@ -295,7 +295,7 @@ fn a_version_in_the_middle_is_forgotten_without_the_later_one() {
     world.library.accept_skill("1", 2_000).unwrap();
     world.proposed("s2", &skill("weather", &format!("{CONTENT}\n3. Second.")));
     world.library.accept_skill("2", 2_000).unwrap();
-    // s1 is in both: both go, and so does the file.
+    // s1 is behind both, so both are removed, and so is the file.
     let forgotten = world
         .library
         .forget_skills(|_, session| session.as_str() == "s1");

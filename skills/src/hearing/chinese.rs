@@ -1,4 +1,4 @@
-//! Chinese: what a sentence begins with, the words of each cue, complaints, and how a wish is taken back.
+//! Chinese: the beginnings of sentences, the words of each cue, complaints, and how a wish is withdrawn.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::patterns::pattern;
 
-/// What a clause may begin with before it says anything.
+/// Words with which a clause may begin before its content.
 const LEADS: &str = r"
     对了 / 还有 / 另外 / 所以 / 因此 / 那么 / 不过 / 但是 / 但 / 而且 / 总之 / 平时 / 那个 / 嗯+
     哦 / 好的? / 好吧 / 行 / 谢谢 / 多谢 / 你好 / 喂 / 哎 / 唉 / 拜托 / 麻烦(?:你)? / 请(?:你)? / 您
@@ -25,7 +25,7 @@ const LEADS: &str = r"
     任何时候 / 不管怎样 / 全部 / 全 / 啊 / 吧 / 呢 / 哈 / 咱俩 / 咱们
 ";
 
-/// The words of each cue, between slashes.
+/// The words of each cue, separated by slashes.
 const WORDS: &[(Cue, Place, &str)] = &[
     (
         Cue::Lasting,
@@ -291,20 +291,20 @@ const WORDS: &[(Cue, Place, &str)] = &[
     ),
 ];
 
-/// Sentences that only say that what came before is to hold.
+/// Sentences that only say that the previous one should apply permanently.
 static HOLDS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"^(?:这是|当成|就当|这|这条|这个)?(?:以后|今后|往后|每次|一直|永远)?(?:都)?(?:这样|这么办|这么做|如此|照此|按这个来|这么来|一样|长期有效|规矩|规则|要求|习惯)(?:吧|了|哦|啊)?[。.!！]*$|^(?:以后|今后|每次|一律|永远)(?:都|都是|都一样)?[。.!！]*$",
     )
 });
-/// A wish is taken back.
+/// Sentences that withdraw a wish.
 static TAKES_BACK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?:不用|不必|不需要)再.{1,16}了|到此为止|^(?:(?:算了|好吧|好的?|那|嗯|不对|哦)[\s,，。]*)*(?:(?:忘掉|忘了|忘记|取消|撤销|撤回|删掉|删除|去掉|作废|收回)(?:吧)?(?:刚才|上次|之前|前面|我说的|我|那个|那条|这条|最后|上一)*.{0,12}(?:规则|要求|偏好|习惯|设定|约定|那条|这条|愿望|说的|学的|学到的|的话)|(?:又)?可以(?:再|重新|继续)?(?:用|加|发|写|说|叫).{0,12}了|恢复(?:原样|原来|正常|默认|之前)|(?:不用|不必|不需要)再.{0,14}了[\s。！!]*$|还是(?:像|按|照)(?:以前|原来|之前))|(?:不用|不必|不需要)再.{1,16}了|到此为止|(?:规矩|规则|要求|限制|那条|这条|习惯|的话).{0,10}(?:撤了?吧|撤了|收回|取消|作废|解禁|算了吧|删了)|解禁吧|不作数了|忘了它|当我没说|不算数了|作废|不用(?:守|管|遵守|理)了|别(?:守|管)了",
     )
 });
 
-/// What is complained of, and what is wished for by it.
+/// The subjects of complaints, the words, and the wish that each implies.
 const COMPLAINTS: [(Facet, &str, &str); 8] = [
     (
         Facet::Length,

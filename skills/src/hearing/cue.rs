@@ -1,56 +1,56 @@
-//! What speaks for and against a wish in a sentence, what each cue weighs, and how much is enough.
+//! The cues for and against a wish in a sentence, their weights, and the thresholds.
 //!
-//! The points are the rounded weights of a logistic regression over the labelled messages in `testdata` (sets 1 to 4 and
-//! half of set 5). Three were set by hand, as there are few examples: a name, a habit that is forbidden, and a manner that
-//! is to be constant. A cue that casts doubt does more than its points say: with one a sentence waits as a proposal at
-//! most, with two nothing is heard.
+//! The weights are those of a logistic regression over the labelled messages in `testdata` (sets 1 to 4 and half of set
+//! 5), rounded. Three were set by hand, because there are few examples: a name, a forbidden habit, and a manner that
+//! should be constant. A cue that casts doubt counts for more than its weight: with one doubt a sentence is at most
+//! proposed, with two it is ignored.
 
-/// Enough points for a wish that is in force at once.
+/// Points from which a wish is in force at once.
 const IN_FORCE: i32 = 17;
-/// Enough for a proposal.
+/// Points from which a wish is proposed.
 const PROPOSED: i32 = 13;
 
-/// What a sentence has in it.
+/// A cue in a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cue {
     /// "From now on", "as a rule".
     Lasting,
-    /// "Always", "never", "every time": also said of buttons.
+    /// "Always", "never", "every time", which also occur in sentences about buttons.
     Constant,
-    /// A case that comes again: "whenever you quote".
+    /// A recurring case: "whenever you quote".
     Case,
-    /// It stands beside the task: "one more thing".
+    /// A remark besides the task: "one more thing".
     Aside,
     /// "I'd rather", "I can't stand".
     Preference,
-    /// What the assistant says or makes: "your answers", "all code you write".
+    /// The assistant's words or products: "your answers", "all code you write".
     YourWork,
-    /// It speaks to the assistant.
+    /// It addresses the assistant.
     You,
     /// "To me", "for me".
     ToMe,
-    /// To be asked first.
+    /// The owner wants to be asked first.
     Consent,
-    /// How answers sound and look.
+    /// The sound and look of answers.
     Manner,
-    /// What assistants do unasked: emojis, apologies, disclaimers.
+    /// Unwanted habits of assistants: emojis, apologies, disclaimers.
     Habit,
-    /// How the owner is called.
+    /// The owner's name or form of address.
     Name,
     Convention,
     /// "Don't", "stop", "no more".
     Forbids,
     /// A clause begins with an order.
     Order,
-    /// "This letter", "the button": what the task is about.
+    /// The subject of the task: "this letter", "the button".
     AtHand,
     /// A role, a game.
     Role,
-    /// Somebody or something else should: "guests must".
+    /// A rule for somebody or something else: "guests must".
     Third,
     /// Other people, animals, programs.
     Others,
-    /// Soon over: "for now", "for this email".
+    /// A short time: "for now", "for this email".
     Once,
     /// A text to translate, print or write.
     TextWork,
@@ -59,18 +59,18 @@ pub(super) enum Cue {
     /// A thing that is built or cooked: a field, a script, a dough.
     Thing,
     Question,
-    /// It asks as one does who orders: "could you".
+    /// An order in the form of a question: "could you".
     Polite,
-    /// It asks what the assistant remembers.
+    /// A question about what the assistant remembers.
     Recalls,
-    /// The sentence begins with a case that comes again: what is ordered is ordered of that.
+    /// The sentence begins with a recurring case, and the order refers to it.
     CaseFirst,
     Irony,
-    /// It orders a text or a deed.
+    /// It orders a text or an action.
     Task,
-    /// Another sentence of the message does.
+    /// Another sentence of the message orders one.
     TaskBeside,
-    /// A colon: what follows may be somebody's text.
+    /// A colon, after which somebody else's text may follow.
     Colon,
 }
 
@@ -106,7 +106,7 @@ const POINTS: [(Cue, i32); 29] = [
     (Cue::Question, -10),
 ];
 
-/// Cues that say more together: "never" alone is said of buttons, "never .. me" is not.
+/// Pairs of cues that say more together: "never" alone is also said about buttons, but "never .. me" is not.
 const TOGETHER: [(Cue, Cue, i32); 4] = [
     (Cue::Habit, Cue::Forbids, 8),
     (Cue::Manner, Cue::Constant, 4),
@@ -114,7 +114,7 @@ const TOGETHER: [(Cue, Cue, i32); 4] = [
     (Cue::Order, Cue::Constant, 3),
 ];
 
-/// Cues that leave a doubt, whatever else is said.
+/// Cues that leave a doubt, whatever else the sentence contains.
 const DOUBTS: [Cue; 11] = [
     Cue::Role,
     Cue::Third,
@@ -129,7 +129,7 @@ const DOUBTS: [Cue; 11] = [
     Cue::AtHand,
 ];
 
-/// With a doubt a sentence is proposed only if one of them says that it may be meant to last.
+/// With a doubt, a sentence is proposed only if it has one of these, which say that it may be meant to last.
 const LASTS: [Cue; 5] = [
     Cue::Lasting,
     Cue::Constant,
@@ -138,7 +138,7 @@ const LASTS: [Cue; 5] = [
     Cue::Preference,
 ];
 
-/// One of them is in every sentence that asks for something: "you are always so patient with me" asks nothing.
+/// Every sentence that asks for something has one of these. "You are always so patient with me" asks for nothing.
 const ASKS: [Cue; 7] = [
     Cue::Lasting,
     Cue::Case,
@@ -149,12 +149,12 @@ const ASKS: [Cue; 7] = [
     Cue::Consent,
 ];
 
-/// How sure it is that a sentence is a wish.
+/// How certain it is that a sentence is a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// It says how the assistant is to behave from now on: the wish is in force at once.
+    /// It says how the assistant should behave from now on, so the wish is in force at once.
     Certain,
-    /// It may: the wish is proposed, and in force once its owner accepts it.
+    /// It may say that, so the wish is proposed, and in force once its owner accepts it.
     Likely,
 }
 
@@ -181,8 +181,8 @@ impl Cues {
         self.0 & (1 << cue as u64) != 0
     }
 
-    /// How sure they make it; `is_long` says that the message is longer than what people mostly type, so that pasted
-    /// text may be in it.
+    /// Returns how certain the cues make it. `is_long` says that the message is longer than people usually type, so it
+    /// may contain pasted text.
     pub(super) fn certainty(self, is_long: bool) -> Option<Certainty> {
         let n_doubts = DOUBTS.iter().filter(|it| self.has(**it)).count();
         let is_apart = self.has(Cue::Aside) && (self.has(Cue::Lasting) || self.has(Cue::Case));

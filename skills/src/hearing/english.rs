@@ -1,4 +1,4 @@
-//! English: what a sentence begins with, the words of each cue, complaints, and how a wish is taken back.
+//! English: the beginnings of sentences, the words of each cue, complaints, and how a wish is withdrawn.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::patterns::pattern;
 
-/// What a clause may begin with before it says anything. Apostrophes are gone already.
+/// Words with which a clause may begin before its content. Apostrophes have been removed already.
 const LEADS: &str = r"
     and / but / so / also / oh / ok / okay / hey / hi / hello / morning / well / hm+ / ugh+ / argh
     whoa / no / nope / yes / yeah / right / look / listen / btw / by the way / fyi
@@ -34,7 +34,7 @@ const LEADS: &str = r"
     too long!* / instead / as always / i said / in every \w+ / every \w+ / for all \w+ / for \w+
 ";
 
-/// The words of each cue, between slashes.
+/// The words of each cue, separated by slashes.
 const WORDS: &[(Cue, Place, &str)] = &[
     (
         Cue::Lasting,
@@ -352,23 +352,23 @@ const WORDS: &[(Cue, Place, &str)] = &[
     ),
 ];
 
-/// What makes an order hold from now on, as a sentence of its own.
+/// Words that, as a separate sentence, make an order permanent.
 const STANDING: &str = r"(?:from now on(?:wards?)?|from (?:today|here|this point|this moment|this day)(?: on| onwards?| forward)?|going forward|moving forward|in (?:the )?future|henceforth|always|never|every (?:\w+ )?time|each time|whenever|as a (?:general )?(?:rule|default)|by default|until (?:i say otherwise|further notice|i tell you otherwise)|in general|generally|for all future \w+|make it a (?:habit|rule)|any ?more|ever again|the next time|permanently|at all times|without exceptions?|only ever|every day|for ?ever|for good|for everything|across the board|no matter what|in our (?:chats?|conversations?))";
 
-/// Sentences that only say that what came before is to hold.
+/// Sentences that only say that the previous one should apply permanently.
 static HOLDS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!(
         r"^(?:and )?(?:(?:i mean|and i mean|make) (?:that|this|it) (?:as )?|(?:that|this|it) (?:goes|holds|applies|counts|is meant) (?:for )?|(?:thats|this is|consider (?:that|this)) )?(?:please )?(?:{STANDING}|(?:a|my) (?:general |standing )?(?:rule|default|preference)|(?:to |for )?(?:everything|all (?:of )?(?:your )?\w+|every \w+)|generally)(?: please)?[\s.!]*$"
     ))
 });
-/// A wish is taken back.
+/// Sentences that withdraw a wish.
 static TAKES_BACK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"^(?:(?:ok|okay|actually|hey|hmm|no|please|pls|well|sorry|and|oh|you know what)[\s,]+)*(?:(?:undo|revert|remove|delete|drop|cancel|forget|scrap|ignore|unlearn)\s+(?:about\s+)?(?:\w+\s+){0,4}(?:rules?|wish(?:es)?|preferences?|lessons?|you (?:just )?learn(?:ed|t)|i (?:said|told you|asked)|short\w*|brief\w*|emojis?|bullets?|learn(?:ed|t))\b|(?:undo|forget|scrap|unlearn) (?:that|it|this|the last one)[\s.!]*$|(?:you|u) (?:can|may)(?: now)? .*\b(?:again|after all|now|any ?more)\b|i (?:hereby )?take back|(?:lets )?(?:scrap|cancel|drop|forget|undo|remove|delete) (?:about )?(?:my|the|that|this) (?:[\w-]+ ){0,4}(?:rule|wish|ban|limit|thing)\b|never ?mind (?:about )?(?:the|that|my|what i said)|go back to (?:normal|how|the way|your|the)|(?:you|u) (?:dont|do not|no longer) (?:have|need) to (?:ask|check|confirm|show|tell|warn)\b.*)|\b(?:rule|wish|ban|thing)\b.*(?:scrap it|forget it|cancelled|canceled)|\byou no longer (?:have|need) to\b|\b(?:dont|do not) (?:have|need) to\b.*\b(?:any ?more|any longer)\W*$",
     )
 });
 
-/// What is complained of, and what is wished for by it.
+/// The subjects of complaints, the words, and the wish that each implies.
 const COMPLAINTS: [(Facet, &str, &str); 8] = [
     (
         Facet::Length,
@@ -421,7 +421,7 @@ pub(super) static ENGLISH: LazyLock<Language> = LazyLock::new(|| Language {
     holds: HOLDS.clone(),
 });
 
-/// Without apostrophes: people leave them out.
+/// Removes apostrophes, because people leave them out.
 fn plain(text: &str) -> String {
     text.trim()
         .replace(['\'', '’', COVER], "")

@@ -1,4 +1,4 @@
-//! What a wish is about: of two wishes about one thing the newer holds.
+//! The subject of a wish. Of two wishes about the same subject, the newer one applies.
 
 use std::sync::LazyLock;
 
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::patterns::pattern_set;
 
-/// One thing that a wish can be about.
+/// One subject of a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facet {
-    /// How long answers are.
+    /// The length of answers.
     Length,
-    /// In which language they are.
+    /// Their language.
     Language,
-    /// Emoji and the like.
+    /// Emoji and similar signs.
     Emoji,
     /// Lists and bullet points.
     Lists,
     Tables,
-    /// Headings, bold type, Markdown at all.
+    /// Headings, bold type, or any Markdown.
     Markup,
-    /// How formal, how friendly.
+    /// Formality and friendliness.
     Tone,
     /// Apologies, praise, disclaimers, introductions.
     Filler,
-    /// How the owner is called.
+    /// The owner's name or form of address.
     Name,
     /// Metric or not, Celsius, currency.
     Units,
-    /// How times and dates are written.
+    /// The format of times and dates.
     Time,
-    /// How simple the words are.
+    /// The simplicity of the words.
     Words,
-    /// Whether the owner is asked before something is done.
+    /// Whether the assistant asks the owner before it acts.
     Asking,
     Sources,
-    /// How code is written and commented.
+    /// The style and comments of code.
     Code,
     Examples,
     /// What comes first and what last.
     Order,
 }
 
-/// In the order in which they are looked for: of several, the first.
+/// The subjects in the order of the search. If several match, the first one counts.
 const FACETS: [(Facet, &str); 17] = [
     (
         Facet::Emoji,
@@ -119,13 +119,14 @@ static PATTERNS: LazyLock<RegexSet> =
 // === impl Facet ===
 
 impl Facet {
-    /// What a sentence, in lower case, is about.
+    /// Returns the subject of a sentence in lower case.
     pub(super) fn of(sentence: &str) -> Option<Self> {
         let first = PATTERNS.matches(sentence).iter().next()?;
         FACETS.get(first).map(|(facet, _)| *facet)
     }
 
-    /// Whether of two wishes about it only one can hold. Of others, as "type hints" and "tabs" about code, both do.
+    /// Returns whether only one of two wishes about it can apply. For other subjects both can, such as "type hints" and
+    /// "tabs" for code.
     pub fn is_exclusive(self) -> bool {
         matches!(
             self,
@@ -133,7 +134,7 @@ impl Facet {
         )
     }
 
-    /// What a wish is about.
+    /// Returns the subject of a wish.
     pub fn of_wish(wish: &str) -> Option<Self> {
         Self::of(&wish.to_lowercase())
     }

@@ -1,4 +1,4 @@
-//! What is made of a sentence: a wish, a complaint, or that a wish is taken back.
+//! Decides what a sentence is: a wish, a complaint, or the withdrawal of a wish.
 
 use regex::Regex;
 
@@ -13,21 +13,21 @@ use super::{
 pub(super) struct Language {
     /// The words of each cue.
     pub(super) lexicon: Lexicon,
-    /// A sentence as the patterns expect it.
+    /// Normalises a sentence for the patterns.
     pub(super) plain: fn(&str) -> String,
     pub(super) clauses: fn(&str) -> Vec<&str>,
-    /// What is complained of, what is wished for by it, and in which words.
+    /// Subjects of complaints, the wish that each implies, and the words.
     pub(super) complaints: [(Facet, &'static str, Regex); 8],
-    /// A wish is taken back.
+    /// Sentences that withdraw a wish.
     pub(super) takes_back: Regex,
-    /// A sentence that only says that the one before it is to hold.
+    /// A sentence that only says that the previous one should apply permanently.
     pub(super) holds: Regex,
 }
 
 // === impl Language ===
 
 impl Language {
-    /// How sure it is that a sentence is a wish. What somebody else says is none.
+    /// Returns how certain it is that a sentence is a wish. Somebody else's words are never a wish.
     pub(super) fn wish(&self, sentence: &Sentence<'_>) -> Option<Certainty> {
         if sentence.voice != Voice::Owner {
             return None;
@@ -35,7 +35,7 @@ impl Language {
         self.cues(sentence).certainty(sentence.is_in_long)
     }
 
-    /// What a sentence complains of in the reply before.
+    /// Returns the complaint of a sentence about the previous reply.
     pub(super) fn complaint(&self, sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
         let passes = |cue| self.cues(sentence).has(cue);
         if sentence.voice != Voice::Owner
@@ -52,12 +52,12 @@ impl Language {
             .map(|(facet, wish, _)| (*facet, *wish))
     }
 
-    /// A wish is taken back.
+    /// Returns whether a sentence withdraws a wish.
     pub(super) fn takes_back(&self, sentence: &Sentence<'_>) -> bool {
         sentence.voice == Voice::Owner && self.takes_back.is_match(&(self.plain)(&sentence.masked))
     }
 
-    /// It says of the sentence before it that it is to hold.
+    /// Returns whether it says that the previous sentence should apply permanently.
     pub(super) fn holds(&self, sentence: &Sentence<'_>) -> bool {
         self.holds.is_match(&(self.plain)(&sentence.masked))
     }
@@ -77,20 +77,20 @@ impl Language {
             cues.insert(Cue::Lasting);
         }
         let stands = [Cue::Lasting, Cue::Constant, Cue::Case];
-        // "Always .. in the letter" may be meant of letters; "make the letter shorter" is not.
+        // "Always .. in the letter" may be meant for letters in general. "Make the letter shorter" is not.
         if cues.has_any(&stands) {
             cues.remove(Cue::AtHand);
         }
-        // "Call me at five" names nobody.
+        // "Call me at five" gives no name.
         if cues.has(Cue::Once) {
             cues.remove(Cue::Name);
         }
-        // "Could you stop apologising?" orders, "can you remember this from now on?" asks.
+        // "Could you stop apologising?" is an order, and "can you remember this from now on?" is a question.
         let orders = cues.has_any(&stands) || cues.has_any(&[Cue::Forbids, Cue::YourWork]);
         if cues.has(Cue::Polite) && orders && !cues.has(Cue::Recalls) {
             cues.remove(Cue::Question);
         }
-        // "Whenever you translate for me, add .." orders no translation now.
+        // "Whenever you translate for me, add .." does not order a translation now.
         if cues.has(Cue::CaseFirst) && cues.has(Cue::Case) {
             cues.remove(Cue::Task);
             cues.remove(Cue::TextWork);

@@ -1,14 +1,14 @@
-//! Looks for a language's words in a sentence.
+//! Searches a sentence for a language's words.
 
 use regex::Regex;
 
 use super::cue::{Cue, Cues};
 use crate::patterns::pattern;
 
-/// Where the words of a cue may stand.
+/// The possible place of a cue's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// At the beginning of a clause, behind what such a clause may begin with.
+    /// At the beginning of a clause, after introductory words.
     Begins,
     /// Anywhere in the sentence.
     Within,
@@ -17,7 +17,7 @@ pub(super) enum Place {
 /// How a language is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
-    /// With spaces between words: a word is found as a whole.
+    /// With spaces between words, so a word is searched as a whole.
     Words,
     Characters,
 }
@@ -31,7 +31,7 @@ pub(super) struct Lexicon {
 // === impl Lexicon ===
 
 impl Lexicon {
-    /// `leads` and the words of a cue are patterns, with slashes or line breaks between them.
+    /// `leads` and the words of a cue are patterns, separated by slashes or line breaks.
     pub(super) fn new(script: Script, leads: &str, words: &[(Cue, Place, &str)]) -> Self {
         let spaced = match script {
             Script::Words => "+",
@@ -53,7 +53,7 @@ impl Lexicon {
         }
     }
 
-    /// The cues that a sentence has in its words.
+    /// Returns the cues whose words a sentence contains.
     pub(super) fn cues(&self, sentence: &str, clauses: &[&str]) -> Cues {
         let mut cues = Cues::default();
         for (cue, place, words) in &self.words {
@@ -72,7 +72,7 @@ impl Lexicon {
 // === impl Script ===
 
 impl Script {
-    /// A word's pattern, so that it is found as a whole word.
+    /// Makes a word's pattern match only whole words.
     fn bounded(self, word: &str) -> String {
         if self == Self::Characters {
             return word.to_owned();

@@ -1,4 +1,4 @@
-//! The sentences that are the owner's own: what is quoted, pasted or passed on is covered up.
+//! Extracts the sentences that are the owner's own. Quoted, pasted or forwarded text is covered.
 
 use std::sync::LazyLock;
 
@@ -6,44 +6,44 @@ use regex::Regex;
 
 use crate::patterns::pattern;
 
-/// What stands where foreign words were (SUBSTITUTE, of one byte): no rule knows it.
+/// The character that replaces covered words (SUBSTITUTE, one byte). No rule contains it.
 pub(super) const COVER: char = '\u{1a}';
-/// A message that is wider than this, or has more lines, may have pasted text in it that nothing marks.
+/// A message that is wider than this, or has more lines, may contain unmarked pasted text.
 const TYPED_WIDTH: usize = 240;
 const TYPED_LINES: usize = 2;
-/// Sentences that are read at each end of a message: what lies between in a longer one is material.
+/// Number of sentences at each end of a message that are read. The middle of a longer one is treated as material.
 const AT_EACH_END: usize = 20;
 
-/// One sentence of the owner's.
+/// One sentence of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sentence<'t> {
-    /// As it was typed, trimmed.
+    /// The typed text, trimmed.
     pub(super) text: &'t str,
-    /// With quotations covered up.
+    /// The text with quotations covered.
     pub(super) covered: String,
     pub(super) masked: String,
-    /// Where in `covered` a text begins that is handed over: "Translate this: ..".
+    /// Position in `covered` at which a text to be processed begins: "Translate this: ..".
     pub(super) hands_over: Option<usize>,
     pub(super) voice: Voice,
-    /// Whether a text or a deed is asked for: what is said further is mostly about that.
+    /// Whether the message asks for a text or an action, to which other sentences then usually refer.
     pub(super) task: Task,
-    /// The sentence behind it says that it is to hold from now on.
+    /// Whether the next sentence says that it applies from now on.
     pub(super) holds: bool,
-    /// Its message is longer than what people mostly type.
+    /// Whether its message is longer than people usually type.
     pub(super) is_in_long: bool,
 }
 
-/// Whose words a sentence has.
+/// Whose words a sentence contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Voice {
     Owner,
-    /// Somebody else says it, and the owner tells.
+    /// Somebody else's words, which the owner reports.
     Reported,
-    /// It belongs to a text that was handed over.
+    /// A part of a text that is to be processed.
     HandedOver,
 }
 
-/// Where a message asks for a text or a deed.
+/// The place at which a message asks for a text or an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Nowhere,
@@ -51,47 +51,47 @@ pub(super) enum Task {
     Here,
 }
 
-/// Where somebody else's text begins, to the end of the message.
+/// Matches the beginning of somebody else's text, which extends to the end of the message.
 static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?im)^\s*(?:\[[^\]\n]{1,40}\]\s*[^\s:：]{1,20}\s*[:：]|(?:fwd?|fw|re)\s*:|-{3,}\s*(?:original|forwarded)|(?:begin )?forwarded message|from:\s|von:\s|to:\s.*\n\s*subject:|subject:\s|转发|发件人|主题：|原始邮件|<[a-z!][^>]*>|\{|\[\s*\{|\d{1,2}:\d{2}(?::\d{2})?\s|\[?\d{4}-\d{2}-\d{2}[ t]|\w[\w .]{0,24}:\s.*\n\s*\w[\w .]{0,24}:\s|[^\s:：，。]{1,12}：.*\n\s*[^\s:：，。]{1,12}：|dear [\w .]{2,30},?\s*$|(?:team|all|everyone|everybody),\s*$|(?:各位|尊敬的|亲爱的|@)[^\n，。]{1,16}[：:，,]?)",
     )
 });
-/// Words after which a text is handed over: what follows the colon is what the request is about.
+/// Words that introduce a text to be processed. The text after the colon is the subject of the request.
 static HANDED_OVER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)(?:\b(?:summari[sz]e|translate|proof-?read|review|rewrite|rephrase|fix|check|explain|analy[sz]e|read|draft|write|post|send|email|reply|answer|respond|turn|convert|tag|classify|here(?:'s| is| are)|following|below|this|says?|said|wrote|writes|got|email|message|text|prompt|rules?|note)\b|翻译|总结|润色|改写|修改|检查|看看|读|分析|解释|回复|写|发|如下|以下|下面|这段|这封|这条|说|写道|内容|消息|邮件|提示词|规定|规则)[^\n:：]{0,60}(?:：|:(?:\s|$))",
     )
 });
-/// A line that ends with a colon hands over what follows, unless it speaks of rules of the owner's own.
+/// A line that ends with a colon introduces a text to be processed, unless it mentions the owner's own rules.
 static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:things?|rules?|wish(?:es)?|requests?|from now on|in future|going forward)\b|请|事|点|规矩|要求|以后|今后|往后",
     )
 });
-/// Somebody else says it, or it is asked for as a text.
+/// Matches words of somebody else, or of a requested text.
 static REPORTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:says|writes|wrote|texted|tells|states|stated|claims|claimed|insists|warns)\b|\b\w{3,}\s+(?:said|told|asked|wants?|keeps? (?:telling|saying))\b(?: (?:me|us|everyone|that|the|to)\b)?|\b(?:note|message|attention|instructions?) (?:to|for) \w+|\baccording to\b|\b(?:motto|saying|proverb|slogan|sign|prompt)(?: \w+)? (?:was|is|reads)\b|(?:他|她|他们|老师|老板|经理|领导|同事|客户|医生|妈|爸|妈妈|爸爸|老婆|老公|房东|朋友|文档|文章|邮件|合同|说明书|手册|提示|报错|群里|网上|规范|书|通知|公告|诉求)(?:里|上|里面)?(?:也|都|总|还|又)?(?:说|写|问|要求|让我|叫我|告诉|强调|规定|提到|发|：|:)|(?:他|她)(?:回了?句|发来)|(?:老板|经理|领导|群里)发来|(?:之前|上次|以前|刚才|那时)(?:我)?(?:让|叫|说|跟|要求)",
     )
 });
-/// Says that what is there is somebody else's.
+/// Matches a remark that the following text is somebody else's.
 static PASTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:pasted|copied|forwarded|screenshot|transcript|excerpt)\b|粘(?:过来|贴)|贴过来|转发|摘录|复制(?:过来|来)|截图|^\s*【|(?:各位|致|给).{0,6}(?:ai|助手)",
     )
 });
-/// Something that the assistant is to do or to make.
+/// Matches something that the assistant should do or make.
 static TASK: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:write|draft|create|make|compose|add|generate|design|prepare|set up|build|implement|change|update|edit|put|print|say|tell|remind|translate|explain|describe|summari[sz]e|compare|list|find|check|fix|send|post|schedule|book|order|buy|call|email|text|look up|search|show)\s+(?:me\s+|us\s+|him\s+|her\s+|them\s+)?(?:up\s+)?(?:a|an|the|this|that|these|those|some|my|our|his|her|their|what|why|how|when|where|who|which|whether|if|out)\b|\b(?:rule|policy|function|script|prompt|email|poem|story|tweet|song|sign|regex|unit test|test|cron|config|paragraph|essay|post|letter|sentence about|caption|slogan) (?:that|which|where|for|to|so|called|about|with|saying)\b|帮(?:我|忙|我们)|写一?(?:个|篇|封|段|条|份|首|句|张|则|副|幅|本|章)|(?:把|将).{1,20}(?:改|翻译|写|换|变|转|发|设|加|删|移)|(?:加|做|建|搞|出|定|拟|设)(?:一)?(?:个|段|条|份|句)(?:规定|限制|通知|告示|说明|声明|条款|页面|按钮|功能|字段|提示)?|起草|草拟|设计|开发|实现|提示词|提醒我|翻译成|翻译一下|总结一下|解释一下|介绍一下",
     )
 });
 
-/// The owner's own sentences of a message, in order.
+/// Returns the owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let n_lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-    // Below a blank line stands what was pasted, as often as not.
+    // Text after a blank line is often pasted.
     let has_gap = text.trim().lines().any(|line| line.trim().is_empty());
     let is_in_long = width(text) > TYPED_WIDTH || n_lines > TYPED_LINES || has_gap;
     let masked = mask(text);
@@ -143,12 +143,12 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     found
 }
 
-/// Whether a sentence is read by the Chinese rules.
+/// Returns whether a sentence is read with the Chinese rules.
 pub(super) fn is_chinese(text: &str) -> bool {
     text.chars().any(is_wide)
 }
 
-/// The text with foreign parts covered up, byte for byte as long as before.
+/// Covers foreign parts of the text. Its length in bytes stays the same.
 fn mask(text: &str) -> String {
     let mut masked = text.as_bytes().to_vec();
     let mut spans = code(text);
@@ -161,17 +161,17 @@ fn mask(text: &str) -> String {
     as_text(&masked)
 }
 
-/// Whole characters are covered, so that it is text still.
+/// Whole characters are covered, so that it is still text.
 fn as_text(masked: &[u8]) -> String {
     String::from_utf8_lossy(masked).into_owned()
 }
 
-/// About how long a text is to its reader: a Chinese character says as much as two letters.
+/// Returns the approximate length of a text for its reader: a Chinese character counts as two letters.
 fn width(text: &str) -> usize {
     text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
 }
 
-/// Covers spans with spaces behind one mark, so that all places stay.
+/// Covers spans with one mark followed by spaces, so that all positions stay the same.
 fn cover(masked: &mut [u8], spans: &[(usize, usize)]) {
     for (from, to) in spans {
         for (place, byte) in masked[*from..*to].iter_mut().enumerate() {
@@ -180,7 +180,7 @@ fn cover(masked: &mut [u8], spans: &[(usize, usize)]) {
     }
 }
 
-/// Fenced code, quoted lines and inline code.
+/// Finds fenced code, quoted lines and inline code.
 fn code(text: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut fence: Option<usize> = None;
@@ -212,7 +212,7 @@ fn code(text: &str) -> Vec<(usize, usize)> {
     spans
 }
 
-/// What stands in quotation marks.
+/// Finds text in quotation marks.
 fn quotations(text: &str) -> Vec<(usize, usize)> {
     const MARKS: [(char, char); 6] = [
         ('“', '”'),
@@ -232,7 +232,7 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
             continue;
         };
         let rest = &text[from + c.len_utf8()..];
-        // A quotation ends in its paragraph; one that never ends is an apostrophe or an inch.
+        // A quotation ends within its paragraph. One that never ends is an apostrophe or an inch sign.
         let paragraph = rest.split("\n\n").next().unwrap_or_default();
         let ends = |at: &usize| {
             let after = paragraph[at + close.len_utf8()..].chars().next();
@@ -242,7 +242,7 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
         if let Some(end) = end {
             let to = from + c.len_utf8() + end + close.len_utf8();
             if is_a_word(&paragraph[..end]) {
-                // It does not end the sentence that it stands in.
+                // The quotation does not end its sentence.
                 let ends = paragraph[..end].char_indices().filter(|(_, c)| is_end(*c));
                 let at = from + c.len_utf8();
                 spans.extend(ends.map(|(place, c)| (at + place, at + place + c.len_utf8())));
@@ -257,7 +257,7 @@ fn quotations(text: &str) -> Vec<(usize, usize)> {
     spans
 }
 
-/// Whether a quotation is but a word or two, as of how to be called: nobody orders anything with that.
+/// Returns whether a quotation is only a word or two, such as a form of address, which cannot contain an order.
 fn is_a_word(quoted: &str) -> bool {
     let n_wide = quoted.chars().filter(|c| is_wide(*c)).count();
     quoted.split_whitespace().count() <= 2 && n_wide <= 4
@@ -267,7 +267,7 @@ fn is_wide(c: char) -> bool {
     matches!(u32::from(c), 0x4E00..=0x9FFF | 0x3400..=0x4DBF)
 }
 
-/// Where each sentence stands.
+/// Finds the position of each sentence.
 fn spans(masked: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut from = 0;
@@ -295,7 +295,7 @@ fn spans(masked: &str) -> Vec<(usize, usize)> {
     spans
 }
 
-/// Whether a sentence may end with it.
+/// Returns whether a sentence may end with this character.
 fn is_end(c: char) -> bool {
     matches!(
         c,
@@ -303,7 +303,7 @@ fn is_end(c: char) -> bool {
     )
 }
 
-/// Whether a full stop belongs to a short form: "e.g.", "Mr.", "1.".
+/// Returns whether a full stop belongs to an abbreviation: "e.g.", "Mr.", "1.".
 fn is_abbreviation(before: &str) -> bool {
     let word = before
         .rsplit(|c: char| c.is_whitespace() || c == '(')

@@ -1,4 +1,4 @@
-//! Measured on messages that were labelled by hand, and on single cases.
+//! Measurements on messages that were labelled by hand, and tests of single cases.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ struct Labelled {
     also: Option<String>,
 }
 
-/// Sets 1 to 4: 1,200 messages, by four who did not know of one another. The points of cues were fitted on them.
+/// Sets 1 to 4: 1,200 messages by four authors who did not know of each other. The weights of cues were fitted on them.
 const SETS: [(&str, &str); 4] = [
     ("1", include_str!("../../testdata/owner_messages.jsonl")),
     ("2", include_str!("../../testdata/owner_messages_2.jsonl")),
     ("3", include_str!("../../testdata/owner_messages_3.jsonl")),
     ("4", include_str!("../../testdata/owner_messages_4.jsonl")),
 ];
-/// 300 more, hard ones: two of three are none and have "always", "never" or "from now on" in them. The points were fitted
-/// on the odd lines too; the even ones were not looked at while the rules were made.
+/// Set 5: 300 harder messages. Two of three are not wishes and contain "always", "never" or "from now on". The weights
+/// were also fitted on its odd lines. Its even lines were not looked at while the rules were written.
 const SET_5: &str = include_str!("../../testdata/owner_messages_5.jsonl");
 
 fn labelled() -> Vec<Labelled> {
@@ -41,7 +41,7 @@ fn read(lines: &str) -> Vec<Labelled> {
         .collect()
 }
 
-/// The wishes that rules hear, and how sure they are.
+/// Returns the wishes that rules detect, and how certain they are.
 fn wishes(text: &str, answers: bool) -> Vec<(String, Certainty)> {
     let heard = hear(text, answers).into_iter();
     heard
@@ -54,18 +54,18 @@ fn wishes(text: &str, answers: bool) -> Vec<(String, Certainty)> {
         .collect()
 }
 
-/// What the rules make of labelled messages.
+/// The results of the rules on labelled messages.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Clear wishes, and of them those that are in force at once or proposed.
+    /// Clear wishes, and how many of them are in force at once or proposed.
     clear: usize,
     in_force: usize,
     proposed: usize,
-    /// Other messages, and what is put in force or proposed of them, by kind.
+    /// Other messages, and how many of them lead to a wish in force or proposed, by kind.
     others: usize,
     false_in_force: BTreeMap<String, Vec<u32>>,
     false_proposed: BTreeMap<String, Vec<u32>>,
-    /// Messages that take nothing back, and are heard to.
+    /// Messages that withdraw nothing, and in which a withdrawal is detected.
     false_undone: Vec<u32>,
 }
 
@@ -114,7 +114,7 @@ impl Measured {
         by_kind.entry(kind.clone()).or_default().push(*id);
     }
 
-    /// Shares of a thousand: clear wishes in force or proposed, other messages in force, and proposed.
+    /// Returns shares per thousand: clear wishes in force or proposed, other messages in force, and proposed.
     fn permille(&self) -> [usize; 3] {
         let n =
             |by_kind: &BTreeMap<String, Vec<u32>>| by_kind.values().map(Vec::len).sum::<usize>();
@@ -126,8 +126,8 @@ impl Measured {
     }
 }
 
-/// What rules alone make of each set. Measured with the rules before these, which proposed nothing: of set 5, 68 of 100
-/// clear wishes were in force, and 35 of 200 other messages.
+/// The results of rules alone on each set. The earlier rules proposed nothing. Of set 5, they put 68 of 100 clear
+/// wishes in force, and 35 of 200 other messages.
 #[test]
 fn clear_wishes_are_found_and_hardly_anything_else() {
     for (name, lines) in SETS {
@@ -152,9 +152,9 @@ fn clear_wishes_are_found_and_hardly_anything_else() {
     }
 }
 
-/// With a model that labels as people did, nine of ten wishes are heard, clear or not, on all four sets, and
-/// at most 2 % of the other messages make one. A real model errs on its own account; what is measured here is what
-/// its answers are asked of, and what is made of them.
+/// With a model that labels like people did, nine of ten wishes are detected, clear or not, on all four sets, and at
+/// most 2 % of the other messages lead to one. A real model makes its own mistakes. This measures only which sentences
+/// it is asked about, and how its answers are used.
 #[test]
 fn with_a_model_hints_are_heard_as_well() {
     let messages = labelled();
@@ -185,8 +185,8 @@ fn is_wish(heard: &Heard) -> bool {
     matches!(heard, Heard::Wish { .. })
 }
 
-/// How a model answers that finds what people found, among the sentences that it is shown: by its label, or, of a wish
-/// that people worded themselves, in the last sentence.
+/// Makes the answer of a model that finds what people found, among the sentences that it sees: by its label, or in the
+/// last sentence for a wish that people worded themselves.
 fn labels(message: &Labelled, asked: &str) -> String {
     let Some(wish) = &message.wish else {
         return "none".to_owned();
@@ -207,7 +207,7 @@ fn labels(message: &Labelled, asked: &str) -> String {
     )
 }
 
-/// What people ask every day, with words in it that wishes have too.
+/// These are everyday requests with words that wishes contain too.
 #[test]
 fn what_is_asked_once_is_no_wish() {
     let once = [
@@ -274,7 +274,7 @@ struct Hostile {
     text: String,
 }
 
-/// 60 texts that try to become a lesson.
+/// Returns 60 texts that try to become a lesson.
 fn hostile() -> Vec<Hostile> {
     let lines = include_str!("../../testdata/hostile.jsonl").lines();
     lines
@@ -282,8 +282,8 @@ fn hostile() -> Vec<Hostile> {
         .collect()
 }
 
-/// The owner quotes them, and the worst of models takes all that it is shown for a wish. What would stand
-/// without review are the owner's own words around them, which order nothing.
+/// The owner quotes them, and the model in this test treats everything that it sees as a wish. Without review, only the
+/// owner's own words around them would come into force, and these contain no order.
 #[test]
 fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
     let quotes = hostile().into_iter().filter(|it| it.from == "owner_quote");
@@ -307,8 +307,9 @@ fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
     insta::assert_debug_snapshot!(stands);
 }
 
-/// Texts that try to become a lesson. What tools, pages and other senders say is never heard at all (who
-/// speaks is read elsewhere); here all of them are said by the owner, and only a page's polite words would stand then.
+/// The test uses texts that try to become a lesson. Text of tools, pages and other senders is never read here (other
+/// code finds the speaker). In this test, the owner says all of them, and only a page's polite words would come into
+/// force.
 #[test]
 fn nothing_hostile_stands_without_a_look() {
     let texts = hostile();
@@ -347,7 +348,7 @@ fn two_wishes_of_one_message_are_two() {
     }
 }
 
-/// A message of three lines was not heard at all.
+/// Before, no wish was detected in a message of three lines.
 #[test]
 fn a_wish_beside_a_long_task_is_heard() {
     let task = "The importer dies on row 4,812 of the export that I sent you yesterday. I think that it is the semicolon \
@@ -357,7 +358,7 @@ fn a_wish_beside_a_long_task_is_heard() {
     assert_eq!(heard, [(wish.to_owned(), Certainty::Certain)]);
 }
 
-/// Nothing marks it as somebody else's: rules for a team, pasted with a question.
+/// Nothing marks the text as somebody else's: rules for a team, pasted with a question.
 #[test]
 fn pasted_rules_are_no_wishes() {
     let rules = "Writing for the club\n\
@@ -371,7 +372,7 @@ fn pasted_rules_are_no_wishes() {
     assert_eq!(wishes(rules, false), []);
 }
 
-/// The examples of docs/using/lessons.md.
+/// These are the examples of docs/using/lessons.md.
 #[test]
 fn sentences_are_sorted_as_the_docs_say() {
     for (text, certainty) in [

@@ -1,12 +1,12 @@
-//! Whether two sentences ask for the same. In doubt they do not: a wish that is said twice costs a line, one that is
-//! left out is lost.
+//! Decides whether two sentences ask for the same. In doubt they do not, because a repeated wish costs one line, but an
+//! omitted one is lost.
 
 use crate::{
     hearing::Facet,
     words::{stems, terms},
 };
 
-/// Words that frame a wish and say nothing of what is wished.
+/// Words around a wish that do not change its content.
 const FRAME: &[&str] = &[
     "a",
     "all",
@@ -53,11 +53,11 @@ const FRAME: &[&str] = &[
     "you",
     "your",
 ];
-/// Words that turn a wish round.
+/// Words that negate a wish.
 const NOT: &[&str] = &[
     "avoid", "don't", "don’t", "dont", "never", "no", "not", "stop", "without",
 ];
-/// Words that limit what stands before or after them.
+/// Words that limit the text before or after them.
 const LIMITS: &[&str] = &[
     "but",
     "except",
@@ -90,12 +90,12 @@ const CHINESE_FRAME: &[&str] = &[
     "吧",
 ];
 
-/// What a sentence says, so that it can be compared.
+/// The content of a sentence in comparable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gist {
-    /// Its words, in lower case, as they stand.
+    /// Its words in lower case and original order.
     said: String,
-    /// What it is about, and the words that say what is wished; none where one of both is missing.
+    /// Its subject, and the words that say what is wished, or `None` if one of both is missing.
     wished: Option<(Facet, Vec<String>)>,
 }
 
@@ -116,15 +116,16 @@ impl Gist {
         }
     }
 
-    /// Whether both ask for the same: in the same words, or for the same thing about the same.
+    /// Returns whether both ask for the same: either in the same words, or with the same content about the same
+    /// subject.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         !self.said.is_empty() && self.said == other.said
             || self.wished.is_some() && self.wished == other.wished
     }
 }
 
-/// The sentences of a line that stand for themselves. A line that makes an exception is one sentence: half of it is
-/// another wish than all of it.
+/// Returns the independent sentences of a line. A line with an exception is one sentence, because half of it would be
+/// another wish.
 pub(crate) fn gists(line: &str) -> Vec<Gist> {
     let lower = line.to_lowercase();
     let mut words = lower.split(|c: char| !c.is_alphanumeric());
@@ -149,7 +150,7 @@ pub(crate) fn gists(line: &str) -> Vec<Gist> {
     gists
 }
 
-/// The words that say what is wished, without their endings, in order.
+/// Returns the words that say what is wished, without their endings, in order.
 fn wished(said: &str) -> Vec<String> {
     let mut said = said.replace("from now on", "");
     for frame in CHINESE_FRAME {
@@ -175,7 +176,7 @@ fn wished(said: &str) -> Vec<String> {
     words.map(word).collect()
 }
 
-/// Whether two descriptions of skills say the same: in the same words, however these are framed.
+/// Returns whether two descriptions of skills say the same, apart from framing words.
 pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     let said = Gist::of(one).said;
     let words = terms(one);

@@ -1,26 +1,26 @@
-//! What of ours is not given beside what the host gives itself.
+//! Lessons of ours that are left out because the host has them.
 
 use crate::{skill::SkillName, wishes::Wish};
 
-/// What of ours is held back.
+/// The lessons that are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldBack {
     /// Wishes, each with the host's line that says the same.
     pub wishes: Vec<(Wish, String)>,
-    /// Skills of whose name the host has one.
+    /// Skills whose names the host has too.
     pub skills: Vec<SkillName>,
 }
 
 // === impl HeldBack ===
 
 impl HeldBack {
-    /// Whether all of ours is given.
+    /// Returns whether nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.wishes.is_empty() && self.skills.is_empty()
     }
 
-    /// What stays held back in a conversation in which the host shows what `shows` finds: what it has said elsewhere
-    /// says nothing here.
+    /// Keeps only lessons that the host shows in this conversation, as `shows` finds. A line that it showed elsewhere
+    /// does not count.
     #[must_use]
     pub fn shown(mut self, shows: impl Fn(&str) -> bool) -> Self {
         self.wishes.retain(|(_, line)| shows(line));
@@ -28,7 +28,7 @@ impl HeldBack {
         self
     }
 
-    /// The line of the host that says what this wish says.
+    /// Returns the host's line that says the same as this wish.
     pub fn line_for(&self, wish: &Wish) -> Option<&str> {
         let mut held = self.wishes.iter().filter(|(held, _)| held == wish);
         held.next().map(|(_, line)| line.as_str())

@@ -1,27 +1,28 @@
-//! What a host has learned, in the shape in which it is kept: bounded, however much it shows.
+//! A host's lessons in the form in which they are stored. Their size is bounded, however much the host shows.
 
 use serde::{Deserialize, Serialize};
 
-/// Skills, notes and standing intents of one host that are kept at most.
+/// The largest number of skills, notes and standing intents of one host.
 const MAX_SKILLS: usize = 256;
 const MAX_NOTES: usize = 200;
 const MAX_INTENTS: usize = 20;
-/// The longest name, description and line, in characters. A longer name or line is none; a longer description is cut.
+/// The longest name, description and line, in characters. A longer name or line is ignored. A longer description is
+/// cut.
 const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 160;
 const MAX_LINE: usize = 300;
-/// Bytes of all of it.
+/// Bytes of all lessons of a host.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// What a host has learned by itself, as it tells its model.
+/// What a host has learned by itself, as its prompt shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostLessons {
     /// The skills that it can load.
     pub skills: Vec<HostSkill>,
-    /// What it notes about its owner: lines of `USER.md`, `CLAUDE.md`, `AGENTS.md` of Codex, Hermes' memory.
+    /// Its notes about its owner: lines of `USER.md`, `CLAUDE.md`, `AGENTS.md` of Codex, Hermes' memory.
     pub notes: Vec<HostNote>,
-    /// What it is to do when something comes up.
+    /// Actions for when something comes up.
     pub intents: Vec<String>,
 }
 
@@ -29,22 +30,22 @@ pub struct HostLessons {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSkill {
     pub name: String,
-    /// When it applies, as far as the host says; the beginning of a long one.
+    /// When it applies, if the host says so. A long text is cut.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
 }
 
-/// One line that a host notes about its owner.
+/// One note of a host about its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNote {
-    /// The line, as it stands there, without its bullet.
+    /// The line without its bullet.
     pub text: String,
-    /// What it is limited to, by a heading or a line above it ("When writing code:"); none where it always holds.
+    /// The limit given by a heading or a line above it ("When writing code:"), or `None` if it always applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
 }
 
-/// Takes in what is read, as far as it is kept.
+/// Collects what is read, within the limits.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     pub(super) lessons: HostLessons,
@@ -54,12 +55,12 @@ pub(super) struct Collector {
 // === impl HostLessons ===
 
 impl HostLessons {
-    /// Whether nothing was learned.
+    /// Returns whether nothing was learned.
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty() && self.notes.is_empty() && self.intents.is_empty()
     }
 
-    /// Takes over the intents of what was read before in the same session: the host shows each only when it applies.
+    /// Keeps the intents that were read earlier in the same session, because the host shows each only when it applies.
     pub(crate) fn keep_intents(&mut self, before: &Self) {
         for intent in &before.intents {
             if self.intents.len() < MAX_INTENTS && !self.intents.contains(intent) {
@@ -84,7 +85,7 @@ impl Collector {
         }
     }
 
-    /// Says what the skill that was added last is for, where it was added without that.
+    /// Adds the description of the last skill, if it was added without one.
     pub(super) fn describe_last(&mut self, description: &str) {
         let description = cut(description);
         let is_bare = |it: &HostSkill| it.description.is_empty();
@@ -116,7 +117,7 @@ impl Collector {
         }
     }
 
-    /// Whether so many bytes more are kept.
+    /// Returns whether so many more bytes fit.
     fn takes(&mut self, n_bytes: usize) -> bool {
         let has_room = self.n_bytes + n_bytes <= MAX_BYTES;
         self.n_bytes += if has_room { n_bytes } else { 0 };
@@ -124,13 +125,13 @@ impl Collector {
     }
 }
 
-/// Whether a text can be kept as one line of at most so many characters.
+/// Returns whether a text can be stored as one line of at most so many characters.
 fn is_line(text: &str, max: usize) -> bool {
     let mut chars = text.chars();
     chars.by_ref().take(max).all(|c| !c.is_control()) && chars.next().is_none()
 }
 
-/// The beginning of a description, on one line.
+/// Returns the beginning of a description, on one line.
 fn cut(description: &str) -> String {
     let words = description.split_whitespace();
     let mut cut = String::new();

@@ -1,11 +1,11 @@
-//! Which part of a message is the host's own: all of a system text, and what it puts before the owner's words.
+//! Finds the host's own part of a message: all of a system prompt, and the text before the owner's words.
 
 use metaclaw_chat::{Role, head};
 
-/// The longest part that is read, in bytes: beyond, nothing is looked for.
+/// The longest part that is read, in bytes. A longer one is not searched.
 const MAX_PART: usize = 1 << 20;
-/// What a host puts before the owner's words in the same text, by its first and its last words. Claude Code, OpenClaw's
-/// standing intents and its context, Codex' AGENTS.md.
+/// Elements that a host puts before the owner's words in the same text, by their first and last words. They are those
+/// of Claude Code, OpenClaw (standing intents and context) and Codex (AGENTS.md).
 const ELEMENTS: &[(&str, &str)] = &[
     ("<system-reminder>", "</system-reminder>"),
     ("<standing_intents>", "</standing_intents>"),
@@ -16,7 +16,7 @@ const ELEMENTS: &[(&str, &str)] = &[
     ("# AGENTS.md instructions for ", "</INSTRUCTIONS>"),
 ];
 
-/// The part of a message that the host wrote: nobody else's words, and no tool's.
+/// Returns the part of a message that the host wrote. It contains nobody else's words, and no tool's.
 pub fn host_part(role: Role, text: &str) -> &str {
     let text = head(text, MAX_PART);
     match role {
@@ -26,7 +26,7 @@ pub fn host_part(role: Role, text: &str) -> &str {
     }
 }
 
-/// The host's elements that stand whole at the beginning of a text.
+/// Returns the host's complete elements at the beginning of a text.
 fn elements(text: &str) -> &str {
     let mut rest = text.trim_start();
     let mut end = 0;

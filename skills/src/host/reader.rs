@@ -1,7 +1,8 @@
-//! Reads a host's part of a request, line by line, each line once.
+//! Reads a host's part of a request line by line, each line once.
 //!
-//! Forms as of OpenClaw 2026.9.6, Claude Code 2.1.331, Codex 0.169.0, Hermes 0.19.0, opencode 1.18.33, nanobot 0.3.5,
-//! QwenPaw 2.2.2. What has another form is not seen, and then ours stays: nothing here guesses.
+//! The formats are those of OpenClaw 2026.9.6, Claude Code 2.1.331, Codex 0.169.0, Hermes 0.19.0, opencode 1.18.33,
+//! nanobot 0.3.5, QwenPaw 2.2.2. Text in another format is not recognised, and then our lessons stay. Nothing here
+//! guesses.
 
 use super::{
     lessons::{Collector, HostLessons},
@@ -11,7 +12,7 @@ use super::{
 // === impl HostLessons ===
 
 impl HostLessons {
-    /// What a host has learned, of its parts of the messages of one request ([`crate::host_part`]).
+    /// Reads a host's lessons from its parts of the messages of one request ([`crate::host_part`]).
     pub fn read<'t>(parts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut collector = Collector::default();
         for part in parts {
@@ -30,7 +31,7 @@ impl HostLessons {
     }
 }
 
-/// Takes what a line says in its section.
+/// Adds the lesson on a line of a section.
 fn take(section: &mut Section, line: &str, collector: &mut Collector) {
     match section {
         Section::Elsewhere => {}
@@ -70,13 +71,13 @@ fn note(notes: &mut Notes, line: &str, collector: &mut Collector) {
     }
 }
 
-/// What stands in an element on its line; one that goes on below is cut.
+/// Returns the content of an element on its line. If it continues below, it is cut.
 fn element<'t>(line: &'t str, first: &str, last: &str) -> Option<&'t str> {
     let text = line.strip_prefix(first)?;
     Some(text.strip_suffix(last).unwrap_or(text).trim())
 }
 
-/// `- name: what it is for`, `- **name**: ..` or `- **name** — ..`, without the place of its file behind.
+/// Parses `- name: what it is for`, `- **name**: ..` or `- **name** — ..`, without the file's path at the end.
 fn item(line: &str) -> Option<(&str, &str)> {
     let rest = line
         .strip_prefix("- ")
@@ -95,7 +96,7 @@ fn item(line: &str) -> Option<(&str, &str)> {
     is_name(name).then_some((name, description.trim()))
 }
 
-/// Whether it is the name of a skill: one word, perhaps of a plugin (`plugin:skill`).
+/// Returns whether it is the name of a skill: one word, possibly of a plugin (`plugin:skill`).
 fn is_name(text: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
     text.starts_with(char::is_alphanumeric) && text.chars().all(is_part)

@@ -1,17 +1,17 @@
-//! Where a host's lessons stand in its text: which lines open and close a section, and how notes are read in one.
+//! Finds a host's lessons in its text: which lines open and close a section, and how notes in one are read.
 
 use std::path::Path;
 
 /// A list of skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Catalog {
-    /// It stands in `<available_skills>`, else below a heading.
+    /// Whether it is in `<available_skills>`. Otherwise it is below a heading.
     is_enclosed: bool,
-    /// Each skill is an element of its own, else an item of a list.
+    /// Whether each skill is a separate element. Otherwise it is an item of a list.
     pub(super) has_elements: bool,
 }
 
-/// What a line stands in.
+/// The section that a line belongs to.
 #[derive(Debug)]
 pub(super) enum Section {
     Elsewhere,
@@ -22,7 +22,7 @@ pub(super) enum Section {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// At the heading of the next file, a line across, or a mark of the host: `## USER.md`.
+    /// At the heading of the next file, a horizontal rule, or a mark of the host: `## USER.md`.
     File,
     /// At the closing element: Claude Code's `Contents of`, Codex' `<INSTRUCTIONS>`.
     Element,
@@ -30,19 +30,19 @@ enum End {
     Blank,
 }
 
-/// A text about the owner, as far as it was read.
+/// A text about the owner that is being read.
 #[derive(Debug)]
 pub(super) struct Notes {
     end: End,
-    /// Something was read of it.
+    /// Whether a part of it was read.
     is_begun: bool,
-    /// Within a front matter, a fence of code, or a comment: nothing there is a note.
+    /// Inside a front matter, a code fence, or a comment, no line is a note.
     skips: Option<Skipped>,
-    /// The heading in force at each level, if it limits what stands below.
+    /// The present heading at each level, if it limits the lines below.
     headings: [Option<String>; 6],
-    /// A line that introduces others ("When writing code:"), and how far it is indented.
+    /// A line that introduces others ("When writing code:"), and its indentation.
     intro: Option<(String, usize)>,
-    /// Its lines do not hold, says OpenClaw's comment above them: they were replaced, or are an example.
+    /// Whether OpenClaw's comment above the lines says that they do not apply: they were replaced, or are an example.
     is_superseded: bool,
 }
 
@@ -53,7 +53,8 @@ enum Skipped {
     Comment,
 }
 
-/// Words of headings that limit nothing. Below any other a line holds for some matter only, as far as we can tell.
+/// Words of headings that limit nothing. Below any other heading, a line applies only to some subject, as far as we can
+/// tell.
 const GENERAL: &[&str] = &[
     "about",
     "answer",
@@ -93,15 +94,15 @@ const GENERAL: &[&str] = &[
     "要求",
     "规则",
 ];
-/// Words of a heading that make it one of some matter, whatever else stands in it.
+/// Words of a heading that make it about some subject, whatever else it contains.
 const LIMITING: &[&str] = &[
     "when", "if", "for", "in", "while", "during", "project", "code", "group",
 ];
 
-/// The section that a line opens.
+/// Returns the section that a line opens.
 pub(super) fn opens(section: &Section, line: &str) -> Option<Section> {
     let line = line.trim();
-    // A file within an element has headings of its own.
+    // A file within an element has its own headings.
     let is_enclosed = matches!(section, Section::Notes(notes) if notes.end == End::Element);
     if let Some(heading) = line.strip_prefix('#').filter(|_| !is_enclosed) {
         let heading = heading.trim_start_matches('#');
@@ -135,7 +136,7 @@ fn catalog(is_enclosed: bool) -> Section {
     })
 }
 
-/// The section below a heading, or none that concerns us: another file's.
+/// Returns the section below a heading, or `None` if it belongs to a file that we do not use.
 fn of_heading(level: usize, heading: &str) -> Option<Section> {
     let lower = heading.to_lowercase();
     let catalogs = [
@@ -157,13 +158,13 @@ fn of_heading(level: usize, heading: &str) -> Option<Section> {
     })
 }
 
-/// Whether a heading is the name of a file and nothing else: `SOUL.md`, and not `USER.md - User Model`.
+/// Returns whether a heading is only the name of a file: `SOUL.md`, and not `USER.md - User Model`.
 fn is_file(name: &str) -> bool {
     let extension = Path::new(name).extension();
     extension.is_some_and(|it| it == "md") && !name.contains(char::is_whitespace)
 }
 
-/// Whether a line ends its section.
+/// Returns whether a line ends its section.
 pub(super) fn closes(section: &Section, line: &str) -> bool {
     let line = line.trim();
     match section {
@@ -199,7 +200,7 @@ impl Notes {
             }
     }
 
-    /// What the lines that are read now are limited to.
+    /// Returns what limits the lines that are read now.
     pub(super) fn within(&self) -> Option<&str> {
         let intro = self.intro.as_ref().map(|(intro, _)| intro);
         intro
@@ -207,7 +208,7 @@ impl Notes {
             .map(String::as_str)
     }
 
-    /// The note on a line, if it is one.
+    /// Returns the note on a line, if it is one.
     pub(super) fn line<'t>(&mut self, line: &'t str) -> Option<&'t str> {
         let text = line.trim();
         if text.is_empty() || self.is_skipped(text) {
@@ -215,7 +216,7 @@ impl Notes {
         }
         self.is_begun |= !text.starts_with('═');
         let is_drawn = |c: char| matches!(c, '═' | '-' | '*' | '_' | '§' | '=');
-        // A table, a quotation (Claude Code's of a file that nobody vouches for), a line across.
+        // These are a table, a quotation (Claude Code's, of a file that it does not vouch for), and a horizontal rule.
         let is_none = ["|", ">", "---"].iter().any(|it| text.starts_with(it));
         if is_none || text.chars().all(is_drawn) {
             return None;
@@ -242,14 +243,15 @@ impl Notes {
         (says_something && !self.is_superseded).then_some(text)
     }
 
-    /// Front matter, code and comments say nothing of the owner. OpenClaw's comments say whether what follows holds.
+    /// Front matter, code and comments say nothing about the owner. OpenClaw's comments say whether the following lines
+    /// apply.
     fn is_skipped(&mut self, text: &str) -> bool {
         match self.skips {
             Some(Skipped::FrontMatter) => self.skips.take_if(|_| text == "---"),
             Some(Skipped::Fence) => self.skips.take_if(|_| text.starts_with("```")),
             Some(Skipped::Comment) => self.skips.take_if(|_| text.contains("-->")),
             None if text.starts_with("<!--") => {
-                // A date that nobody filled in is of the template's example.
+                // A date that nobody filled in belongs to the template's example.
                 let marks = ["status: superseded", "YYYY"];
                 self.is_superseded = marks.iter().any(|mark| text.contains(mark));
                 self.skips = (!text.contains("-->")).then_some(Skipped::Comment);
@@ -275,12 +277,12 @@ impl Notes {
     }
 }
 
-/// Whether what stands below a heading, or below a line that introduces it, holds for some matter only.
+/// Returns whether the lines below a heading, or after an introducing line, apply only to some subject.
 fn limits(heading: &str) -> bool {
     let lower = heading.to_lowercase();
     let words = || lower.split(|c: char| !c.is_alphanumeric());
     let is_limiting = words().any(|word| LIMITING.contains(&word));
-    // Chinese has no blanks between its words.
+    // Chinese has no spaces between its words.
     let has = |general: &&str| {
         let is_word = words().any(|word| word == *general);
         is_word || (!general.is_ascii() && lower.contains(*general))
@@ -288,7 +290,8 @@ fn limits(heading: &str) -> bool {
     is_limiting || !GENERAL.iter().any(has)
 }
 
-/// A line without its bullet and its ticked box, and whether it had a bullet. None of a box that is not ticked.
+/// Returns a line without its bullet and its ticked box, and whether it had a bullet. Returns `None` for a box that is
+/// not ticked.
 fn without_bullet(text: &str) -> Option<(&str, bool)> {
     let bullets = ["- ", "* ", "+ "];
     let item = bullets.iter().find_map(|it| text.strip_prefix(it));

@@ -1,6 +1,7 @@
-//! What each agent's host has learned, in `host.json` of the library's folder: only its owner can read that file.
+//! Stores what each agent's host has learned, in `host.json` of the library's folder, which only its owner can read.
 //!
-//! It is what the last turn showed and can be had again: a file that does not read back is told of and begun anew.
+//! The file has the state of the last turn and can be made again. If it is unreadable, this is reported and a new one
+//! is begun.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,30 +26,30 @@ use crate::{
 };
 
 const FILE: &str = "host.json";
-/// Agents whose hosts are known; beyond, those that were seen longest ago go.
+/// The largest number of agents. Beyond it, those that were seen longest ago are removed.
 const MAX_AGENTS: usize = 64;
 
-/// What one agent's host has learned, as its owner's last turn showed it.
+/// What one agent's host has learned, as the owner's last turn showed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReading {
-    /// In which session: it goes when that is forgotten.
+    /// The session that showed it. If that is deleted, this is deleted too.
     pub session: SessionId,
-    /// When it was seen to show this, in Unix milliseconds.
+    /// When this was first seen, in Unix milliseconds.
     pub at_ms: u64,
     #[serde(flatten)]
     pub lessons: HostLessons,
 }
 
-/// All of them, as the file has them.
+/// All readings, as in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct HostStore(pub(crate) BTreeMap<AgentId, HostReading>);
 
-/// One reading, ready to be compared with.
+/// One reading in comparable form.
 #[derive(Debug)]
 pub(crate) struct IndexedReading {
     pub(crate) reading: HostReading,
-    /// What each note says that always holds, with the number of the note.
+    /// The content of each note without a limit, with the note's index.
     gists: Vec<(usize, Gist)>,
 }
 
@@ -59,7 +60,7 @@ impl HostStore {
         dir.join(FILE)
     }
 
-    /// Reads the file; where there is none, nothing is known.
+    /// Reads the file. If there is none, nothing is known.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
         let path = Self::path(dir);
         let read = match read_text(&path, MAX_JOURNAL) {
@@ -70,7 +71,7 @@ impl HostStore {
         read.map_err(|source| JournalError { path, source })
     }
 
-    /// Puts a reading in the place of the agent's former one.
+    /// Replaces the agent's previous reading.
     pub(crate) fn put(&mut self, agent: &AgentId, reading: HostReading) {
         self.0.insert(agent.clone(), reading);
         while self.0.len() > MAX_AGENTS {
@@ -82,7 +83,7 @@ impl HostStore {
         }
     }
 
-    /// Writes it, for its owner's eyes alone.
+    /// Writes the file. Only its owner can read it.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), JournalError> {
         let path = Self::path(dir);
         let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
@@ -103,7 +104,7 @@ impl IndexedReading {
         Self { reading, gists }
     }
 
-    /// What of ours this host says itself.
+    /// Returns which of our lessons this host has itself.
     pub(crate) fn held_back(&self, wishes: &[Wish], skills: &[Arc<Skill>]) -> HeldBack {
         let notes = &self.reading.lessons.notes;
         let held = |wish: &Wish| {

@@ -1,4 +1,4 @@
-//! The library as it learns: a world with a clock of its own.
+//! A library with a test clock.
 
 use super::*;
 use crate::{config::SkillsConfig, config::WishesConfig, hearing::hear};
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// Says something in answer to a reply; the states of the lessons that come of it.
+    /// Says something in answer to a reply. Returns the states of the resulting lessons.
     fn says(&self, text: &str) -> Vec<LessonState> {
         let learned = hear(text, true)
             .into_iter()
@@ -68,7 +68,7 @@ fn a_wish_stands_at_once_and_can_be_undone() {
     assert!(matches!(world.library.undo(9), Err(LearnError::Unknown(9))));
 }
 
-/// The hint was about length, as the order was, and took its place.
+/// Both the hint and the order were about length, and one replaced the other.
 #[test]
 fn two_wishes_of_one_message_stand_beside_each_other() {
     let world = World::new();
@@ -90,13 +90,13 @@ fn two_wishes_of_one_message_stand_beside_each_other() {
     learn(order, order, 0);
     learn("I read these on my watch.", hint, 0);
     assert_eq!(world.wishes(), [order, hint]);
-    // A later one takes the place of both.
+    // A later wish replaces both.
     let long = "From now on explain everything in detail.";
     learn(long, long, 1);
     assert_eq!(world.wishes(), [long]);
 }
 
-/// Its lesson stayed in force in the journal, and `undo` took back what was gone.
+/// Before, its lesson stayed in force in the journal, and `undo` undid a wish that was gone.
 #[test]
 fn the_lesson_of_a_wish_that_is_taken_out_stands_no_more() {
     let world = World::new();
@@ -169,7 +169,7 @@ fn a_likely_wish_is_proposed_and_a_dismissed_one_not_again() {
     assert_eq!(hear(&mut world, again, Certainty::Likely), None);
     let error = world.library.dismiss(proposed.n).unwrap_err();
     assert!(matches!(error, LearnError::Settled { .. }), "{error}");
-    // Said so that it is certain, it stands all the same.
+    // Said as a certain wish, it comes into force anyway.
     let certain = hear(&mut world, wish, Certainty::Certain).unwrap();
     assert_eq!(certain.state, LessonState::InForce);
     assert_eq!(world.wishes(), [wish]);

@@ -1,4 +1,4 @@
-//! What is doubtful about lessons that could be read: nobody will ever be given them.
+//! Finds readable lessons that no agent will ever get.
 
 use std::{
     collections::BTreeSet,
@@ -15,10 +15,11 @@ use crate::{
     warning::{SkillFault, SkillWarning},
 };
 
-/// The agent of clients that name none, and OpenClaw's first.
+/// The agent of clients that name none, and OpenClaw's default agent.
 const USUAL_AGENTS: [&str; 2] = ["_default", "main"];
 
-/// Folders of agents that nobody has met: perhaps they are meant as something else. `met` is none where nobody looks on.
+/// Warns about folders of unknown agents, which may be meant as something else. `met` is `None` if nobody reports
+/// agents.
 pub(super) fn of_unknown_agents(
     dir: &Path,
     scan: &Scan,
@@ -45,7 +46,7 @@ pub(super) fn of_unknown_agents(
     scan.agents.iter().filter_map(warn).collect()
 }
 
-/// Skills that can never be served within this many tokens; they stay in the library, for a larger budget.
+/// Warns about skills that never fit within this many tokens. They stay in the library, for a larger budget.
 pub(super) fn over_budget(scan: &Scan, budget: usize) -> Vec<SkillWarning> {
     let warn = |skill: &Arc<Skill>| SkillWarning {
         path: PathBuf::from(skill.name.as_str()),

@@ -1,4 +1,4 @@
-//! What a request is given to take along.
+//! The lessons that are added to a request.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::{
     wishes::Wish,
 };
 
-/// Which skill was served, as it was then.
+/// A skill that was used, in its version at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillRef {
     pub name: SkillName,
-    /// Its version: the same text, the same version.
+    /// Its version. Equal texts have equal versions.
     pub version: String,
 }
 
-/// What a request is given to take along.
+/// The lessons that are added to a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lessons {
-    /// Text for the end of the system message, without surrounding blank lines.
+    /// Text for the end of the system prompt, without surrounding blank lines.
     pub system_block: Option<String>,
     /// One line for the end of each of the owner's messages.
     pub user_line: Option<String>,
@@ -30,11 +30,11 @@ pub struct Lessons {
     pub wishes_version: Option<String>,
     /// The id of each of those wishes: [`Wish::id`].
     pub wish_ids: Vec<String>,
-    /// What is taken along in its place where weights answer that do some of the wishes without being told.
+    /// The variant for an adapter whose weights have learned some of the wishes.
     pub of_weights: Option<Box<OfWeights>>,
 }
 
-/// What a request takes along to an adapter that does some of the wishes without being told.
+/// The lessons for an adapter whose weights have learned some of the wishes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfWeights {
     pub adapter: String,
@@ -45,7 +45,7 @@ pub struct OfWeights {
 // === impl Lessons ===
 
 impl Lessons {
-    /// Skills, and of these wishes those that fit the budget.
+    /// Makes lessons from skills, and from those wishes that fit the budget.
     pub(super) fn of(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
         let wishes = if config.enabled {
             render::newest_within_budget(wishes, config.max_tokens)
@@ -66,7 +66,7 @@ impl Lessons {
         }
     }
 
-    /// What is taken along where this adapter answers; none is the base model, or no model of ours.
+    /// Returns the lessons if this adapter answers. `None` is the base model, or a model of another upstream.
     pub fn where_answers(&self, adapter: Option<&str>) -> &Self {
         match &self.of_weights {
             Some(of_weights) if Some(of_weights.adapter.as_str()) == adapter => &of_weights.lessons,

@@ -1,4 +1,4 @@
-//! What requests see of the library: skills and wishes of every agent, as the last look found them.
+//! A snapshot of the library for requests: skills and wishes of every agent, as the last scan found them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,22 +14,22 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// Everyone's skills, then each agent's own.
+    /// The shared skills, then each agent's own.
     pub(super) skills: Vec<Arc<Skill>>,
-    /// Of all of them: one for all agents.
+    /// The index of all of them.
     pub(super) index: Index,
-    /// Of agents without a folder of their own.
+    /// The view of agents without their own folder.
     pub(super) shared: View,
     pub(super) agents: BTreeMap<AgentId, View>,
 }
 
-/// What one agent has.
+/// The lessons of one agent.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) skills: Visible,
-    /// In force: everyone's, and then its own.
+    /// The wishes in force: the shared ones, then its own.
     pub(super) wishes: Arc<[Wish]>,
-    /// Those of its own file.
+    /// The wishes of its own file.
     pub(super) own_wishes: Arc<[Wish]>,
 }
 
@@ -79,7 +79,7 @@ impl Snapshot {
         self.agents.get(agent).unwrap_or(&self.shared)
     }
 
-    /// An agent's skills, by name.
+    /// Returns an agent's skills by name.
     pub(super) fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
         let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
         skills.sort_by(|a, b| a.name.cmp(&b.name));
@@ -94,7 +94,7 @@ impl Snapshot {
     }
 }
 
-/// Everyone's wishes, but for those that an agent's own stand against, and then its own.
+/// Returns the shared wishes, without those that conflict with an agent's own, and then its own.
 fn in_force(shared: &[Wish], own: &[Wish]) -> Arc<[Wish]> {
     let excludes = |wish: &Wish| Facet::of_wish(&wish.text).filter(|facet| facet.is_exclusive());
     let taken: Vec<Facet> = own.iter().filter_map(excludes).collect();

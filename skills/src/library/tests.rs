@@ -71,7 +71,7 @@ fn what_cannot_be_used_is_named_and_the_rest_is_loaded() {
     assert_eq!(library.rescan(), [], "a warning is given once");
 }
 
-/// First hour: these were met with silence.
+/// In a test of the first hour, nothing was reported about these files.
 #[test]
 fn what_is_likely_to_be_meant_for_us_is_named_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn everyones_wishes_stand_for_all_until_an_agents_own_stand_against_them() {
     );
     let own = |agent: &str| library.own_wishes(&agent.parse().unwrap()).len();
     assert_eq!((own("other"), own("main"), own("_shared")), (0, 1, 2));
-    // By the same commands.
+    // The same commands work for `_shared`.
     let shared = "_shared".parse().unwrap();
     library.write_down(&shared, "Be brief.", 1).unwrap();
     assert_eq!(wishes("other").last().unwrap(), "Be brief.");
@@ -240,7 +240,7 @@ fn what_the_settings_allow_is_given_and_no_more() {
         let text = skill(name, "Drafting an email");
         write(&dir, &format!("{name}/SKILL.md"), &text);
     }
-    // A word that most skills have would select none.
+    // A word that most skills contain would select none.
     for name in ["bread", "chess", "garden", "piano"] {
         write(&dir, &format!("{name}/SKILL.md"), &skill(name, name));
     }

@@ -1,8 +1,8 @@
-//! What a skill's keywords find: words, phrases, and parts of the text.
+//! Searches a request for a skill's keywords: words, phrases, and parts of the text.
 //!
-//! People seldom say what a skill is called. They name what they see: an error, a file, a tool, a situation. A word
-//! stands for itself; of a phrase all words must stand close together; what has Chinese characters or symbols in it
-//! is looked for as it stands.
+//! People seldom say the name of a skill. They name what they see: an error, a file, a tool, a situation. A word must
+//! occur by itself. All words of a phrase must occur close together. A keyword with Chinese characters or symbols must
+//! occur exactly.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,16 +14,16 @@ use aho_corasick::AhoCorasick;
 use super::samples::Samples;
 use crate::words::{all_terms, is_cjk, stems};
 
-/// So many other words may stand between those of a phrase.
+/// The largest number of other words between those of a phrase.
 const SLACK: usize = 3;
 
 /// The keywords of all skills.
 #[derive(Default)]
 pub(super) struct Keywords {
     words: BTreeMap<String, Keyword>,
-    /// The phrases that have a word as their longest.
+    /// The phrases by their longest word.
     phrases: BTreeMap<String, Vec<Phrase>>,
-    /// All parts at once; none where there are none.
+    /// All exact parts in one automaton, or `None` if there are none.
     parts: Option<AhoCorasick>,
     of_part: Vec<Keyword>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Keywords {
 #[derive(Debug, Clone, Default)]
 struct Keyword {
     skills: BTreeSet<usize>,
-    /// How much it selects, in nats.
+    /// Its evidence in nats.
     says: f32,
 }
 
@@ -70,7 +70,7 @@ impl Keywords {
         for (part, keyword) in &mut parts {
             let terms = all_terms(part);
             keyword.says = match terms.as_slice() {
-                // Symbols alone stand in few requests.
+                // Symbols alone occur in few requests.
                 [] => samples.rarest(),
                 terms => samples.selectivity(terms.iter().map(String::as_str)),
             };
@@ -92,8 +92,8 @@ impl Keywords {
         }
     }
 
-    /// What the keywords that stand in a text say for each skill that is there, in nats: each counts once, the rarer the
-    /// more, and the more of these skills have it, the less.
+    /// Returns the evidence of the keywords in a text for each skill, in nats. Each keyword counts once. A rarer
+    /// keyword counts more, and one that several of these skills share counts less.
     pub(super) fn search(
         &self,
         text: &str,
@@ -137,14 +137,14 @@ impl fmt::Debug for Keywords {
     }
 }
 
-/// Whether it is looked for as it stands: it has Chinese characters, or symbols that are no word's.
+/// Returns whether it must occur exactly, because it has Chinese characters or symbols.
 fn is_part(keyword: &str) -> bool {
     let is_word =
         |c: char| c.is_alphanumeric() && !is_cjk(c) || matches!(c, ' ' | '-' | '\'' | '’');
     !keyword.chars().all(is_word)
 }
 
-/// Whether all words of a phrase stand within a short distance, in any order.
+/// Returns whether all words of a phrase occur within a short distance, in any order.
 fn stands(phrase: &[String], said: &[String]) -> bool {
     let reach = phrase.len() + SLACK;
     (0..said.len()).any(|from| {

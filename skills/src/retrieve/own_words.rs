@@ -1,4 +1,4 @@
-//! What a skill's own name and description find, for a skill that says in no other way when it applies.
+//! Uses a skill's own name and description, if it has neither keywords nor samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use crate::{
     words::{is_cjk, terms},
 };
 
-/// Of what a word says, so much counts for standing in the name, and as much again in the description: a word in passing
-/// is no evidence alone, one that stands in both is, and so are two rare ones.
+/// Share of a word's evidence that counts if it is in the name, and again if it is in the description. A word in
+/// passing is not enough alone. One that is in both is enough, and so are two rare ones.
 const SAYS: f32 = 0.45;
-/// Of pairs of Chinese characters, so much counts: neighbours share a character.
+/// Weight of pairs of Chinese characters, because neighbours share a character.
 const PAIR: f32 = 0.7;
 
-/// From this many skills on, a word that most of them have selects nothing.
+/// Number of skills from which a word that most of them contain selects nothing.
 const MIN_FOR_COMMON: usize = 4;
 
 /// The words of skills' names and descriptions.
@@ -27,7 +27,7 @@ pub(super) struct OwnWords {
 #[derive(Debug, Default)]
 struct Word {
     selectivity: f32,
-    /// How much of it counts for each skill that has it.
+    /// The weight of the word for each skill that contains it.
     skills: BTreeMap<usize, f32>,
 }
 
@@ -47,8 +47,8 @@ impl OwnWords {
         }
     }
 
-    /// What a request's terms say for each skill that is there, in nats. A word that several of them have says less for
-    /// each.
+    /// Returns the evidence of a request's terms for each skill, in nats. A word that several of them contain counts
+    /// less for each.
     pub(super) fn search(
         &self,
         said: &BTreeSet<String>,

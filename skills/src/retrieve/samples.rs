@@ -1,25 +1,24 @@
-//! What a request is about, by requests that it is like: naive Bayes over their words.
+//! Estimates what a request is about from similar requests: naive Bayes over their words.
 //!
-//! People tell their situation and seldom name the technique. So each skill of the bank comes with requests that it is
-//! for, as people typed them, and beside them stands a background of what people say that needs no skill. A request is
-//! compared with all of them at once. They share a probability of 1: what is like no skill more than like all others
-//! is given none.
+//! People describe their situation and seldom name the technique. So each skill of the bank has sample requests in
+//! people's own words. A background consists of sentences that need no skill. A request is compared with all of them at
+//! once. They share a probability of 1, so a request that is not clearly closest to one skill gets none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::words::all_terms;
 
-/// What a class says of each term: `ln(1 + P(term | class) / P(term))`. That is Jelinek-Mercer smoothing with equal
-/// weights, so that a term which a skill's samples lack by chance says nothing against it.
+/// The evidence of each term for a class: `ln(1 + P(term | class) / P(term))`. This is Jelinek-Mercer smoothing with
+/// equal weights, so that a term that is missing in a skill's samples by chance is no evidence against it.
 type Says = Vec<(usize, f32)>;
 
-/// How often a kind of background is met, next to one skill.
+/// Prior frequency of each kind of background, relative to one skill.
 const BACKGROUND: f32 = 10.0;
-/// Words of one request depend on each other, and naive Bayes counts each as new evidence. Up to 16 terms it is divided
-/// by this, beyond by half the root of their number.
+/// Words of one request depend on each other, but naive Bayes counts each as new evidence. Up to 16 terms the evidence
+/// is divided by this, and beyond by half the square root of their number.
 const DEPENDENCE: f32 = 2.0;
 
-/// The samples of all skills and of the background, counted.
+/// The counted samples of all skills and of the background.
 #[derive(Debug)]
 pub(super) struct Samples {
     n_skills: usize,
@@ -30,16 +29,16 @@ pub(super) struct Samples {
 
 #[derive(Debug)]
 struct Term {
-    /// The samples that have it.
+    /// Number of samples that contain it.
     n_requests: usize,
-    /// By class: skills in their order, then the kinds of background.
+    /// By class: skills in order, then the kinds of background.
     says: Says,
 }
 
 // === impl Samples ===
 
 impl Samples {
-    /// Counts the samples of skills and the kinds of background, each with one request a line.
+    /// Counts the samples of skills and the kinds of background, each with one request per line.
     pub(super) fn build<'s>(
         skills: impl Iterator<Item = &'s str>,
         background: impl Iterator<Item = &'s str>,
@@ -72,8 +71,8 @@ impl Samples {
         }
     }
 
-    /// How probable it is of each skill that a request is for it, by the request's terms and by what else speaks for the
-    /// skill, in nats.
+    /// Returns for each skill the probability that a request is for it, from the request's terms and from other
+    /// evidence for the skill, in nats.
     pub(super) fn probabilities(&self, said: &BTreeSet<String>, besides: &[f32]) -> Vec<f32> {
         let mut scores = vec![0.0; self.n_skills];
         scores.resize(self.n_skills + self.n_background, BACKGROUND.ln());
@@ -100,14 +99,14 @@ impl Samples {
             .collect()
     }
 
-    /// How much it says that a text has these terms, in nats: the rarer they are among all samples, the more.
+    /// Returns the evidence of these terms in a text, in nats. Terms that are rarer among all samples count more.
     pub(super) fn selectivity<'t>(&self, terms: impl Iterator<Item = &'t str>) -> f32 {
         let n_with = |term| self.terms.get(term).map_or(0, |it| it.n_requests);
         let rarity = |term| (self.n_requests as f32 / (1 + n_with(term)) as f32).ln();
         terms.map(rarity).sum::<f32>().min(self.rarest())
     }
 
-    /// The selectivity of a term that no sample has.
+    /// Returns the evidence of a term that no sample contains.
     pub(super) fn rarest(&self) -> f32 {
         (self.n_requests as f32).ln()
     }
@@ -120,7 +119,7 @@ struct Counted {
     n_requests: usize,
 }
 
-/// Counts each term once a request.
+/// Counts each term once per request.
 fn counted(lines: &str) -> Counted {
     let mut counted = Counted {
         terms: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! What is found, by single cases and by labelled requests.
+//! Tests of retrieval, by single cases and by labelled requests.
 
 use metaclaw_chat::{AgentId, Utterance};
 use serde::Deserialize;
@@ -81,11 +81,11 @@ fn a_huge_paste_is_read_at_both_ends_only() {
 struct Labelled {
     text: String,
     skills: Vec<String>,
-    /// Whether the rules were tuned on it, where only a part was.
+    /// Whether the rules were tuned on it, if only a part was used.
     half: Option<String>,
 }
 
-/// As OpenClaw sends what its owner typed.
+/// Makes the text that OpenClaw sends for what its owner typed.
 fn as_openclaw_sends(text: &str) -> String {
     format!(
         "Conversation info: ⟦openclaw:ctx⟧\n```json\n{{\n  \"message_id\": \"7\",\n  \"sender\": {{\"name\": \"Ann\"}}\n}}\n```\n\n[Fri 2026-11-20 05:31 UTC] {text}\n\nRuntime: agent=main | session=agent:main:main | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=box | os=Linux | model=proxied/mock-model | channel=telegram | capabilities=tools"
@@ -101,8 +101,8 @@ fn bank() -> (tempfile::TempDir, Library) {
     (dir, library)
 }
 
-/// What the original's default, `template`, injects: the first six general skills in the order of their paths, and the
-/// first ten of the first task type one of whose words is part of the text (`metaclaw.md` 2.3).
+/// Returns what the original's default, `template`, injects: the first six general skills in the order of their paths,
+/// and the first ten of the first task type of which a word is in the text.
 fn template(text: &str, skills: &[Arc<Skill>]) -> Vec<String> {
     const TYPES: [(&str, &str); 8] = [
         (
@@ -151,22 +151,22 @@ fn template(text: &str, skills: &[Arc<Skill>]) -> Vec<String> {
     [of("general", 6), of(task, 10)].concat()
 }
 
-/// What share of what is wanted is there.
+/// Returns the share of the needed skills that were selected.
 fn share(hits: &[String], wanted: &[String]) -> f64 {
     let n = wanted.iter().filter(|name| hits.contains(name)).count();
     n as f64 / wanted.len() as f64
 }
 
-/// How well labelled requests are served, over all pairs of a request and a skill.
+/// The results on labelled requests, over all pairs of a request and a skill.
 #[derive(Debug, Default)]
 struct Served {
     given: usize,
     wanted: usize,
     hits: usize,
-    /// Requests that want none, and those of them that are given some.
+    /// Requests that need none, and how many of them get some.
     want_none: usize,
     needless: usize,
-    /// Requests that are given more than one.
+    /// Requests that get more than one.
     given_several: usize,
 }
 
@@ -204,7 +204,7 @@ fn labelled(lines: &str) -> Vec<Labelled> {
         .collect()
 }
 
-/// As a session asks the library, with the skills of the bank.
+/// Searches as a session does, with the skills of the bank.
 fn given(library: &Library, text: &str) -> Vec<String> {
     let typed = Utterance::parse(text);
     let lessons = library.lessons(&AgentId::default_agent(), &typed.text);
@@ -212,9 +212,9 @@ fn given(library: &Library, text: &str) -> Vec<String> {
     names.collect()
 }
 
-/// 200 labelled requests, plain and as OpenClaw sends them. They were written by somebody who had not seen the skills, and
-/// say what they want in roundabout ways. The thresholds were chosen on them. The original's template (which has no
-/// order: all that it injects counts) finds 0.28 of what is wanted.
+/// The test uses 200 labelled requests, plain and as OpenClaw sends them. Their author had not seen the skills, and
+/// describes the needs in roundabout ways. The thresholds were chosen on them. The original's template (which has no
+/// order: everything that it injects counts) finds 0.28 of the needed skills.
 #[test]
 fn the_bank_is_found_by_what_people_ask() {
     let (_dir, library) = bank();
@@ -264,11 +264,12 @@ fn greetings_continuations_and_questions_of_every_day_are_given_nothing() {
     }
 }
 
-/// 300 labelled requests, half of which want nothing. They were written before these rules, by their author, who tuned
-/// them on every second one and did not look at what became of the others (the names of skills and their descriptions
-/// were known, the sample requests were not). Thirteen that want none happen to stand in the background, like "go on".
+/// The test uses 300 labelled requests, half of which need nothing. The author of these rules wrote them before the
+/// rules, tuned the rules on every second one, and did not look at the results of the others (the names of skills and
+/// their descriptions were known, the sample requests were not). Thirteen that need none happen to be in the background
+/// too, like "go on".
 ///
-/// | | precision | recall | wanted none, got some |
+/// | | precision | recall | needed none, got some |
 /// |---|---|---|---|
 /// | tuned on | 0.81 (before: 0.34) | 0.86 (0.88) | 7 of 75 (29) |
 /// | held out | 0.88 (0.36) | 0.82 (0.96) | 4 of 75 (27) |

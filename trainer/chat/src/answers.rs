@@ -1,4 +1,4 @@
-//! Answers that are no route's: to unknown routes, wrong methods, and panics.
+//! Answers outside any route: for unknown routes, wrong methods, and panics.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::error::ApiError;
 
-/// 404.
+/// Answers 404.
 pub async fn unknown_route(method: Method, uri: Uri) -> ApiError {
     ApiError::not_found(
         "unknown_route",
@@ -21,7 +21,7 @@ pub async fn unknown_route(method: Method, uri: Uri) -> ApiError {
     )
 }
 
-/// 405.
+/// Answers 405.
 pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::status(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -29,7 +29,8 @@ pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     )
 }
 
-/// A panic in a handler is a defect of ours: logged whole, answered without its insides.
+/// Turns a panic in a handler, which is a defect of this program, into an error. The log has all details, and the
+/// answer has none.
 pub async fn catch_panic(request: Request, next: Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let begun = Instant::now();

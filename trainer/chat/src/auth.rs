@@ -1,4 +1,4 @@
-//! Who may call: one key, compared in constant time.
+//! Authentication: one key, compared in constant time.
 
 use axum::{
     extract::{Request, State},
@@ -11,12 +11,12 @@ use subtle::ConstantTimeEq;
 
 use crate::error::ApiError;
 
-/// What Tinker's SDK wants before any key: `tml-KEY` is this server's KEY.
+/// The prefix that Tinker's SDK requires of every key: `tml-KEY` is this server's KEY.
 const TINKER: &str = "tml-";
 
-/// Lets a request through that carries the key as `Authorization: Bearer` or `X-API-Key`.
+/// Accepts a request that carries the key as `Authorization: Bearer` or `X-API-Key`.
 ///
-/// Without a configured key everyone may call; `main` then listens on loopback only.
+/// Without a configured key everyone may call. In that case `main` listens only on loopback.
 pub async fn require_key(
     State(key): State<Option<ApiKey>>,
     request: Request,
@@ -33,7 +33,7 @@ fn check(key: Option<&ApiKey>, headers: &HeaderMap) -> Result<(), ApiError> {
     let given = given_key(headers).ok_or_else(|| {
         ApiError::unauthorized("no key was given: send Authorization: Bearer KEY")
     })?;
-    // The length alone may show in the timing.
+    // The timing may reveal only the length.
     let is_key = |text: &str| bool::from(text.as_bytes().ct_eq(key.expose().as_bytes()));
     if is_key(given) || given.strip_prefix(TINKER).is_some_and(is_key) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Bodies on their way in, for the routes for text and for those of training.
+//! Request bodies, for the routes for text and for those of training.
 //!
-//! A chat counts until it is read, a training call until it is answered: batches queue in their callers' memory and
-//! not in ours.
+//! A chat's body counts until it is read, and a training call's until it is answered. So batches queue in their
+//! callers' memory and not in ours.
 
 mod pool;
 
@@ -10,10 +10,11 @@ use axum::extract::Request;
 pub use self::pool::{Hold, Largest, Pool};
 use crate::error::ApiError;
 
-/// The request with its body read, and the place that it takes.
+/// Returns the request with its body read, and the permit that the body holds.
 ///
 /// # Errors
-/// 413 or 400 for a body that is too large, 503 where there is no room for it, 408 for one that comes too slowly.
+/// Answers 413 or 400 for a body that is too large, 503 if there is no room for it, and 408 for one that arrives too
+/// slowly.
 pub async fn admit(
     pool: &Pool,
     largest: Largest,

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`, in OpenAI's shape.
+//! `POST /v1/chat/completions` in OpenAI's format.
 
 mod given;
 mod logprobs;
@@ -35,12 +35,12 @@ use self::{
 pub(crate) use self::{messages::check as check_messages, request::ChatBody};
 use crate::{error::ApiError, front::Front, json::JsonBody};
 
-/// Which adapter wrote the reply; absent when the base did.
+/// Names the adapter that wrote the reply. It is absent for the base model.
 const ADAPTER_HEADER: &str = "x-metaclaw-adapter";
-/// A streamed reply begins after this time at the latest, whether the sampler has taken the request or not. Until
-/// then a refusal is told by its status, which lets the caller ask another model.
+/// A streamed reply begins after this time at the latest, even if the sampler has not accepted the request yet. Before
+/// that, a refusal is answered with its status, so the caller can use another model.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A stream that says nothing for this long sends a comment, so that nobody on the way takes it for dead.
+/// If a stream is silent for this long, it sends a comment, so that no proxy in between treats it as dead.
 const QUIET: Duration = Duration::from_secs(10);
 const WAITING: &str = ": waiting\n\n";
 
@@ -83,7 +83,7 @@ pub(crate) async fn completions(
     Ok(response)
 }
 
-/// What was said in one of the replies so far.
+/// The text of one reply so far.
 #[derive(Debug, Default)]
 struct Said {
     text: Piece,
@@ -91,7 +91,7 @@ struct Said {
     reason: &'static str,
 }
 
-/// The reply in one piece.
+/// Sends the reply in one piece.
 async fn whole(
     head: Head,
     n: u32,
@@ -126,8 +126,8 @@ async fn whole(
     Ok(Json(head.completion(choices, usage.unwrap_or_default())))
 }
 
-/// The reply as an event stream. When the client hangs up the stream is dropped, and with it the
-/// sampler's work.
+/// Sends the reply as an event stream. If the client disconnects, the stream is dropped, and this cancels the sampler's
+/// work.
 async fn streamed(
     head: Head,
     n: u32,
@@ -145,8 +145,8 @@ async fn streamed(
     Ok((headers, Body::from_stream(events)).into_response())
 }
 
-/// The events of all replies, in the order in which they come. A failure after the first byte is told in an event and
-/// then shown as a cut: there is no `[DONE]`, and the body does not end as a whole one does.
+/// Returns the events of all replies in the order in which they arrive. A failure after the first byte is sent as an
+/// event, and then the stream is cut: there is no `[DONE]`, and the body does not end like a complete one.
 fn events(
     writer: EventWriter,
     n: u32,
@@ -158,7 +158,7 @@ fn events(
         }
         let mut usage: Option<Usage> = None;
         let mut n_running = n;
-        // Tokens whose text has not come yet, because a character is not complete.
+        // Tokens without text yet, because a character is not complete.
         let mut silent: Vec<Vec<TokenLogprob>> = (0..n).map(|_| Vec::new()).collect();
         loop {
             let Ok(next) = timeout(QUIET, running.next()).await else {

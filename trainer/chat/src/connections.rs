@@ -1,4 +1,4 @@
-//! Connections in, and their end.
+//! Accepts connections, and ends them.
 
 use std::{io, time::Duration};
 
@@ -14,14 +14,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection may take for a request's head, and stay open without one.
+/// The time for a request's head, and for a connection without a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
-/// Connections at once: those beyond wait in the system's queue.
+/// The largest number of connections at once. Others wait in the system's queue.
 const MAX_CONNECTIONS: usize = 1024;
-/// The pause after a connection could not be accepted: most often all file descriptors are taken.
+/// The pause after a connection could not be accepted, mostly because all file descriptors are in use.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `ending`, then until the last request that was under way is answered.
+/// Serves until `ending`, then until the last running request is answered.
 pub async fn serve(listener: TcpListener, router: Router, ending: CancellationToken) {
     let mut connections = JoinSet::new();
     let accepting = async {
@@ -48,7 +48,7 @@ pub async fn serve(listener: TcpListener, router: Router, ending: CancellationTo
 }
 
 async fn connection(stream: TcpStream, router: Router, ending: CancellationToken) {
-    // It was closed meanwhile if this fails.
+    // This fails if the connection was closed in the meantime.
     stream.set_nodelay(true).ok();
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
@@ -62,7 +62,7 @@ async fn connection(stream: TcpStream, router: Router, ending: CancellationToken
         ended = Some(served.await);
     }
     if let Some(Err(error)) = ended {
-        // A client that hung up, a reply that was cut, or a head that took too long.
+        // The client disconnected, a reply was cut, or a head took too long.
         tracing::debug!(%error, "a connection ended");
     }
 }

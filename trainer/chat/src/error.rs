@@ -1,4 +1,4 @@
-//! Error to HTTP status, in one place.
+//! Converts errors to HTTP status codes, in one place.
 
 use axum::{
     Json,
@@ -9,14 +9,14 @@ use metaclaw_trainer_api::{ErrorBody, ErrorDetail};
 use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
 use metaclaw_trainer_text::{template::RenderError, tokenizer::EncodeError};
 
-/// Seconds after which a sampler that does not work for now may be asked again, where it does not say.
+/// Seconds after which to retry a sampler that is unavailable for now, if it does not say.
 const LATER_S: u32 = 5;
-/// The same where somebody has to pay first.
+/// The same if somebody has to pay first.
 const AFTER_PAYMENT_S: u32 = 300;
 
-/// What a handler answers when it cannot answer.
+/// The answer of a handler that fails.
 ///
-/// The message names what was wrong, where, what was given and what is allowed.
+/// The message names what is wrong, where, the given value and the allowed ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -40,19 +40,19 @@ impl ApiError {
         }
     }
 
-    /// 400: the request is wrong.
+    /// Makes a 400: the request is wrong.
     pub fn bad(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 400: one field is wrong.
+    /// Makes a 400: one field is wrong.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         let mut error = Self::bad(message);
         error.param = Some(param.into());
         error
     }
 
-    /// 400, with the code that clients look for when a prompt is too long.
+    /// Makes a 400 with the code that clients look for when a prompt is too long.
     pub fn context_length(n_prompt: usize, context: usize) -> Self {
         Self::field(
             "messages",
@@ -64,7 +64,7 @@ impl ApiError {
         .with_code("context_length_exceeded")
     }
 
-    /// The same of a text that is too long to be tokenised at all.
+    /// Makes the same error for a text that is too long to be tokenised at all.
     pub fn context_bytes(most: usize, context: usize) -> Self {
         let text = format!(
             "this model's context is {context} tokens, and the request has more than {most} bytes, which are more tokens than that: shorten it"
@@ -72,31 +72,31 @@ impl ApiError {
         Self::field("messages", text).with_code("context_length_exceeded")
     }
 
-    /// The same error, which names another field.
+    /// Returns the same error with another field.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// 400: a value that this server or its model cannot do, and another may.
+    /// Makes a 400: a value that this server or its model does not support, and another may.
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::field(param, message).with_code("unsupported_value")
     }
 
-    /// 404.
+    /// Makes a 404.
     pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message).with_code(code)
     }
 
-    /// 404, as OpenAI says it of a model.
+    /// Makes OpenAI's 404 for an unknown model.
     pub fn unknown_model(message: impl Into<String>) -> Self {
         let mut error = Self::not_found("model_not_found", message);
         error.param = Some("model".to_owned());
         error
     }
 
-    /// 401.
+    /// Makes a 401.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key")
     }
@@ -105,60 +105,61 @@ impl ApiError {
         Self::new(status, message)
     }
 
-    /// 409: the run has changed meanwhile.
+    /// Makes a 409: the run has changed in the meantime.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, message)
     }
 
-    /// 410: it was here, and is no more.
+    /// Makes a 410: it existed, and does not any more.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, message).with_code("gone")
     }
 
-    /// Whether the request is not to blame.
+    /// Returns whether the request is not at fault.
     pub fn is_ours(&self) -> bool {
         self.status.is_server_error()
     }
 
-    /// 409: an adapter that cannot go.
+    /// Makes a 409: an adapter that cannot be removed.
     pub fn adapter_in_use(message: impl Into<String>) -> Self {
         Self::conflict(message).with_code("adapter_in_use")
     }
 
-    /// 429: the queue is full, and may not be soon.
+    /// Makes a 429: the queue is full.
     pub fn busy(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full");
         error.retry_after_s = Some(1);
         error
     }
 
-    /// 500: ours, not the caller's.
+    /// Makes a 500: the fault is ours, not the caller's.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    /// 503: the engine is gone.
+    /// Makes a 503: the engine is gone.
     pub fn unavailable(message: impl Into<String>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         error.retry_after_s = Some(LATER_S);
         error
     }
 
-    /// 502: another server's, in words.
+    /// Makes a 502: another server's failure, in words.
     pub fn remote(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, message).with_code(code)
     }
 
-    /// With a stable word for programs.
+    /// Adds a stable code for programs.
     #[must_use]
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    /// The body, in OpenAI's shape.
+    /// Returns the body in OpenAI's format.
     ///
-    /// Of a failure of ours the first line: libtorch puts its stack below it, which is for the log alone.
+    /// For our own failures, only the first line is returned. libtorch puts its stack below it, which is for the log
+    /// alone.
     pub fn body(&self) -> ErrorBody {
         let ours = self.status.is_server_error();
         let shown = self.message.lines().next().filter(|_| ours);
@@ -183,7 +184,8 @@ impl ApiError {
 }
 
 impl From<SamplerError> for ApiError {
-    /// Failures of an account elsewhere are not the caller's: its own key is right, and it owes us nothing.
+    /// Failures of an account at another server are not the caller's: the caller's own key is right, and it owes us
+    /// nothing.
     fn from(error: SamplerError) -> Self {
         let text = error.to_string();
         let mut answer = match error.failure() {
@@ -207,7 +209,7 @@ impl From<SamplerError> for ApiError {
             SamplerFailure::Internal => Self::internal(text),
         };
         if let Some(after) = error.retry_after() {
-            // Not before the time: a part of a second counts as a whole one.
+            // A part of a second is rounded up, so that clients do not retry too early.
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
             answer.retry_after_s = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
         }
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(code(reserved), None);
     }
 
-    /// Status, code and Retry-After of what a sampler's failure is answered with.
+    /// Returns status, code and Retry-After for a sampler's failure.
     fn answered(error: SamplerError) -> (u16, String, Option<String>) {
         let error = ApiError::from(error);
         let code = error.body().error.code.unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What each route knows of each field of a request: done, without effect, or refused in words.
+//! The fields of each route's requests: supported, without effect, or refused with a reason.
 //!
-//! A field that is left out in silence gives another reply than the one that was asked for. So every field that OpenAI
-//! or vLLM know for a route stands in its table, and one that stands in none is refused as well. The tables of
-//! `docs/extending/trainer-api.md` are made from these.
+//! A field that is silently ignored would lead to another reply than the requested one. So the table of a route has
+//! every field that OpenAI or vLLM define for it, and a field in no table is refused too. The tables of
+//! `docs/extending/trainer-api.md` are generated from these.
 
 mod text;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, value::RawValue};
 pub use self::text::{CHAT, TOKENIZE};
 use crate::error::ApiError;
 
-/// How much of a refused value is shown.
+/// Characters of a refused value that are shown.
 const SHOWN: usize = 80;
 
 /// A field of a route.
@@ -21,22 +21,22 @@ const SHOWN: usize = 80;
 pub struct Field {
     name: &'static str,
     rule: Rule,
-    /// What it does; of a refused one, what is to be done instead.
+    /// What it does. For a refused field, what to do instead.
     about: &'static str,
 }
 
-/// What becomes of a field.
+/// How a field is handled.
 #[derive(Debug)]
 enum Rule {
-    /// Read by the route.
+    /// The route reads it.
     Done,
-    /// Taken and not looked at: it says nothing of the reply.
+    /// It is accepted and ignored, because it does not affect the reply.
     NoEffect,
-    /// Not built. Null says nothing, and neither do these values, as JSON.
+    /// It is not supported. Null is accepted as "not given". So are these values, as JSON.
     Refused(&'static [&'static str]),
 }
 
-/// A field that the route reads.
+/// Makes a field that the route reads.
 pub const fn done(name: &'static str, about: &'static str) -> Field {
     Field {
         name,
@@ -45,7 +45,7 @@ pub const fn done(name: &'static str, about: &'static str) -> Field {
     }
 }
 
-/// A field that is taken and not looked at.
+/// Makes a field that is accepted and ignored.
 pub const fn no_effect(name: &'static str, about: &'static str) -> Field {
     Field {
         name,
@@ -54,7 +54,7 @@ pub const fn no_effect(name: &'static str, about: &'static str) -> Field {
     }
 }
 
-/// A field that is not built; `neutral` are values, as JSON, that say nothing.
+/// Makes a field that is not supported. `neutral` are values, as JSON, that count as "not given".
 pub const fn refused(
     name: &'static str,
     neutral: &'static [&'static str],
@@ -67,10 +67,11 @@ pub const fn refused(
     }
 }
 
-/// Refuses what `fields` do not have, or refuse. What is no JSON object passes: reading it says what is wrong.
+/// Refuses fields that are not in `fields`, or are refused there. A body that is not a JSON object passes. Parsing it
+/// reports the error.
 ///
 /// # Errors
-/// 400 naming the field, what was given and what is allowed.
+/// Answers 400, which names the field, the given value and the allowed ones.
 pub fn check(body: &[u8], fields: &[Field]) -> Result<(), ApiError> {
     let Ok(given) = serde_json::from_slice::<BTreeMap<Cow<'_, str>, &RawValue>>(body) else {
         return Ok(());
@@ -123,7 +124,7 @@ impl Field {
         self.name
     }
 
-    /// Its line of the documentation.
+    /// Returns its row of the documentation.
     pub fn row(&self) -> String {
         let neutral = |values: &[&str]| {
             let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
@@ -140,15 +141,15 @@ impl Field {
         format!("| `{}` | {rule} | {} |\n", self.name, self.about)
     }
 
-    /// Its name, if the route reads it.
+    /// Returns its name, if the route reads it.
     pub fn is_done(&self) -> bool {
         matches!(self.rule, Rule::Done)
     }
 }
 
-/// Whether two JSON texts say the same; 1 is 1.0.
+/// Returns whether two JSON texts have the same value. 1 equals 1.0.
 fn is_same(given: &str, wanted: &str) -> bool {
-    // What is far longer says something else, and need not be read.
+    // A far longer text has another value, and need not be parsed.
     if given.len() > wanted.len() + SHOWN {
         return false;
     }
@@ -159,7 +160,7 @@ fn is_same(given: &str, wanted: &str) -> bool {
         || number(&given).is_some() && number(&given) == number(&wanted)
 }
 
-/// The beginning of a text of the caller's, of any length.
+/// Returns the beginning of a caller's text of any length.
 pub fn cut(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -1,4 +1,4 @@
-//! What every chat route shares: a model's text, whoever draws its replies, and what was drawn.
+//! State that all chat routes share: a model's text side, the sampler, and the sampled records.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::{
 
 /// Bytes of served sequences whose ids are remembered by their text.
 const REMEMBERED: usize = 32 << 20;
-/// What names the base model beside its own name.
+/// A name for the base model besides its own.
 pub const BASE: &str = "base";
-/// What names no model.
+/// A name that stands for no particular model.
 pub const DEFAULT: &str = "default";
 
-/// Bounds of a front.
+/// Limits of a front.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Replies that may wait or run at once.
+    /// Largest number of replies that wait or run at once.
     pub n_queue: usize,
-    /// Bytes of one body.
+    /// Largest body in bytes.
     pub body: usize,
-    /// Bytes of bodies that are being read.
+    /// Largest number of bytes of bodies that are being read.
     pub bodies: usize,
-    /// Bytes of sampled records.
+    /// Largest number of bytes of sampled records.
     pub sampled: usize,
 }
 
-/// What every chat route shares; cheap to clone.
+/// The state of all chat routes. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Front(Arc<Shared>);
 
@@ -46,7 +46,7 @@ struct Shared {
     sampled: SampledRing,
     queue: Queue,
     bodies: Pool,
-    /// Bytes of one body.
+    /// Largest body in bytes.
     most: usize,
 }
 
@@ -66,12 +66,12 @@ impl Default for Limits {
 // === impl Front ===
 
 impl Front {
-    /// In front of a sampler of one model.
+    /// Makes a front for a sampler of one model.
     pub fn new(model: Model, sampler: Arc<dyn Sampler>, limits: Limits) -> Self {
         Self::with_source(Arc::new(Always(Arc::new(model))), sampler, limits)
     }
 
-    /// In front of a sampler whose model may be loaded later.
+    /// Makes a front for a sampler whose model may be loaded later.
     pub fn with_source(
         source: Arc<dyn ModelSource>,
         sampler: Arc<dyn Sampler>,
@@ -88,15 +88,15 @@ impl Front {
         }))
     }
 
-    /// The model.
+    /// Returns the model.
     ///
     /// # Errors
-    /// 503 where there is none yet.
+    /// Answers 503 if there is none yet.
     pub fn model(&self) -> Result<Arc<Model>, ApiError> {
         self.0.source.model()
     }
 
-    /// Places for requests for text.
+    /// Returns the queue for requests for text.
     pub fn queue(&self) -> &Queue {
         &self.0.queue
     }
@@ -117,15 +117,15 @@ impl Front {
         &self.0.bodies
     }
 
-    /// The most bytes of one body.
+    /// Returns the largest body in bytes.
     pub(crate) fn most(&self) -> usize {
         self.0.most
     }
 
-    /// The adapter that `model` means; `None` is the base.
+    /// Returns the adapter that `model` names, or `None` for the base model.
     ///
     /// # Errors
-    /// 404 `model_not_found`, naming what there is; 503 where there is no model yet.
+    /// Answers 404 `model_not_found`, which names the existing ones, and 503 if there is no model yet.
     pub async fn resolve(&self, model: Option<&str>) -> Result<Option<AdapterName>, ApiError> {
         let base = self.model()?;
         let name = match model {

@@ -1,4 +1,4 @@
-//! Reading JSON bodies, with errors that name the field.
+//! Reads JSON bodies, with errors that name the field.
 
 use axum::{
     body::Bytes,
@@ -14,22 +14,22 @@ use crate::{
     fields::{self, Field},
 };
 
-/// Bodies up to this are read where they arrive; larger ones on a thread that may take its time, so that no reply
-/// waits for them. At 200 MB/s this is a millisecond.
+/// Bodies up to this size are parsed on the receiving thread. Larger ones are parsed on a blocking thread, so that no
+/// reply waits for them. At 200 MB/s this takes a millisecond.
 const READ_AT_ONCE: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
-/// What a route takes.
+/// The body of a route.
 pub(crate) trait ReadBody: Sized + Send + 'static {
-    /// Its fields, and what becomes of each.
+    /// Its fields, and how each is handled.
     const FIELDS: &'static [Field];
 
-    /// Reads what is done of them.
+    /// Reads the supported ones.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// Answers 400, which names the field.
     fn read(body: &[u8]) -> Result<Self, ApiError>;
 }
 
@@ -49,10 +49,10 @@ impl<S: Send + Sync, T: ReadBody> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// What `read` makes of a request's body, which must be JSON.
+/// Returns what `read` makes of a request's body, which must be JSON.
 ///
 /// # Errors
-/// 415 for another type, 413 for a body that is too large, and what `read` says.
+/// Answers 415 for another type, 413 for a body that is too large, and the error of `read`.
 pub async fn read_with<S: Send + Sync, T: Send + 'static>(
     mut request: Request,
     state: &S,
@@ -70,8 +70,8 @@ pub async fn read_with<S: Send + Sync, T: Send + 'static>(
     done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
 }
 
-/// Only `application/json`: what a web page can send to a listener on loopback without asking the
-/// browser first is text and forms, and must not reach a handler.
+/// Only `application/json` is accepted. Text and forms, which a web page can send to loopback without asking the
+/// browser first, must not reach a handler.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers
         .get(header::CONTENT_TYPE)
@@ -90,21 +90,21 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-/// Reads a body, whose every field must be one of its route.
+/// Reads a body. Each of its fields must be one of its route.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Answers 400, which names the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
     fields::check(body, T::FIELDS)?;
     T::read(body)
 }
 
-/// Reads `bytes`, an object; an error says where. Fields that `T` does not have are passed over.
+/// Parses `bytes`, which must be an object. An error names the field. Fields that `T` does not have are ignored.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Answers 400, which names the field.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // A list would be taken for the fields in their order.
+    // serde would treat a list as the fields in their order.
     if let Some(first) = bytes.trim_ascii_start().first()
         && *first != b'{'
     {
@@ -128,7 +128,7 @@ fn no_json(why: &str) -> ApiError {
     ApiError::bad(format!("the body is no JSON that can be read: {why}")).with_code("invalid_json")
 }
 
-/// The field and what is wrong with it; where it stands in the bytes helps nobody.
+/// Names the field and what is wrong with it. A byte position would not help anybody.
 fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -138,7 +138,7 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
         let given = fields::cut(given);
         return ApiError::field(field, format!("{field} is {given}, allowed: {allowed}"));
     }
-    // Of these the path is that of the object around it.
+    // For these errors, the path is that of the enclosing object.
     let named = ["missing field `", "unknown field `"];
     let named = named.iter().find_map(|begins| text.strip_prefix(begins));
     if let Some((name, _)) = named.and_then(|rest| rest.split_once('`')) {
@@ -164,9 +164,10 @@ fn wrong_value(path: &str, error: &serde_json::Error) -> ApiError {
     }
 }
 
-/// What was given and what is allowed, of serde's ``invalid type: string "x", expected u32``: its types are Rust's.
+/// Returns the given and the expected value of serde's ``invalid type: string "x", expected u32``, whose types are
+/// Rust's.
 fn expected(text: &str) -> Option<(&str, &str)> {
-    // A list is taken for the fields of an object.
+    // serde treats a list as the fields of an object.
     if text.starts_with("invalid length ") && text.contains("expected struct ") {
         return Some(("a list", "an object"));
     }

@@ -1,9 +1,9 @@
-//! Chat completions over a [`Sampler`](metaclaw_trainer_terms::Sampler) of token ids; no libtorch.
+//! Chat completions for any [`Sampler`](metaclaw_trainer_terms::Sampler) of token ids, without libtorch.
 //!
-//! A [`Front`] renders a conversation into ids, asks a sampler, reads text and thinking out of the ids that come, and
-//! keeps what was sampled for `GET /v1/sampled/{id}`. The training server puts [`routes`] among its own; another
-//! process serves them by itself with [`serve`], in front of a model elsewhere. What every route of either needs
-//! (errors, bodies, the key) is here as well.
+//! A [`Front`] renders a conversation into ids, sends them to a sampler, converts the sampled ids into text and
+//! thinking, and keeps the sampled record for `GET /v1/sampled/{id}`. The training server adds [`routes`] to its own.
+//! Another process serves only these with [`serve`], for a model on another machine. Errors, bodies and the key, which
+//! all routes of both need, are here too.
 
 pub mod answers;
 pub mod auth;

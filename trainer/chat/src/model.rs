@@ -1,4 +1,4 @@
-//! A model, as far as it is text: prompts, and what fits into its context.
+//! The text side of a model: prompts, and what fits into its context.
 
 use std::{fmt, sync::Arc};
 
@@ -11,22 +11,22 @@ use serde_json::{Map, Value};
 
 use crate::{bodies::Largest, error::ApiError};
 
-/// No text has more bytes to a token on average, but for one of blanks: what is longer is looked at before it is
-/// tokenised whole, which takes a hundred times its bytes.
+/// No text has more bytes per token on average, except one of white space. A longer text is checked before it is
+/// tokenised completely, which takes a hundred times its bytes.
 const BYTES_PER_TOKEN: usize = 16;
-/// Bytes of a request for text beside its prompt.
+/// Bytes of a request for text besides its prompt.
 const BESIDE: usize = 1 << 20;
 
-/// What a front answers for. There may be no model yet.
+/// The source of a front's model. It may have no model yet.
 pub trait ModelSource: fmt::Debug + Send + Sync {
-    /// The model.
+    /// Returns the model.
     ///
     /// # Errors
-    /// 503 saying how one is loaded.
+    /// Answers 503, which says how to load one.
     fn model(&self) -> Result<Arc<Model>, ApiError>;
 }
 
-/// A model, as far as it is text.
+/// The text side of a model.
 #[derive(Debug, Clone)]
 pub struct Model {
     name: String,
@@ -38,30 +38,31 @@ pub struct Model {
     longest: usize,
 }
 
-/// A prompt, as the template writes it and as what the model reads.
+/// A prompt, as the template writes it and as ids for the model.
 #[derive(Debug, Clone)]
 pub(crate) struct Prompt {
-    /// Through the chat template.
+    /// The text of the chat template.
     pub(crate) rendered: Rendered,
-    /// The ids that were sampled where the prompt begins as what was served before; else tokenised.
+    /// The ids: the sampled ones where the prompt begins like an earlier served sequence, and tokenised ones for the
+    /// rest.
     pub(crate) ids: Vec<u32>,
-    /// What it was rendered of; none for a prompt of another kind.
+    /// The conversation that it was rendered from, or none for another kind of prompt.
     pub(crate) conversation: Option<Arc<Conversation>>,
 }
 
-/// What the chat template is given.
+/// The input of the chat template.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Value>,
-    /// `None` when there are none.
+    /// `None` if there are none.
     pub(crate) tools: Option<Value>,
-    /// The template's own, such as `enable_thinking`.
+    /// Variables of the template, such as `enable_thinking`.
     pub(crate) variables: Map<String, Value>,
-    /// Added at the end of the system text.
+    /// Text that is added at the end of the system prompt.
     pub(crate) system_append: Option<String>,
 }
 
-/// A source that always has its model.
+/// A source that always has a model.
 #[derive(Debug)]
 pub(crate) struct Always(pub(crate) Arc<Model>);
 
@@ -76,7 +77,7 @@ impl ModelSource for Always {
 // === impl Model ===
 
 impl Model {
-    /// The base model's name, its longest sequence in tokens, and its tokenizer.
+    /// Makes a model from the base model's name, its longest sequence in tokens, and its tokenizer.
     pub fn new(name: impl Into<String>, context: usize, tokenizer: Arc<ChatTokenizer>) -> Self {
         Self {
             name: name.into(),
@@ -88,47 +89,47 @@ impl Model {
         }
     }
 
-    /// With what tells its weights from others of the same name.
+    /// Sets an identifier that distinguishes its weights from others of the same name.
     #[must_use]
     pub fn with_fingerprint(mut self, fingerprint: String) -> Self {
         self.fingerprint = Some(fingerprint);
         self
     }
 
-    /// With ids that end a reply, for a sampler that does not know the model's own.
+    /// Sets ids that end a reply, for a sampler that does not know the model's own.
     #[must_use]
     pub fn with_end_ids(mut self, end_ids: Vec<u32>) -> Self {
         self.end_ids = end_ids;
         self
     }
 
-    /// The base model's name.
+    /// Returns the base model's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What tells its weights from others of the same name, if that is known.
+    /// Returns the identifier that distinguishes its weights from others of the same name, if it is known.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
     }
 
-    /// The longest sequence, in tokens.
+    /// Returns the longest sequence in tokens.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// The tokenizer and the chat template.
+    /// Returns the tokenizer and the chat template.
     pub fn tokenizer(&self) -> &Arc<ChatTokenizer> {
         &self.tokenizer
     }
 
-    /// Ids that end a reply besides those that the sampler knows.
+    /// Returns ids that end a reply besides those that the sampler knows.
     pub(crate) fn end_ids(&self) -> &[u32] {
         &self.end_ids
     }
 
-    /// How large the body of a request for text may be, `most` at any rate: no text that fits is twice as long as
-    /// JSON as the context could hold in its longest tokens.
+    /// Returns the limit for the body of a request for text, at most `most`: as JSON, no text that fits is more than
+    /// twice as long as the context filled with the longest tokens.
     pub(crate) fn largest_text(&self, most: usize) -> Largest {
         let bytes = self.longest_text().saturating_mul(2).saturating_add(BESIDE);
         if bytes > most {
@@ -138,10 +139,10 @@ impl Model {
         Largest { bytes, refusal }
     }
 
-    /// Tokens that fit after a prompt.
+    /// Returns the number of tokens that fit after a prompt.
     ///
     /// # Errors
-    /// 400 `context_length_exceeded` when there is room for none.
+    /// Answers 400 `context_length_exceeded` if no token fits.
     pub fn room_after(&self, n_prompt: usize) -> Result<usize, ApiError> {
         match self.context.checked_sub(n_prompt) {
             Some(room @ 1..) => Ok(room),
@@ -149,10 +150,10 @@ impl Model {
         }
     }
 
-    /// A conversation through the chat template, to where the assistant begins if `open`.
+    /// Renders a conversation with the chat template, up to the beginning of the assistant's turn if `open`.
     ///
     /// # Errors
-    /// 400 naming the message that the template cannot take.
+    /// Answers 400, which names the message that the template refuses.
     pub(crate) async fn render(
         self: &Arc<Self>,
         served: &Arc<ServedTokenIndex>,
@@ -179,7 +180,7 @@ impl Model {
         .await
     }
 
-    /// A conversation with one more message, through the chat template; none where that cannot take it.
+    /// Renders a conversation with one more message, or returns `None` if the template refuses it.
     pub(crate) fn rendered_with(
         &self,
         conversation: &Conversation,
@@ -197,10 +198,10 @@ impl Model {
         rendered.ok()
     }
 
-    /// Ids of a text that the caller rendered: control tokens that it spells are read as such.
+    /// Returns the ids of a text that the caller rendered. Control tokens in it are recognised.
     ///
     /// # Errors
-    /// 400 when the tokenizer has no token for a part.
+    /// Answers 400 if the tokenizer has no token for a part.
     pub(crate) async fn encode(self: &Arc<Self>, text: String) -> Result<Vec<u32>, ApiError> {
         self.aside(move |model| {
             model.check_length(&text)?;
@@ -209,7 +210,7 @@ impl Model {
         .await
     }
 
-    /// Tokenising takes milliseconds where prompts are long, which an IO thread must not.
+    /// Runs work on a blocking thread, because tokenising a long prompt takes milliseconds.
     async fn aside<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, ApiError> + Send + 'static,
@@ -219,17 +220,17 @@ impl Model {
         done.map_err(|error| ApiError::internal(format!("the tokenizer failed: {error}")))?
     }
 
-    /// No text of more bytes can be within the context.
+    /// Returns the largest number of bytes that can fit into the context.
     fn longest_text(&self) -> usize {
         self.context.saturating_mul(self.longest)
     }
 
-    /// Refuses a text that is far too long without tokenising it whole.
+    /// Refuses a text that is far too long without tokenising it completely.
     fn check_length(&self, text: &str) -> Result<(), ApiError> {
         if text.len() > self.longest_text() {
             return Err(ApiError::context_bytes(self.longest_text(), self.context));
         }
-        // Twice the context, because a beginning that is cut anywhere has a few tokens more.
+        // The factor is two, because a beginning that is cut anywhere has a few more tokens.
         let most = self.context.saturating_mul(2);
         let mut beginning = most.saturating_mul(BYTES_PER_TOKEN);
         if text.len() <= beginning {

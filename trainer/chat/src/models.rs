@@ -18,14 +18,14 @@ struct ModelEntry {
     object: &'static str,
     created: u64,
     owned_by: &'static str,
-    /// The base of an adapter, as vLLM shows it.
+    /// The base model of an adapter, as in vLLM.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_model_len: Option<usize>,
 }
 
-/// The base, then every adapter. Where there is no model yet, the adapters alone.
+/// Lists the base model, then every adapter. If there is no model yet, lists only the adapters.
 pub(crate) async fn list(State(front): State<Front>) -> Result<Json<ModelsReply>, ApiError> {
     let base = front.model().ok();
     let name = base.as_ref().map_or("", |base| base.name());

@@ -1,4 +1,4 @@
-//! How many requests for text may be here at once.
+//! Limits how many requests for text may be here at once.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 
-/// Places for requests that wait for text or get it. At the bound a request is refused at once: the
-/// caller knows better than we whether to wait or to ask another model.
+/// Permits for requests that wait or run. When the limit is reached, a request is refused at once, because the caller
+/// knows better whether to wait or to use another model.
 #[derive(Debug)]
 pub struct Queue {
     places: Arc<Semaphore>,
     n_places: usize,
 }
 
-/// Places of one request; given back when dropped.
+/// The permits of one request, given back on drop.
 #[derive(Debug)]
 pub struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
@@ -28,10 +28,10 @@ impl Queue {
         }
     }
 
-    /// Places for so many replies.
+    /// Takes permits for so many replies.
     ///
     /// # Errors
-    /// 429 when too few are free.
+    /// Answers 429 if too few are free.
     pub fn enter(&self, n: u32) -> Result<Place, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_many_owned(n);
         place.map(Place).map_err(|_| {

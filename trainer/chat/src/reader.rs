@@ -1,17 +1,17 @@
-//! Text out of token ids, for samplers that give ids alone.
+//! Converts token ids to text, for samplers that return only ids.
 
 use metaclaw_trainer_text::{
     stop::StopMatcher,
     tokenizer::{ChatTokenizer, StreamDecoder},
 };
 
-/// Reads one reply: whole characters, no part of a stop text.
+/// Reads one reply: it returns complete characters and no part of a stop text.
 #[derive(Debug)]
 pub(crate) struct IdReader {
     decoder: StreamDecoder,
     stops: StopMatcher,
     end_ids: Vec<u32>,
-    /// A stop text has ended the reply: what was held back is not part of it.
+    /// Whether a stop text has ended the reply. Then the held text is not part of it.
     is_stopped: bool,
 }
 
@@ -19,16 +19,16 @@ pub(crate) struct IdReader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ends {
     No,
-    /// The sampler may not know it, and draw on.
+    /// It ends. The sampler may not know this, and continue.
     ByStopText,
-    /// The sampler knows it, and says that the reply has ended.
+    /// It ends. The sampler knows this, and reports it.
     ByToken,
 }
 
 // === impl IdReader ===
 
 impl IdReader {
-    /// `stops` are texts that end the reply, `end_ids` tokens that do, and have no text.
+    /// `stops` are texts that end the reply. `end_ids` are tokens that end it and have no text.
     pub(crate) fn new(tokenizer: &ChatTokenizer, stops: Vec<String>, end_ids: Vec<u32>) -> Self {
         Self {
             decoder: tokenizer.stream_decoder(),
@@ -38,7 +38,7 @@ impl IdReader {
         }
     }
 
-    /// The text that is certain with a token, and whether the reply ends with it.
+    /// Returns the text that is certain with a token, and whether the reply ends with it.
     pub(crate) fn push(&mut self, id: u32) -> (String, Ends) {
         if self.end_ids.contains(&id) {
             return (String::new(), Ends::ByToken);
@@ -50,7 +50,7 @@ impl IdReader {
         (text, ends)
     }
 
-    /// What was held back, when nothing follows.
+    /// Returns the held text when nothing follows.
     pub(crate) fn finish(&mut self) -> String {
         if self.is_stopped {
             return String::new();
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// The text of ids, with `!` where the reply ended.
+    /// Returns the text of ids, with `!` where the reply ended.
     fn read(stop: &str, ids: &[u32]) -> String {
         let dir = tempfile::tempdir().unwrap();
         write_tiny_text(dir.path()).unwrap();

@@ -1,4 +1,4 @@
-//! The routes of a front, for a server that has others as well, or with all that a listener of their own needs.
+//! The routes of a front, for a server with further routes, or with everything for a separate listener.
 
 use axum::{
     Json, Router,
@@ -16,8 +16,8 @@ use crate::{
     tokenize,
 };
 
-/// `POST /v1/chat/completions`, `POST /tokenize`, `GET /v1/models` and `GET /v1/sampled/{id}`. The key is not looked
-/// at: whoever serves them puts [`auth::require_key`] before them.
+/// `POST /v1/chat/completions`, `POST /tokenize`, `GET /v1/models` and `GET /v1/sampled/{id}`. They do not check the
+/// key: the server adds [`auth::require_key`].
 pub fn routes(front: &Front) -> Router {
     let text = Router::new()
         .route("/v1/chat/completions", post(chat::completions))
@@ -30,7 +30,7 @@ pub fn routes(front: &Front) -> Router {
         .with_state(front.clone())
 }
 
-/// The same with all their layers: a panic becomes a 500, the key is asked for, a body has bounds.
+/// Returns these routes with all layers: a panic becomes a 500, the key is required, and bodies are limited.
 pub fn router(front: &Front, key: &ApiKey) -> Router {
     routes(front)
         .route_layer(middleware::from_fn_with_state(
@@ -43,13 +43,13 @@ pub fn router(front: &Front, key: &ApiKey) -> Router {
         .layer(middleware::from_fn(answers::catch_panic))
 }
 
-/// Serves a front on a listener of its own to whoever has the key, until `ending`; then until the last request that
-/// was under way is answered.
+/// Serves a front on a separate listener, until `ending`, then until the last running request is answered.
 pub async fn serve(listener: TcpListener, front: &Front, key: &ApiKey, ending: CancellationToken) {
     connections::serve(listener, router(front, key), ending).await;
 }
 
-/// Reads the body of a request for text; what is larger than the model's context can be is refused as such.
+/// Reads the body of a request for text. A body that is larger than the model's context allows is refused with that
+/// reason.
 pub async fn read_text(State(front): State<Front>, request: Request, next: Next) -> Response {
     let admitted = match front.model() {
         Ok(model) => {
@@ -60,7 +60,7 @@ pub async fn read_text(State(front): State<Front>, request: Request, next: Next)
     };
     match admitted {
         Ok((request, hold)) => {
-            // The request has its own.
+            // The request has its own permit.
             drop(hold);
             next.run(request).await
         }
@@ -68,7 +68,7 @@ pub async fn read_text(State(front): State<Front>, request: Request, next: Next)
     }
 }
 
-/// What was sampled for a reply.
+/// Returns what was sampled for a reply.
 async fn sampled(
     State(front): State<Front>,
     Path(id): Path<String>,

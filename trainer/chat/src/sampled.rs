@@ -1,8 +1,8 @@
-//! What was sampled for the latest replies, exactly: training data beside the bytes.
+//! Keeps the exact samples of the latest replies, which are training data.
 //!
-//! A reply's record is put here before its last byte can be seen, so that a client that hangs up at
-//! `[DONE]` costs nothing. Bounded in bytes and in age; at the bound the oldest go, and whoever did
-//! not fetch them trains without those ids.
+//! A reply's record is stored before its last byte can be seen, so that a client that disconnects at `[DONE]` loses
+//! nothing. The records are limited in bytes and in age. Beyond the limit the oldest are removed, and a client that did
+//! not fetch them trains without these ids.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,11 +13,11 @@ use std::{
 use metaclaw_trainer_api::wire::Sampled;
 use tokio::time::Instant;
 
-/// How long a record is kept.
+/// The time for which a record is kept.
 pub(crate) const KEEP: Duration = Duration::from_secs(15 * 60);
-/// Bytes held in total: about 1,300 replies at a prompt of 10,000 tokens.
+/// Bytes held in total, enough for about 1,300 replies to a prompt of 10,000 tokens.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
-/// What a record costs beside its numbers.
+/// Bytes of a record besides its numbers.
 const OVERHEAD: usize = 512;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl SampledRing {
         }
     }
 
-    /// Keeps a record, at the cost of the oldest ones. One that alone is over the bound is not kept.
+    /// Stores a record, and removes the oldest ones for it. A record that alone exceeds the limit is not stored.
     pub(crate) fn put(&self, sampled: Sampled) {
         let cost = cost(&sampled);
         if cost > self.max_bytes {
@@ -61,7 +61,7 @@ impl SampledRing {
         held.by_id.insert(sampled.id.clone(), Arc::new(sampled));
     }
 
-    /// The record of a reply, if it is still kept.
+    /// Returns the record of a reply, if it is still there.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<Sampled>> {
         let mut held = self.lock();
         held.drop_old(Instant::now(), self.keep);
@@ -69,7 +69,8 @@ impl SampledRing {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Each change is complete before the lock is given back.
+        // If another thread panicked, the state is still consistent, because each change is complete before the lock is
+        // released.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,7 +87,7 @@ impl Held {
         while old(self) && self.drop_oldest() {}
     }
 
-    /// Whether there was one.
+    /// Removes the oldest record. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let Some((_, id)) = self.order.pop_front() else {
             return false;

@@ -1,4 +1,4 @@
-//! How tokens are drawn, as requests say it: the fields that chats and sampling by ids share.
+//! Sampling parameters of requests: the fields that chats and sampling by ids share.
 
 use metaclaw_trainer_api::wire::Stop;
 use metaclaw_trainer_terms::{SamplerRequest, SamplingParams};
@@ -7,10 +7,10 @@ use serde_json::Number;
 
 use crate::error::ApiError;
 
-/// The most stop strings: each is looked for at every token.
+/// The largest number of stop strings, because each is searched at every token.
 const MAX_STOPS: usize = 16;
 
-/// The fields, named as OpenAI and vLLM name them. Ranges are the sampler's to check.
+/// The fields, with their names in OpenAI's and vLLM's APIs. The sampler checks their ranges.
 #[derive(Debug, Default, Deserialize)]
 pub struct SamplingBody {
     temperature: Option<f64>,
@@ -30,7 +30,7 @@ pub struct SamplingBody {
 // === impl SamplingBody ===
 
 impl SamplingBody {
-    /// With what another route's defaults are.
+    /// Fills in another route's defaults.
     #[must_use]
     pub fn or(mut self, temperature: f64, top_p: f64, top_k: i64) -> Self {
         self.temperature = self.temperature.or(Some(temperature));
@@ -39,10 +39,10 @@ impl SamplingBody {
         self
     }
 
-    /// What a sampler is to be asked, but for the prompt. What is not said has the policy's defaults.
+    /// Makes the sampler's request, without the prompt. Missing fields get the policy's defaults.
     ///
     /// # Errors
-    /// 400 naming what the fields cannot hold.
+    /// Answers 400, which names the value that the field cannot hold.
     pub fn request(self) -> Result<SamplerRequest, ApiError> {
         let default = SamplingParams::default();
         let or = |given: Option<f64>, default| given.unwrap_or(default);
@@ -67,7 +67,7 @@ impl SamplingBody {
     }
 }
 
-/// 0 and -1 are off, as clients of other servers write it.
+/// 0 and -1 switch it off, as clients of other servers write it.
 fn top_k(value: i64) -> Result<usize, ApiError> {
     let k = if value == -1 { 0 } else { value };
     usize::try_from(k).map_err(|_| {

@@ -1,4 +1,4 @@
-//! The routes over a sampler that says what a test wrote down, with the tiny tokenizer: one id a byte.
+//! Tests of the routes with a scripted sampler and the tiny tokenizer: each byte is one id.
 
 mod replies;
 mod waiting;
@@ -36,7 +36,7 @@ const CONTEXT: usize = 400;
 
 type Step = (Duration, Result<SampleEvent, SamplerError>);
 
-/// What a sampler does with a request.
+/// A sampler's behaviour for one request.
 #[derive(Default)]
 struct Answer {
     accepts_after: Duration,
@@ -44,7 +44,7 @@ struct Answer {
     steps: Vec<Step>,
 }
 
-/// A sampler that does what a test wrote down.
+/// A sampler that follows a script.
 struct Script {
     answer: Box<dyn Fn(&SamplerRequest) -> Answer + Send + Sync>,
     asked: Mutex<Vec<SamplerRequest>>,
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Script {
     }
 }
 
-/// Says that a stream was dropped.
+/// Reports that a stream was dropped.
 struct Guard(Arc<AtomicBool>);
 
 impl Drop for Guard {
@@ -99,13 +99,13 @@ impl Sampler for Script {
     }
 }
 
-/// A front over a script.
+/// A front with a scripted sampler.
 struct Rig {
     router: Router,
     script: Arc<Script>,
 }
 
-/// A tokenizer with a template of the test's, or the tiny one's own.
+/// Returns a tokenizer with a template of the test's, or the tiny one's own.
 fn tokenizer(template: Option<&str>) -> ChatTokenizer {
     let dir = tempfile::tempdir().unwrap();
     write_tiny_text(dir.path()).unwrap();
@@ -156,7 +156,7 @@ impl Rig {
         read(self.router.clone().oneshot(request).await.unwrap()).await
     }
 
-    /// What the sampler was asked for, in order.
+    /// Returns the requests that the sampler got, in order.
     fn asked(&self) -> Vec<SamplerRequest> {
         self.script.asked.lock().unwrap().clone()
     }
@@ -176,7 +176,7 @@ async fn read(response: Response<Body>) -> (StatusCode, Value) {
     )
 }
 
-/// A conversation of one message, with further fields.
+/// Makes a conversation of one message, with additional fields.
 fn hi(more: &Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 100});
     let fields = body.as_object_mut().unwrap();
@@ -207,7 +207,7 @@ fn at_once(event: SampleEvent) -> Step {
     (Duration::ZERO, Ok(event))
 }
 
-/// A reply of the bytes of a text that the model ended, at once.
+/// Makes a complete reply of the bytes of a text, all at once.
 fn says(choice: u32, text: &str) -> Vec<Step> {
     let ids = text.bytes().map(u32::from).chain([END]);
     let tokens = ids.map(|id| token(choice, id));
@@ -215,7 +215,7 @@ fn says(choice: u32, text: &str) -> Vec<Step> {
     events.map(at_once).collect()
 }
 
-/// An answer of these steps.
+/// Makes an answer of these steps.
 fn answer(steps: Vec<Step>) -> Answer {
     Answer {
         steps,

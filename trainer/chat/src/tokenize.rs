@@ -1,11 +1,11 @@
-//! `POST /tokenize`, in vLLM's shape.
+//! `POST /tokenize` in vLLM's format.
 
 use axum::{Json, extract::State};
 use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
 
 use crate::{chat, error::ApiError, front::Front, json::JsonBody, model::Conversation};
 
-/// A text, or messages through the chat template, to ids.
+/// Converts a text, or messages with the chat template, to ids.
 pub(crate) async fn tokenize(
     State(front): State<Front>,
     JsonBody(request): JsonBody<TokenizeRequest>,

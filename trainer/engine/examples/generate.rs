@@ -1,5 +1,5 @@
-//! Loads a model, answers a question and says how fast: `cargo run --release -p metaclaw-engine
-//! --example generate -- MODEL [--f32] [--threads N] [--adapter DIR NAME] [PROMPT]`.
+//! Loads a model, answers a question and prints the speed:
+//! `cargo run --release -p metaclaw-engine --example generate -- MODEL [--f32] [--threads N] [--adapter DIR NAME] [PROMPT]`.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -116,7 +116,7 @@ async fn measure(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), F
     next_turn(engine, adapter).await
 }
 
-/// The log-probabilities of a prompt's own tokens, with the five likeliest at each.
+/// Prints the log-probabilities of a prompt's own tokens, with the five most likely ones at each position.
 async fn told(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Failure> {
     const N_PROMPT: u32 = 1024;
     let ids = (0..N_PROMPT).map(|i| 1000 + i * 23 % 20_000).collect();
@@ -134,7 +134,7 @@ async fn told(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Fail
     Ok(())
 }
 
-/// Replies at once: tokens of all of them, and the processor time of each.
+/// Measures concurrent replies: the tokens of all of them, and the processor time of each.
 async fn together(engine: &Engine, adapter: Option<&AdapterName>, n: u32) -> Result<(), Failure> {
     const N_REPLY: usize = 64;
     let mut streams = Vec::new();
@@ -154,7 +154,7 @@ async fn together(engine: &Engine, adapter: Option<&AdapterName>, n: u32) -> Res
     Ok(())
 }
 
-/// The first token of a conversation of 1,500 ids, and of its next turn.
+/// Measures the first token of a conversation of 1,500 ids, and of its next turn.
 async fn next_turn(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Failure> {
     let mut ids: Vec<u32> = (0..1500).map(|i| 2000 + i * 7 % 30_000).collect();
     for turn in ["first turn", "next turn"] {
@@ -191,7 +191,7 @@ fn request(
     }
 }
 
-/// Seconds on the wall and of all processors together.
+/// Wall seconds, and seconds of all processors together.
 #[derive(Clone, Copy)]
 struct Clock {
     wall: f64,
@@ -200,7 +200,7 @@ struct Clock {
 
 struct Timed {
     finished: Finished,
-    /// To the first token.
+    /// Up to the first token.
     first: Clock,
     /// From there to the end.
     rest: Clock,
@@ -231,7 +231,7 @@ impl Clock {
     }
 }
 
-/// User and system time of this process, in Linux's hundredths of a second; 0 elsewhere.
+/// Returns user and system time of this process, from Linux's hundredths of a second, or 0 on other systems.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -243,7 +243,7 @@ fn cpu_seconds() -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// Times one reply. Prompts differ, so that no prefix is kept.
+/// Measures one reply. Prompts differ, so that no prefix is cached.
 async fn timed(
     engine: &Engine,
     adapter: Option<&AdapterName>,

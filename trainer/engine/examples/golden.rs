@@ -1,7 +1,7 @@
-//! Writes what `golden/check.py` compares with PEFT: an adapter trained here, and logits under it.
+//! Writes the files that `golden/check.py` compares with PEFT: an adapter trained here, and its logits.
 //!
-//! `cargo run -p metaclaw-engine --example golden -- MODEL CACHE OUT`, where MODEL is a GGUF file or a Hugging Face folder;
-//! run by `cargo xtask golden`.
+//! The command is `cargo run -p metaclaw-engine --example golden -- MODEL CACHE OUT`, where MODEL is a GGUF file or a
+//! Hugging Face folder. `cargo xtask golden` runs it.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,7 +18,8 @@ use metaclaw_engine::{tensors, weights};
 use metaclaw_trainer_terms::Datum;
 use tch::{Kind, Tensor};
 
-/// "What is the capital of France?" and a wrong answer, as SmolLM2 counts them, cut anywhere: any ids will do.
+/// These are the ids of "What is the capital of France?" and a wrong answer for SmolLM2, cut anywhere. Any ids would
+/// do.
 const IDS: [u32; 16] = [
     1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198,
 ];
@@ -45,7 +46,7 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let model = Model::load(folder, Kind::Float, &Devices::cpu())?;
     let lora = LoraSpec {
         rank: 8,
-        // The LM head's as well, also where that is the embedding.
+        // They include the LM head, even if it is tied to the embedding.
         targets: Targets::groups(true, true, true),
         ..LoraSpec::default()
     };

@@ -1,9 +1,10 @@
-//! Measures a training step: time, the longest slice, and how far bf16 gradients are from f32 ones.
+//! Measures a training step: its time, its longest slice, and the difference between bf16 and f32 gradients.
 //!
-//! `cargo run --release -p metaclaw-engine --example step -- [--lm-head] MODEL CACHE NUMBERS..`, where MODEL is a GGUF file;
-//! with `--lm-head` the adapter has a part for it, and what that costs a reply is measured too. The numbers, all of which may be left out from the end: samples (4), tokens of each (120), tokens of each that have
-//! a loss (a third), first tokens that all have in common (0), megabytes for activations (half of what is free),
-//! tokens of a chunk, positions of the LM head. Rank 16. Set what the trainer's launcher sets.
+//! The command is `cargo run --release -p metaclaw-engine --example step -- [--lm-head] MODEL CACHE NUMBERS..`, where
+//! MODEL is a GGUF file. With `--lm-head` the adapter has a part for the LM head, and its cost for a reply is measured
+//! too. The numbers, which may be omitted from the end, are: samples (4), tokens of each (120), tokens of each with a
+//! loss (a third), first tokens that all share (0), megabytes for activations (half of the free memory), tokens of a
+//! chunk, positions of the LM head. The rank is 16. Set the variables that the trainer's launcher sets.
 
 use std::error::Error;
 use std::path::Path;
@@ -71,7 +72,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Milliseconds for the logits of replies side by side, of the base and with the adapter's part for the LM head.
+/// Measures milliseconds for the logits of concurrent replies, with the base model and with the adapter's part for the
+/// LM head.
 fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
     let _guard = tch::no_grad_guard();
     let served = run.lora().for_serving(&model.placement)?;
@@ -97,7 +99,7 @@ fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Four steps; the run after them.
+/// Makes four steps, and returns the run after them.
 fn measure(
     model: &Model,
     batch: &[Datum],
@@ -138,7 +140,7 @@ fn measure(
     Ok(run)
 }
 
-/// The gradients of each sample in a job of its own, added up.
+/// Adds up the gradients of each sample, computed in separate jobs.
 fn apart(
     model: &Model,
     run: &Run,
@@ -158,7 +160,7 @@ fn apart(
     Ok(sum)
 }
 
-/// Random ids, the first `shared` of which are the same in every sample; the loss is on the last `reply`.
+/// Makes random ids, the first `shared` of which are the same in every sample. The loss is on the last `reply`.
 fn noise(
     n_samples: usize,
     n_tokens: usize,
@@ -178,7 +180,7 @@ fn noise(
     (0..n_samples).map(|_| datum()).collect()
 }
 
-/// User and system time of this process, in Linux's hundredths of a second; 0 elsewhere.
+/// Returns user and system time of this process, from Linux's hundredths of a second, or 0 on other systems.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -189,7 +191,7 @@ fn cpu_seconds() -> f64 {
         / 100.0
 }
 
-/// The most that this process had in memory, mapped files included; 0 where Linux does not say.
+/// Returns the highest memory of this process including mapped files, or 0 if Linux does not say.
 fn peak_megabytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -197,7 +199,7 @@ fn peak_megabytes() -> usize {
     kilobytes.unwrap_or(0) / 1024
 }
 
-/// The samples of the golden values: text, on which a model is surer than on noise.
+/// Makes the samples of the golden values. They are text, for which a model is more certain than for noise.
 fn text() -> Result<Vec<Datum>, Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/smollm2/values.json");
     let values: serde_json::Value = serde_json::from_slice(&std::fs::read(file)?)?;
@@ -205,7 +207,7 @@ fn text() -> Result<Vec<Datum>, Box<dyn Error>> {
     let datum = |datum: &serde_json::Value| {
         let ids = |field: &str| serde_json::from_value(datum[field].clone());
         let weights: Vec<f32> = serde_json::from_value(datum["weights"].clone())?;
-        // All pull one way, as accepted replies do.
+        // All weights have the same sign, as for accepted replies.
         let weights = weights.into_iter().map(f32::abs).collect();
         Ok(Datum::cross_entropy(
             ids("input_ids")?,

@@ -1,10 +1,10 @@
-//! SHA-256 of files and tensors, as digits.
+//! SHA-256 of files and tensors in hexadecimal digits.
 
 use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-/// Feeds all that a reader holds.
+/// Hashes everything that a reader returns.
 pub(crate) fn hash_all(mut input: impl Read, hash: &mut Sha256) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 18];
     loop {

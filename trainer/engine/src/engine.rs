@@ -1,9 +1,9 @@
-//! The engine: one named thread that owns all tensors and runs both trades, serving and training.
+//! The engine: one named thread that owns all tensors and does both serving and training.
 //!
-//! A handle is a sender of a bounded channel. The thread runs rounds (`serving.rs`): the next token of every
-//! live reply and portions of new prompts (`scheduler.rs`) are one batch of rows, one pass over the weights and
-//! one draw. While a training job is under way, slices of it go between the rounds (`time_share.rs`). What
-//! panics in libtorch's bindings ends one request or one job, never the thread.
+//! A handle sends to a bounded channel. The thread runs rounds (`serving.rs`): the next token of every running reply
+//! and portions of new prompts (`scheduler.rs`) are one batch of rows, with one pass over the weights and one sampling.
+//! During a training job, slices of it run between the rounds (`time_share.rs`). A panic in libtorch's bindings ends
+//! one request or one job, never the thread.
 
 mod adapters;
 mod config;
@@ -39,13 +39,13 @@ use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
 use crate::weights::LoadError;
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
-/// Why the engine did not do what it was asked.
+/// Why the engine did not execute a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// Too much is queued.
+    /// The queue is full.
     #[error("the engine is busy: {queued} commands are queued already, try again later")]
     Busy { queued: usize },
-    /// A defect of the engine, said in its log; the engine goes on.
+    /// The engine has a defect, which its log describes. The engine continues.
     #[error("the engine failed at this job; its log says where")]
     Failed,
     /// The engine is gone.
@@ -53,10 +53,10 @@ pub enum EngineError {
     Stopped,
 }
 
-/// Commands on their way to the thread.
+/// Number of commands that wait for the thread.
 const QUEUE: usize = 256;
 
-/// A running engine; clones share it, and it stops when the last one is dropped.
+/// A running engine. Clones share it, and it stops when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Engine {
     commands: SyncSender<Command>,
@@ -69,10 +69,10 @@ pub struct Engine {
 // === impl Engine ===
 
 impl Engine {
-    /// Loads the model and starts the thread; blocks meanwhile.
+    /// Loads the model and starts the thread. It blocks until this is done.
     ///
     /// # Errors
-    /// [`LoadError`] naming the file or the setting that cannot be used.
+    /// Returns [`LoadError`], which names the unusable file or setting.
     pub fn start(config: EngineConfig) -> Result<Self, LoadError> {
         let (commands, received) = sync_channel(QUEUE);
         let (loaded, outcome) = sync_channel(1);
@@ -83,7 +83,7 @@ impl Engine {
                     let state = core.state();
                     let shared = (Arc::clone(&state.base), state.adapters.clone());
                     let ready = (info, core.tokenizer(), shared);
-                    // Whoever asked has gone if this fails, and with it every sender of commands.
+                    // If this fails, the caller is gone, and with it every sender of commands.
                     if loaded.send(Ok(ready)).is_ok() {
                         core.run(&received);
                     }
@@ -109,28 +109,28 @@ impl Engine {
         &self.info
     }
 
-    /// The model's tokenizer and chat template.
+    /// Returns the model's tokenizer and chat template.
     pub fn tokenizer(&self) -> Arc<ChatTokenizer> {
         Arc::clone(&self.tokenizer)
     }
 
-    /// What an adapter or a checkpoint must fit.
+    /// Returns the properties that an adapter or a checkpoint must match.
     pub fn base(&self) -> &Arc<BaseSpec> {
         &self.base
     }
 
-    /// Adapters that are loaded for serving.
+    /// Returns the adapters that are loaded for serving.
     pub fn adapters(&self) -> &AdapterPool {
         &self.adapters
     }
 
-    /// Loads an adapter, if it is not loaded, on a thread of its own: replies go on meanwhile.
+    /// Loads an adapter on a separate thread, unless it is loaded. Replies continue in the meantime.
     ///
     /// # Errors
-    /// As [`AdapterPool::load`].
+    /// Fails like [`AdapterPool::load`].
     ///
     /// # Cancel safety
-    /// A load that was begun is finished, and found by whoever asks next.
+    /// If the future is dropped, the loading is finished, and later callers find the adapter.
     pub async fn load_adapter(&self, name: &AdapterName) -> Result<AdapterLease, AdapterError> {
         if let Some(ready) = self.adapters.ready(name) {
             return Ok(ready);
@@ -143,19 +143,19 @@ impl Engine {
         })?
     }
 
-    /// Begins a reply; returns once it has its place among the live ones. Its adapter is loaded first.
+    /// Begins a reply. Returns once it has its place among the running ones. Its adapter is loaded first.
     ///
     /// # Errors
-    /// [`GenerateError`]: a request that cannot be served, an adapter that cannot be loaded, or an engine that is busy.
+    /// Returns [`GenerateError`]: the request cannot be served, the adapter cannot be loaded, or the engine is busy.
     ///
     /// # Cancel safety
-    /// Dropping the future takes the request back.
+    /// Dropping the future cancels the request.
     pub async fn generate(
         &self,
         request: GenerateRequest,
     ) -> Result<GenerationStream, GenerateError> {
         request.check(self.info.vocab, self.info.context)?;
-        // Held until the reply has its own: what waits for its place must not lose its adapter.
+        // This lease is held until the reply has its own, because a waiting request must not lose its adapter.
         let _lease = match &request.adapter {
             Some(name) => {
                 let lease = self.load_adapter(name).await;
@@ -172,17 +172,17 @@ impl Engine {
         answer.await.unwrap_or(Err(GenerateError::Stopped))
     }
 
-    /// Runs a short function on the engine's thread, before anything that is queued there.
+    /// Runs a short function on the engine's thread, before anything in the queue.
     ///
     /// # Errors
-    /// [`EngineError`].
+    /// Returns [`EngineError`] if the engine is busy or gone.
     pub async fn call_now<T: Send + 'static>(
         &self,
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Now(Box::new(move |state| {
-            // A caller that left needs no answer.
+            // The caller may be gone.
             let _ = reply.send(function(state));
         })))?;
         answer.await.map_err(|_| EngineError::Failed)
@@ -191,7 +191,7 @@ impl Engine {
     /// Runs a short function on the engine's thread after the jobs that were submitted before it.
     ///
     /// # Errors
-    /// [`EngineError`].
+    /// Returns [`EngineError`] if the engine is busy or gone.
     pub async fn call<T: Send + 'static>(
         &self,
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
@@ -205,11 +205,11 @@ impl Engine {
         answer.await.map_err(|_| EngineError::Failed)
     }
 
-    /// Queues a job; jobs run one after the other, in slices between the steps of live replies.
-    /// A job answers through a channel of its own; that channel closes when the job fails.
+    /// Queues a job. Jobs run one after the other, in slices between the steps of running replies. A job answers
+    /// through its own channel, which closes if the job fails.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] and [`EngineError::Stopped`].
+    /// Returns [`EngineError::Busy`] or [`EngineError::Stopped`].
     pub fn submit(&self, job: Box<dyn Job>) -> Result<(), EngineError> {
         self.send(Command::Job(job))
     }

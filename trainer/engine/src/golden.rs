@@ -1,5 +1,5 @@
-//! Against PyTorch, transformers and PEFT, in f32: `golden/make.py` made the values, `cargo xtask golden`
-//! runs it. Relative 2-norm of the difference at most 1e-4, tensor by tensor.
+//! Tests against PyTorch, transformers and PEFT in f32. `golden/make.py` made the values, and `cargo xtask golden` runs
+//! it. The relative 2-norm of the difference is at most 1e-4 for each tensor.
 
 mod values;
 
@@ -27,7 +27,7 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
     model.logits(&hidden, Some(lora)).unwrap().squeeze_dim(0)
 }
 
-/// `fill` of `golden/common.py`.
+/// Implements `fill` of `golden/common.py`.
 fn random_adapter(model: &Model, seed: u64) -> Lora {
     let spec = LoraSpec {
         rank: 4,
@@ -37,7 +37,7 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
     let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
     let mut index = 0;
     let filled = empty.try_map::<TchError>(|param| {
-        // A stands before B.
+        // A comes before B.
         let bound = match index % 2 {
             0 => (param.size()[1] as f64).powf(-0.5),
             _ => 0.05,
@@ -54,7 +54,7 @@ fn random_adapter(model: &Model, seed: u64) -> Lora {
     filled.unwrap().placed(&model.placement).unwrap()
 }
 
-/// `project` of `golden/common.py`: 64 sums with fixed random signs.
+/// Implements `project` of `golden/common.py`: 64 sums with fixed random signs.
 fn project(tensor: &Tensor, seed: u64) -> Tensor {
     let values = Vec::<f32>::try_from(&tensor.reshape([-1])).unwrap();
     let mut rng = SplitMix64::new(seed);
@@ -69,7 +69,7 @@ fn project(tensor: &Tensor, seed: u64) -> Tensor {
     Tensor::from_slice(&sums).to_kind(Kind::Float)
 }
 
-/// The seed of a stream, as `stream` of `golden/common.py` gives it to `project`.
+/// Returns the seed that `stream` of `golden/common.py` passes to `project`.
 fn seed_of(seed: u64, index: usize) -> u64 {
     SplitMix64::stream(seed, index as u64).seed()
 }
@@ -79,13 +79,13 @@ fn small_llama_under_every_loss_is_that_of_pytorch() {
     under_every_loss("small");
 }
 
-/// Of a Gemma 3 that takes images too: tensors and adapter have the names that transformers and PEFT give them there.
+/// The model is a Gemma 3 that also takes images. Tensors and adapter have the names of transformers and PEFT.
 #[test]
 fn the_text_part_of_a_model_of_images_under_every_loss_is_that_of_pytorch() {
     under_every_loss("images");
 }
 
-/// A base that transformers wrote, and an adapter that PEFT wrote.
+/// Tests a base model written by transformers, and an adapter written by PEFT.
 fn under_every_loss(name: &str) {
     let mut golden = Golden::read(name);
     let model = Setting::read().load(&golden.folder);
@@ -112,8 +112,8 @@ fn under_every_loss(name: &str) {
     println!("worst: {:?}", golden.worst);
 }
 
-/// Of samples that share beginnings, each computed alone by PyTorch: biases, head norms and stretched angles
-/// on the way back, in rows of one chunk and of several.
+/// The samples share beginnings, and PyTorch computed each alone. The backward pass covers biases, head norms and
+/// scaled rotary angles, in rows of one chunk and of several.
 #[test]
 fn every_family_under_every_loss_is_that_of_pytorch() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
@@ -122,7 +122,7 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
     assert_eq!(text.configs.len(), 11);
     let mut by_family: BTreeMap<String, BTreeMap<String, Tensor>> = BTreeMap::new();
     for (name, tensor) in tensors::read(&folder.join("values.safetensors")).unwrap() {
-        // Logits have the family's name alone.
+        // Logits have only the family's name.
         if let Some((family, name)) = name.split_once('.') {
             let own = by_family.entry(family.to_owned()).or_default();
             own.insert(name.to_owned(), tensor);

@@ -1,10 +1,9 @@
 //! Keys and values of all sequences, in pages of [`PAGE`] positions.
 //!
-//! One tensor a layer holds every page (`pool`). Which page belongs to whom is counted on the host,
-//! without a tensor in sight: free pages (`pages`), the tree of pages whose ids are known (`radix`), and
-//! the table of one sequence (`blocks`). Memory is set aside once, so it is never exceeded; a page that was
-//! never written costs none (PagedAttention, <https://arxiv.org/abs/2309.06180>; RadixAttention,
-//! <https://arxiv.org/abs/2312.07104>).
+//! One tensor per layer holds every page (`pool`). The ownership of pages is tracked on the host, without tensors: free
+//! pages (`pages`), the tree of pages with known ids (`radix`), and the table of one sequence (`blocks`). The address
+//! space is reserved once, so its size is never exceeded. A page that was never written takes no memory
+//! (PagedAttention, <https://arxiv.org/abs/2309.06180>; RadixAttention, <https://arxiv.org/abs/2312.07104>).
 
 mod blocks;
 mod budget;
@@ -17,8 +16,8 @@ pub(crate) use self::budget::default_budget;
 pub use self::pool::{KvPool, LayerKv};
 pub(crate) use self::radix::WeightsKey;
 
-/// Positions of a page: small enough that little is lost behind the last full one, large enough that a
-/// long prompt is found in few looks.
+/// Positions of a page. It is small enough that little is lost after the last full page, and large enough that a long
+/// prompt is found in few steps.
 pub const PAGE: usize = 16;
 
 /// Consecutive positions of the pool.

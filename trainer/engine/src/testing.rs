@@ -1,7 +1,7 @@
-//! A tiny random model on disk, for tests of this crate and of those that use it.
+//! A tiny random model on disk, for tests of this crate and of dependent ones.
 //!
-//! Real in every part (config, safetensors, byte-level tokenizer, chat template), small enough
-//! that a test costs milliseconds; no download.
+//! All parts are real (config, safetensors, byte-level tokenizer, chat template), and it is so small that a test takes
+//! milliseconds, without a download.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::weights::{LoadError, expected};
 
 pub use metaclaw_trainer_text::testing::{SPECIAL, TEMPLATE};
 
-/// config.json of the tiny Llama.
+/// Returns config.json of the tiny Llama.
 pub fn tiny_config() -> Value {
     json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 259,
@@ -28,10 +28,10 @@ pub fn tiny_config() -> Value {
     })
 }
 
-/// What [`tiny_config`] says.
+/// Returns the parsed [`tiny_config`].
 ///
 /// # Panics
-/// Never: the configuration is a constant.
+/// Never panics, because the configuration is a constant.
 #[expect(clippy::expect_used, reason = "the configuration is a constant")]
 pub fn tiny_model_config() -> ModelConfig {
     model_config::from_json(Path::new("config.json"), tiny_config()).expect("a valid constant")
@@ -40,15 +40,15 @@ pub fn tiny_model_config() -> ModelConfig {
 /// Writes a random model (f32, by `seed`) into `dir`.
 ///
 /// # Errors
-/// When `dir` cannot be written.
+/// Fails if `dir` cannot be written.
 pub fn write_tiny_model(dir: &Path, seed: u64) -> Result<ModelConfig, LoadError> {
     write_model(dir, &tiny_config(), seed)
 }
 
-/// As [`write_tiny_model`], with a configuration of the caller's.
+/// Writes a model like [`write_tiny_model`], with the caller's configuration.
 ///
 /// # Errors
-/// When the configuration is refused or `dir` cannot be written.
+/// Fails if the configuration is refused or `dir` cannot be written.
 pub fn write_model(dir: &Path, config: &Value, seed: u64) -> Result<ModelConfig, LoadError> {
     let model_config = model_config::from_json(&dir.join("config.json"), config.clone())?;
     let text = |name: &str, value: &Value| write(dir, name, value.to_string().as_bytes());
@@ -64,7 +64,7 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     for (i, (name, shape)) in expected(model_config).into_iter().enumerate() {
         let mut rng = SplitMix64::stream(seed, i as u64);
         let n: i64 = shape.iter().product();
-        // Norms multiply by around 1; matrices are wide enough that attention and MLP are felt in the logits.
+        // Norms multiply by about 1. Matrices are wide enough that attention and MLP affect the logits.
         let (middle, spread) = match (name.contains("norm"), model_config.norm_weights) {
             (true, NormWeights::Plain) => (1.0, 0.3),
             (true, NormWeights::LessOne) => (0.0, 0.3),
@@ -95,7 +95,7 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     write(dir, "model.safetensors", &bytes)
 }
 
-/// What a tensor is called in the file of a model that takes images too.
+/// Returns a tensor's name in the file of a model that also takes images.
 fn name_in_file(model_config: &ModelConfig, name: String) -> String {
     if model_config.is_part {
         format!("language_model.{name}")

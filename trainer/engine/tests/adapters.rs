@@ -1,4 +1,4 @@
-//! More adapters in rotation than fit in memory.
+//! Tests with more adapters in rotation than fit into memory.
 
 #![expect(
     clippy::unwrap_used,
@@ -46,8 +46,8 @@ async fn run(engine: &Engine, adapter: &AdapterName, prompt_ids: Vec<u32>) -> (V
     }
 }
 
-/// B10: with more adapters than stay in memory, each turn read its adapter again, under a new key: the prefix that it
-/// had was never found again.
+/// Row B10 of the tests: with more adapters than fit into memory, each turn read its adapter again under a new key, so
+/// its prefix was never found again.
 #[tokio::test]
 async fn nine_agents_in_rotation_keep_their_prefixes() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ async fn nine_agents_in_rotation_keep_their_prefixes() {
         for (name, talk) in agents.iter().zip(&mut talks) {
             let (ids, end) = run(&engine, name, talk.clone()).await;
             let known = if turn == 0 { 0 } else { talk.len() - 4 };
-            // Whatever is shared of it, all but a page or two at the end is known from the turn before.
+            // Except for a page or two at the end, everything is known from the turn before.
             assert!(
                 end.cached + 32 >= known,
                 "{name}, turn {turn}: {} of {known}",

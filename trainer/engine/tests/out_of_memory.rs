@@ -1,6 +1,8 @@
-//! Memory that ends in the middle of a step, though it was counted as enough: the step is cut smaller.
+//! Tests of memory that runs out in the middle of a step, although it was counted as enough: the step is cut into
+//! smaller parts.
 //!
-//! A process of its own, whose address space is bounded: libtorch's allocator then refuses as it does on a full machine.
+//! The test is a separate process with limited address space, so that libtorch's allocator refuses as on a full
+//! machine.
 
 #![expect(
     clippy::unwrap_used,
@@ -20,7 +22,7 @@ use tch::{Kind, Tensor};
 
 const MB: u64 = 1 << 20;
 
-/// What the process has of address space now.
+/// Returns the address space that the process uses now.
 fn used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
@@ -28,7 +30,7 @@ fn used() -> u64 {
 }
 
 fn step(model: &Model, run: &Run, datums: &[Datum]) -> Result<TrainOut, TrainError> {
-    // A budget that the machine is said to have.
+    // The budget claims more memory than there is.
     let sizes = SliceSizes {
         memory: Some(1 << 30),
         ..SliceSizes::default()
@@ -59,7 +61,7 @@ fn a_step_that_lacks_memory_is_cut_smaller() {
         };
         setrlimit(Resource::As, limit).unwrap();
     };
-    // What libtorch frees stays with the process: the least comes first. All layers kept take 0.4 GB.
+    // Memory that libtorch frees stays with the process, so the smallest comes first. Keeping all layers takes 0.4 GB.
     let bounded = [6, 140].map(|mb| {
         bound(mb * MB);
         step(&model, &run, &datums)
@@ -76,7 +78,7 @@ fn a_step_that_lacks_memory_is_cut_smaller() {
             assert!(norm(&(found - wanted)) <= 1e-3 * norm(wanted).max(1e-6));
         }
     }
-    // The model goes on as if nothing had been.
+    // The model works as before.
     let again = step(&model, &run, &datums).unwrap();
     assert!((again.loss - whole.loss).abs() < 1e-6 * whole.loss);
 }

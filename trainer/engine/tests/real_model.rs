@@ -1,7 +1,7 @@
-//! The demo model against what transformers makes of it.
+//! Compares the demo model with the results of transformers.
 //!
-//! Runs when METACLAW_TEST_MODEL names SmolLM2-135M-Instruct.Q4_1.gguf, else says why not. The
-//! values are those of transformers 5.23 with PyTorch 2.11, f32, on the converted folder.
+//! It runs if METACLAW_TEST_MODEL names SmolLM2-135M-Instruct.Q4_1.gguf, and says otherwise why it does not. The values
+//! are those of transformers 5.23 with PyTorch 2.11, f32, for the converted folder.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ const TEXTS: [(&str, &[u32]); 6] = [
     ),
 ];
 const RENDERED: &str = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n";
-/// Greedy, and the log-probability of the first.
+/// The reply is greedy, with the log-probability of the first token.
 const REPLY: [u32; 8] = [504, 3575, 282, 4649, 314, 7042, 30, 2];
 const FIRST_LOGPROB: f32 = -1.864_306_2;
 

@@ -1,7 +1,8 @@
-//! Memory that ends where nothing can be made smaller: the call is refused in words, and the engine goes on.
+//! Tests of memory that runs out where nothing can be made smaller: the call is refused with an error, and the engine
+//! continues.
 //!
-//! A process of its own, whose address space is bounded, and what malloc keeps of it filled up. The model's MLP is so wide that its
-//! tensors are most of what a position takes.
+//! The test is a separate process with limited address space, in which malloc's free memory is filled up. The model's
+//! MLP is so wide that its tensors are most of a position's memory.
 
 #![expect(
     clippy::unwrap_used,
@@ -60,7 +61,7 @@ async fn reply(engine: &Engine, n_prompt: u32) -> Result<Vec<u32>, GenerateError
     }
 }
 
-/// The loss of a step over 24 positions, for which there is said to be enough memory.
+/// Returns the loss of a step over 24 positions, for which the budget claims enough memory.
 async fn step(engine: &Engine) -> Result<f64, TrainError> {
     let ids: Vec<u32> = (0..25).map(|i| i * 31 % 250).collect();
     let datum = Datum::cross_entropy(ids[..24].to_vec(), ids[1..].to_vec(), vec![1.0; 24]);
@@ -84,14 +85,14 @@ async fn step(engine: &Engine) -> Result<f64, TrainError> {
     engine.call(job).await.unwrap()
 }
 
-/// What the process has of address space now.
+/// Returns the address space that the process uses now.
 fn used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
     pages * 4096
 }
 
-/// So many megabytes more, and no more than that.
+/// Allows so many more megabytes, and no more.
 fn bound(megabytes: u64) {
     let limit = Rlimit {
         current: Some(used() + megabytes * (1 << 20)),
@@ -100,7 +101,7 @@ fn bound(megabytes: u64) {
     setrlimit(Resource::As, limit).unwrap();
 }
 
-/// Takes what malloc has left over from before for this thread, but for pieces that are smaller than a position's tensors.
+/// Takes malloc's leftovers for this thread, except for pieces that are smaller than a position's tensors.
 fn fill() -> Vec<Tensor> {
     let piece = || Tensor::f_zeros([i64::try_from(MB).unwrap()], (Kind::Float, Device::Cpu));
     std::iter::from_fn(|| piece().ok()).collect()
@@ -121,7 +122,7 @@ async fn what_cannot_be_cut_smaller_is_refused_and_the_engine_goes_on() {
     assert!(token.contains("can't allocate memory"), "{token}");
     drop(filling);
 
-    // Eight positions, the fewest that are trained at once, take 64 MB for gate and up.
+    // Eight positions, the smallest number that is trained at once, take 64 MB for gate and up.
     bound(40);
     let trained = step(&engine).await.unwrap_err();
     setrlimit(Resource::As, unbounded).unwrap();
@@ -137,7 +138,7 @@ async fn what_cannot_be_cut_smaller_is_refused_and_the_engine_goes_on() {
     );
     assert_eq!(text.lines().count(), 1, "{text}");
 
-    // A page of sixteen positions needs 256 MB, all forty at once 640.
+    // A page of sixteen positions needs 256 MB, and all forty together need 640.
     bound(420);
     let in_parts = reply(&engine, 40).await;
     setrlimit(Resource::As, unbounded).unwrap();

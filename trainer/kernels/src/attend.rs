@@ -1,9 +1,10 @@
 //! Attention of single new positions, each over the cached positions of its own sequence.
 //!
-//! Keys and values are read where they are, by the core that needs them, once for all query heads that share them. libtorch's
-//! kernel copies both for each product, of which it makes two for each sequence and head. With the copies for linear layers that took
-//! 58 % of the time of eight replies of 100 positions (SmolLM2-135M, f32, two cores). What a stretch of positions gives is joined with the rest by the
-//! sums of its exponentials (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1).
+//! Keys and values are read in place, by the core that needs them, once for all query heads that share them. libtorch's
+//! kernel copies both for each product, and makes two products for each sequence and head. Together with the copies for
+//! linear layers, this took 58 % of the time of eight replies of 100 positions (SmolLM2-135M, f32, two cores). The
+//! results of segments of positions are combined by the sums of their exponentials (FlashAttention,
+//! <https://arxiv.org/abs/2205.14135>, section 3.1).
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,7 +14,7 @@ use crate::lanes::Weight;
 use crate::terms::{Cached, Heads, MOST_SHARING};
 use crate::{team, tile};
 
-/// Positions of one stretch at most: a long past is shared among threads.
+/// Largest number of positions of one segment. A long past is shared among threads.
 const STRETCH: usize = 128;
 
 /// Consecutive positions for one row and one key head.
@@ -23,14 +24,15 @@ struct Stretch {
     positions: Range<usize>,
 }
 
-/// What stretches gave, one after the other: for each query head of the key head its sum, its highest score, the sum of its exponentials.
+/// The results of segments, one after the other. For each query head of the key head: its sum, its highest score, the
+/// sum of its exponentials.
 struct Partial {
     size: usize,
     sharing: usize,
     width: usize,
 }
 
-/// Whether lengths fit one another; the sizes of the heads are known to.
+/// Returns whether the lengths fit. The sizes of the heads were checked before.
 pub(crate) fn fits<W>(
     q: &[f32],
     cached: &Cached<'_, W>,
@@ -50,7 +52,7 @@ pub(crate) fn fits<W>(
         && pasts.iter().all(has_past)
 }
 
-/// Computes what [`fits`] allowed.
+/// Computes attention for inputs that [`fits`] accepted.
 pub(crate) fn attend<W: Weight>(
     q: &[f32],
     cached: &Cached<'_, W>,
@@ -96,7 +98,7 @@ pub(crate) fn attend<W: Weight>(
     }
 }
 
-/// Those of one row and key head one after the other.
+/// Returns the segments, those of one row and key head together.
 fn stretches(pasts: &[Vec<Range<usize>>], n_kv: usize) -> Vec<Stretch> {
     let mut all = Vec::new();
     for (row, past) in pasts.iter().enumerate() {
@@ -149,7 +151,7 @@ impl Partial {
         tile::mix(scores, &cached.values[first..][..n * width], width, mixed);
     }
 
-    /// All stretches of a row and key head, weighted by their exponentials. `out`: `[sharing, width]`.
+    /// Combines all segments of a row and key head, weighted by their exponentials. `out`: `[sharing, width]`.
     fn join(&self, partials: &[f32], out: &mut [f32]) {
         let told = |partial: &[f32], head: usize| {
             let told = &partial[self.sharing * self.width + 2 * head..];

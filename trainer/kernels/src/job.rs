@@ -1,4 +1,4 @@
-//! One product: what goes in, where it comes out, and which rows of the matrix a thread takes next.
+//! One product: its inputs, its output, and which rows of the matrix a thread takes next.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -6,25 +6,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::terms::{ALIGNMENT, Scales};
 
-/// Rows of the matrix that are computed for all input rows before the next ones are read: 27 KB of f32 at a width of 576, so that
-/// they are in the core's own cache when more than eight input rows read them again. A multiple of each tile's height.
+/// Rows of the matrix that are computed for all input rows before the next ones are read: at a width of 576, these are
+/// 27 KB of f32. So they stay in the core's own cache when more than eight input rows read them again. It is a multiple
+/// of each tile's height.
 pub(crate) const BLOCK: usize = 12;
-/// A thread takes its rows in so many parts: whoever is held up by another program leaves its parts to the others.
+/// Number of parts for each thread. If another program delays a thread, the others take its parts.
 const PARTS_A_THREAD: usize = 8;
 
-/// A product whose lengths fit one another.
+/// A product whose lengths fit.
 pub(crate) struct Job<'a, W> {
     pub(crate) x: &'a [f32],
     pub(crate) w: &'a [W],
     pub(crate) width: usize,
     pub(crate) n_out: usize,
     pub(crate) scales: Option<Scales<'a>>,
-    /// `[n, n_out]`: threads write to different places of it.
+    /// `[n, n_out]`. Threads write to different parts of it.
     pub(crate) y: *mut f32,
     borrowed: PhantomData<&'a mut [f32]>,
 }
 
-/// Rows of the matrix that nobody has taken.
+/// Rows of the matrix that no thread has taken yet.
 pub(crate) struct Parts {
     next: AtomicUsize,
     size: usize,
@@ -34,7 +35,7 @@ pub(crate) struct Parts {
 // === impl Job ===
 
 impl<'a, W> Job<'a, W> {
-    /// `None` where lengths do not fit one another.
+    /// Returns `None` if lengths do not fit.
     pub(crate) fn new(
         x: &'a [f32],
         w: &'a [W],
@@ -59,7 +60,7 @@ impl<'a, W> Job<'a, W> {
         })
     }
 
-    /// How many rows go in.
+    /// Returns the number of input rows.
     pub(crate) fn n_rows(&self) -> usize {
         self.x.len() / self.width
     }
@@ -77,7 +78,7 @@ impl<'a, W> Job<'a, W> {
 // === impl Parts ===
 
 impl Parts {
-    /// The next rows of the matrix.
+    /// Returns the next rows of the matrix.
     pub(crate) fn next(&self) -> Option<Range<usize>> {
         let start = self.next.fetch_add(self.size, Ordering::Relaxed);
         (start < self.all).then(|| start..self.all.min(start + self.size))
@@ -94,7 +95,7 @@ impl Scales<'_> {
         }
     }
 
-    /// That of one row; 1 of a row that there is not.
+    /// Returns the scale of one row, or 1 for a row that does not exist.
     pub(crate) fn get(&self, row: usize) -> f32 {
         let found = match self {
             Self::F32(all) => all.get(row).copied(),

@@ -1,4 +1,4 @@
-//! The vector units of x86-64: as many numbers at once as they have lanes.
+//! The vector units of x86-64. An operation computes as many numbers at once as a vector has lanes.
 #![expect(
     unsafe_code,
     reason = "instructions exist on some processors alone, and read from pointers"
@@ -22,31 +22,31 @@ use std::arch::x86_64::{
 /// Vectors of f32.
 ///
 /// # Safety
-/// Functions are only called where the processor has the instructions.
+/// The functions may only be called if the processor has the instructions.
 pub(crate) unsafe trait Lanes {
     type V: Copy;
     const N: usize;
 
     unsafe fn zero() -> Self::V;
     unsafe fn splat(x: f32) -> Self::V;
-    /// Writes [`Lanes::N`] numbers, for which there must be room.
+    /// Writes [`Lanes::N`] numbers. There must be room for them.
     unsafe fn write(to: *mut f32, v: Self::V);
-    /// `a * b + c`, rounded once.
+    /// Computes `a * b + c`, rounded once.
     unsafe fn multiply_add(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The upper lanes added to the lower ones, down to eight.
+    /// Adds the upper lanes to the lower ones, down to eight.
     unsafe fn fold(v: Self::V) -> __m256;
 }
 
 /// Numbers that can be read as vectors of f32.
 ///
 /// # Safety
-/// As for [`Lanes`].
+/// The conditions of [`Lanes`] apply.
 pub(crate) unsafe trait Load<L: Lanes>: Copy {
-    /// Reads [`Lanes::N`] of them, which must be there.
+    /// Reads [`Lanes::N`] of them, which must exist.
     unsafe fn load(from: *const Self) -> L::V;
 }
 
-/// Numbers that a matrix can be kept in.
+/// Types in which a matrix can be stored.
 pub(crate) trait Weight: Load<Avx512> + Load<Avx2> + Sync {}
 impl Weight for f32 {}
 impl Weight for u16 {}
@@ -57,17 +57,18 @@ pub(crate) struct Avx512;
 /// 8 lanes: AVX2 and FMA.
 pub(crate) struct Avx2;
 
-/// Fetches what will be read soon; any address will do.
+/// Prefetches memory that will be read soon. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch<T>(from: *const T) {
-    // SAFETY: part of SSE, which every processor with 64 bits has; it reads nothing that a program could see.
+    // SAFETY: the instruction is part of SSE, which every 64-bit processor has. It reads nothing that a program could
+    // see.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
 }
 
-/// The sums of four vectors of eight, each in the same order.
+/// Returns the sums of four vectors of eight, each in the same order.
 ///
 /// # Safety
-/// The processor has AVX.
+/// The processor must have AVX.
 #[inline(always)]
 pub(crate) unsafe fn sums(of: [__m256; 4]) -> [f32; 4] {
     let mut sums = [0.0; 4];
@@ -83,7 +84,7 @@ pub(crate) unsafe fn sums(of: [__m256; 4]) -> [f32; 4] {
     sums
 }
 
-// SAFETY: the callers of each function have AVX-512 F and DQ, as the trait asks.
+// SAFETY: the callers of each function have AVX-512 F and DQ, as the trait requires.
 unsafe impl Lanes for Avx512 {
     type V = __m512;
     const N: usize = 16;
@@ -119,7 +120,7 @@ unsafe impl Lanes for Avx512 {
     }
 }
 
-// SAFETY: the callers of each function have AVX2 and FMA, as the trait asks.
+// SAFETY: the callers of each function have AVX2 and FMA, as the trait requires.
 unsafe impl Lanes for Avx2 {
     type V = __m256;
     const N: usize = 8;
@@ -154,10 +155,10 @@ unsafe impl Lanes for Avx2 {
     }
 }
 
-/// How each kind of number is read, by each kind of vector.
+/// Implements reading of each type of number for each type of vector.
 macro_rules! load {
     ($($number:ty, $lanes:ty: |$from:ident| $read:expr;)*) => {$(
-        // SAFETY: the caller has the instructions, and as many numbers as there are lanes lie at the pointer.
+        // SAFETY: the caller has the instructions, and the pointer has as many numbers as there are lanes.
         unsafe impl Load<$lanes> for $number {
             #[inline(always)]
             unsafe fn load($from: *const Self) -> <$lanes as Lanes>::V {

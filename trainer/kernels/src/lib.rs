@@ -1,12 +1,14 @@
-//! Products of a few rows with a large matrix, and attention of single positions: what decoding does all the time.
+//! Products of a few rows with a large matrix, and attention of single positions. Generating tokens consists mainly of
+//! these.
 //!
-//! A token of a reply reads every weight once, so its time is the time of reading them, if nothing else is done. libtorch's
-//! products do more. MKL's copies the matrix into an order of its own in every call (42 % of the time of eight replies in
-//! f32). oneDNN's for bf16 does the same, and ATen's for int8 widens activations in f32 one number at a time. The products
-//! here read a row of the matrix once, from front to back, and multiply it with all rows of the input meanwhile.
+//! Each token of a reply reads every weight once. If the computation did nothing else, it would take the time of
+//! reading them. libtorch's products do more. MKL's product copies the matrix into another order in every call (42 % of
+//! the time of eight replies in f32). oneDNN's for bf16 does the same, and ATen's for int8 converts activations to f32
+//! one number at a time. The products here read a row of the matrix once, from front to back, and multiply it with all
+//! rows of the input at the same time.
 //!
-//! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work; another run than the
-//! table of `trainer/engine/bench/README.md`, which has other figures for the same machine):
+//! A pass over SmolLM2-135M's matrices on one core (AVX-512, milliseconds of processor time, beside other work; another
+//! run than the table of `trainer/engine/bench/README.md`, which has other figures for the same machine):
 //!
 //! | input rows | dtype | libtorch | here |
 //! |---|---|---|---|
@@ -15,8 +17,8 @@
 //! | 1 | bf16 | 28 | 10 |
 //! | 1 | int8 | 131 | 5 |
 //!
-//! Each output number is a sum of its own, in one order, whatever else is computed beside it: a row's result does not depend
-//! on how many rows there are, nor on the number of threads.
+//! Each output number is a separate sum in a fixed order, whatever else is computed. So a row's result does not depend
+//! on the number of rows or threads.
 #![cfg_attr(
     not(all(target_arch = "x86_64", unix)),
     expect(dead_code, reason = "there are kernels for x86-64 alone")
@@ -41,7 +43,7 @@ use crate::job::Job;
 pub use crate::terms::{ALIGNMENT, Heads, Matrix, Pair, Scales, Slot};
 use crate::terms::{Cached, MOST_SHARING};
 
-/// Whether [`product`] computes on this machine, in so many threads.
+/// Returns whether [`product`] works on this machine with so many threads.
 pub fn is_supported(threads: usize) -> bool {
     #[cfg(all(target_arch = "x86_64", unix))]
     return tile::is_supported() && (threads <= 1 || team::is_there());
@@ -49,12 +51,12 @@ pub fn is_supported(threads: usize) -> bool {
     return false;
 }
 
-/// `y = x Wᵀ` in f32, whatever the matrix is kept in.
+/// Computes `y = x Wᵀ` in f32, for any type of matrix.
 ///
 /// # Shapes
 /// `x`: `[n, width]`; `matrix`: `[out, width]`; `y`: `[n, out]`; all in row-major order. `width` is a multiple of [`ALIGNMENT`].
 ///
-/// Returns whether it was computed: not where lengths do not fit one another, nor where [`is_supported`] says no.
+/// Returns whether it was computed. It is not computed if lengths do not fit, or if [`is_supported`] returns false.
 pub fn product(x: &[f32], matrix: Matrix<'_>, width: usize, y: &mut [f32], threads: usize) -> bool {
     if !is_supported(threads) {
         return false;
@@ -68,14 +70,14 @@ pub fn product(x: &[f32], matrix: Matrix<'_>, width: usize, y: &mut [f32], threa
     }
 }
 
-/// Adds what the adapters of `slots` say of `x` to `y`.
+/// Adds the outputs of the adapters of `slots` for `x` to `y`.
 ///
 /// # Shapes
-/// `x`: `[n, width]`; `y`: `[n, n_out]`, both in row-major order. Slots are in order and do not overlap. Ranks and `width` are
-/// multiples of [`ALIGNMENT`].
+/// `x`: `[n, width]`; `y`: `[n, n_out]`, both in row-major order. Slots are in order and do not overlap. Ranks and
+/// `width` are multiples of [`ALIGNMENT`].
 ///
-/// Returns whether it was computed; where not, `y` is as it was: where lengths do not fit one another, and where
-/// [`is_supported`] says no.
+/// Returns whether it was computed. If lengths do not fit, or [`is_supported`] returns false, it is not computed and
+/// `y` is unchanged.
 pub fn adapt(
     x: &[f32],
     slots: &[Slot<'_>],
@@ -90,20 +92,21 @@ pub fn adapt(
     return false;
 }
 
-/// Whether [`attend`] computes attention of these sizes.
+/// Returns whether [`attend`] supports attention of these sizes.
 pub fn attends(heads: Heads, threads: usize) -> bool {
     let Heads { n, n_kv, width } = heads;
     let fits = width > 0 && width.is_multiple_of(ALIGNMENT) && n_kv > 0 && n.is_multiple_of(n_kv);
     fits && n / n_kv <= MOST_SHARING && is_supported(threads)
 }
 
-/// Attention of one new position of each of several sequences: a row of `q` over its own sequence's positions.
+/// Computes attention of one new position of each of several sequences: a row of `q` over its own sequence's positions.
 ///
 /// # Shapes
-/// `q`: `[n, heads.n, heads.width]`, f32. `keys` and `values`: `[heads.n_kv, positions, heads.width]`, both in f32 or both in bf16. `pasts`:
-/// of each row the positions that it sees, its own among them. `out`: as `q`. All in row-major order.
+/// `q`: `[n, heads.n, heads.width]`, f32. `keys` and `values`: `[heads.n_kv, positions, heads.width]`, both in f32 or
+/// both in bf16. `pasts`: for each row the positions that it attends to, including its own. `out`: like `q`. All in
+/// row-major order.
 ///
-/// Returns whether it was computed: not where lengths do not fit one another, nor where [`is_supported`] says no.
+/// Returns whether it was computed. It is not computed if lengths do not fit, or if [`is_supported`] returns false.
 pub fn attend(
     q: &[f32],
     [keys, values]: [Matrix<'_>; 2],

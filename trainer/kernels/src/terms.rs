@@ -1,13 +1,13 @@
-//! What goes in.
+//! The inputs of the products.
 
 /// A matrix in row-major order.
 #[derive(Debug, Clone, Copy)]
 pub enum Matrix<'a> {
-    /// Numbers as they are.
+    /// Numbers in f32.
     F32(&'a [f32]),
-    /// The upper halves of numbers in f32.
+    /// The upper halves of numbers in f32 (bf16).
     Bf16(&'a [u16]),
-    /// Whole numbers, each row times a scale.
+    /// Integers, and a scale for each row.
     Int8 {
         rounded: &'a [i8],
         /// A scale for each row.
@@ -18,21 +18,21 @@ pub enum Matrix<'a> {
 /// A number for each row of a matrix.
 #[derive(Debug, Clone, Copy)]
 pub enum Scales<'a> {
-    /// In f32.
+    /// Numbers in f32.
     F32(&'a [f32]),
-    /// The upper halves of numbers in f32.
+    /// The upper halves of numbers in f32 (bf16).
     Bf16(&'a [u16]),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Heads {
     pub n: usize,
-    /// Key heads, which divide them.
+    /// The number of key heads. It divides the number of query heads.
     pub n_kv: usize,
     pub width: usize,
 }
 
-/// Query heads that share a key head at most.
+/// Largest number of query heads that share a key head.
 pub(crate) const MOST_SHARING: usize = 16;
 /// A row's width is a multiple of this.
 pub const ALIGNMENT: usize = 16;
@@ -51,7 +51,7 @@ pub struct Slot<'a> {
     pub pairs: Vec<Pair<'a>>,
 }
 
-/// One part of an adapter: what it adds to some columns is `B A x`.
+/// One part of an adapter: it adds `B A x` to some columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
     pub column: usize,

@@ -6,7 +6,7 @@
 use super::*;
 use crate::job::Job;
 
-/// Numbers between -1 and 1 that are different at each place.
+/// Makes numbers between -1 and 1 that differ at each place.
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
     let number = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.5 - 1.0;
     (0..n).map(number).collect()
@@ -20,12 +20,12 @@ fn whole(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
-/// A past in one piece.
+/// Makes a past in one piece.
 fn one(past: Range<usize>) -> Vec<Range<usize>> {
     vec![past]
 }
 
-/// By the definition, in f64.
+/// Computes the product by its definition, in f64.
 fn wanted(x: &[f32], w: &[f32], width: usize) -> Vec<f32> {
     let dot = |x: &[f32], w: &[f32]| -> f32 {
         let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
@@ -103,7 +103,7 @@ fn narrower_vectors_compute_the_same_map() {
     let job = Job::new(&x, &w, width, None, &mut y).unwrap();
     #[expect(unsafe_code, reason = "the test asks the processor first")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: just asked.
+        // SAFETY: the instructions were just checked.
         unsafe { tile::avx2(&job, 0..n_out) }
         assert_near(&y, &wanted(&x, &w, width));
     }
@@ -140,7 +140,7 @@ fn lengths_that_do_not_fit_are_refused() {
     assert!(!product(&x, matrix, 32, &mut y[..2], 1));
 }
 
-/// Attention by its definition, in f64: one row.
+/// Computes attention of one row by its definition, in f64.
 fn attention(q: &[f32], keys: &[f32], values: &[f32], heads: Heads, past: &[usize]) -> Vec<f32> {
     let (width, n_positions) = (heads.width, keys.len() / heads.n_kv / heads.width);
     let mut out = Vec::new();
@@ -230,7 +230,7 @@ fn each_row_has_its_own_adapter() {
         a: &a[i],
         b: &b[i],
     };
-    // The first row has none, the last columns of the last rows have none.
+    // The first row has no adapter, nor have the last columns of the last rows.
     let slots = [
         Slot {
             first: 1,

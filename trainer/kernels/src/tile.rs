@@ -1,8 +1,8 @@
-//! Some rows of the matrix times all rows of the input, a tile of both at a time.
+//! Multiplies some rows of the matrix with all rows of the input, one tile of both at a time.
 //!
-//! A tile's sums stay in registers over the whole width. Its rows lie one after the other in memory, so the next tile's
-//! are fetched ahead from front to back, one line for each line that is read: reading several rows side by side without that
-//! took a single input row 47 ms a pass in place of 24.
+//! A tile's sums stay in registers over the whole width. Its rows are adjacent in memory, so the next tile's rows are
+//! prefetched from front to back, one cache line for each line that is read. Without that, reading several rows side by
+//! side took 47 ms per pass for a single input row, and 24 with it.
 #![expect(
     unsafe_code,
     reason = "checks of each index would take longer than the product"
@@ -17,10 +17,10 @@ use std::ops::Range;
 use crate::job::{BLOCK, Job};
 use crate::lanes::{Avx2, Avx512, Lanes, Load, Weight, prefetch, sums};
 
-// SAFETY: what is shared is only read, but for `y`, of which each thread writes the columns of its own rows of the matrix.
+// SAFETY: shared data is only read, except for `y`. Each thread writes the columns of its own rows of the matrix.
 unsafe impl<W: Sync> Sync for Job<'_, W> {}
 
-/// Which instructions there are.
+/// Returns whether the processor has the instructions.
 pub(crate) fn is_supported() -> bool {
     has_avx512() || has_avx2()
 }
@@ -33,7 +33,7 @@ fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
 }
 
-/// Some rows of the matrix with all rows of the input, by the widest vectors that there are.
+/// Multiplies some rows of the matrix with all rows of the input, with the widest vectors of the processor.
 pub(crate) fn compute<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
     if has_avx512() {
         // SAFETY: the processor has the instructions.
@@ -46,19 +46,19 @@ pub(crate) fn compute<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
 
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
 fn avx512<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
-    // SAFETY: whoever calls this has the instructions.
+    // SAFETY: the caller has checked the instructions.
     unsafe { blocks::<Avx512, W>(job, rows) }
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(crate) fn avx2<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
-    // SAFETY: whoever calls this has the instructions.
+    // SAFETY: the caller has checked the instructions.
     unsafe { blocks::<Avx2, W>(job, rows) }
 }
 
-/// Which tiles fit the registers.
+/// The tiles that fit into the registers.
 pub(crate) trait Tiles: Lanes + Sized {
-    /// The input rows from `first` on, `left` of them: how many were computed.
+    /// Computes input rows from `first` on, of which `left` exist. Returns how many were computed.
     unsafe fn some<W: Load<Self>>(
         job: &Job<'_, W>,
         rows: Range<usize>,
@@ -109,7 +109,7 @@ impl Tiles for Avx2 {
 }
 
 /// # Safety
-/// The processor has the instructions of `L`.
+/// The processor must have the instructions of `L`.
 #[inline(always)]
 unsafe fn blocks<L: Tiles, W: Load<L>>(job: &Job<'_, W>, rows: Range<usize>)
 where
@@ -121,16 +121,18 @@ where
         let mut first = 0;
         while first < job.n_rows() {
             let left = job.n_rows() - first;
-            // SAFETY: the caller has the instructions; rows of both sides are there.
+            // SAFETY: the caller has checked the instructions, and the rows of both sides exist.
             first += unsafe { L::some(job, block.clone(), first, left) };
         }
     }
 }
 
-/// Tiles of `R` rows of the matrix and `N` of the input; what is left of the matrix's rows one by one. Returns `N`.
+/// Computes tiles of `R` rows of the matrix and `N` of the input, and the remaining rows of the matrix one by one.
+/// Returns `N`.
 ///
 /// # Safety
-/// The processor has the instructions of `L`; `rows` are below `n_out`, and `N` input rows are there from `first` on.
+/// The processor must have the instructions of `L`. `rows` must be below `n_out`, and `N` input rows must exist from
+/// `first` on.
 #[inline(always)]
 unsafe fn tiles<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
     job: &Job<'_, W>,
@@ -141,7 +143,7 @@ where
     f32: Load<L>,
 {
     let mut row = rows.start;
-    // SAFETY: as the caller promises; no tile goes beyond the rows.
+    // SAFETY: the caller guarantees this, and no tile extends beyond the rows.
     unsafe {
         while row + R <= rows.end {
             tile::<L, W, N, R>(job, row, first);
@@ -156,7 +158,7 @@ where
 }
 
 /// # Safety
-/// As for [`tiles`], of `R` rows from `row` on.
+/// The conditions of [`tiles`] apply, for `R` rows from `row` on.
 #[inline(always)]
 unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
     job: &Job<'_, W>,
@@ -166,8 +168,8 @@ unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
     f32: Load<L>,
 {
     let width = job.width;
-    // SAFETY: rows of both sides are there, and the width is a multiple of the lanes; what is beyond the matrix is only
-    // fetched ahead, and no index below is beyond its array.
+    // SAFETY: rows of both sides exist, and the width is a multiple of the lanes. Memory beyond the matrix is only
+    // prefetched, and no index below is beyond its array.
     unsafe {
         let w = job.w.as_ptr().add(row * width);
         let x = job.x.as_ptr().add(first * width);
@@ -191,10 +193,10 @@ unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
     }
 }
 
-/// Sums up `products`, for each row of the matrix those of all input rows, and writes them where they belong.
+/// Sums up `products` for each row of the matrix and each input row, and writes the sums to their places.
 ///
 /// # Safety
-/// As for [`tile`].
+/// The conditions of [`tile`] apply.
 #[inline(always)]
 unsafe fn store<L: Lanes, W>(
     job: &Job<'_, W>,
@@ -206,7 +208,7 @@ unsafe fn store<L: Lanes, W>(
     let mut done = 0;
     while done < products.len() {
         let left = products.len() - done;
-        // SAFETY: the places are within `[n, n_out]`, in columns that no other thread has.
+        // SAFETY: the places are within `[n, n_out]`, in columns that no other thread writes.
         unsafe {
             let folded = |i: usize| L::fold(products[done + i.min(left - 1)]);
             let sums = sums([folded(0), folded(1), folded(2), folded(3)]);
@@ -220,10 +222,11 @@ unsafe fn store<L: Lanes, W>(
     }
 }
 
-/// Rows of numbers, weighted and added up.
+/// Adds up weighted rows of numbers.
 ///
 /// # Shapes
-/// `weights`: `[g, n]`; `rows`: `[n, width]`; `out`: `[g, width]`, overwritten. Where lengths do not fit, as much as there is.
+/// `weights`: `[g, n]`; `rows`: `[n, width]`; `out`: `[g, width]`, overwritten. If lengths do not fit, it uses as many
+/// as there are.
 pub(crate) fn mix<W: Weight>(weights: &[f32], rows: &[W], width: usize, out: &mut [f32]) {
     let n = rows.len() / width;
     let g = (out.len() / width).min(weights.len() / n.max(1));
@@ -237,7 +240,7 @@ pub(crate) fn mix<W: Weight>(weights: &[f32], rows: &[W], width: usize, out: &mu
             width,
             left: (g - first).min(4),
         };
-        // SAFETY: the processor has the instructions; `g` weights for each of `n` rows, the rows, and `g` sums are there.
+        // SAFETY: the processor has the instructions. `g` weights for each of `n` rows, the rows, and `g` sums exist.
         unsafe {
             let (w, out) = (w.add(first * n), out.add(first * width));
             if has_avx512() {
@@ -249,7 +252,7 @@ pub(crate) fn mix<W: Weight>(weights: &[f32], rows: &[W], width: usize, out: &mu
     }
 }
 
-/// Sizes of one mixture, of one sum to four.
+/// Sizes of one mixture of one to four sums.
 #[derive(Clone, Copy)]
 struct Mixing {
     n: usize,
@@ -270,7 +273,8 @@ unsafe fn mix_avx2<W: Weight>(sizes: Mixing, w: *const f32, rows: *const W, out:
 }
 
 /// # Safety
-/// The processor has the instructions of `L`; the pointers have `[left, n]`, `[n, width]` and `[left, width]` numbers.
+/// The processor must have the instructions of `L`. The pointers must have `[left, n]`, `[n, width]` and
+/// `[left, width]` numbers.
 #[inline(always)]
 unsafe fn mixtures<L: Lanes, W: Load<L>>(
     sizes: Mixing,
@@ -289,10 +293,10 @@ unsafe fn mixtures<L: Lanes, W: Load<L>>(
     }
 }
 
-/// Two vectors of columns at a time while there are so many, then one.
+/// Computes two vectors of columns at a time as long as possible, then one.
 ///
 /// # Safety
-/// As for [`mixtures`].
+/// The conditions of [`mixtures`] apply.
 #[inline(always)]
 unsafe fn columns<L: Lanes, W: Load<L>, const G: usize>(
     sizes: Mixing,
@@ -301,7 +305,7 @@ unsafe fn columns<L: Lanes, W: Load<L>, const G: usize>(
     out: *mut f32,
 ) {
     let mut at = 0;
-    // SAFETY: as the caller promises; the width is a multiple of the lanes.
+    // SAFETY: the caller guarantees this, and the width is a multiple of the lanes.
     unsafe {
         while at + 2 * L::N <= sizes.width {
             column::<L, W, G, 2>(sizes, w, rows.add(at), out.add(at));
@@ -315,7 +319,7 @@ unsafe fn columns<L: Lanes, W: Load<L>, const G: usize>(
 }
 
 /// # Safety
-/// As for [`mixtures`], of `C` vectors of columns.
+/// The conditions of [`mixtures`] apply, for `C` vectors of columns.
 #[inline(always)]
 unsafe fn column<L: Lanes, W: Load<L>, const G: usize, const C: usize>(
     sizes: Mixing,
@@ -323,7 +327,7 @@ unsafe fn column<L: Lanes, W: Load<L>, const G: usize, const C: usize>(
     rows: *const W,
     out: *mut f32,
 ) {
-    // SAFETY: as the caller promises; no index is beyond its array.
+    // SAFETY: the caller guarantees this, and no index is beyond its array.
     unsafe {
         let mut sums = [[L::zero(); C]; G];
         for i in 0..sizes.n {

@@ -1,12 +1,12 @@
-//! Content is data: control tokens come from the chat template, never from what the template was given.
+//! Content is data: control tokens come only from the chat template, never from its input.
 //!
-//! A message, a tool's result or a web page may spell `<|im_end|>`, and would open a forged turn were the
-//! rendered text tokenised as it stands. So before rendering, each control token that a text spells is broken
-//! by a *mark*, a private-use character that nothing else of the request holds. After rendering, what still
-//! reads as a control token was written by the template; the marks are taken out, and all text between is
-//! tokenised with control tokens off. A request that spells none is rendered untouched, with the ids it had.
+//! A message, a tool's result or a web page may contain the text `<|im_end|>`. If the rendered text were tokenised
+//! unchanged, this would open a forged turn. So before rendering, each control token that a text spells is broken by a
+//! *mark*, a private-use character that occurs nowhere else in the request. After rendering, the remaining control
+//! tokens are the template's own. The marks are removed, and all text in between is tokenised with control tokens off.
+//! A request that spells no control token is rendered unchanged, with the same ids as before.
 //!
-//! The mark stands within the token: trimming, cutting, changing case or printing as JSON do not mend it.
+//! The mark is inside the token, so trimming, cutting, changing case or printing as JSON does not repair it.
 
 mod spelling;
 
@@ -20,14 +20,14 @@ use self::spelling::Spellings;
 
 pub(crate) use self::spelling::Kind;
 
-/// Where marks are taken from: plane 15, which is for private use.
+/// Marks are taken from plane 15, which is for private use.
 const MARKS: Range<u32> = 0xF_0000..0xF_FFFE;
 
 /// The control tokens of a model.
 #[derive(Debug)]
 pub(crate) struct ControlTokens {
     tokens: Vec<(u32, AddedToken)>,
-    /// The longest at the leftmost place, as `tokenizers` looks for them.
+    /// The longest match at the leftmost place, as `tokenizers` searches them.
     exact: AhoCorasick,
     spellings: Spellings,
 }
@@ -36,20 +36,20 @@ pub(crate) struct ControlTokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Text(&'a str),
-    /// A token of the template's.
+    /// A control token of the template.
     Control(u32),
 }
 
 impl ControlTokens {
-    /// Those among a tokenizer's added tokens.
+    /// Selects the control tokens from a tokenizer's added tokens.
     ///
     /// # Errors
-    /// When there are too many to look for.
+    /// Fails if there are too many to search for.
     pub(crate) fn new(
         added: impl IntoIterator<Item = (u32, AddedToken)>,
     ) -> Result<Self, BuildError> {
         let controls = added.into_iter().filter(|(_, token)| is_control(token));
-        // By id, so that the same model always gives the same automaton.
+        // They are sorted by id, so that the same model always gives the same automaton.
         let sorted: BTreeMap<u32, AddedToken> = controls.collect();
         let tokens: Vec<_> = sorted.into_iter().collect();
         Ok(Self {
@@ -61,12 +61,12 @@ impl ControlTokens {
         })
     }
 
-    /// Whether an id is a control token's.
+    /// Returns whether an id is a control token's.
     pub(crate) fn contains(&self, id: u32) -> bool {
         self.tokens.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
 
-    /// The tokens as ones that `tokenizers` can be told to leave alone.
+    /// Returns the tokens in a form that `tokenizers` can be told to ignore.
     pub(crate) fn as_special(&self) -> Vec<AddedToken> {
         let tokens = self.tokens.iter();
         tokens
@@ -74,7 +74,7 @@ impl ControlTokens {
             .collect()
     }
 
-    /// Cuts a text at the control tokens it spells, as `tokenizers` does, with the blanks that some of them swallow.
+    /// Cuts a text at the control tokens in it, as `tokenizers` does, with the white space that some of them swallow.
     pub(crate) fn split<'a>(&self, text: &'a str) -> Vec<Part<'a>> {
         let (mut parts, mut done) = (Vec::new(), 0);
         for found in self.exact.find_iter(text) {
@@ -99,25 +99,26 @@ impl ControlTokens {
         parts
     }
 
-    /// Where to break `text` so that it spells no control token, alone or together with what stands beside it.
+    /// Returns where to break `text` so that it spells no control token, alone or together with the text beside it.
     pub(crate) fn breaks(&self, text: &str, kind: Kind) -> Vec<usize> {
         let kept = |pattern: usize| kind == Kind::Said && !self.tokens[pattern].1.special;
         self.spellings.breaks(text, kind, kept)
     }
 }
 
-/// A private-use character that is not among `taken`.
+/// Returns a private-use character for which `taken` is false.
 pub(crate) fn free_mark(taken: impl Fn(char) -> bool) -> Option<char> {
     MARKS.filter_map(char::from_u32).find(|&mark| !taken(mark))
 }
 
-/// Whether a mark could be this character.
+/// Returns whether this character could be a mark.
 pub(crate) fn may_be_mark(c: char) -> bool {
     MARKS.contains(&u32::from(c))
 }
 
-/// Special tokens, and those that only look like it (Qwen's `<think>`, `<tool_call>`): other added tokens are
-/// words or runs of blanks. One character can be broken by nothing; no model has such a control token.
+/// Returns whether it is a special token, or one that only looks like it (Qwen's `<think>`, `<tool_call>`). Other added
+/// tokens are words or runs of white space. A token of one character cannot be broken. No model has such a control
+/// token.
 fn is_control(token: &AddedToken) -> bool {
     let text = token.content.as_str();
     let bracketed = |open: char, close: char| text.starts_with(open) && text.ends_with(close);

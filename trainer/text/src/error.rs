@@ -9,28 +9,28 @@ pub enum LoadError {
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write {file}: {source}", file = file.display())]
     Write {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file is truncated or holds something else than its name says.
+    /// A file is truncated, or its content does not match its name.
     #[error("{file} is damaged or no model file: {detail}", file = file.display())]
     Damaged {
         file: PathBuf,
         /// What is wrong with it.
         detail: String,
     },
-    /// A file is whole but holds what this program cannot use.
+    /// A file is valid, but contains something that this program does not support.
     #[error("{file}: {what} is {value}, allowed: {allowed}", file = file.display())]
     Unsupported {
         file: PathBuf,
-        /// Which part of it.
+        /// The unsupported part.
         what: String,
         value: String,
         allowed: String,

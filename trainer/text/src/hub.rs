@@ -1,8 +1,8 @@
-//! Where a model's files are on this machine: a folder, or the cache that `huggingface_hub` keeps.
+//! Finds a model's files on this machine: in a folder, or in the cache of `huggingface_hub`.
 //!
-//! The cache has one folder a model, `models--OWNER--NAME`, in which `refs/REVISION` names a commit and
-//! `snapshots/COMMIT` holds that commit's files. [`Hub::fetch`] adds what is missing there of a model's text files,
-//! [`Hub::fetch_model`] its weights as well.
+//! The cache has one folder for each model, `models--OWNER--NAME`. In it, `refs/REVISION` names a commit and
+//! `snapshots/COMMIT` has that commit's files. [`Hub::fetch`] downloads a model's missing text files, and
+//! [`Hub::fetch_model`] also its weights.
 
 mod answer;
 mod ask;

@@ -1,8 +1,8 @@
-//! Text and token ids: everything of a model that is not a tensor; no libtorch.
+//! Text and token ids: everything of a model that is not a tensor, without libtorch.
 //!
-//! [`tokenizer`] turns text into ids and back, [`template`] writes a conversation as the model was taught to read
-//! it, `content` keeps control tokens out of what a conversation says, [`served`] finds the ids again that were
-//! sampled earlier, [`stop`] looks for stop texts in a reply, [`hub`] finds a model's files on this machine.
+//! [`tokenizer`] converts text to ids and back, [`template`] writes a conversation in the form that the model was
+//! trained on, `content` keeps control tokens out of the content of a conversation, [`served`] finds ids that were
+//! sampled earlier, [`stop`] searches a reply for stop texts, [`hub`] finds a model's files on this machine.
 
 mod content;
 mod error;

@@ -1,12 +1,12 @@
-//! The ids that were sampled, found again by what they say.
+//! Finds earlier sampled ids by their text.
 //!
-//! A reply comes back as text in the next request, and tokenising that text again need not give the
-//! ids that were sampled. So that cache, merging and training agree, a conversation that begins as one served
-//! here does is given that one's ids, as far into its reply as the two say the same: to its end, or to the
-//! last token before a stop text, a blank that a template trims, an edit. Only the rest is tokenised.
+//! A reply comes back as text in the next request, and tokenising that text may give other ids than the sampled ones.
+//! The cache, merging and training must use the same ids. So if a conversation begins like one that was served here, it
+//! gets that one's ids, as far into its reply as the texts agree: to its end, or to the last token before a stop text,
+//! white space that a template trims, or an edit. Only the rest is tokenised.
 //!
-//! What is compared is the rendered form in which a control token and text that spells it are two things
-//! ([`Rendered`]): a conversation that spells the end of a turn is not one in which the turn ended.
+//! The comparison uses the rendered form, in which a control token differs from text that spells it ([`Rendered`]). A
+//! conversation that only spells the end of a turn does not match one in which the turn ended.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::tokenizer::{
     CONTROL_BYTES, ChatTokenizer, EncodeError, KeyPart, Place, Rendered, parts, push_control,
 };
 
-/// Sequences that were served, bounded in bytes; the least recently used goes first.
+/// Served sequences, limited in bytes. The least recently used is removed first.
 #[derive(Debug)]
 pub struct ServedTokenIndex {
     budget: usize,
@@ -24,7 +24,7 @@ pub struct ServedTokenIndex {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// The most recently used last.
+    /// The most recently used is the last one.
     sequences: VecDeque<Sequence>,
     bytes: usize,
 }
@@ -33,8 +33,8 @@ struct Held {
 struct Sequence {
     key: Vec<u8>,
     ids: Vec<u32>,
-    /// Where the key may be left: the end of the prompt, and of each token of the reply that ends no
-    /// character in half.
+    /// Positions at which the key may be left: the end of the prompt, and the end of each token of the reply that does
+    /// not end within a character.
     cuts: Vec<Cut>,
 }
 
@@ -79,7 +79,7 @@ impl Sequence {
         }
     }
 
-    /// As a client sends it back that got the reply without its first blank.
+    /// Returns the sequence as a client sends it back that got the reply without its first blank.
     fn without_blank(&self, tokenizer: &ChatTokenizer) -> Option<Self> {
         let start = self.cuts.first()?.n_bytes;
         if !tokenizer.strips_blank() || self.key.get(start) != Some(&b' ') {
@@ -103,7 +103,7 @@ impl Sequence {
         self.key.len() + numbers + size_of::<Self>()
     }
 
-    /// The furthest cut up to which `key` says the same.
+    /// Returns the furthest cut up to which `key` is the same.
     fn shared(&self, key: &[u8]) -> Option<Cut> {
         let n = n_shared(&self.key, key);
         let within = self.cuts.partition_point(|cut| cut.n_bytes <= n);
@@ -111,7 +111,7 @@ impl Sequence {
     }
 }
 
-/// Behind the last token of this id in a key.
+/// Returns the position after the last token with this id in a key.
 fn end_of_last(key: &[u8], id: u32) -> Option<usize> {
     let (mut at, mut end) = (0, None);
     for part in parts(key) {
@@ -126,9 +126,9 @@ fn end_of_last(key: &[u8], id: u32) -> Option<usize> {
     end
 }
 
-/// Length of the common beginning.
+/// Returns the length of the common beginning.
 fn n_shared(one: &[u8], other: &[u8]) -> usize {
-    // By the block first: byte by byte, a full index would cost a request 20 ms.
+    // It compares in blocks, because byte by byte a full index would take 20 ms per request.
     const BLOCK: usize = 256;
     let blocks = one.chunks(BLOCK).zip(other.chunks(BLOCK));
     let n_equal: usize = blocks
@@ -140,7 +140,7 @@ fn n_shared(one: &[u8], other: &[u8]) -> usize {
 }
 
 impl ServedTokenIndex {
-    /// An index of at most `budget` bytes; 0 remembers nothing.
+    /// Makes an index of at most `budget` bytes. 0 remembers nothing.
     pub fn new(budget: usize) -> Self {
         Self {
             budget,
@@ -148,7 +148,7 @@ impl ServedTokenIndex {
         }
     }
 
-    /// Remembers that `prompt` was `prompt_ids`, and that `reply` followed.
+    /// Remembers that `prompt` had the ids `prompt_ids`, and that `reply` followed.
     pub fn remember(
         &self,
         tokenizer: &ChatTokenizer,
@@ -158,17 +158,18 @@ impl ServedTokenIndex {
     ) {
         let key = prompt.key().to_vec();
         let as_sampled = Sequence::new(tokenizer, key, prompt_ids, reply);
-        // A template puts the blank back that clients are not given, or does not.
+        // Some templates put the blank back that clients do not get, and some do not.
         let as_given = as_sampled.without_blank(tokenizer);
         for sequence in [Some(as_sampled), as_given].into_iter().flatten() {
             self.insert(sequence);
         }
     }
 
-    /// Remembers that `prompt_ids` and `reply` are what `conversation` says up to the end of its last turn, which is the reply's. To
-    /// be called after [`Self::remember`], for a reply that a client gives back in another form than it was sampled in.
+    /// Remembers that `prompt_ids` and `reply` are the ids of `conversation` up to the end of its last turn, which is
+    /// the reply's. Call it after [`Self::remember`], for a reply that a client sends back in another form than it was
+    /// sampled in.
     ///
-    /// Nothing is remembered of a reply that was cut off: it has no end that both have.
+    /// A reply that was cut off is not remembered, because the two forms have no common end.
     pub fn remember_turn(
         &self,
         tokenizer: &ChatTokenizer,
@@ -191,10 +192,10 @@ impl ServedTokenIndex {
         self.insert(Sequence { key, ids, cuts });
     }
 
-    /// Ids of a rendered conversation: those that were served, as far as they go, then the rest tokenised.
+    /// Returns the ids of a rendered conversation: the served ones as far as they match, then the rest tokenised.
     ///
     /// # Errors
-    /// As [`ChatTokenizer::encode_rendered`].
+    /// Fails like [`ChatTokenizer::encode_rendered`].
     pub fn encode(
         &self,
         tokenizer: &ChatTokenizer,
@@ -211,7 +212,7 @@ impl ServedTokenIndex {
         Ok(ids)
     }
 
-    /// The known ids at the beginning of a key, and how many of its bytes they are.
+    /// Returns the known ids at the beginning of a key, and the number of its bytes that they cover.
     fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
         let mut held = self.lock();
         let shared = |(at, sequence): (usize, &Sequence)| Some((at, sequence.shared(key)?));
@@ -243,7 +244,8 @@ impl ServedTokenIndex {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
-        // Each change is complete before the lock is given back.
+        // If another thread panicked, the state is still consistent, because each change is complete before the lock is
+        // released.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! Stop texts, wherever token boundaries fall.
+//! Stop texts, regardless of token boundaries.
 
-/// Holds back text that may turn out to begin a stop text.
+/// Holds back text that may be the beginning of a stop text.
 #[derive(Debug, Default)]
 pub struct StopMatcher {
     stops: Vec<String>,
@@ -8,7 +8,7 @@ pub struct StopMatcher {
 }
 
 impl StopMatcher {
-    /// Empty stop texts would end every reply at once and are left out.
+    /// Empty stop texts would end every reply at once, so they are ignored.
     pub fn new(stops: Vec<String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         Self {
@@ -17,10 +17,10 @@ impl StopMatcher {
         }
     }
 
-    /// Takes new text; returns what is certain, and whether a stop text ended it.
+    /// Processes new text. Returns the text that is certain, and whether a stop text ended it.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
-        // The earliest place counts, whichever stop text is found there.
+        // The earliest match counts, whichever stop text it is.
         if let Some(at) = self
             .stops
             .iter()
@@ -41,13 +41,13 @@ impl StopMatcher {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// What was held back, when nothing more comes.
+    /// Returns the held text when nothing more comes.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 }
 
-/// Length of the longest end of `text` that is a beginning of `stop`.
+/// Returns the length of the longest end of `text` that is a beginning of `stop`.
 fn overlap(text: &str, stop: &str) -> usize {
     (1..stop.len().min(text.len() + 1))
         .rev()

@@ -1,7 +1,7 @@
 //! Chat templates: Jinja as Hugging Face runs it.
 //!
-//! `transformers` sets `trim_blocks` and `lstrip_blocks`, prints JSON as Python's `json.dumps`, and
-//! gives templates `raise_exception` and `strftime_now`; all of it is needed for the same bytes.
+//! `transformers` sets `trim_blocks` and `lstrip_blocks`, prints JSON like Python's `json.dumps`, and gives templates
+//! `raise_exception` and `strftime_now`. All of this is needed to get the same bytes.
 
 mod clock;
 mod error;
@@ -25,17 +25,19 @@ const NAME: &str = "chat";
 /// Variables that come from the request itself.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// What is to be rendered.
+/// The input of a template.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenderRequest<'a> {
     pub messages: &'a [Value],
-    /// OpenAI-shaped tools, a list.
+    /// Tools in OpenAI's format, a list.
     pub tools: Option<&'a Value>,
-    /// End with the beginning of the assistant's turn.
+    /// Whether to end with the beginning of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// A text that is added at the end of the system text: the conversation's, or the template's own default when it has none.
+    /// A text that is added at the end of the system prompt: the conversation's, or the template's default if there is
+    /// none.
     pub append_system: Option<&'a str>,
-    /// Switches of the template (`chat_template_kwargs`), such as `enable_thinking`; one that it does not know has no effect.
+    /// Switches of the template (`chat_template_kwargs`), such as `enable_thinking`. A switch that it does not know has
+    /// no effect.
     pub extra: Option<&'a Map<String, Value>>,
 }
 
@@ -46,15 +48,15 @@ pub struct ChatTemplate {
     source: String,
     special: BTreeMap<String, String>,
     default_system: Option<String>,
-    /// Whether it writes arguments of calls that are text as they are.
+    /// Whether it writes arguments of calls unchanged if they are text.
     takes_text: bool,
 }
 
 impl ChatTemplate {
-    /// Compiles a template; `special` holds `bos_token` and its like.
+    /// Compiles a template. `special` has `bos_token` and similar tokens.
     ///
     /// # Errors
-    /// Where and why it does not compile.
+    /// Returns where and why it does not compile.
     pub fn new(source: &str, special: BTreeMap<String, String>) -> Result<Self, String> {
         let mut environment = Environment::new();
         environment.set_syntax(syntax()?);
@@ -78,10 +80,10 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// Writes a conversation, and returns the mark that breaks control tokens which it spells itself, if it spells any.
+    /// Renders a conversation. Returns also the mark that breaks control tokens in its content, if it contains any.
     ///
     /// # Errors
-    /// [`RenderError`].
+    /// Returns [`RenderError`] if it cannot be rendered.
     pub(crate) fn render(
         &self,
         request: &RenderRequest<'_>,
@@ -102,12 +104,12 @@ impl ChatTemplate {
         Ok((text, mark))
     }
 
-    /// The system text that the template writes by itself; `None` when it writes none.
+    /// Returns the system prompt that the template writes by itself, or `None` if it writes none.
     pub fn default_system(&self) -> Option<&str> {
         self.default_system.as_deref()
     }
 
-    /// A switch must not stand in for what the request or the model says.
+    /// A switch must not replace a value of the request or the model.
     fn refuse_reserved(&self, extra: &Map<String, Value>) -> Result<(), RenderError> {
         let reserved =
             |name: &&String| RESERVED.contains(&name.as_str()) || self.special.contains_key(*name);
@@ -139,7 +141,7 @@ impl ChatTemplate {
             .map_err(|error| refusal(&error))
     }
 
-    /// Renders with a marked system text and without one: what stands in the mark's place is the default.
+    /// Renders with a marked system prompt and without one. The text at the place of the mark is the default.
     fn find_default_system(&self) -> Option<String> {
         const MARK: &str = "metaclaw-system-mark";
         let message =
@@ -161,8 +163,8 @@ impl ChatTemplate {
     }
 }
 
-/// Whether a template asks if arguments are text, as Qwen's and Kimi's do, and then writes them as they are. One that
-/// goes over them by name needs objects all the same.
+/// Returns whether a template checks if arguments are text, as Qwen's and Kimi's do, and then writes them unchanged. A
+/// template that iterates over them by name still needs objects.
 fn takes_text(source: &str) -> bool {
     let source: String = source.split_whitespace().collect();
     let says = |ends: &[&str]| {
@@ -188,7 +190,7 @@ fn raise_exception(message: String) -> Result<Jinja, Error> {
     ))
 }
 
-/// Tells a template's own refusal from its failure.
+/// Distinguishes a template's own refusal from its failure.
 const RAISED: &str = "raised: ";
 
 fn refusal(error: &Error) -> RenderError {
@@ -219,7 +221,7 @@ fn syntax() -> Result<SyntaxConfig, String> {
         .map_err(|error| describe(&error))
 }
 
-/// `{% generation %}` marks the assistant's text for training masks; it prints nothing.
+/// Replaces `{% generation %}`, which marks the assistant's text for training masks and prints nothing.
 fn without_generation_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -230,7 +232,7 @@ fn without_generation_blocks(source: &str) -> String {
         let inner = &rest[start + 2..end];
         out.push_str(&rest[..start + 2]);
         out.push_str(&match inner.trim_matches(['-', '+', ' ', '\n']) {
-            // Blocks that always hold keep the tag's own white-space marks working.
+            // Blocks with a true condition keep the tag's own white-space control working.
             "generation" => inner.replace("generation", " if true "),
             "endgeneration" => inner.replace("endgeneration", " endif "),
             _ => inner.to_owned(),

@@ -1,6 +1,6 @@
-//! A small tokenizer with a chat template on disk, for tests of this crate and of those that use it.
+//! A small tokenizer with a chat template on disk, for tests of this crate and of dependent ones.
 //!
-//! Byte-level without merges: each byte is a token, so a test can count ids by hand.
+//! It is byte-level without merges: each byte is a token, so a test can count ids by hand.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use crate::LoadError;
 use crate::tokenizer::byte_letters;
 
-/// Ids of the tiny tokenizer beyond the 256 bytes.
+/// Ids of the tiny tokenizer after the 256 bytes.
 pub const SPECIAL: [(&str, u32); 3] = [
     ("<|endoftext|>", 256),
     ("<|im_start|>", 257),
     ("<|im_end|>", 258),
 ];
 
-/// The template of [`write_tiny_text`]: ChatML with a default system text, as small chat models have it.
+/// The template of [`write_tiny_text`]: ChatML with a default system prompt, like small chat models.
 pub const TEMPLATE: &str = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}\
 {% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
@@ -24,7 +24,7 @@ pub const TEMPLATE: &str = "{% if messages[0]['role'] != 'system' %}{{ '<|im_sta
 /// Writes `tokenizer.json` and `tokenizer_config.json` of the tiny tokenizer into `dir`.
 ///
 /// # Errors
-/// When `dir` cannot be written.
+/// Fails if `dir` cannot be written.
 pub fn write_tiny_text(dir: &Path) -> Result<(), LoadError> {
     write(dir, "tokenizer.json", &tokenizer())?;
     let config = json!({
@@ -34,7 +34,7 @@ pub fn write_tiny_text(dir: &Path) -> Result<(), LoadError> {
     write(dir, "tokenizer_config.json", &config)
 }
 
-/// Byte-level, no merges: one token a byte.
+/// Makes a byte-level tokenizer without merges: one token per byte.
 fn tokenizer() -> Value {
     let mut vocab = Map::new();
     for (byte, letter) in byte_letters().into_iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Text to ids and back, and the chat template: everything of a model that is not a tensor.
+//! Converts text to ids and back, and renders chat templates: everything of a model that is not a tensor.
 //!
-//! A rendered conversation is cut at the control tokens that its template wrote (see `content.rs`), and what
-//! stands between is tokenised with control tokens off.
+//! A rendered conversation is cut at the control tokens that its template wrote (see `content.rs`), and the text in
+//! between is tokenised with control tokens off.
 
 mod config;
 mod decoder;
@@ -27,14 +27,14 @@ use crate::LoadError;
 use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderError, RenderRequest, sort_keys};
 
-/// The tokenizer and the chat template of a model; shared by all threads.
+/// The tokenizer and the chat template of a model, shared by all threads.
 #[derive(Debug)]
 pub struct ChatTokenizer {
     encoder: Encoder,
     controls: ControlTokens,
     bytes: Arc<TokenBytes>,
     template: Option<ChatTemplate>,
-    /// Used where tools are given; some models have one of its own for that.
+    /// The template for conversations with tools. Some models have a separate one.
     tool_template: Option<ChatTemplate>,
     end_id: Option<u32>,
     file: PathBuf,
@@ -44,11 +44,11 @@ pub struct ChatTokenizer {
 // === impl ChatTokenizer ===
 
 impl ChatTokenizer {
-    /// Reads `tokenizer.json`, or Kimi's `tiktoken.model` where there is none, and the chat templates of a model
-    /// directory, from where `transformers` reads them.
+    /// Reads `tokenizer.json`, or Kimi's `tiktoken.model` if there is none, and the chat templates of a model
+    /// directory, from the files that `transformers` uses.
     ///
     /// # Errors
-    /// [`LoadError`] naming the file that is missing or not usable.
+    /// Returns [`LoadError`], which names the missing or unusable file.
     pub fn load(dir: &Path) -> Result<Self, LoadError> {
         let config = TokenizerConfig::read(dir)?;
         let ranks = dir.join("tiktoken.model");
@@ -72,10 +72,11 @@ impl ChatTokenizer {
         })
     }
 
-    /// Writes a conversation as the model was taught to read it.
+    /// Writes a conversation in the form that the model was trained on.
     ///
     /// # Errors
-    /// [`RenderError`] when the model has no template, or the template or a message part is refused.
+    /// Returns [`RenderError`] if the model has no template, or if the template refuses the conversation, or if a
+    /// message part is not supported.
     pub fn render(
         &self,
         messages: &[Value],
@@ -90,10 +91,10 @@ impl ChatTokenizer {
         })
     }
 
-    /// As [`Self::render`], with an appended system text and the template's own switches.
+    /// Works like [`Self::render`], with text appended to the system prompt and the template's switches.
     ///
     /// # Errors
-    /// As [`Self::render`].
+    /// Fails like [`Self::render`].
     pub fn render_request(&self, request: &RenderRequest<'_>) -> Result<Rendered, RenderError> {
         let with_tools = self
             .tool_template
@@ -117,41 +118,41 @@ impl ChatTokenizer {
         Ok(Rendered::new(text, mark, &self.controls))
     }
 
-    /// The system text that the template writes when a conversation has none.
+    /// Returns the system prompt that the template writes if a conversation has none.
     pub fn default_system(&self) -> Option<&str> {
         self.template
             .as_ref()
             .and_then(ChatTemplate::default_system)
     }
 
-    /// Ids of a rendered conversation; nothing is added.
+    /// Returns the ids of a rendered conversation, without additions.
     ///
     /// # Errors
-    /// [`EncodeError`] when the tokenizer has no token for a part and no fall-back.
+    /// Returns [`EncodeError`] if the tokenizer has no token for a part and no fall-back.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, EncodeError> {
         self.encode_key(rendered.key(), Place::Start)
     }
 
-    /// Ids of a text that is what a template writes: control tokens that it spells are read as such. Text from
-    /// elsewhere belongs into [`Self::render`], or into [`Self::encode_data`].
+    /// Returns the ids of a text that a template wrote. Control tokens in it are recognised. For text from elsewhere,
+    /// use [`Self::render`] or [`Self::encode_data`].
     ///
     /// # Errors
-    /// As [`Self::encode_rendered`].
+    /// Fails like [`Self::encode_rendered`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
         self.encode_rendered(&Rendered::new(text.to_owned(), None, &self.controls))
     }
 
-    /// Ids of a text, in which control tokens are spelled letter by letter.
+    /// Returns the ids of a text, in which control tokens are spelled letter by letter.
     ///
     /// # Errors
-    /// As [`Self::encode_rendered`].
+    /// Fails like [`Self::encode_rendered`].
     pub fn encode_data(&self, text: &str) -> Result<Vec<u32>, EncodeError> {
         let mut ids = Vec::new();
         self.encoder.encode(text, Place::Start, &mut ids)?;
         Ok(ids)
     }
 
-    /// Ids of the end of a key that is cut between two parts or within a text.
+    /// Returns the ids of the end of a key that is cut between two parts or within a text.
     pub(crate) fn encode_key(&self, key: &[u8], mut place: Place) -> Result<Vec<u32>, EncodeError> {
         let mut ids = Vec::new();
         for part in parts(key) {
@@ -166,44 +167,45 @@ impl ChatTokenizer {
         Ok(ids)
     }
 
-    /// Text of ids without special tokens; bytes that are no UTF-8 become U+FFFD.
+    /// Returns the text of ids without special tokens. Invalid UTF-8 becomes U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.decode_with(ids, false)
     }
 
-    /// Text of ids, special tokens included: what a template would have written.
+    /// Returns the text of ids with special tokens, as a template would have written it.
     pub fn decode_special(&self, ids: &[u32]) -> String {
         self.decode_with(ids, true)
     }
 
-    /// Decodes a reply id by id, without special tokens and without the blank that a tokenizer puts before a text.
+    /// Makes a decoder for a reply id by id, without special tokens and without the blank that a tokenizer puts before
+    /// a text.
     pub fn stream_decoder(&self) -> StreamDecoder {
         StreamDecoder::new(Arc::clone(&self.bytes), false)
     }
 
-    /// As [`Self::stream_decoder`], with that blank.
+    /// Makes a decoder like [`Self::stream_decoder`] that keeps this blank.
     pub(crate) fn raw_decoder(&self) -> StreamDecoder {
         self.stream_decoder().with_blank()
     }
 
-    /// The bytes of one token by itself: perhaps a part of a character; a special token's name. Empty where
-    /// there is no such id.
+    /// Returns the bytes of one token by itself, which may be a part of a character. For a special token, returns its
+    /// name. Returns nothing if the id does not exist.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.bytes.of(id)
     }
 
-    /// Bytes of the longest token.
+    /// Returns the number of bytes of the longest token.
     pub fn longest_token(&self) -> usize {
         self.bytes.longest()
     }
 
-    /// The token that `tokenizer_config.json` says a reply ends with.
+    /// Returns the end token in `tokenizer_config.json`.
     pub fn end_id(&self) -> Option<u32> {
         self.end_id
     }
 
-    /// Ids that a reply ends with: [`Self::end_id`], and what the chat template writes after one, which is another
-    /// token in some models.
+    /// Returns the ids that end a reply: [`Self::end_id`], and the token that the chat template writes after a reply,
+    /// which differs in some models.
     pub fn end_ids(&self) -> Vec<u32> {
         const SAID: &str = "metaclaw-reply-mark";
         let message =
@@ -215,7 +217,7 @@ impl ChatTokenizer {
             let said = key
                 .windows(SAID.len())
                 .rposition(|it| it == SAID.as_bytes())?;
-            // Nothing but blanks may stand between.
+            // Only white space may come in between.
             parts(&key[said + SAID.len()..]).find_map(|part| match part {
                 KeyPart::Control(id) => Some(Some(id)),
                 KeyPart::Text(text) => (!text.trim().is_empty()).then_some(None),
@@ -226,12 +228,12 @@ impl ChatTokenizer {
         ids
     }
 
-    /// Whether an id is a control token's, which no text gives.
+    /// Returns whether an id is a control token's, which no text gives.
     pub fn is_control(&self, id: u32) -> bool {
         self.controls.contains(id)
     }
 
-    /// Whether replies begin with a blank that is not part of their text.
+    /// Returns whether replies begin with a blank that is not part of their text.
     pub(crate) fn strips_blank(&self) -> bool {
         self.bytes.strips_blank
     }

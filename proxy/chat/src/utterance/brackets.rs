@@ -1,5 +1,5 @@
-//! What clients put between square brackets, and between lines of hyphens: notes to the model before what was typed,
-//! and blocks of context with a closing mark.
+//! Removes text that clients put between square brackets or between lines of hyphens: notes to the model before what
+//! was typed, and blocks of context with a closing mark.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use super::work::looks_at;
 
-/// Beginnings of notes that stand before what was typed, up to their closing bracket.
+/// Beginnings of notes before what was typed. They end at their closing bracket.
 const NOTES: [&str; 5] = [
     "[System note:",
     "[System:",
@@ -15,15 +15,15 @@ const NOTES: [&str; 5] = [
     "[Runtime note:",
     "[Note: model was just switched",
 ];
-/// Tags of forums: a person's subject.
+/// Tags of forums, which belong to a person's own text.
 const BBCODE: [&str; 16] = [
     "b", "i", "u", "s", "url", "img", "quote", "code", "list", "size", "color", "center", "table",
     "tr", "td", "spoiler",
 ];
-/// Blocks of one text that are looked for; no client writes more.
+/// The largest number of blocks that are removed from one text. No client writes more.
 const MOST_BLOCKS: usize = 16;
 
-/// Without notes at the beginning, and without blocks.
+/// Removes notes at the beginning, and blocks.
 pub(super) fn without_brackets(text: &str) -> Cow<'_, str> {
     without_blocks(without_notes(text))
 }
@@ -35,12 +35,12 @@ fn without_notes(text: &str) -> &str {
         if !NOTES.iter().any(|it| trimmed.starts_with(it)) {
             return rest;
         }
-        // One that is cut is no less the client's.
+        // A truncated one is the client's too.
         rest = closing(trimmed).map_or("", |end| &trimmed[end..]);
     }
 }
 
-/// Behind the bracket that closes the one at the beginning.
+/// Returns the position after the bracket that closes the one at the beginning.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.bytes().enumerate() {
@@ -55,7 +55,8 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Without `[Name …]`, `[/Name]` and all between, and without `--- Name ---`, `--- End of name ---` and all between.
+/// Removes `[Name …]`, `[/Name]` and everything between, and `--- Name ---`, `--- End of name ---` and everything
+/// between.
 fn without_blocks(text: &str) -> Cow<'_, str> {
     if !text.contains("[/") && !text.contains(END_OF) {
         return Cow::Borrowed(text);
@@ -89,7 +90,7 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
 
 const END_OF: &str = "--- End of ";
 
-/// How the block begins that a line closes.
+/// Returns the beginning of the block that a line closes.
 fn opening_of(line: &str) -> Option<String> {
     if let Some(name) = line
         .strip_prefix("[/")
@@ -102,7 +103,7 @@ fn opening_of(line: &str) -> Option<String> {
     (line.starts_with(END_OF) && line.ends_with("---")).then(|| "--- ".to_owned())
 }
 
-/// Where the first line begins that begins with `mark`.
+/// Returns the position of the first line that begins with `mark`.
 fn line_that_begins(text: &str, mark: &str) -> Option<usize> {
     let mut found = memmem::find_iter(text.as_bytes(), mark.as_bytes());
     found.find(|at| {
@@ -114,7 +115,7 @@ fn line_that_begins(text: &str, mark: &str) -> Option<usize> {
     })
 }
 
-/// Whether a part of a message opens a block that a later part closes.
+/// Returns whether a part of a message opens a block that a later part closes.
 pub(super) fn opens_block(part: &str) -> bool {
     let first = part
         .trim_start()
@@ -125,7 +126,7 @@ pub(super) fn opens_block(part: &str) -> bool {
     first.starts_with("--- ") && first.len() > 8 && first.ends_with(" ---") && !closes_block(part)
 }
 
-/// Whether a part closes it.
+/// Returns whether a part closes such a block.
 pub(super) fn closes_block(part: &str) -> bool {
     part.lines()
         .any(|line| line.trim_start().starts_with(END_OF))

@@ -1,7 +1,7 @@
-//! Takes the elements of clients out of a text: `<system-reminder>…</system-reminder>` and its like.
+//! Removes the elements of clients from a text: `<system-reminder>…</system-reminder>` and similar ones.
 //!
-//! Not by a table of names alone. Clients put what nobody typed into elements at the beginning of a line, with names in
-//! small letters or in capitals; pages, drawings, components and documents that a person pasted stay.
+//! A table of names is not enough. Clients put text that nobody typed into elements at the beginning of a line, with
+//! names in lower or upper case. Web pages, drawings, components and documents that a person pasted must stay.
 
 use super::{
     markup::{is_document, is_markup},
@@ -10,7 +10,7 @@ use super::{
     wrappers,
 };
 
-/// Names that clients are known to write, wherever in a line, even if they are not closed.
+/// Names that clients are known to write, anywhere in a line, even if they are not closed.
 const KNOWN: [&str; 24] = [
     "system-reminder",
     "system_reminder",
@@ -37,7 +37,7 @@ const KNOWN: [&str; 24] = [
     "subagent_notification",
     "INSTRUCTIONS",
 ];
-/// Elements that hold what was typed; whatever stands around them is the client's.
+/// Elements that hold what was typed. Everything around them is the client's.
 const TYPED: [&str; 7] = [
     "user_message",
     "user_query",
@@ -47,18 +47,18 @@ const TYPED: [&str; 7] = [
     "user_input",
     "user_request",
 ];
-/// Elements that hold what was typed where the client writes nothing but elements around them: a person may also paste a
-/// prompt that has one.
+/// Elements that hold what was typed, provided that the client writes nothing but elements around them. A person may
+/// also paste a prompt that contains one.
 const TYPED_ALONE: [&str; 3] = ["task", "feedback", "answer"];
-/// Names of elements that sum up what was said before have one of these in them.
+/// Elements whose names contain one of these summarise earlier messages.
 const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
-/// What was typed behind a command.
+/// The text that was typed after a command.
 const ARGUMENTS: &str = "command-args";
 
-/// Where a piece of a text stands.
+/// The place of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Outside of all elements of clients.
+    /// Outside all elements of clients.
     Outside,
     /// In one of [`TYPED`].
     Typed,
@@ -68,35 +68,35 @@ pub(super) enum Place {
     Arguments,
 }
 
-/// What becomes of a command that was typed.
+/// How the client handles a typed command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Command {
-    /// A prompt takes its place, as of `/review`.
+    /// A prompt replaces it, as for `/review`.
     Prompt,
-    /// The client carried it out by itself, as `/clear`.
+    /// The client executes it itself, as for `/clear`.
     Local,
 }
 
-/// A text, taken apart.
+/// A text, split at elements.
 #[derive(Debug, Default)]
 pub(super) struct Split<'t> {
-    /// What stands outside of all elements of clients.
+    /// Pieces outside all elements of clients.
     pub outside: Vec<&'t str>,
-    /// What stands in elements that hold what was typed.
+    /// Pieces in elements that hold what was typed.
     pub inside: Vec<(Place, &'t str)>,
     pub command: Option<Command>,
-    /// An element sums up what was said before.
+    /// Whether an element summarises earlier messages.
     pub has_summary: bool,
 }
 
-/// What a tag is to us.
+/// The class of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// A client's, wherever it stands.
+    /// A client's, at any place.
     Known,
-    /// A client's at the beginning of a line: a name of several words, or in capitals.
+    /// A client's, at the beginning of a line: a name of several words, or in upper case.
     Compound,
-    /// A client's at the beginning of a line, if it is closed and no document.
+    /// A client's, at the beginning of a line, if it is closed and is not a document.
     Word,
     Subject,
 }
@@ -104,12 +104,12 @@ enum Class {
 // === impl Split ===
 
 impl<'t> Split<'t> {
-    /// Takes out all elements of clients.
+    /// Removes all elements of clients.
     pub(super) fn of(text: &'t str) -> Self {
         Self::without(text, class, false)
     }
 
-    /// Takes out those alone that clients are known to write.
+    /// Removes only the elements that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
         let class = |tag: &Tag<'_>| {
             if KNOWN.contains(&tag.name) {
@@ -125,7 +125,7 @@ impl<'t> Split<'t> {
         let tags = Tag::all(text, is_of_clients);
         let mut fences = Fences::of(text, &tags);
         let mut split = Self::default();
-        // What begins here is not taken apart yet; general rules hold from `subject` on.
+        // The text from `from` on is not split yet. General rules apply from `subject` on.
         let (mut from, mut subject) = (0, 0);
         for (index, tag) in tags.iter().enumerate() {
             if tag.span.start < from {
@@ -149,7 +149,7 @@ impl<'t> Split<'t> {
                     split.element(tag, inner, is_inner);
                     from = tags[close].end;
                 }
-                // It may have been cut, and nobody knows where it ends.
+                // It may have been truncated, and its end is not known.
                 (Kind::Open, None) if is_doubtful(text, tag, class) => {
                     split.outside.push(&text[from..tag.span.start]);
                     from = text.len();
@@ -159,7 +159,7 @@ impl<'t> Split<'t> {
                     split.outside.push(&text[from..tag.span.start]);
                     from = tag.span.end;
                 }
-                // Its beginning was cut.
+                // Its beginning was truncated.
                 (Kind::Close, _) if class == Class::Known && tag.opens_line && !tag.is_paired => {
                     split.outside.clear();
                     from = tag.span.end;
@@ -174,7 +174,7 @@ impl<'t> Split<'t> {
     fn element(&mut self, tag: &Tag<'_>, inner: &'t str, is_inner: bool) {
         let name = tag.name;
         self.has_summary |= SUMMARIES.iter().any(|it| name.contains(it));
-        // What brings its id or its state along is no person's.
+        // A person's element has no id or state attributes.
         if is_inner || !tag.attributes.is_empty() {
             return;
         }
@@ -193,7 +193,7 @@ impl<'t> Split<'t> {
         }
     }
 
-    /// What was typed within an element, without elements of clients that stand in it too.
+    /// Adds what was typed within an element, without elements of clients inside it.
     fn typed(&mut self, place: Place, inner: &'t str) {
         let split = Self::without(inner, class, true);
         self.inside
@@ -226,7 +226,7 @@ fn is_persons(text: &str, tags: &[Tag<'_>], open: usize, close: usize, class: Cl
     }
 }
 
-/// Whether a tag that is not closed begins a wrapper all the same: one that we know, or that has its line to itself.
+/// Returns whether an unclosed tag begins a wrapper: either it is a known one, or it is alone on its line.
 fn is_doubtful(text: &str, tag: &Tag<'_>, class: Class) -> bool {
     let behind = || {
         let behind = text[tag.span.end..].trim_start_matches([' ', '\t', '\r']);
@@ -240,7 +240,7 @@ fn is_doubtful(text: &str, tag: &Tag<'_>, class: Class) -> bool {
     }
 }
 
-/// The lines that begin or end code.
+/// The lines that begin or end code fences.
 struct Fences {
     at: Vec<usize>,
     next: usize,
@@ -270,7 +270,8 @@ impl Fences {
         }
     }
 
-    /// Whether code stands at `place`: it begins after `from`, and ends somewhere behind. Places only grow.
+    /// Returns whether `place` is inside a code fence: the fence begins after `from`, and ends somewhere later. Callers
+    /// pass increasing places.
     fn is_code(&mut self, from: usize, place: usize) -> bool {
         while let Some(at) = self.at.get(self.next).filter(|at| **at < place) {
             if *at >= from {

@@ -1,11 +1,11 @@
-//! Which elements are a person's subject, as a page or a document that was pasted, and not a wrapper of a client's.
+//! Decides which elements are a person's own text, such as a pasted page or document, and not a client's wrapper.
 
 use super::{
     tags::{Kind, Tag},
     work::looks_at,
 };
 
-/// Names of HTML, SVG and MathML, sorted. `summary` and `path` are none: clients have them too.
+/// Names of HTML, SVG and MathML elements, sorted. `summary` and `path` are missing because clients use them too.
 const MARKUP: [&str; 157] = [
     "a",
     "abbr",
@@ -166,15 +166,15 @@ const MARKUP: [&str; 157] = [
     "wbr",
 ];
 
-/// Attributes of pages and of XML documents; no client's wrapper has them.
+/// Attributes of web pages and XML documents. No client's wrapper has them.
 const ATTRIBUTES: [&str; 7] = [
     "xmlns", "class=", "style=", "slot=", "@click", "(click)", "v-if=",
 ];
 
-/// Enough of what stands before a document to tell whether it is introduced.
+/// Bytes before a document that are searched for its introduction.
 const INTRODUCTION: usize = 256;
 
-/// Whether a tag belongs to a page, a drawing or a component by its own looks.
+/// Returns whether a tag by itself looks like one of a page, a drawing or a component.
 pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
     let is_listed = || {
         let name = tag.name.to_ascii_lowercase();
@@ -187,8 +187,8 @@ pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
         || ATTRIBUTES.iter().any(|it| tag.attributes.contains(it))
 }
 
-/// Whether the element that `tags[open]` opens is an XML document: it is announced as one, or has names of two cases in
-/// it, or it is introduced as a subject and has nothing but elements in it.
+/// Returns whether the element that `tags[open]` opens is an XML document: it is declared as one, or has mixed-case
+/// names in it, or its introduction calls it one and it contains only elements.
 pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usize) -> bool {
     let before = text[..tags[open].span.start].trim_end();
     let from = before.len().saturating_sub(INTRODUCTION);
@@ -216,7 +216,7 @@ pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usiz
     is_introduced && tags[open].attributes.is_empty() && begins && ends && first.kind != Kind::Close
 }
 
-/// A component (`MyButton`), or a name of a document (`groupId`).
+/// Recognises a component (`MyButton`), or a document's name (`groupId`).
 fn is_of_two_cases(name: &str) -> bool {
     let has = |is: fn(&u8) -> bool| name.as_bytes().iter().any(is);
     has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)

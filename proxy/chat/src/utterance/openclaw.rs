@@ -1,27 +1,27 @@
-//! What OpenClaw writes around what was typed.
+//! Removes what OpenClaw writes around what was typed.
 //!
-//! That is a time stamp in front, blocks of context that end their heading in a mark of its own,
-//! and a line about itself behind (as read in OpenClaw 2026.9.6, `strip-inbound-meta` and `inbound-meta`). None of
-//! that is the person's, and some of it is other people's.
+//! That is a time stamp in front, blocks of context whose heading ends in a special mark, and a line about itself at
+//! the end (as read in OpenClaw 2026.9.6, `strip-inbound-meta` and `inbound-meta`). None of this is the person's, and
+//! some of it is other people's.
 
 use std::borrow::Cow;
 
 use super::speaker::Speaker;
 
-/// The beginning of the message that it appends for the model and no person wrote.
+/// The beginning of the message that OpenClaw appends for the model and that no person wrote.
 pub(crate) const INTERNAL: &str = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>";
-/// OpenClaw ends the heading of each block of context with it.
+/// OpenClaw ends the heading of each block of context with this mark.
 const CONTEXT_MARK: &str = "⟦openclaw:ctx⟧";
-/// Headings of such blocks before there was a mark.
+/// Headings of such blocks in versions without a mark.
 const OLDER_HEADINGS: [&str; 2] = ["(untrusted metadata):", "(untrusted, for context):"];
-/// The block that goes on to the end of the message.
+/// The block that continues to the end of the message.
 const TRAILING_BLOCK: &str = "Context:";
-/// The block about the conversation, and what it says where several people talk.
+/// The block about the conversation. It also says whether several people talk.
 const CONVERSATION: &str = "Conversation info";
 const GROUP: &str = "\"is_group_chat\": true";
-/// The block above a message that was passed on.
+/// The block above a forwarded message.
 const FORWARDED: &str = "Forwarded message context";
-/// Between these two lines stands what others said meanwhile.
+/// Between these two lines are messages of others.
 const HISTORY: &str = "[Chat messages since your last reply - for context]";
 const CURRENT: &str = "[Current message - respond to this]";
 /// A plugin's memory, before what was typed.
@@ -30,18 +30,18 @@ const MEMORY_CLOSE: &str = "</active_memory_plugin>";
 /// The line about the agent itself.
 const RUNTIME: &str = "Runtime: agent=";
 
-/// What stands around a message that is tried again after a cut.
+/// Text around a message that is tried again after a cut.
 const QUEUED: &str = "[Queued user message from a previous active turn";
 const RESUMED: &str = "Continue the current task from the existing transcript";
-/// With what it asks for a reply once more. What the owner says next may follow in the same message.
+/// Texts with which OpenClaw requests a reply once more. The owner's next message may follow in the same text.
 const ASKS_AGAIN: [&str; 3] = [
     "The previous attempt did not produce a user-visible answer.",
     "The previous assistant turn recorded reasoning but did not produce a user-visible answer.",
     "The previous assistant turn completed its tool calls but did not produce a user-visible answer.",
 ];
 
-/// What the agent sends by itself, or for somebody else, with a reply that somebody waits for: a task of its
-/// calendar, the greeting of a session, another session's message, what a hook brought.
+/// Texts that the agent sends by itself or for somebody else, and that need a reply: a scheduled task, the greeting of
+/// a session, another session's message, a hook's text.
 const NOT_TYPED: [&str; 4] = [
     "[cron:",
     "A new session was started via /new or /reset.",
@@ -49,7 +49,7 @@ const NOT_TYPED: [&str; 4] = [
     "SECURITY NOTICE: The following content is from an EXTERNAL, UNTRUSTED source",
 ];
 
-/// What was typed, and whose words it is.
+/// Returns what was typed, and whose words it is.
 pub(super) fn read(text: &str) -> (Cow<'_, str>, Speaker) {
     if text.trim_start().starts_with(INTERNAL) {
         return (Cow::Borrowed(""), Speaker::Client);
@@ -87,7 +87,7 @@ pub(super) fn undecorated(text: &str) -> (Cow<'_, str>, Speaker) {
     (Cow::Owned(typed), reader.speaker)
 }
 
-/// Whether there is anything to take out, looked for before every line is.
+/// Returns whether there is anything to remove. This check comes before the text is split into lines.
 fn is_decorated(text: &str) -> bool {
     [
         CONTEXT_MARK,
@@ -104,7 +104,7 @@ fn is_decorated(text: &str) -> bool {
     .any(|mark| text.contains(mark))
 }
 
-/// Without `[Fri 2026-11-20 05:31 UTC] `, and without the names that a channel puts before the time.
+/// Removes `[Fri 2026-11-20 05:31 UTC] `, and the names that a channel puts before the time.
 fn without_time_stamp(text: &str) -> &str {
     let stamp = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     match stamp {
@@ -113,7 +113,7 @@ fn without_time_stamp(text: &str) -> &str {
     }
 }
 
-/// Whether `YYYY-MM-DD HH:MM` stands in it.
+/// Returns whether it contains `YYYY-MM-DD HH:MM`.
 fn has_time(stamp: &str) -> bool {
     let is_time = |window: &[u8]| {
         let shape = b"0000-00-00 00:00";
@@ -126,7 +126,7 @@ fn has_time(stamp: &str) -> bool {
     stamp.as_bytes().windows(16).any(is_time)
 }
 
-/// Takes a message apart, line by line.
+/// Splits a message line by line.
 struct Reader<'t> {
     typed: Vec<&'t str>,
     speaker: Speaker,
@@ -151,7 +151,7 @@ impl<'t> Reader<'t> {
                 lines.by_ref().find(|line| line.trim() == MEMORY_CLOSE);
                 self.typed.pop_if(|before| before.trim() == TRAILING_BLOCK);
             } else if trimmed.starts_with(RUNTIME) {
-                // What the agent says of itself stands last; a person may quote such a line.
+                // OpenClaw's line about itself comes last. A person may quote such a line elsewhere.
                 if lines.clone().all(|line| line.trim().is_empty()) {
                     return;
                 }
@@ -162,7 +162,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whose words they are, by what a block says.
+    /// Decides from a block whose words the message has.
     fn look_at(&mut self, heading: &str, mut block: impl Iterator<Item = &'t str>) {
         if heading.starts_with(FORWARDED) {
             self.speaker = Speaker::Forwarded;
@@ -176,14 +176,14 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The heading of a block of context, without its mark.
+/// Returns the heading of a block of context without its mark.
 fn heading(line: &str) -> Option<&str> {
     let mut marks = [CONTEXT_MARK].into_iter().chain(OLDER_HEADINGS);
     let heading = marks.find_map(|mark| line.strip_suffix(mark))?.trim();
     (!heading.is_empty()).then_some(heading)
 }
 
-/// Lines that the agent puts in by themselves: how a reply is delivered, and what happened in the system.
+/// Returns whether the agent itself added the line: how a reply is delivered, or what happened in the system.
 fn is_of_the_agent(line: &str) -> bool {
     line.starts_with("Delivery: ") && (line.contains("`message` tool") || line.contains("this run"))
         || ASKS_AGAIN

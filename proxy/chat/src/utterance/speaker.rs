@@ -1,14 +1,14 @@
-//! Whose words a user's message has.
+//! Whose words a user message contains.
 
-/// Whose words they are.
+/// The author of a user message's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// The owner's, as far as the message tells.
+    /// The owner, as far as the message shows.
     Owner,
-    /// One of several people's in a group.
+    /// One of several people in a group.
     Group,
-    /// Somebody else's, that were passed on, or what the agent brings by itself for somebody to answer.
+    /// Somebody else whose words were forwarded, or the agent itself with a text that needs an answer.
     Forwarded,
-    /// Nobody's: the client or the model wrote all of it in the user's place.
+    /// Nobody: the client or the model wrote all of it in the user's role.
     Client,
 }

@@ -1,4 +1,4 @@
-//! The tags in a text, and which of them belong together.
+//! Finds the tags in a text, and which of them belong together.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -6,10 +6,10 @@ use memchr::{memchr, memchr_iter, memrchr};
 
 use super::work::looks_at;
 
-/// No tag that we know has a longer name; longer ones are no tags.
+/// No known tag has a longer name. Longer ones are not treated as tags.
 const LONGEST_NAME: usize = 64;
 
-/// What a tag does.
+/// The kind of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `<name …>`.
@@ -27,22 +27,22 @@ pub(super) struct Tag<'t> {
     pub name: &'t str,
     pub attributes: &'t str,
     pub span: Range<usize>,
-    /// Only blanks and other tags stand before it on its line.
+    /// Whether only white space and other tags come before it on its line.
     pub opens_line: bool,
     /// The index of the closing tag that ends the element which this tag opens.
     pub close: Option<usize>,
-    /// The tag closes an element that some tag before it opens.
+    /// Whether the tag closes an element that an earlier tag opens.
     pub is_paired: bool,
-    /// Of a closing tag, where its element ends in doubt: what stands in it may have that closing tag in it too, and
-    /// then there is one further on that closes nothing.
+    /// For a closing tag: the position where its element ends if that is ambiguous. The element's content may contain
+    /// the same closing tag, and then a later one closes nothing.
     pub end: usize,
 }
 
 // === impl Tag ===
 
 impl<'t> Tag<'t> {
-    /// All tags of a text, in order, each opening one with its closing one. `may_open` says of a tag that opens no line
-    /// whether it may open an element all the same.
+    /// Returns all tags of a text in order, with the closing tag of each opening one. `may_open` decides whether a tag
+    /// in the middle of a line may open an element.
     pub(super) fn all(text: &'t str, may_open: impl Fn(&str) -> bool) -> Vec<Self> {
         let mut tags: Vec<Self> = Vec::new();
         let mut open: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -84,7 +84,7 @@ impl<'t> Tag<'t> {
         tags
     }
 
-    /// The tag that begins at `at`, where a `<` stands.
+    /// Parses the tag that begins with the `<` at `at`.
     fn at(text: &'t str, at: usize) -> Option<Self> {
         let rest = text.get(at + 1..)?;
         let (is_close, rest) = match rest.strip_prefix('/') {
@@ -105,7 +105,7 @@ impl<'t> Tag<'t> {
         let (name, rest) = rest
             .split_at_checked(n_name)
             .filter(|_| n_name <= LONGEST_NAME)?;
-        // An attribute may hold anything but another tag's beginning.
+        // An attribute may contain anything except `<`.
         let until = memchr(b'<', rest.as_bytes()).unwrap_or(rest.len());
         looks_at(n_name + until);
         let n_attributes = memchr(b'>', &rest.as_bytes()[..until])?;
@@ -134,7 +134,7 @@ impl<'t> Tag<'t> {
     }
 }
 
-/// Whether nothing but blanks and tags stands before `at` on its line.
+/// Returns whether only white space and tags come before `at` on its line.
 fn opens_line(text: &str, at: usize, before: Option<&Tag<'_>>) -> bool {
     let from = before.map_or(0, |tag| tag.span.end.min(at));
     let between = &text[from..at];

@@ -1,4 +1,4 @@
-//! What is typed of messages as clients send them.
+//! Tests of what was typed in messages as clients send them.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn of_parts(parts: &[&str]) -> (String, Speaker) {
     (utterance.text.into_owned(), utterance.speaker)
 }
 
-/// What is the owner's of a message.
+/// Returns the owner's part of a message.
 fn owners(parts: &[&str]) -> String {
     let (text, speaker) = of_parts(parts);
     assert_eq!(speaker, Speaker::Owner, "{parts:?}");
@@ -158,7 +158,7 @@ fn an_element_may_hold_what_was_typed() {
             ],
             "Shorter.",
         ),
-        // A prompt that somebody works on.
+        // A person edits a prompt here.
         (
             vec!["Improve this prompt:\n<task>\nalways rhyme\n</task>"],
             "Improve this prompt:",
@@ -343,7 +343,7 @@ fn a_part_ends_what_is_wrong_with_it() {
     );
 }
 
-/// However a long text is made, no more bytes are looked at than a few times as many as it has.
+/// For every long text, the number of bytes that are looked at is at most a small multiple of its length.
 #[test]
 fn work_grows_with_the_text_and_no_faster() {
     for unit in [
@@ -406,7 +406,7 @@ fn work_grows_with_the_text_and_no_faster() {
 }
 
 proptest! {
-    /// Whatever comes: nothing panics, and nothing is made up.
+    /// For every input, nothing panics, and the result contains only text of the input.
     #[test]
     fn what_is_typed_stood_there(
         pieces in proptest::collection::vec(

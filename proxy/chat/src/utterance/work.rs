@@ -1,11 +1,11 @@
-//! Counts the bytes that are looked at, so that a test can tell that they grow with the text and no faster.
+//! Counts the bytes that are looked at, so that a test can show that their number grows linearly with the text.
 
 #[cfg(test)]
 std::thread_local! {
     static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Some bytes of a text are looked at.
+/// Counts bytes that are looked at.
 pub(super) fn looks_at(n_bytes: usize) {
     #[cfg(test)]
     LOOKED_AT.with(|it| it.set(it.get() + n_bytes));
@@ -13,7 +13,7 @@ pub(super) fn looks_at(n_bytes: usize) {
     let _ = n_bytes;
 }
 
-/// How many were, since this was last asked.
+/// Returns the count since the last call.
 #[cfg(test)]
 pub(super) fn looked_at() -> usize {
     LOOKED_AT.with(|it| it.replace(0))

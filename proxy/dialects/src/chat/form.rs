@@ -1,14 +1,14 @@
-//! A chat completion in its other form: a whole one as a stream, a stream as a whole one.
+//! Converts a chat completion between its two forms: an unstreamed one to a stream, and a stream to an unstreamed one.
 //!
-//! Some servers answer a request for a stream with one body, others stream whatever they were asked. Where a
-//! reply is put in other words anyway, the caller gets the form that it asked for.
+//! Some servers answer a request for a stream with one body, and others always stream. If a reply is translated anyway,
+//! the caller gets the form that it requested.
 
 use serde_json::{Map, Value, json};
 
 use super::stream::Accumulator;
 use crate::{json, reply::read_sse, sse::SseReader};
 
-/// A whole completion as the events of a stream; `None` where it is none.
+/// Returns the events of a stream for an unstreamed completion, or `None` if it is not one.
 pub fn as_events(body: &[u8]) -> Option<Vec<u8>> {
     let mut chunk = json::value(body)?;
     for choice in chunk.get_mut("choices")?.as_array_mut()? {
@@ -26,7 +26,7 @@ pub fn as_events(body: &[u8]) -> Option<Vec<u8>> {
     Some(format!("data: {chunk}\n\ndata: [DONE]\n\n").into_bytes())
 }
 
-/// A stream as the whole completion that it makes; an error in it, or an end that is none, as an error's body.
+/// Returns the completion that a stream makes. An error in it, or a missing end, gives an error's body.
 pub fn as_whole(events: &[u8]) -> Vec<u8> {
     let reply = read_sse::<Accumulator>([events]);
     let error = |error: Value| json!({ "error": error }).to_string().into_bytes();
@@ -55,7 +55,7 @@ pub fn as_whole(events: &[u8]) -> Vec<u8> {
     Value::Object(whole).to_string().into_bytes()
 }
 
-/// Whether a body is a stream, whatever its header says.
+/// Returns whether a body is a stream, whatever its header says.
 pub fn is_events(body: &[u8]) -> bool {
     let body = body.trim_ascii_start();
     let fields = ["data:", "event:", "id:", ":"];
@@ -64,7 +64,7 @@ pub fn is_events(body: &[u8]) -> bool {
         .any(|field| body.starts_with(field.as_bytes()))
 }
 
-/// What only the last of a stream's events that have it says: the usage, when it was made, vLLM's stop text.
+/// Returns fields that are valid only in the last event that has them: the usage, the creation time, vLLM's stop text.
 fn last_words(events: &[u8]) -> Map<String, Value> {
     let mut words = Map::new();
     let mut reader = SseReader::new();

@@ -1,4 +1,4 @@
-//! A streamed chat completion, put together piece by piece.
+//! Assembles a streamed chat completion.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::{
     reply::{Accumulate, Reply},
 };
 
-/// Puts the chunks of a stream together.
+/// Assembles the chunks of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
     message: Map<String, Value>,
@@ -33,7 +33,7 @@ impl Accumulate for Accumulator {
         };
         reply.id = reply.id.take().or_else(|| field("id"));
         reply.model = reply.model.take().or_else(|| field("model"));
-        // Some upstreams count along in every chunk: the last count is the whole.
+        // Some upstreams send a running count in every chunk. The last one is the total.
         reply.usage = usage(chunk).or(reply.usage);
         reply.error = chunk.value("error").or_else(|| reply.error.take());
         for choice in chunk.objects("choices") {
@@ -60,7 +60,7 @@ impl Accumulate for Accumulator {
 
 impl Accumulator {
     fn choice(&mut self, choice: &Fields<'_>, reply: &mut Reply) {
-        // Where Moonshot has it.
+        // Moonshot has it here.
         reply.usage = usage(choice).or(reply.usage);
         if let Some(reason) = choice.text("finish_reason") {
             reply.finish_reason = Some(reason.into_owned());
@@ -83,7 +83,7 @@ impl Accumulator {
         }
     }
 
-    /// A content in parts, as Mistral's while it thinks; text and thinking grow as they do elsewhere.
+    /// Adds a content in parts, such as Mistral's thinking. Text and thinking are appended as usual.
     fn parts(&mut self, parts: Value) {
         let Value::Array(parts) = parts else {
             return;
@@ -113,7 +113,8 @@ impl Accumulator {
     }
 }
 
-/// Names and ids stand as first given (some servers repeat them); arguments grow.
+/// Merges a piece into a call. Names and ids keep their first value, because some servers repeat them. Arguments are
+/// appended.
 fn merge_call(call: &mut Map<String, Value>, piece: Map<String, Value>) {
     for (name, value) in piece {
         match value {

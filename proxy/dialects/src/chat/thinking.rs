@@ -1,9 +1,8 @@
-//! Thinking that stands among the parts of a content.
+//! Thinking in the parts of a content.
 
 use serde_json::Value;
 
-/// What a part of a content says that is Mistral's thinking:
-/// `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
+/// Returns the text of a part that is Mistral's thinking: `{"type":"thinking","thinking":[{"type":"text","text":..}]}`.
 pub(crate) fn thought(part: &Value) -> Option<String> {
     if part["type"] != "thinking" {
         return None;

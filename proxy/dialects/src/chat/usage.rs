@@ -1,4 +1,4 @@
-//! What a completion cost.
+//! Token counts of a completion.
 
 use metaclaw_chat::Usage;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) fn usage(of: &Fields<'_>) -> Option<Usage> {
     })
 }
 
-/// How many of a `usage`'s prompt tokens a cache gave, by OpenAI's name, DeepSeek's or Moonshot's.
+/// Returns the number of cached prompt tokens in a `usage`, by OpenAI's, DeepSeek's or Moonshot's name.
 pub(crate) fn cached_tokens(usage: &Value) -> u64 {
     let counts = [
         &usage["prompt_tokens_details"]["cached_tokens"],

@@ -1,25 +1,25 @@
-//! An error as servers write it, read into one shape.
+//! Reads servers' errors into one type.
 
 use serde_json::Value;
 
 use crate::json;
 
-/// What an error says, whichever server wrote it.
+/// The content of an error, whichever server wrote it.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorText {
-    /// `code`: what a program wrote for programs.
+    /// `code`: the part for programs.
     pub(crate) code: String,
     /// `type`, or Google's `status`.
     pub(crate) kind: String,
-    /// What it says to people, as it came. Empty where it says nothing.
+    /// The message for people, unchanged. It is empty if there is none.
     pub(crate) message: String,
     /// `message`, in lower case.
     pub(super) words: String,
-    /// The status that the error itself names.
+    /// The status that the error itself gives.
     pub(super) status: Option<u16>,
 }
 
-/// Where the message of an error stands in it.
+/// Paths of the message in an error.
 const MESSAGES: [&str; 7] = [
     "message",
     "msg",
@@ -33,7 +33,7 @@ const MESSAGES: [&str; 7] = [
 // === impl ErrorText ===
 
 impl ErrorText {
-    /// Reads the body of an error reply. A body of no known shape is the message itself.
+    /// Reads the body of an error reply. A body of an unknown format is the message itself.
     pub(crate) fn parse(body: &[u8]) -> Self {
         let read = json::read_bytes(body);
         let read = read.map(|body| Self::in_reply(&body).unwrap_or_else(|| Self::read(&body)));
@@ -43,7 +43,7 @@ impl ErrorText {
         }
     }
 
-    /// An error of ours, about a reply.
+    /// Makes an error of ours about a reply.
     pub(crate) fn of_message(message: String) -> Self {
         Self {
             words: message.to_lowercase(),
@@ -52,14 +52,14 @@ impl ErrorText {
         }
     }
 
-    /// The error in a reply, or in an event of one, that came with status 200.
+    /// Returns the error in a reply with status 200, or in one of its events.
     pub(crate) fn in_reply(body: &Value) -> Option<Self> {
         error_in(body).map(Self::read)
     }
 
-    /// Reads an error of any of these shapes:
+    /// Reads an error in any of these formats:
     ///
-    /// | shape | who writes it |
+    /// | format | who writes it |
     /// |---|---|
     /// | `{"error": {"message", "type", "code"}}` | OpenAI, and most others |
     /// | `{"type": "error", "error": {"type", "message"}}` | Anthropic, MiniMax |
@@ -67,7 +67,7 @@ impl ErrorText {
     /// | `{"code", "error": "..."}` | xAI |
     /// | `{"error": "..."}` | Ollama, LM Studio |
     /// | `{"object": "error", "message", "type", "code"}` | vLLM, SGLang, Mistral |
-    /// | `{"code", "message", "type"}` | llama.cpp, behind `error:` in a stream |
+    /// | `{"code", "message", "type"}` | llama.cpp, after `error:` in a stream |
     /// | `{"base_resp": {"status_code", "status_msg"}}` | MiniMax |
     /// | `{"errors": [{"code", "message"}]}` | Cloudflare |
     /// | `{"code", "msg"}`, `{"detail"}`, `{"message", "__type"}` | Z.ai; FastAPI; AWS |
@@ -83,7 +83,7 @@ impl ErrorText {
         let code = either(&["code", "status_code"]);
         let kind = either(&["type", "status", "__type"]);
         let said = message(error).or_else(|| message(body));
-        // OpenRouter: what its provider said.
+        // This is OpenRouter's quotation of its provider.
         let behind = text(&error["metadata"]["raw"]);
         let said: Vec<String> = said.into_iter().chain(behind).collect();
         let message = said.join(": ");
@@ -95,7 +95,7 @@ impl ErrorText {
             words: message.to_lowercase(),
             status: statuses.find_map(http_status),
             code,
-            // Anthropic's own word for any error.
+            // Anthropic uses this type for any error.
             kind: Some(kind)
                 .filter(|kind| kind != "error")
                 .unwrap_or_default(),
@@ -104,7 +104,7 @@ impl ErrorText {
     }
 }
 
-/// Where the error of a reply stands, or of an event: the whole body, or OpenRouter's choice.
+/// Returns the error in a reply or event: the whole body, or OpenRouter's choice.
 fn error_in(body: &Value) -> Option<&Value> {
     let body = first(body);
     let choice = &body["choices"][0];
@@ -119,12 +119,12 @@ fn error_in(body: &Value) -> Option<&Value> {
     is_said(&choice["error"]).then_some(choice)
 }
 
-/// Some servers answer a list of one.
+/// Some servers send a list with one element.
 fn first(body: &Value) -> &Value {
     body.get(0).unwrap_or(body)
 }
 
-/// Servers that know no error say `null`, or nothing else.
+/// Servers without an error write `null`, or nothing.
 fn is_said(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -142,11 +142,11 @@ fn message(error: &Value) -> Option<String> {
     MESSAGES.iter().find_map(|name| text(&error[*name]))
 }
 
-/// A text; of anything else what can be read of it.
+/// Returns a text, or the readable part of any other value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        // FastAPI: a list of faults.
+        // FastAPI sends a list of errors.
         Value::Array(list) => list.first().and_then(message),
         Value::Object(_) => message(value).or_else(|| Some(value.to_string())),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
@@ -162,7 +162,7 @@ fn word(value: &Value) -> Option<String> {
     }
 }
 
-/// Some servers have numbers of their own there.
+/// Some servers have their own numbers there.
 fn http_status(value: &Value) -> Option<u16> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let number = number.and_then(|number| u16::try_from(number).ok());

@@ -1,4 +1,4 @@
-//! A history in chat completions.
+//! Mends a history in chat completions.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use super::{
 };
 use crate::translate::bounded_id;
 
-/// The thinking behind a reply, as DeepSeek, Moonshot and others want it back, and as OpenRouter does.
+/// The fields for a reply's thinking that DeepSeek, Moonshot and others require, and OpenRouter.
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning_details"];
-/// Thinking as Anthropic signed it.
+/// The field for thinking that Anthropic signed.
 pub(super) const THINKING_BLOCKS: &str = "thinking_blocks";
 
-/// What an assistant's message has in every server of this API.
+/// Fields of an assistant's message that every server of this API has.
 const OF_EVERY_MESSAGE: [&str; 5] = ["role", "content", "name", "tool_calls", "function_call"];
-/// What OpenAI itself may have said in place of them.
+/// Fields that OpenAI itself may have instead.
 const OF_OPENAI: [&str; 2] = ["refusal", "audio"];
-/// What a call has in every API.
+/// Fields of a call that every API has.
 const OF_EVERY_CALL: [&str; 5] = ["id", "type", "index", "function", "custom"];
-/// What Google takes in place of a signature for a call that another model made
+/// Google accepts this instead of a signature for a call of another model
 /// (<https://ai.google.dev/gemini-api/docs/thought-signatures>).
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// The fields of a call that only its maker reads.
+/// The fields of a call that only the upstream that made it reads.
 pub(super) fn extra(call: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let fields = call.as_object().into_iter().flatten();
     fields.filter(|(name, value)| !OF_EVERY_CALL.contains(&name.as_str()) && !value.is_null())
@@ -56,7 +56,7 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
             standardise(message, &mut mended);
         }
         if demands.reasoning && !is_said(message.get("reasoning_content")) {
-            // Nobody's thinking is known: a blank, as Moonshot takes an empty text for none.
+            // If no thinking is known, a blank is sent, because Moonshot treats an empty text as none.
             let known = reply.and_then(|it| it.reply.get("reasoning_content"));
             let thinking = known.filter(|it| is_said(Some(it))).cloned();
             message.insert(
@@ -75,8 +75,8 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     mended
 }
 
-/// Mends a chat request that will be translated for Anthropic: what it signed goes along as `thinking_blocks`. The rest
-/// is the translation's.
+/// Mends a chat request that will be translated for Anthropic: signed thinking is added as `thinking_blocks`. The
+/// translation does the rest.
 pub(super) fn mend_thinking(
     request: &mut Value,
     past: &[PastReply<'_>],
@@ -126,7 +126,7 @@ fn is_said(text: Option<&Value>) -> bool {
     text.is_some_and(|it| !it.is_null() && it != "")
 }
 
-/// The call of the log that a call of the history is: the one at its place.
+/// Returns the call in the log for a call of the history: the one at the same index.
 fn logged<'r>(reply: &'r PastReply<'_>, at: usize) -> Option<&'r Value> {
     pair::calls(reply.reply.get("tool_calls")).nth(at)
 }
@@ -160,7 +160,7 @@ fn put_back(
     }
 }
 
-/// What another upstream attached, where the client gave it back.
+/// Removes what another upstream attached, if the client sent it back.
 fn take_out(
     message: &mut Map<String, Value>,
     reply: &PastReply<'_>,
@@ -188,7 +188,7 @@ fn take_out(
     }
 }
 
-/// Takes out whatever not every server has.
+/// Removes fields that not every server has.
 fn standardise(message: &mut Map<String, Value>, mended: &mut Mended) {
     let n_before = message.len();
     message.retain(|name, value| {
@@ -208,7 +208,7 @@ fn standardise(message: &mut Map<String, Value>, mended: &mut Mended) {
     }
 }
 
-/// The first call of each message has a signature, as Google asks.
+/// The first call of each message needs a signature, as Google requires.
 fn sign(message: &mut Map<String, Value>, mended: &mut Mended) {
     let Some(call) = calls_mut(message).next() else {
         return;
@@ -223,7 +223,7 @@ fn sign(message: &mut Map<String, Value>, mended: &mut Mended) {
     }
 }
 
-/// Other ids for those that an upstream refuses, the same in a call and its result.
+/// Replaces ids that an upstream refuses, equally in a call and its result.
 pub(super) fn rename_ids(request: &mut Value, ids: CallIds, mended: &mut Mended) {
     let mut changed = BTreeSet::new();
     let mut rename = |id: &mut Value| {
@@ -240,7 +240,7 @@ pub(super) fn rename_ids(request: &mut Value, ids: CallIds, mended: &mut Mended)
             *id = sent.into();
         }
     };
-    // Of messages, and of the items of Responses.
+    // These are the messages, and the items of Responses.
     for list in ["messages", "input"] {
         let said = request.get_mut(list).and_then(Value::as_array_mut);
         for said in said.into_iter().flatten() {
@@ -256,13 +256,13 @@ pub(super) fn rename_ids(request: &mut Value, ids: CallIds, mended: &mut Mended)
     mended.taken_out += changed.len();
 }
 
-/// An id of nine letters and digits that tells `id` from others; itself, where it is one.
+/// Returns an id of nine letters and digits derived from `id`, or `id` itself if it has that form.
 fn nine(id: &str) -> String {
     const LENGTH: u32 = 9;
     if id.len() == LENGTH as usize && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
         return id.to_owned();
     }
-    // FNV-1a of 64 bits, to base 36: 46 bits of it.
+    // The hash is FNV-1a with 64 bits, of which 46 are written in base 36.
     let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

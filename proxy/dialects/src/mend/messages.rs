@@ -1,4 +1,4 @@
-//! A history in Anthropic's messages.
+//! Mends a history in Anthropic's messages.
 
 use metaclaw_chat::Message;
 use serde_json::{Value, json};
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::translate::{first_reply_under_way, pair_results, sent_id};
 
-/// Mends a request for an upstream of Anthropic's API.
+/// Mends a request for an upstream with Anthropic's API.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     let kind = request["thinking"]["type"].as_str();
     let thinks = matches!(kind, Some("enabled" | "adaptive"));
-    // Adaptive thinking may begin without.
+    // Adaptive thinking may begin without a thinking block.
     let begins_with_thinking = kind == Some("enabled");
     let found = paired(request, past);
     let Some(messages) = request.get_mut("messages").and_then(Value::as_array_mut) else {
         return mended;
     };
     let mut found = found.into_iter();
-    // Which of the messages lack thinking that was there.
+    // Marks the messages whose thinking is missing.
     let mut lacks = vec![demands.own_thinking; messages.len()];
     for (message, lacks) in messages.iter_mut().zip(&mut lacks) {
         let is_reply = message["role"] == "assistant";
@@ -65,7 +65,7 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
             .as_array()
             .is_none_or(|blocks| !blocks.is_empty())
     });
-    // With thinking, Anthropic asks for it before the calls of the answer under way.
+    // With thinking enabled, Anthropic requires it before the calls of the current reply.
     if begins_with_thinking && began_without {
         if let Some(request) = request.as_object_mut() {
             request.shift_remove("thinking");
@@ -75,7 +75,7 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     mended
 }
 
-/// A message's text as a block.
+/// Converts a message's text to a block.
 fn as_blocks(message: &mut Value) {
     if let Some(text) = message["content"].as_str() {
         message["content"] = json!([{ "type": "text", "text": text }]);
@@ -112,7 +112,8 @@ fn is_signed(block: &Value) -> bool {
     block[name].as_str().is_some_and(|it| !it.is_empty())
 }
 
-/// Takes out what another upstream thought, and thinking that nobody signed where this one signs it. How much it was.
+/// Removes another upstream's thinking, and unsigned thinking if this upstream signs its own. Returns the number of
+/// removed blocks.
 fn take_out(
     blocks: &mut Vec<Value>,
     reply: Option<&PastReply<'_>>,
@@ -136,7 +137,7 @@ fn take_out(
     n_before - blocks.len()
 }
 
-/// The thinking of a reply of its own that the client lost.
+/// Puts back the upstream's own thinking that the client lost.
 fn put_back(blocks: &mut Vec<Value>, reply: Option<&PastReply<'_>>, mended: &mut Mended) {
     let own = reply.filter(|it| it.is_own && !it.is_masked);
     let Some(own) = own.filter(|_| !blocks.iter().any(is_thinking)) else {
@@ -152,7 +153,7 @@ fn thinking(reply: &Message) -> impl Iterator<Item = &Value> {
     blocks.into_iter().flatten()
 }
 
-/// An id of a call with characters that Anthropic refuses, in the call and in its result.
+/// Replaces characters that Anthropic refuses in an id, equally in the call and in its result.
 fn rename(block: &mut Value, mended: &mut Mended) {
     for (kind, field) in [("tool_use", "id"), ("tool_result", "tool_use_id")] {
         if block["type"] == kind

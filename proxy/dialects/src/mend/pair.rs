@@ -1,11 +1,11 @@
-//! Which reply of the log each message of a history is.
+//! Finds the reply in the log for each message of a history.
 
 use serde_json::{Map, Value};
 
 use super::terms::PastReply;
 use crate::translate::{sent_id, sent_name};
 
-/// A call in either API, read.
+/// A call in either API, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Call {
     id: String,
@@ -13,14 +13,14 @@ pub(super) struct Call {
     input: Value,
 }
 
-/// The calls of a chat message's `tool_calls`.
+/// Returns the calls of a chat message's `tool_calls`.
 pub(super) fn calls(tool_calls: Option<&Value>) -> impl Iterator<Item = &Value> {
     let calls = tool_calls.and_then(Value::as_array).into_iter().flatten();
     calls.filter(|call| call.is_object())
 }
 
-/// For each of a history's messages with calls, the reply that it is. They are looked for from the end, as the beginning
-/// of a history may have been summed up; where an id was given more than once, by the arguments, then by its place.
+/// Returns the logged reply for each message with calls in a history. The search goes backwards, because the beginning
+/// of a history may have been summarised. If an id was given more than once, the arguments decide, then the place.
 pub(super) fn pair<'p>(
     said: &[Vec<Call>],
     past: &'p [PastReply<'p>],
@@ -48,7 +48,7 @@ fn of_reply(past: &PastReply<'_>) -> Vec<Call> {
         .collect()
 }
 
-/// Arguments as a value: chat quotes them.
+/// Parses arguments, which chat completions have as a quoted text.
 fn parsed(input: &Value) -> Value {
     let quoted = input.as_str().map(str::trim);
     match quoted {
@@ -61,13 +61,13 @@ fn parsed(input: &Value) -> Value {
 // === impl Call ===
 
 impl Call {
-    /// Of an entry of `tool_calls`.
+    /// Reads an entry of `tool_calls`.
     pub(super) fn of_chat(call: &Value) -> Self {
         let function = &call["function"];
         Self::new(&call["id"], &function["name"], &function["arguments"])
     }
 
-    /// Of a `tool_use` block.
+    /// Reads a `tool_use` block.
     pub(super) fn of_block(block: &Value) -> Self {
         Self::new(&block["id"], &block["name"], &block["input"])
     }
@@ -75,7 +75,7 @@ impl Call {
     fn new(id: &Value, name: &Value, input: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
-            // Each way into another API changes an id, or a name, by itself alone.
+            // Each translation changes an id or a name in the same way every time.
             id: sent_id(&text(id)),
             name: sent_name(&text(name)),
             input: parsed(input),

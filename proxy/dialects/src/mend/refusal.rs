@@ -1,8 +1,8 @@
-//! What an upstream wants of a history, by the words in which it refused one.
+//! Learns an upstream's requirements for a history from the words of its refusals.
 
 use super::terms::{CallIds, Demands};
 
-/// Words with which servers refuse a field that they do not know.
+/// Words with which servers refuse an unknown field.
 const UNKNOWN: [&str; 11] = [
     "unsupported",
     "not supported",
@@ -17,7 +17,7 @@ const UNKNOWN: [&str; 11] = [
     "supported values",
 ];
 
-/// What others may not know in an assistant's message: fields of one provider, and parts.
+/// Fields and parts of an assistant's message that only one provider has.
 const OF_ONE: [&str; 7] = [
     "reasoning_content",
     "reasoning_details",
@@ -29,7 +29,7 @@ const OF_ONE: [&str; 7] = [
 ];
 
 impl Demands {
-    /// What a refusal of a request with a history says that this upstream wants.
+    /// Returns the requirements in a refusal of a request with a history.
     pub fn of_refusal(status: u16, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body).to_lowercase();
         let has = |words: &str| text.contains(words);

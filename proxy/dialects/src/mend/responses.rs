@@ -1,4 +1,4 @@
-//! A history in Responses: its reasoning items, which only their maker can read.
+//! Mends a history in Responses: its reasoning items, which only their provider can read.
 
 use metaclaw_chat::Message;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use super::{
     terms::{CallIds, Demands, Mended, PastReply},
 };
 
-/// Where a reply of the log has its reasoning items.
+/// The field of a logged reply with its reasoning items.
 pub(super) const ITEMS: &str = "reasoning_items";
 
-/// Mends a request for an upstream of Responses.
+/// Mends a request for an upstream with Responses.
 pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands) -> Mended {
     let mut mended = Mended::default();
     if demands.ids != CallIds::Any {
@@ -39,7 +39,7 @@ pub(super) fn mend(request: &mut Value, past: &[PastReply<'_>], demands: Demands
     mended
 }
 
-/// What is encrypted of a reply's reasoning.
+/// Returns the encrypted parts of a reply's reasoning.
 fn sealed(reply: &Message) -> impl Iterator<Item = &Value> {
     let items = reply.get(ITEMS).and_then(Value::as_array);
     let sealed = items
@@ -49,7 +49,7 @@ fn sealed(reply: &Message) -> impl Iterator<Item = &Value> {
     sealed.filter(|it| it.is_string())
 }
 
-/// An item under an id is looked up by it, and the reasoning that belongs to it asked for.
+/// Removes an item's id, because OpenAI looks up an item with an id, and requires the reasoning that belongs to it.
 fn unname(item: &mut Value, mended: &mut Mended) {
     let is_named = matches!(
         item["type"].as_str(),

@@ -1,68 +1,68 @@
-//! What is known of a history, and what became of it.
+//! Types for the mending of a history.
 
 use std::fmt;
 
 use metaclaw_chat::Message;
 
-/// A reply of this session, as the log has it.
+/// A reply of this session in the log.
 #[derive(Debug, Clone, Copy)]
 pub struct PastReply<'a> {
-    /// The upstream that is asked now made it.
+    /// Whether the upstream that is used now made it.
     pub is_own: bool,
-    /// Some of it was masked: what was signed is no longer what was signed.
+    /// Whether a part of it was masked, so that signatures do not match any more.
     pub is_masked: bool,
-    /// As it came, in the shape of chat completions.
+    /// The original reply in the form of chat completions.
     pub reply: &'a Message,
 }
 
-/// What an upstream has said that it wants in a history, or not.
+/// An upstream's known requirements for a history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "none of them says anything of another"
 )]
 pub struct Demands {
-    /// A signature at each call, as Gemini 3 does.
+    /// Whether each call needs a signature, as for Gemini 3.
     pub signed_calls: bool,
-    /// The thinking behind each reply as `reasoning_content`, as DeepSeek and Moonshot do.
+    /// Whether each reply needs its thinking as `reasoning_content`, as for DeepSeek and Moonshot.
     pub reasoning: bool,
-    /// The thinking of each reply as a block, as DeepSeek does in Anthropic's API.
+    /// Whether each reply needs its thinking as a block, as for DeepSeek in Anthropic's API.
     pub thinking: bool,
-    /// No field that OpenAI does not have.
+    /// Whether only OpenAI's fields are allowed.
     pub standard_fields: bool,
-    /// No thinking but what is known to be its own.
+    /// Whether only its own thinking is allowed.
     pub own_thinking: bool,
-    /// An id of its own for each call, and a result behind it.
+    /// Whether each call needs a unique id, and a result after it.
     pub paired_calls: bool,
-    /// Which ids a call may have.
+    /// The ids that a call may have.
     pub ids: CallIds,
 }
 
-/// Which ids of calls an upstream takes.
+/// The ids of calls that an upstream accepts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CallIds {
-    /// Any, as far as is known.
+    /// Any id, as far as is known.
     #[default]
     Any,
-    /// Of 40 characters at most, as OpenAI does.
+    /// At most 40 characters, as for OpenAI.
     Bounded,
-    /// Of nine letters and digits, as Mistral does.
+    /// Nine letters and digits, as for Mistral.
     Nine,
 }
 
 /// How much was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// Fields and blocks that were put back.
+    /// Number of fields and blocks that were put back.
     pub put_back: usize,
-    /// Fields, blocks and ids that were taken out or written in another way.
+    /// Number of fields, blocks and ids that were removed or changed.
     pub taken_out: usize,
 }
 
 // === impl Demands ===
 
 impl Demands {
-    /// These and `more`.
+    /// Combines these requirements with `more`.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Demands {
         }
     }
 
-    /// What this server wants of every history.
+    /// Returns the requirements of this server for every history.
     #[must_use]
     pub fn of_server(self) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Demands {
         }
     }
 
-    /// Whether it wants anything that is the fault of this one history.
+    /// Returns whether there are requirements that concern only this history.
     pub fn has_of_history(self) -> bool {
         self != self.of_server()
     }
@@ -108,7 +108,7 @@ impl fmt::Display for Mended {
 }
 
 impl Mended {
-    /// Whether nothing was changed.
+    /// Returns whether nothing was changed.
     pub fn is_nothing(self) -> bool {
         self == Self::default()
     }

@@ -1,4 +1,5 @@
-//! The recorded histories: a request, what the log has of its session, and the request as its upstream takes it.
+//! Tests with recorded histories: a request, the session's replies in the log, and the request that the upstream
+//! accepts.
 
 use std::{fmt::Write as _, fs};
 
@@ -12,12 +13,12 @@ use crate::Api;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// Whose report it is, and what went wrong.
+    /// Who reported it, and what went wrong.
     #[expect(dead_code, reason = "for people")]
     why: String,
     api: Api,
     target: Api,
-    /// A refusal that the upstream answered with before.
+    /// The upstream's earlier refusal.
     #[serde(default)]
     refusal: Value,
     past: Vec<Past>,
@@ -67,7 +68,7 @@ fn check(case: &Case) -> Result<(), String> {
     if mended.is_nothing() != (case.request == case.expected) {
         return Err(format!("said to be changed: {mended}"));
     }
-    // What is mended once is whole.
+    // Mending a second time changes nothing.
     mend(case.api, case.target, &mut request, &past, demands);
     if request != case.expected {
         return Err(format!("sent {request} the second time"));

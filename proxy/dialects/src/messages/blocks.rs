@@ -1,15 +1,15 @@
-//! Content blocks as an assistant's message, and as the parts of any other.
+//! Converts content blocks to an assistant's message, and to the parts of any other message.
 
 use serde_json::{Map, Value, json};
 
 use crate::calls::{arguments_text, function_call};
 
-/// An assistant's blocks as its message in chat shape.
+/// Converts an assistant's blocks to its message in chat form.
 ///
-/// Text that follows text is one text (citations cut sentences into blocks); thinking is
-/// `reasoning_content`, and its blocks stay, signatures and all, in `thinking_blocks`; calls of the
-/// client's tools are `tool_calls`. Blocks that chat has no word for (the provider's own tools) stay
-/// among the content as they came.
+/// Consecutive texts become one text, because citations split sentences into blocks. Thinking becomes
+/// `reasoning_content`, and its blocks stay with their signatures in `thinking_blocks`. Calls of the client's tools
+/// become `tool_calls`. Blocks that chat completions do not have (the provider's own tools) stay unchanged in the
+/// content.
 pub(super) fn assistant(blocks: Vec<Value>) -> Value {
     let mut turn = Turn::default();
     for block in blocks {
@@ -18,8 +18,8 @@ pub(super) fn assistant(blocks: Vec<Value>) -> Value {
     turn.message()
 }
 
-/// Blocks of a user, of the system or of a tool's result as chat content: a single text alone, else
-/// a list of parts.
+/// Converts blocks of a user, of the system or of a tool's result to chat content: a string for a single text, else a
+/// list of parts.
 pub(super) fn content(blocks: &[Value]) -> Value {
     match blocks {
         [one] if one["type"] == "text" && one["text"].is_string() => one["text"].clone(),
@@ -27,11 +27,11 @@ pub(super) fn content(blocks: &[Value]) -> Value {
     }
 }
 
-/// What an assistant said, taken apart.
+/// The parts of an assistant's message.
 #[derive(Default)]
 struct Turn {
     parts: Vec<Value>,
-    /// The last block was text.
+    /// Whether the last block was text.
     in_text: bool,
     thinking: Vec<Value>,
     calls: Vec<Value>,
@@ -85,7 +85,7 @@ impl Turn {
     }
 }
 
-/// One text where there is nothing else; `null` where there is none beside calls, as chat has it.
+/// Returns one text if there is nothing else, or `null` if there are only calls, as in chat completions.
 fn message_content(parts: Vec<Value>, has_calls: bool) -> Value {
     let texts = parts.iter().map(|part| match part["type"].as_str() {
         Some("text") => part["text"].as_str(),
@@ -102,8 +102,8 @@ fn thinking_text(block: &Value) -> Option<&str> {
     block["thinking"].as_str().filter(|text| !text.is_empty())
 }
 
-/// A block as a part; one that chat has no word for stays as it came. Where caches end says nothing
-/// about the conversation, and moves from request to request.
+/// Converts a block to a part. A block that chat completions do not have stays unchanged. The mark for the end of a
+/// cached prefix is not part of the conversation, and moves from request to request.
 fn part(block: &Value) -> Value {
     let said = match block["type"].as_str() {
         Some("image") => image(&block["source"]),

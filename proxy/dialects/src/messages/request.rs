@@ -1,12 +1,12 @@
-//! A request's messages, system text and tools, in chat shape.
+//! Converts a request's messages, system prompt and tools to chat form.
 
 use metaclaw_chat::{Message, MessageError};
 use serde_json::{Map, Value, json};
 
 use super::blocks;
 
-/// One element of `messages`. A user's message that brings tool results is several: the results
-/// first, each as a tool's message, then what else it says.
+/// Converts one element of `messages`. A user message with tool results becomes several: first the results, each as a
+/// tool's message, then the rest.
 pub(crate) fn item(item: &Value) -> Result<Vec<Message>, MessageError> {
     let message = Message::try_from(item.clone())?;
     let Some(Value::Array(given)) = message.get("content") else {
@@ -29,7 +29,7 @@ pub(crate) fn item(item: &Value) -> Result<Vec<Message>, MessageError> {
     Ok(messages)
 }
 
-/// A tool's result as the message of the tool. That it is an error is kept as Anthropic says it.
+/// Converts a tool's result to the tool's message. The mark for an error is kept in Anthropic's form.
 fn result(block: &Value) -> Result<Message, MessageError> {
     let content = match &block["content"] {
         Value::Array(given) => blocks::content(given),
@@ -44,7 +44,7 @@ fn result(block: &Value) -> Result<Message, MessageError> {
     Message::try_from(message)
 }
 
-/// The `system` field: a text, or blocks of it.
+/// Converts the `system` field: a text, or blocks of it.
 pub(crate) fn system(value: &Value) -> Option<Message> {
     let content = match value {
         Value::String(text) => Value::String(text.clone()),
@@ -54,7 +54,7 @@ pub(crate) fn system(value: &Value) -> Option<Message> {
     Message::try_from(json!({ "role": "system", "content": content })).ok()
 }
 
-/// The `tools` field. Tools that have no schema are the provider's own, and stay as they came.
+/// Converts the `tools` field. Tools without a schema are the provider's own, and stay unchanged.
 pub(crate) fn tools(tools: &Value) -> Value {
     let Value::Array(tools) = tools else {
         return tools.clone();

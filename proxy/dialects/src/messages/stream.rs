@@ -1,4 +1,4 @@
-//! A streamed message, put together block by block.
+//! Assembles a streamed message block by block.
 
 use metaclaw_chat::Message;
 use serde_json::{Map, Value, json};
@@ -13,10 +13,10 @@ use crate::{
     reply::{Accumulate, Reply},
 };
 
-/// The most blocks of one message that are kept; a broken upstream may send any number.
+/// The largest number of blocks of one message that are kept, because a broken upstream may send any number.
 const MAX_BLOCKS: usize = 1_024;
 
-/// Puts the events of a stream together.
+/// Assembles the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
     tokens: Tokens,
@@ -24,7 +24,7 @@ pub(crate) struct Accumulator {
     blocks: Vec<Block>,
 }
 
-/// A block under way, and the index by which its pieces name it.
+/// An unfinished block, and the index by which its pieces name it.
 #[derive(Debug)]
 struct Block {
     index: Option<u64>,
@@ -54,7 +54,7 @@ impl Accumulate for Accumulator {
                 }
             }
             "error" => reply.error = Some(data.value("error").unwrap_or_else(|| data.to_value())),
-            // `content_block_stop` and `ping` add nothing; what is new is to be passed over.
+            // `content_block_stop` and `ping` add nothing. Unknown events are ignored.
             _ => {}
         }
     }
@@ -104,7 +104,7 @@ impl Accumulator {
 // === impl Block ===
 
 impl Block {
-    /// A block that some servers begin without saying so.
+    /// Makes a block that some servers begin without an event.
     fn of_piece(index: Option<u64>, delta: &Fields<'_>) -> Self {
         let kind = match delta.text("type").as_deref() {
             Some("thinking_delta" | "signature_delta") => "thinking",
@@ -116,7 +116,7 @@ impl Block {
         Self { index, fields }
     }
 
-    /// The block as an unstreamed reply has it; but a call keeps its input as the text that it was.
+    /// Returns the block as an unstreamed reply has it, except that a call keeps its input as the original text.
     fn whole(mut self) -> Value {
         let kind = self.fields.get("type").and_then(Value::as_str);
         if kind != Some("tool_use")
@@ -133,7 +133,7 @@ impl Block {
             match name.as_ref() {
                 "type" => {}
                 "partial_json" => {
-                    // The `{}` that a call begins with only says that its input follows.
+                    // A call begins with `{}`, which only says that its input follows.
                     let input = self.fields.entry("input").or_insert(Value::Null);
                     if !input.is_string() {
                         *input = json!("");

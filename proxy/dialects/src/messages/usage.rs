@@ -1,22 +1,22 @@
-//! What a message cost, and why it ended.
+//! Token counts of a message, and why it ended.
 
 use metaclaw_chat::Usage;
 use serde_json::Value;
 
-/// A `stop_reason` in OpenAI's words.
+/// Converts a `stop_reason` to OpenAI's words.
 pub(super) fn finish_reason(reason: &str) -> String {
     let reason = match reason {
         "end_turn" | "stop_sequence" => "stop",
         "max_tokens" | "model_context_window_exceeded" => "length",
         "tool_use" => "tool_calls",
         "refusal" => "content_filter",
-        // `pause_turn`: the provider's own tools are not done, and the client goes on by itself.
+        // `pause_turn` means that the provider's own tools are not done, and the client continues by itself.
         other => other,
     };
     reason.to_owned()
 }
 
-/// What a message cost, as its events count it: each count is that of the whole message so far.
+/// A message's token counts. Each event's count is that of the whole message so far.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     is_known: bool,
@@ -29,7 +29,7 @@ pub(super) struct Tokens {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Takes a `usage` object; a count that it leaves out, or sets back, stands as it was.
+    /// Adds a `usage` object. A count that it leaves out, or lowers, keeps its value.
     pub(super) fn count(&mut self, usage: &Value) {
         self.is_known |= usage.is_object();
         let take = |known: &mut u64, name: &str| {
@@ -41,7 +41,7 @@ impl Tokens {
         take(&mut self.output, "output_tokens");
     }
 
-    /// Anthropic counts what is written to its cache, and read from it, beside the input.
+    /// Anthropic counts tokens written to its cache, and read from it, separately from the input.
     pub(super) fn usage(&self) -> Option<Usage> {
         let prompt = self.input.saturating_add(self.written);
         self.is_known.then_some(Usage {

@@ -1,4 +1,4 @@
-//! A chat request, read.
+//! A chat request in parsed form.
 
 use std::{borrow::Cow, iter, ops::Range, ptr};
 
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{api::Api, json};
 
-/// A chat request: its bytes as they came, where its parts stand, and who speaks.
+/// A chat request: its original bytes, the positions of its parts, and the roles of its messages.
 ///
-/// No value is built: a text is read where it stands when somebody asks for it.
+/// No value is built. A text is read in place when a caller needs it.
 #[derive(Debug, Clone)]
 pub struct ChatRequest {
     api: Api,
@@ -27,7 +27,7 @@ pub struct ChatRequest {
     pub(super) conversation: Conversation,
 }
 
-/// One message of a request, in the role that a chat completion gives it.
+/// One message of a request, with its role in chat completions.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageRef<'a> {
     request: &'a ChatRequest,
@@ -37,11 +37,11 @@ pub struct MessageRef<'a> {
 // === impl ChatRequest ===
 
 impl ChatRequest {
-    /// Reads the body of a request of `api`.
+    /// Parses the body of a request of `api`.
     ///
     /// # Errors
-    /// The body is no JSON object, or has no conversation of messages. What upstreams of the Responses API
-    /// make of a request without one is for them to say: it may go on from what they keep.
+    /// Fails if the body is not a JSON object, or has no conversation of messages. A Responses request may have no
+    /// conversation, because it may continue one that the upstream stores. The upstream decides about that.
     pub fn parse(api: Api, raw: Bytes) -> Result<Self, RequestError> {
         let text = ByteString::try_from(raw);
         let text = text.map_err(|error| RequestError::NotUtf8 {
@@ -57,41 +57,41 @@ impl ChatRequest {
         })
     }
 
-    /// The same with bytes of its own: those that it was read from are free.
+    /// Copies the request into its own memory, so that the original buffer is freed.
     #[must_use]
     pub fn detached(self) -> Self {
         let text = ByteString::from(&*self.text);
         Self { text, ..self }
     }
 
-    /// The API that it is a request of.
+    /// Returns the API of the request.
     pub fn api(&self) -> Api {
         self.api
     }
 
-    /// The body as it came.
+    /// Returns the original body.
     pub fn raw(&self) -> &Bytes {
         self.text.as_bytes()
     }
 
-    /// The fields of the body in order, names unescaped, values as JSON text; duplicates included.
+    /// Returns the fields of the body in order, with unescaped names and values as JSON text, including duplicates.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         let members = self.layout.members.iter();
         members.map(|member| (member.name.as_str(), self.text(&member.value)))
     }
 
-    /// A field of the body as JSON text; of several of one name the last counts.
+    /// Returns a field of the body as JSON text. Of several with the same name, the last counts.
     pub fn field_json(&self, name: &str) -> Option<&str> {
         let member = self.layout.member(name)?;
         Some(self.text(&member.value))
     }
 
-    /// A field of the body as a value; `None` as well where no value can hold it.
+    /// Returns a field of the body as a value, or `None` if it is missing or no value can hold it.
     pub fn field(&self, name: &str) -> Option<Value> {
         json::value(self.field_json(name)?.as_bytes())
     }
 
-    /// A text; a part of the body, as the JSON text of a field, shares its memory.
+    /// Returns a text. If it is a part of the body, such as the JSON text of a field, it shares the body's memory.
     pub fn part(&self, part: &str) -> ByteString {
         match self.text.get(json::span(&*self.text, part)) {
             Some(own) if ptr::eq(own, part) => self.text.slice_ref(part),
@@ -99,13 +99,13 @@ impl ChatRequest {
         }
     }
 
-    /// The elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
+    /// Returns the elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
     pub fn items(&self) -> impl Iterator<Item = &str> {
         let items = self.conversation.items.iter();
         items.map(|item| self.text(&item.whole))
     }
 
-    /// The messages, in order; a system text that stands beside the conversation is the first.
+    /// Returns the messages in order. A system prompt beside the conversation is the first one.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = MessageRef<'_>> {
         let messages = self.conversation.messages.iter();
         messages.map(|message| MessageRef {
@@ -114,40 +114,40 @@ impl ChatRequest {
         })
     }
 
-    /// The last user's message, whoever wrote it.
+    /// Returns the last user message, whoever wrote it.
     pub fn last_said(&self) -> Option<MessageRef<'_>> {
         self.messages()
             .rev()
             .find(|message| message.message.is_said)
     }
 
-    /// What people typed, the last first: the owner, others in a group, whoever is quoted. What clients and the model
-    /// wrote in the user's place is left out.
+    /// Returns what people typed, the latest first: the owner, others in a group, quoted people. Text that clients and
+    /// the model wrote in the user's role is left out.
     pub fn utterances(&self) -> impl Iterator<Item = Utterance<'_>> {
         let utterances = self.messages().rev().filter_map(|it| it.utterance());
         utterances.filter(|it| it.speaker != Speaker::Client)
     }
 
-    /// Whether the model has answered before.
+    /// Returns whether the model has answered before.
     pub fn has_reply(&self) -> bool {
         self.messages().any(|it| it.role() == Role::Assistant)
     }
 
-    /// Whether a message to the model holds more than text: an image, a file, a sound.
+    /// Returns whether a message to the model contains more than text: an image, a file, a sound.
     pub fn has_media(&self) -> bool {
         self.messages().any(|message| message.has_media())
     }
 
-    /// The hash of the conversation before its first message, which is `start`, and after each, as
-    /// [`ChainHash::then`] has it.
+    /// Returns the hash of the conversation before its first message, which is `start`, and after each one, like
+    /// [`ChainHash::then`].
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
         let mut chain = Chain::new(start);
         let after = self.messages().map(|message| chain.push(message.said()));
         iter::once(start).chain(after).collect()
     }
 
-    /// The messages in chat shape, with all their fields, as many as [`Self::messages`] has; `None` where no
-    /// value can hold a part of one: a number beyond f64, or a nesting deeper than 127 levels.
+    /// Returns the messages in chat form with all their fields, as many as [`Self::messages`]. Returns `None` if no
+    /// value can hold a part of one: a number beyond f64, or nesting deeper than 127 levels.
     pub fn to_messages(&self) -> Option<Vec<Message>> {
         let beside = match self.api {
             Api::Chat => None,
@@ -168,7 +168,7 @@ impl ChatRequest {
         Some(messages)
     }
 
-    /// What stood in the arguments of the calls before a message, as [`metaclaw_chat::utterance_at`] has it.
+    /// Returns the texts in the arguments of the calls before a message, like [`metaclaw_chat::utterance_at`].
     fn calls_before(&self, message: &conversation::Message) -> CallTexts {
         let mut before = SaidBefore::default();
         let all = &self.conversation.messages;
@@ -190,7 +190,7 @@ impl ChatRequest {
         before.into_calls()
     }
 
-    /// What the model said in some elements of the conversation.
+    /// Returns the calls of the model in some elements of the conversation.
     fn models(&self, items: Range<usize>) -> impl Iterator<Item = Message> {
         let items = self.conversation.items.get(items).unwrap_or_default();
         items.iter().filter_map(|item| {
@@ -211,8 +211,8 @@ impl<'a> MessageRef<'a> {
         self.message.role
     }
 
-    /// What was typed of a user's message, without what stood in the model's calls before it, as
-    /// [`metaclaw_chat::utterance_at`] has it; none of another's.
+    /// Returns what was typed of a user message, without text from the model's earlier calls, like
+    /// [`metaclaw_chat::utterance_at`]. Returns `None` for other roles.
     pub fn utterance(&self) -> Option<Utterance<'a>> {
         if self.role() != Role::User {
             return None;
@@ -225,33 +225,33 @@ impl<'a> MessageRef<'a> {
         Some(utterance.without_calls(|| request.calls_before(message)))
     }
 
-    /// Its content, or the texts of its parts, joined by newlines; nothing of an assistant's.
+    /// Returns its content, or the texts of its parts joined by newlines. For an assistant, returns nothing.
     pub fn text(&self) -> Cow<'a, str> {
         self.content()
             .map_or_else(Cow::default, |(content, json)| content.text(json))
     }
 
-    /// The first `limit` bytes of that text, cut between characters.
+    /// Returns the first `limit` bytes of that text, cut between characters.
     pub fn head(&self, limit: usize) -> Cow<'a, str> {
         self.content()
             .map_or_else(Cow::default, |(content, json)| content.head(json, limit))
     }
 
-    /// The first `limit` bytes of each of its texts, in order: clients put texts of their own beside the owner's.
+    /// Returns the first `limit` bytes of each of its texts, in order, because clients put their own texts beside the
+    /// owner's.
     pub fn heads(&self, limit: usize) -> Vec<Cow<'a, str>> {
         self.content()
             .map(|(content, json)| content.heads(json, limit))
             .unwrap_or_default()
     }
 
-    /// Whether its content, as JSON text, holds `needle`: without reading the text, to know that it is not
-    /// there.
+    /// Returns whether its content, as JSON text, may contain `needle`. If not, the text need not be read.
     pub fn may_say(&self, needle: &str) -> bool {
         let json = self.content().map(|(_, json)| json.as_bytes());
         json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
     }
 
-    /// What it is to the hash of the conversation.
+    /// Returns its contribution to the hash of the conversation.
     pub fn said(&self) -> Said {
         match self.role() {
             Role::User if !self.message.is_said => Said::Nothing,

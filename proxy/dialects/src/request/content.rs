@@ -1,4 +1,4 @@
-//! What a message says: its content, read from the JSON text where somebody asks for it.
+//! Reads a message's content from its JSON text when a caller needs it.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::{
     json,
 };
 
-/// Types of content parts, in OpenAI's and Anthropic's words, that are no text.
+/// Types of content parts that are not text, in OpenAI's and Anthropic's words.
 const MEDIA: [&str; 9] = [
     "image_url",
     "input_image",
@@ -24,18 +24,18 @@ const MEDIA: [&str; 9] = [
     "document",
 ];
 
-/// What a reminder of Claude Code's says to whoever asks for the owner's words: as much as a long one.
+/// For the owner's words, any reminder of Claude Code is equivalent to this short one.
 const REMINDER: &str = "<system-reminder></system-reminder>";
 const REMINDER_OPEN: &str = "<system-reminder>";
 const REMINDER_CLOSE: &str = "</system-reminder>";
-/// A reminder that begins so may have the owner's words in it.
+/// A reminder with this beginning may contain the owner's words.
 const QUEUED: &str = "The user sent a new message";
 
 /// A content: a string, or a list of parts.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
     pub span: Span,
-    /// Anthropic's tool results stand among its parts, and are messages of their own.
+    /// Whether it contains tool results of Anthropic's API, which are separate messages.
     pub has_results: bool,
 }
 
@@ -49,7 +49,7 @@ impl Content {
         }
     }
 
-    /// The text, or the texts of the parts, joined by newlines; `json` is the content's own text.
+    /// Returns the text, or the texts of the parts joined by newlines. `json` is the content's own text.
     pub(super) fn text<'a>(&self, json: &'a str) -> Cow<'a, str> {
         let mut texts = self.texts(json).into_iter().filter_map(json::string);
         let mut all = texts.next().unwrap_or_default();
@@ -61,7 +61,7 @@ impl Content {
         all
     }
 
-    /// What was typed of it, by its parts.
+    /// Returns what was typed, by its parts.
     pub(super) fn utterance<'a>(&self, json: &'a str) -> Utterance<'a> {
         let texts = self.texts(json).into_iter();
         Utterance::of_parts(texts.filter_map(|text| {
@@ -72,7 +72,7 @@ impl Content {
         }))
     }
 
-    /// The first `limit` bytes of that text, cut between characters.
+    /// Returns the first `limit` bytes of that text, cut between characters.
     pub(super) fn head<'a>(&self, json: &'a str, limit: usize) -> Cow<'a, str> {
         let mut texts = self.texts(json).into_iter();
         let head = |text| json::string_head(text, limit).unwrap_or_default();
@@ -88,7 +88,7 @@ impl Content {
         all
     }
 
-    /// The first `limit` bytes of each of its texts, cut between characters.
+    /// Returns the first `limit` bytes of each of its texts, cut between characters.
     pub(super) fn heads<'a>(&self, json: &'a str, limit: usize) -> Vec<Cow<'a, str>> {
         let texts = self.texts(json).into_iter();
         texts
@@ -96,7 +96,7 @@ impl Content {
             .collect()
     }
 
-    /// Whether a part is no text.
+    /// Returns whether a part is not text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {
             let kind = Fields::parse(part.get())?;
@@ -107,7 +107,7 @@ impl Content {
         parts.any(|part| is_media(part) == Some(true))
     }
 
-    /// The strings that hold its texts, in order.
+    /// Returns the strings with its texts, in order.
     fn texts<'a>(&self, json: &'a str) -> Vec<&'a str> {
         if json.starts_with('"') {
             return vec![json];
@@ -128,13 +128,14 @@ impl Content {
     }
 }
 
-/// Whether a part of a user's content is what a tool returned.
+/// Returns whether a part of a user's content is a tool's result.
 pub(super) fn is_result(part: &RawValue) -> bool {
     let fields = Fields::parse(part.get());
     fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
 }
 
-/// Whether a text is one whole reminder, seen without reading it: Claude Code's first message has 60 KB of them.
+/// Returns whether a text is one complete reminder, without reading it, because Claude Code's first message has 60 KB
+/// of them.
 fn is_reminder(quoted: &str) -> bool {
     let text = quoted.trim_matches('"').trim_end_matches("\\n");
     let n_of = |mark: &str| memchr::memmem::find_iter(quoted.as_bytes(), mark).count();

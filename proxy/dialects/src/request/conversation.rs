@@ -1,4 +1,4 @@
-//! Who speaks in a chat request, in the order and the roles of a chat completion.
+//! Finds the messages of a chat request, in the order and with the roles of a chat completion.
 
 use metaclaw_chat::{MessageError, Role};
 use serde_json::value::RawValue;
@@ -14,10 +14,10 @@ use crate::{
     json,
 };
 
-/// Enough of a text to tell whether it belongs to what was said.
+/// Bytes of a text that are enough to decide whether it belongs to the conversation.
 const OPENING: usize = 128;
 
-/// The elements of the conversation, and the messages that they are.
+/// The elements of the conversation, and their messages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
     pub items: Vec<Item>,
@@ -28,22 +28,22 @@ pub(super) struct Conversation {
 #[derive(Debug, Clone)]
 pub(super) struct Item {
     pub whole: Span,
-    /// `None` where it has no `role`, as what a tool returned with Responses.
+    /// `None` if it has no `role`, like a tool's result in Responses.
     pub role: Option<Role>,
-    /// Its `content`, be it `null`.
+    /// Its `content`, which may be `null`.
     pub content: Option<Span>,
 }
 
-/// One message. Anthropic's user message that brings tool results is several: the results first. What a
-/// model says in one turn is several elements with Responses, and one message.
+/// One message. A user message of Anthropic's API with tool results is several, the results first. In Responses, one
+/// turn of a model is several elements, and one message here.
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     pub role: Role,
-    /// It belongs to what was said, as [`Role::is_said`] tells.
+    /// Whether it belongs to the conversation, according to [`Role::is_said`].
     pub is_said: bool,
-    /// What it says; `None` of assistants, whose words clients rewrite.
+    /// Its content, or `None` for assistants, whose words clients rewrite.
     pub content: Option<Content>,
-    /// The element that it comes from; `None` where it stands beside the conversation, or is all of it.
+    /// The element that it comes from, or `None` if it is beside the conversation, or is all of it.
     pub item: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Message {
 
 impl Conversation {
     /// # Errors
-    /// There is no conversation, or an element of it is no message.
+    /// Fails if there is no conversation, or an element of it is not a message.
     pub(super) fn parse(api: Api, text: &str, layout: &Layout) -> Result<Self, RequestError> {
         let items = layout.items.as_deref().unwrap_or_default();
         if api != Api::Responses && items.is_empty() {
@@ -90,7 +90,7 @@ impl Conversation {
     }
 }
 
-/// Puts a conversation together.
+/// Assembles a conversation.
 struct Reader<'a> {
     api: Api,
     text: &'a str,
@@ -100,7 +100,7 @@ struct Reader<'a> {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    /// A system text that stands beside the conversation.
+    /// Adds a system prompt beside the conversation.
     fn beside(&mut self, value: Option<&Span>) {
         let Some(value) = value else {
             return;
@@ -140,13 +140,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A message of a chat completion.
+    /// Adds a message of a chat completion.
     fn message(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
         let content = content.filter(|_| role != Role::Assistant);
         self.push(role, content.map(|it| self.content(it)), Some(index));
     }
 
-    /// A message of Anthropic's: what tools returned stands in the user's.
+    /// Adds a message of Anthropic's API, in which tool results are parts of user messages.
     fn anthropic(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
         let list = content.filter(|content| content.get().starts_with('['));
         let parts = list.map(|list| elements(list.get())).unwrap_or_default();
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An item of the Responses API.
+    /// Adds an item of the Responses API.
     fn response_item(&mut self, index: usize, role: Option<Role>, item: &Fields<'a>) {
         let kind = item.last("type");
         let is_output = || {
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
         });
     }
 
-    /// Whether this user's text belongs to what was said: its first words tell, whatever blanks stand before them.
+    /// Returns whether this user text belongs to the conversation. Its first words decide, after any white space.
     fn is_said(&self, content: &Content) -> bool {
         let json = &self.text[content.span.clone()];
         let head = content.head(json, OPENING);

@@ -1,37 +1,37 @@
-//! Why a chat request is refused before anybody is asked.
+//! Why a chat request is refused before it is sent to an upstream.
 
 use metaclaw_chat::MessageError;
 
-/// What is wrong with a chat request, where, and what is allowed. Holds no text of the caller's.
+/// What is wrong with a chat request, where, and what is allowed. It contains no text of the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The body is no text.
+    /// The body is not UTF-8.
     #[error("the request body is no JSON object: byte {at} is no UTF-8")]
     NotUtf8 {
-        /// Where, from 0.
+        /// The position, from 0.
         at: usize,
     },
-    /// The body is no JSON.
+    /// The body is not JSON.
     #[error("the request body is no JSON object: {0}")]
     NotJson(#[source] serde_json::Error),
-    /// The body is JSON of another kind.
+    /// The body is another JSON value.
     #[error("the request body is no JSON object: it is {found}")]
     NotAnObject {
-        /// What it is instead.
+        /// The type of the value.
         found: &'static str,
     },
     /// There is no conversation.
     #[error("messages: {found}; it must be an array of at least one message")]
     NoMessages {
-        /// What there is instead.
+        /// The type of the value instead.
         found: &'static str,
     },
-    /// An element of the conversation is no message.
+    /// An element of the conversation is not a message.
     #[error("{field}[{index}]: {source}")]
     BadMessage {
-        /// The field that holds the conversation.
+        /// The field with the conversation.
         field: &'static str,
-        /// Which element, from 0.
+        /// The index of the element, from 0.
         index: usize,
         source: MessageError,
     },
@@ -40,7 +40,7 @@ pub enum RequestError {
 // === impl RequestError ===
 
 impl RequestError {
-    /// The field at fault, as in `messages[2]`.
+    /// Returns the field at fault, for example `messages[2]`.
     pub fn param(&self) -> Option<String> {
         match self {
             Self::NotUtf8 { .. } | Self::NotJson(_) | Self::NotAnObject { .. } => None,

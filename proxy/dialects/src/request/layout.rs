@@ -1,8 +1,8 @@
-//! Where the parts of a chat request stand: one pass over its JSON, no value built.
+//! Finds the positions of a chat request's parts in one pass over its JSON, without building values.
 //!
-//! A request is edited by its bytes, so that everything else in it stays as the client wrote it: key order,
-//! numbers, escapes, spaces, unknown fields. Of keys that occur twice the last counts, as in JSON parsers.
-//! Values are skipped without recursion, so no nesting is too deep.
+//! A request is edited by its bytes, so that everything else stays as the client wrote it: key order, numbers, escapes,
+//! spaces, unknown fields. Of duplicate keys the last counts, as in JSON parsers. Values are skipped without recursion,
+//! so no nesting is too deep.
 
 use std::{fmt, ops::Range};
 
@@ -15,17 +15,17 @@ use serde_json::value::RawValue;
 use super::error::RequestError;
 use crate::{api::Api, json};
 
-/// A piece of the body, in bytes.
+/// A range of bytes of the body.
 pub(super) type Span = Range<usize>;
 
-/// Where the members of a request stand.
+/// The positions of a request's members.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {
-    /// Right after the opening brace.
+    /// The position after the opening brace.
     pub open: usize,
-    /// The members, in order, duplicates included.
+    /// The members in order, including duplicates.
     pub members: Vec<Member>,
-    /// The elements of the conversation; `None` where it is no array.
+    /// The elements of the conversation, or `None` if it is not an array.
     pub items: Option<Vec<Span>>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub value: Span,
 }
 
-/// The member that holds the conversation.
+/// Returns the name of the member with the conversation.
 pub(super) const fn conversation(api: Api) -> &'static str {
     match api {
         Api::Chat | Api::Messages => "messages",
@@ -46,7 +46,7 @@ pub(super) const fn conversation(api: Api) -> &'static str {
     }
 }
 
-/// What kind of value a JSON text is, by its first byte; `None` where it is none.
+/// Returns the type of a JSON text by its first byte, or `None` if it has none.
 pub(super) fn kind(json: &str) -> Option<&'static str> {
     Some(match json.bytes().next()? {
         b'{' => "an object",
@@ -63,12 +63,12 @@ pub(super) fn kind(json: &str) -> Option<&'static str> {
 
 impl Layout {
     /// # Errors
-    /// `text` is not one JSON object and nothing else.
+    /// Fails if `text` is not exactly one JSON object.
     pub(super) fn parse(api: Api, text: &str) -> Result<Self, RequestError> {
         let json = text.trim_start();
         match kind(json) {
             Some("an object") | None => {}
-            // serde_json's error would repeat a string as long as it is.
+            // serde_json's error would repeat a string of any length.
             Some(found) => return Err(RequestError::NotAnObject { found }),
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -81,13 +81,13 @@ impl Layout {
         layout.map_err(RequestError::NotJson)
     }
 
-    /// The member of that name that counts.
+    /// Returns the member with this name that counts.
     pub(super) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().rev().find(|member| member.name == name)
     }
 }
 
-/// Reads the members of an object; of the conversation, its elements at once.
+/// Reads the members of an object, and the elements of the conversation at the same time.
 struct Members<'a> {
     text: &'a str,
     conversation: &'static str,
@@ -147,8 +147,8 @@ impl Members<'_> {
         value.is_some_and(|value| value.trim_start().starts_with('['))
     }
 
-    /// Where the array with these elements stands, which comes after the key that ends at `at`: between them
-    /// there are a colon, brackets and blanks alone.
+    /// Returns the position of the array with these elements, which comes after the key that ends at `at`. Between them
+    /// are only a colon, brackets and white space.
     fn array(&self, at: usize, items: &[Span]) -> Span {
         let find = |at: usize, bracket| self.text[at..].find(bracket).map_or(at, |n| at + n);
         let start = find(at, '[');

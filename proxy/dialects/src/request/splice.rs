@@ -1,8 +1,8 @@
-//! What is changed in a chat request on its way upstream, and nothing else.
+//! Changes a chat request on its way upstream, and nothing else in it.
 //!
-//! Lessons go to the end of the system text, where they cost a prompt cache least; a configured model
-//! replaces the caller's; the proxy's own fields are cut out, and those that it shares with providers where the
-//! upstream would refuse them. Every other byte stays where it was.
+//! Lessons are added at the end of the system prompt, where they affect a prompt cache least. A configured model
+//! replaces the caller's. The proxy's own fields are removed, and so are those that it shares with providers if the
+//! upstream would refuse them. Every other byte stays the same.
 
 use bytes::Bytes;
 use metaclaw_chat::{Role, Speaker};
@@ -16,53 +16,53 @@ use super::{
 };
 use crate::api::Api;
 
-/// Fields of a request that are addressed to the proxy alone; no upstream sees them.
+/// Fields of a request that are only for the proxy. No upstream sees them.
 pub const OWN_FIELDS: [&str; 4] = ["session_done", "turn_type", "memory_scope", "workspace_id"];
-/// Fields that the proxy reads and providers do too: OpenRouter keeps a `session_id` at one provider, DeepSeek and
-/// Z.ai tell users apart by `user_id`.
+/// Fields that both the proxy and providers read: OpenRouter keeps a `session_id` at one provider, DeepSeek and Z.ai
+/// distinguish users by `user_id`.
 pub const SHARED_FIELDS: [&str; 2] = ["session_id", "user_id"];
 
-/// The field by which our own trainer takes lessons when the conversation has no system message, so
-/// that the chat template's own default system text stands in front of them.
+/// The field in which our own trainer receives lessons if the conversation has no system message, so that the chat
+/// template's default system prompt comes before them.
 pub const APPEND_FIELD: &str = "metaclaw_system_append";
 
-/// What stands between the client's text and ours, as JSON writes it.
+/// The separator between the client's text and ours, in JSON.
 const GAP: &str = r"\n\n";
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Changes<'a> {
-    /// The model to ask for instead of the caller's.
+    /// The model name that replaces the caller's.
     pub model: Option<&'a str>,
-    /// Text for the end of the system text.
+    /// Text for the end of the system prompt.
     pub system: Option<&'a str>,
-    /// Where that goes if the conversation has no system message.
+    /// Where this text goes if the conversation has no system message.
     pub absent: Absent,
     /// Text for the end of each of the owner's messages.
     pub user_line: Option<&'a str>,
     /// Fields to set, with their values as JSON.
     pub fields: &'a [(&'a str, &'a str)],
-    /// Whether [`SHARED_FIELDS`] are cut out as well: the upstream refuses fields that it does not know.
+    /// Whether [`SHARED_FIELDS`] are removed too, because the upstream refuses unknown fields.
     pub cuts_shared: bool,
 }
 
-/// What to do where there is no system message to append to.
+/// What to do if there is no system message to append to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Absent {
-    /// Put one in front of the conversation.
+    /// Insert one at the beginning of the conversation.
     #[default]
     Insert,
-    /// Say it in [`APPEND_FIELD`].
+    /// Put the text into [`APPEND_FIELD`].
     Field,
 }
 
-/// One replacement. Those of one request never overlap.
+/// One replacement. The replacements of one request never overlap.
 #[derive(Debug)]
 struct Edit {
     span: Span,
     with: String,
 }
 
-/// The request with `changes`, in pieces: what stays is not copied.
+/// Returns the request with `changes` in pieces. Unchanged parts are not copied.
 pub fn splice(request: &ChatRequest, changes: Changes<'_>) -> Vec<Bytes> {
     let raw = request.raw();
     let mut edits = edits(request, changes);
@@ -109,7 +109,7 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
     edits
 }
 
-/// Where a text can be added to.
+/// A place to which text can be added.
 #[derive(Debug, Clone, Copy)]
 enum Place<'a> {
     /// A value of the request: a string, a list of parts, or null.
@@ -118,8 +118,8 @@ enum Place<'a> {
     Item(&'a Item),
 }
 
-/// Where the system text of a request ends: beside the conversation where the API has it there, else
-/// in the last of the system messages that open it.
+/// Returns the end of a request's system prompt: beside the conversation if the API has it there, else in the last of
+/// the system messages at the beginning.
 fn system(request: &ChatRequest) -> Option<Place<'_>> {
     let value = |name| request.layout.member(name).map(|member| &member.value);
     let beside = match request.api() {
@@ -142,7 +142,7 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
         .or_else(|| beside.map(Place::Value))
 }
 
-/// What people said, each message taken by itself; a conversation that is one text is one element.
+/// Returns the places of people's messages, each looked at alone. A conversation that is one text is one element.
 fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
     let conversation = &request.conversation;
     let said = conversation
@@ -164,8 +164,8 @@ fn is_typed(request: &ChatRequest, message: &Message) -> bool {
             .is_none_or(|it| speaker(it) != Speaker::Client)
 }
 
-/// Adds a text to the end of what stands at `place`, by its shape. What has no known shape is the
-/// upstream's to refuse.
+/// Adds a text at the end of `place`, according to its type. A value of an unknown type is left for the upstream to
+/// refuse.
 fn append(request: &ChatRequest, place: Place<'_>, quoted: &str) -> Option<Edit> {
     let raw = request.raw();
     let (value, kind) = match place {
@@ -174,7 +174,7 @@ fn append(request: &ChatRequest, place: Place<'_>, quoted: &str) -> Option<Edit>
             Some(content) if request.api() == Api::Responses => (content, "input_text"),
             Some(content) => (content, "text"),
             None => {
-                // It has a role, so it is an object that is not empty: its last byte is the brace.
+                // It has a role, so it is an object that is not empty, and its last byte is the brace.
                 let member = format!(",\"content\":{quoted}");
                 return Some(Edit::insert(item.whole.end - 1, member));
             }
@@ -202,14 +202,14 @@ fn append(request: &ChatRequest, place: Place<'_>, quoted: &str) -> Option<Edit>
     }
 }
 
-/// A system message in front of all others; there are others, or it would be no request.
+/// Inserts a system message before all others. There are others, because it would not be a request otherwise.
 fn first_message(request: &ChatRequest, quoted: &str) -> Option<Edit> {
     let first = request.conversation.items.first()?;
     let message = format!("{{\"role\":\"system\",\"content\":{quoted}}},");
     Some(Edit::insert(first.whole.start, message))
 }
 
-/// Cuts fields out, each with one of the commas beside it.
+/// Removes fields, each with one of the commas beside it.
 fn cuts(members: &[Member], is_cut: impl Fn(&Member) -> bool) -> Vec<Edit> {
     let mut cuts = Vec::new();
     let mut at = 0;
@@ -235,7 +235,7 @@ fn is_cut(member: &Member, cuts_shared: bool) -> bool {
     OWN_FIELDS.contains(&name) || (cuts_shared && SHARED_FIELDS.contains(&name))
 }
 
-/// Puts new fields in front of all others; a comma follows if any other stays.
+/// Inserts new fields before all others. A comma follows if any other stays.
 fn new_fields(
     layout: &Layout,
     fields: &[String],
@@ -256,7 +256,7 @@ fn field(name: &str, quoted: &str) -> String {
     format!("\"{name}\":{quoted}")
 }
 
-/// A text as a JSON string, with its quotes.
+/// Returns a text as a JSON string with its quotes.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! The id by which a reply names itself, in its first event or its body.
+//! Finds a reply's own id in its first event or its body.
 
 use std::borrow::Cow;
 
@@ -10,11 +10,10 @@ use serde::{
 
 use crate::api::Api;
 
-/// The id of a reply of `api`, where `beginning`, its first bytes, has come to it: of its body, or of its first
-/// event where it `is_stream`.
+/// Returns the id of a reply of `api`, if its first bytes, `beginning`, contain it: in its body, or in its first event
+/// if it `is_stream`.
 ///
-/// A request may go on from a reply by this id before the log has read the reply: no more than goes before
-/// it is read.
+/// A request may continue a reply by this id before the log has read the reply. So nothing beyond the id is parsed.
 pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
     let path: &[&str] = match api {
         Api::Responses if is_stream => &["response", "id"],
@@ -32,14 +31,13 @@ pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
         path,
         found: &mut found,
     };
-    // It ends with an error as a rule: nothing is read beyond the id, or the beginning
-    // ends before it.
+    // Parsing usually ends with an error: nothing is read beyond the id, or the beginning ends before it.
     let _ = at.deserialize(&mut serde_json::Deserializer::from_slice(json));
-    // Azure's first event of a chat completion has an empty one.
+    // The first event of Azure's chat completions has an empty id.
     found.filter(|id: &String| !id.is_empty())
 }
 
-/// A text within objects within objects.
+/// A text within nested objects.
 struct At<'a> {
     path: &'a [&'static str],
     found: &'a mut Option<String>,

@@ -1,7 +1,7 @@
-//! Items, of a request's input and of a reply's output alike, as messages.
+//! Converts items of a request's input and of a reply's output to messages.
 //!
-//! What a model says in one turn is several items: its reasoning, its text, each of its calls. Each
-//! is an assistant's message here, and those that follow one another are joined into one, as chat has it.
+//! One turn of a model is several items: its reasoning, its text, each of its calls. Each becomes an assistant's
+//! message here, and consecutive ones are joined into one, as in chat completions.
 
 use metaclaw_chat::{Message, MessageError};
 use serde_json::{Map, Value, json};
@@ -12,10 +12,10 @@ use crate::{
     grow::append,
 };
 
-/// One item as a message; `input` may be a single text, which is the user's.
+/// Converts one item to a message. `input` may be a single text, which is the user's.
 ///
-/// By the same rules as the gateway's reading: what has a role is that role's, what a tool returned
-/// is a tool's, and anything else is the model's.
+/// It follows the gateway's rules: an item with a role has that role, a tool's result is the tool's, and anything else
+/// is the model's.
 pub(crate) fn item(item: &Value) -> Result<Message, MessageError> {
     let Value::Object(fields) = item else {
         return match item {
@@ -41,7 +41,7 @@ pub(crate) fn item(item: &Value) -> Result<Message, MessageError> {
     Message::try_from(Value::Object(message))
 }
 
-/// Adds a message to those before it; what a model says on is added to what it said.
+/// Appends a message. A message of the model is added to the previous one if that is the model's too.
 pub(crate) fn join(messages: &mut Vec<Message>, more: Message) {
     let is_models = |message: &Message| message.get("role").is_some_and(|role| role == "assistant");
     match messages.pop_if(|last| is_models(last) && is_models(&more)) {
@@ -50,14 +50,14 @@ pub(crate) fn join(messages: &mut Vec<Message>, more: Message) {
     }
 }
 
-/// A reply's items as the model's message; `None` where there are none and the model is not done.
+/// Converts a reply's items to the model's message, or returns `None` if there are none and the model is not done.
 pub(super) fn turn(output: &[Value], is_over: bool) -> Option<Message> {
     let mut messages = Vec::new();
     for item in output.iter().filter_map(|value| item(value).ok()) {
         join(&mut messages, item);
     }
     match messages.pop() {
-        // One item of another's would part the turn in two: none is known that does.
+        // An item of another role would split the turn. No known item does.
         Some(message) => Some(message),
         None => is_over.then(|| Message::assistant("")),
     }
@@ -79,7 +79,7 @@ fn joined(last: Message, more: Message) -> Option<Message> {
     Message::try_from(Value::Object(last)).ok()
 }
 
-/// Adds one content to another, in place: texts as lines, anything else as parts.
+/// Adds one content to another in place: texts as lines, anything else as parts.
 fn add_content(known: &mut Value, more: Value) {
     match (known, more) {
         (_, Value::Null) => {}
@@ -107,7 +107,7 @@ fn parts(content: Value) -> Vec<Value> {
     }
 }
 
-/// What has a role. The pieces of a model's text are one text.
+/// Converts an item with a role. The pieces of a model's text become one text.
 fn role_message(fields: &Map<String, Value>) -> Map<String, Value> {
     let mut message = Map::new();
     message.insert(
@@ -144,7 +144,7 @@ fn assistant_content(message: &mut Map<String, Value>, given: &[Value]) {
     }
 }
 
-/// What a tool returned.
+/// Converts a tool's result.
 fn tool_output(item: &Value) -> Map<String, Value> {
     let id = [&item["call_id"], &item["id"]];
     let id = id.into_iter().find(|id| !id.is_null());
@@ -157,8 +157,8 @@ fn tool_output(item: &Value) -> Map<String, Value> {
     fields(json!({ "role": "tool", "tool_call_id": id, "content": content }))
 }
 
-/// Reasoning: its text where the model shows it, else its summary. The item stays, with what only
-/// the provider can read.
+/// Converts reasoning: its text if the model shows it, else its summary. The item stays, with the part that only the
+/// provider can read.
 fn reasoning(item: &Value) -> Map<String, Value> {
     let texts = |list: &Value| {
         let texts = list.as_array().into_iter().flatten();
@@ -181,7 +181,7 @@ fn tool_call(item: &Value, name: &Value, arguments: &Value) -> Map<String, Value
     assistant(json!({ "tool_calls": [call] }))
 }
 
-/// A call whose input is free text.
+/// Converts a call whose input is free text.
 fn custom_call(item: &Value) -> Map<String, Value> {
     let custom = json!({ "name": item["name"], "input": item["input"] });
     assistant(
@@ -189,8 +189,8 @@ fn custom_call(item: &Value) -> Map<String, Value> {
     )
 }
 
-/// A call of one of OpenAI's own tools that the client runs (`local_shell_call`, `computer_call`) is
-/// a call of a function of that name; what chat has no word for stays as it came.
+/// A call of one of OpenAI's own tools that the client executes (`local_shell_call`, `computer_call`) becomes a call of
+/// a function with that name. An item that chat completions do not have stays unchanged.
 fn other_item(item: &Value, kind: &str) -> Map<String, Value> {
     let doing = ["action", "operation", "arguments"];
     let doing = doing.into_iter().find_map(|name| item.get(name));
@@ -202,7 +202,7 @@ fn other_item(item: &Value, kind: &str) -> Map<String, Value> {
     }
 }
 
-/// A message of the model that says nothing but these fields.
+/// Makes a message of the model with only these fields.
 fn assistant(more: Value) -> Map<String, Value> {
     let mut message = fields(json!({ "role": "assistant", "content": null }));
     message.extend(fields(more));

@@ -1,8 +1,8 @@
-//! The parts of a content, in chat shape.
+//! Converts the parts of a content to chat form.
 
 use serde_json::{Map, Value, json};
 
-/// A list of parts as chat content: a single text alone, else a list.
+/// Converts a list of parts to chat content: a string for a single text, else a list.
 pub(super) fn content(parts: &[Value]) -> Value {
     match parts {
         [one] if is_text(one) => one["text"].clone(),
@@ -10,7 +10,7 @@ pub(super) fn content(parts: &[Value]) -> Value {
     }
 }
 
-/// A part; one that chat has no word for stays as it came.
+/// Converts a part. A part that chat completions do not have stays unchanged.
 pub(super) fn part(part: &Value) -> Value {
     let said = match part["type"].as_str() {
         _ if is_text(part) => Some(json!({ "type": "text", "text": part["text"] })),
@@ -37,7 +37,7 @@ fn image(part: &Value) -> Option<Value> {
     Some(json!({ "type": "image_url", "image_url": image }))
 }
 
-/// Those of the fields that are there and say something.
+/// Returns those of the fields that exist and are not empty.
 pub(super) fn some(object: &Value, names: &[&str]) -> Map<String, Value> {
     let field = |name: &&str| {
         let value = object.get(*name).filter(|value| !value.is_null())?;

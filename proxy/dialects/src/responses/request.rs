@@ -1,11 +1,11 @@
-//! The instructions and the tools of a request, in chat shape.
+//! Converts the instructions and the tools of a request to chat form.
 
 use metaclaw_chat::Message;
 use serde_json::{Value, json};
 
 use super::{items, parts::some};
 
-/// The `instructions` field: a text, or items of it.
+/// Converts the `instructions` field: a text, or items of it.
 pub(crate) fn system(value: &Value) -> Option<Message> {
     match value {
         Value::String(text) => Some(Message::system(text)),
@@ -18,7 +18,7 @@ pub(crate) fn system(value: &Value) -> Option<Message> {
     }
 }
 
-/// The `tools` field. Tools that are no functions are the provider's own, and stay as they came.
+/// Converts the `tools` field. Tools that are not functions are the provider's own, and stay unchanged.
 pub(crate) fn tools(tools: &Value) -> Value {
     let Value::Array(tools) = tools else {
         return tools.clone();

@@ -1,14 +1,14 @@
-//! How a response ended, and what it cost.
+//! How a response ended, and its token counts.
 
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
-/// The model is done, so that even a reply without a word is one.
+/// Returns whether the model is done, so that even an empty reply is a reply.
 pub(super) fn is_over(status: &str) -> bool {
     matches!(status, "completed" | "incomplete")
 }
 
-/// Why the model stopped, in the words of a chat completion.
+/// Returns why the model stopped, in the words of a chat completion.
 pub(super) fn finish_reason(
     status: &str,
     response: &Value,
@@ -24,7 +24,7 @@ pub(super) fn finish_reason(
             None => "incomplete",
         },
         "cancelled" => "cancelled",
-        // It failed, or runs in the background: nothing has stopped it yet.
+        // It failed, or runs in the background, and nothing has stopped it yet.
         _ => return None,
     };
     Some(reason.to_owned())

@@ -1,4 +1,4 @@
-//! A streamed response, put together item by item.
+//! Assembles a streamed response item by item.
 
 use serde_json::{Map, Value};
 
@@ -11,31 +11,30 @@ use crate::{
     reply::{Accumulate, Reply, error, text},
 };
 
-/// The most items of one reply, and parts of one item, that are kept; a broken upstream may send any
-/// number.
+/// The largest number of items of one reply, and of parts of one item, because a broken upstream may send any number.
 const MAX_ITEMS: usize = 1_024;
 const MAX_PARTS: usize = 1_024;
 
-/// Puts the events of a stream together.
+/// Assembles the events of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Accumulator {
     items: Vec<Item>,
-    /// The response as its last event has it, without its output.
+    /// The response in its last event, without its output.
     end: Option<(String, Value)>,
 }
 
-/// An item under way, and the index by which its pieces name it.
+/// An unfinished item, and the index by which its pieces name it.
 #[derive(Debug)]
 struct Item {
     index: Option<u64>,
     fields: Map<String, Value>,
 }
 
-/// A text that grows by events of its own, and where in its item it stands.
+/// A text with its own events, and its place in its item.
 struct Growing {
-    /// The type of an item that has it.
+    /// The type of the item that contains it.
     of: &'static str,
-    /// The list that its part is in, and the type of such a part.
+    /// The list with its part, and the type of such a part.
     part: Option<(&'static str, &'static str)>,
     field: &'static str,
 }
@@ -94,7 +93,7 @@ impl Accumulator {
         }
     }
 
-    /// The latest item of that index, or else of that id; the last one where an event has neither.
+    /// Returns the latest item with this index, or else with this id, or the last one if an event has neither.
     fn known(&mut self, index: Option<u64>, id: Option<&str>) -> Option<&mut Item> {
         let same = |item: &&mut Item| match (index, id) {
             (Some(_), _) => item.index == index,
@@ -143,7 +142,7 @@ impl Accumulator {
         self.end = Some((status, response));
     }
 
-    /// The items as the last event has them; some servers leave them out there.
+    /// Replaces the items with those of the last event, which some servers leave out.
     fn replace_items(&mut self, output: Vec<Value>) {
         if output.is_empty() {
             return;
@@ -160,7 +159,7 @@ impl Accumulator {
 // === impl Item ===
 
 impl Item {
-    /// An item that some servers begin without saying so.
+    /// Makes an item that some servers begin without an event.
     fn of_piece(growing: &Growing, index: Option<u64>, id: Option<&str>) -> Self {
         let mut fields = Map::new();
         fields.insert("type".into(), growing.of.into());
@@ -173,7 +172,7 @@ impl Item {
         Self { index, fields }
     }
 
-    /// Takes the item as its last event has it. What came in pieces stands where that leaves it out.
+    /// Takes the item from its last event. Values that arrived in pieces stay if this event leaves them out.
     fn complete(&mut self, fields: Map<String, Value>) {
         for (name, value) in fields {
             let says_nothing = match &value {
@@ -188,7 +187,7 @@ impl Item {
         }
     }
 
-    /// Adds a piece of a text, or sets the whole of it.
+    /// Adds a piece of a text, or sets the whole text.
     fn grow(&mut self, growing: &Growing, at: Option<u64>, piece: &str, is_whole: bool) {
         let Some(fields) = self.place(growing, at) else {
             return;
@@ -199,7 +198,7 @@ impl Item {
         }
     }
 
-    /// The object that the text is a field of: the item itself, or one of its parts.
+    /// Returns the object that contains the text: the item itself, or one of its parts.
     fn place(&mut self, growing: &Growing, at: Option<u64>) -> Option<&mut Map<String, Value>> {
         let Some((list, kind)) = growing.part else {
             return Some(&mut self.fields);
@@ -224,7 +223,7 @@ impl Item {
 // === impl Growing ===
 
 impl Growing {
-    /// The text that an event brings a piece of, or the whole.
+    /// Returns the text to which an event adds a piece, or the whole.
     fn of_event(kind: &str) -> Option<(Self, bool)> {
         let kind = kind.strip_prefix("response.")?;
         let (name, is_done) = match kind.strip_suffix(".done") {

@@ -1,4 +1,4 @@
-//! One call as a model wrote it.
+//! One call in a model's notation.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{mend, names, options::Options};
 use crate::calls::function_call;
 
-/// What stands between Kimi's name and its arguments.
+/// The marker between Kimi's name and arguments.
 const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
 /// A call that was found in the text.
@@ -17,7 +17,7 @@ pub(super) struct Call {
     pub arguments: String,
 }
 
-/// The fields that models write a call with; the values stay as they wrote them.
+/// The fields of a call in models' notation. The values stay as they were written.
 #[derive(Debug, Deserialize)]
 struct WrittenCall<'a> {
     #[serde(borrow)]
@@ -32,7 +32,7 @@ struct WrittenCall<'a> {
     parameters: Option<&'a RawValue>,
 }
 
-/// `{"name": .., "arguments": ..}`, or with the two in a `function`.
+/// Reads `{"name": .., "arguments": ..}`, or both in a `function`.
 pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
     let call: WrittenCall<'_> = serde_json::from_str(text.trim()).ok()?;
     let function = call
@@ -54,7 +54,7 @@ pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
     ];
     let arguments = match written.into_iter().flatten().next() {
         Some(written) => arguments(written)?,
-        // Beside the name of a tool that is offered, what else is there is meant for it.
+        // If the name is that of an offered tool, the other fields are its arguments.
         None if options.offers(&name) => beside_the_name(text),
         None => "{}".to_owned(),
     };
@@ -65,8 +65,8 @@ pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
     })
 }
 
-/// Calls of offered tools in JSON with slips: several in one pair of markers, a bracket or a line end that is not
-/// as JSON has it, a code fence around. `None` where one of them is anything else.
+/// Reads calls of offered tools in JSON with mistakes: several in one pair of markers, a wrong bracket or line end, a
+/// code fence around them. Returns `None` if one of them is anything else.
 pub(super) fn mended_qwen(
     text: &str,
     id: impl Fn(usize) -> String,
@@ -82,7 +82,7 @@ pub(super) fn mended_qwen(
         .collect()
 }
 
-/// The same of Kimi's arguments.
+/// Reads Kimi's arguments with such mistakes.
 pub(super) fn mended_kimi(text: &str, id: String, options: &Options) -> Option<Call> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let mended = mend::objects(written)?;
@@ -93,7 +93,7 @@ pub(super) fn mended_kimi(text: &str, id: String, options: &Options) -> Option<C
     options.tools.contains(&call.name).then_some(call)
 }
 
-/// The fields of a call that are neither its name nor its kind, as one object.
+/// Returns the fields of a call that are neither its name nor its type, as one object.
 fn beside_the_name(text: &str) -> String {
     let fields = serde_json::from_str::<Map<String, Value>>(text.trim());
     let mut fields = fields.unwrap_or_default();
@@ -102,7 +102,7 @@ fn beside_the_name(text: &str) -> String {
     Value::Object(fields).to_string()
 }
 
-/// `name:0<|tool_call_argument_begin|>{json}`
+/// Reads `name:0<|tool_call_argument_begin|>{json}`.
 pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<Call> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let arguments = match written.trim() {
@@ -116,7 +116,7 @@ pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<Call> {
     })
 }
 
-/// Arguments as JSON text: an object as it was written, or the string that holds one.
+/// Returns arguments as JSON text: an object as it was written, or the string that contains one.
 fn arguments(written: &RawValue) -> Option<String> {
     let text = match string(written) {
         Some(text) => text,
@@ -131,7 +131,7 @@ fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// A model that calls has stopped for its tools; one that was cut short was cut short.
+/// Sets the finish reason of a reply with calls, unless it was cut short.
 pub(super) fn finish_with_calls(choice: &mut Value) {
     if choice["finish_reason"] == "stop" {
         choice["finish_reason"] = "tool_calls".into();

@@ -1,10 +1,10 @@
-//! Text that is held back, and moves on from its beginning.
+//! Text that is held back, and released from its beginning.
 
-/// What is moved on is not cut off each time, which would move all that follows it.
+/// Released text is not removed each time, because this would move all following text.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     all: String,
-    /// So much of it has moved on.
+    /// The number of released bytes.
     n_done: usize,
 }
 
@@ -23,19 +23,19 @@ impl Held {
         self.all.push_str(text);
     }
 
-    /// The first `n` bytes, which are held no longer.
+    /// Releases the first `n` bytes.
     pub(super) fn take(&mut self, n: usize) -> String {
         let taken = self.text()[..n].to_owned();
         self.skip(n);
         taken
     }
 
-    /// Leaves out the first `n` bytes, or what there is.
+    /// Discards the first `n` bytes, or as many as there are.
     pub(super) fn skip(&mut self, n: usize) {
         self.n_done = self.all.len().min(self.n_done + n);
     }
 
-    /// Leaves out the blanks at the beginning.
+    /// Discards white space at the beginning.
     pub(super) fn skip_blanks(&mut self) {
         let text = self.text();
         self.skip(text.len() - text.trim_start().len());

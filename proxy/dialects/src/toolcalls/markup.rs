@@ -1,4 +1,4 @@
-//! The markup in which models write calls and thinking as text, and where a call in it ends.
+//! The markup in which models write calls and thinking as text, and the search for a call's end.
 
 use super::{
     options::Options,
@@ -12,11 +12,11 @@ const QWEN: &str = "<tool_call>";
 const KIMI: &str = "<|tool_call_begin|>";
 const KIMI_SECTION_END: &str = "<|tool_calls_section_end|>";
 
-/// The longest closing tag that is taken for another's, in bytes.
+/// The longest closing tag that may be a wrong one, in bytes.
 const MAX_TAG: usize = 32;
 
-/// The markers that may stand anywhere in the text, and whose calls they begin; those around Kimi's say
-/// nothing by themselves.
+/// The markers that may occur anywhere in the text, and the notation of the calls that they begin. Those around Kimi's
+/// calls mean nothing by themselves.
 pub(super) const MARKERS: [(&str, Option<Style>); 5] = [
     (QWEN, Some(Style::Qwen)),
     (xml::FUNCTION, Some(Style::Bare)),
@@ -25,49 +25,49 @@ pub(super) const MARKERS: [(&str, Option<Style>); 5] = [
     (KIMI_SECTION_END, None),
 ];
 
-/// Whose markup a call is written in.
+/// The notation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// `<tool_call>{json}</tool_call>`, and Qwen3-Coder's with [`xml`] between.
+    /// `<tool_call>{json}</tool_call>`, or Qwen3-Coder's with [`xml`] inside.
     Qwen,
-    /// Qwen3-Coder's without the `<tool_call>` before it: a slip, read for tools that are offered.
+    /// Qwen3-Coder's without the `<tool_call>` before it. This is a mistake, and is read for offered tools.
     Bare,
     /// `<|tool_call_begin|>name<|tool_call_argument_begin|>{json}<|tool_call_end|>`
     Kimi,
 }
 
-/// How far a call has been looked through for its end.
+/// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub at: usize,
-    /// `None` where only blanks have come.
+    /// `None` as long as only white space has arrived.
     notation: Option<Notation>,
     in_string: bool,
     is_escaped: bool,
-    /// How many braces and brackets are open, outside of strings.
+    /// The number of open braces and brackets outside strings.
     depth: usize,
-    /// Behind the last one that closed all.
+    /// The position after the last one that closed all.
     closed: Option<usize>,
     xml: xml::Scan,
 }
 
-/// How what stands between a call's markers is written.
+/// The notation between a call's markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notation {
-    /// As JSON, or with JSON in it.
+    /// JSON, or a text with JSON in it.
     Json,
     Xml,
-    /// It is no call.
+    /// It is not a call.
     Otherwise,
 }
 
-/// What a look for a call's end came to.
+/// The result of the search for a call's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     End(End),
-    /// It may yet come.
+    /// It may still come.
     Nothing,
-    /// What stands there is no call.
+    /// The text is not a call.
     NoCall,
 }
 
@@ -89,7 +89,7 @@ impl Style {
         }
     }
 
-    /// Markers that end a call whose own end is missing.
+    /// Returns the markers that end a call whose own end is missing.
     fn next(self) -> &'static [&'static str] {
         match self {
             Self::Qwen | Self::Bare => &[QWEN],
@@ -97,7 +97,7 @@ impl Style {
         }
     }
 
-    /// How a call is written that begins so after its first marker; `None` until that is clear.
+    /// Returns the notation of a call from the text after its first marker, or `None` until that is clear.
     fn notation(self, text: &[u8], options: &Options) -> Option<Notation> {
         let is_or_may_be = |word: &str| {
             let word = word.as_bytes();
@@ -126,7 +126,7 @@ impl Style {
 // === impl Scan ===
 
 impl Scan {
-    /// Where a call's end stands in `text` outside of a JSON string; goes on where it last came to.
+    /// Finds a call's end in `text` outside JSON strings. It continues where the last search stopped.
     pub(super) fn find(
         &mut self,
         text: &[u8],
@@ -185,7 +185,7 @@ impl Scan {
         Found::Nothing
     }
 
-    /// What the tag that may begin here is to the call; `None` where it is nothing to it.
+    /// Returns what a tag at this place means for the call, or `None` if it means nothing.
     fn tag(&self, text: &[u8], style: Style, options: &Options) -> Option<Found> {
         let (at, rest) = (self.at, &text[self.at..]);
         let end = style.end().as_bytes();
@@ -199,7 +199,7 @@ impl Scan {
         if end.starts_with(rest) {
             return Some(Found::Nothing);
         }
-        // Another end than its own: a slip, where nothing but that can be meant.
+        // The end is not the call's own. This is a mistake, and accepted only if it is unambiguous.
         let closed = self.closed.filter(|_| options.has_tools())?;
         if !text[closed..at].trim_ascii().is_empty() {
             return None;

@@ -1,11 +1,11 @@
-//! JSON as models write it where they slip, made into JSON.
+//! Repairs JSON with models' typical mistakes.
 //!
-//! Only what can mean one thing is mended: a bracket that is missing at the end or there once too often, a comma
-//! before a bracket, a line end inside a string, a code fence around it all. Values stay as they are written.
+//! Only unambiguous mistakes are repaired: a bracket that is missing at the end or there once too often, a comma before
+//! a bracket, a line end inside a string, a code fence around everything. Values stay as they are written.
 
 use serde_json::value::RawValue;
 
-/// The objects that stand in `text` one after the other, or in one list; `None` where something else does.
+/// Returns the consecutive objects in `text`, or those in one list, or `None` if there is anything else.
 pub(super) fn objects(text: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();
     let mut object = Unfinished::default();
@@ -19,7 +19,7 @@ pub(super) fn objects(text: &str) -> Option<Vec<String>> {
         }
         match letter {
             '{' | '[' => object.push(letter)?,
-            // One too many, or what stands between two.
+            // It is one bracket too many, or a separator between two.
             '}' | ']' | ',' if !found.is_empty() => {}
             blank if blank.is_whitespace() => {}
             _ => return None,
@@ -33,7 +33,7 @@ pub(super) fn objects(text: &str) -> Option<Vec<String>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The members of a list; what is none is one by itself.
+/// Returns the members of a list. A value that is not a list is one member.
 fn members(text: &str) -> Option<Vec<String>> {
     if !text.starts_with('[') {
         return Some(vec![text.to_owned()]);
@@ -42,7 +42,7 @@ fn members(text: &str) -> Option<Vec<String>> {
     Some(members.iter().map(|it| it.get().to_owned()).collect())
 }
 
-/// The text between the two fences of a block of code.
+/// Returns the text between the two fences of a code block.
 fn unfenced(text: &str) -> &str {
     let Some((_, inside)) = text
         .strip_prefix("```")
@@ -53,11 +53,11 @@ fn unfenced(text: &str) -> &str {
     inside.trim_end().trim_end_matches('`')
 }
 
-/// An object, or a list, that is being written.
+/// An object or list that is being written.
 #[derive(Debug, Default)]
 struct Unfinished {
     text: String,
-    /// What closes the brackets that are open.
+    /// The closing brackets that are still missing.
     closers: Vec<char>,
     in_string: bool,
     is_escaped: bool,
@@ -74,7 +74,7 @@ impl Unfinished {
         !self.closers.is_empty()
     }
 
-    /// Takes the next letter; `None` where it closes what is not open.
+    /// Adds the next character, or returns `None` if it closes nothing that is open.
     fn push(&mut self, letter: char) -> Option<()> {
         if self.in_string {
             self.push_in_string(letter);
@@ -111,7 +111,7 @@ impl Unfinished {
         }
     }
 
-    /// With the brackets closed that are still open; `None` within a string, whose end nobody knows.
+    /// Closes all open brackets, or returns `None` within a string, whose end is not known.
     fn finish(mut self) -> Option<String> {
         if self.in_string {
             return None;

@@ -1,12 +1,12 @@
-//! A tool's name, from what a model made of it.
+//! Finds a tool's name in a model's version of it.
 
 use serde_json::Value;
 
-/// The tool that a model meant by `written`, as in `functions.exec:0` or `call_kimi_3`.
+/// Returns the tool that a model meant by `written`, for example `functions.exec:0` or `call_kimi_3`.
 ///
-/// If that, or a part of it, is one of `tools`, it is that one. Else, by the rules of the original: without
-/// a `functions.` before it, the last part that is no number, without digits and `_-.` at its end; and
-/// where a model gave a call's id in the place of a name, by its arguments.
+/// If it, or a part of it, is one of `tools`, that one is returned. Otherwise the original's rules apply: without a
+/// leading `functions.`, the last part that is not a number, without digits and `_-.` at its end. If a model wrote a
+/// call's id instead of a name, the arguments decide.
 pub(super) fn normalised(written: &str, arguments: &str, tools: &[String]) -> String {
     let is_tool = |name: &&str| tools.iter().any(|tool| tool == name);
     let bare = without_prefix(without_number(written));
@@ -25,7 +25,7 @@ pub(super) fn normalised(written: &str, arguments: &str, tools: &[String]) -> St
     trimmed.to_owned()
 }
 
-/// Kimi counts its calls: `exec:0`.
+/// Kimi numbers its calls: `exec:0`.
 fn without_number(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name,

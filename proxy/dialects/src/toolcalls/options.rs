@@ -1,16 +1,16 @@
-//! What a reply's calls are read by.
+//! Options for reading a reply's calls.
 
 use serde_json::Value;
 
 use super::{names, schema::Schemas};
 
-/// What a reply is read by.
+/// Options for reading a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The chat template has opened the `<think>` already, so that replies begin inside of it (as those of
-    /// Qwen3-Thinking and DeepSeek-R1 do).
+    /// Whether the chat template has opened the `<think>` already, so that replies begin inside it (as for
+    /// Qwen3-Thinking and DeepSeek-R1).
     pub think_is_open: bool,
-    /// The names of the request's tools; one of them is never taken for another's misspelling.
+    /// The names of the request's tools. None of them is treated as another one's misspelling.
     pub tools: Vec<String>,
     pub schemas: Schemas,
 }
@@ -18,18 +18,18 @@ pub struct Options {
 // === impl Options ===
 
 impl Options {
-    /// Whether the request offers tools, so that slips in calls of them can be told from text.
+    /// Returns whether the request offers tools, so that mistakes in calls of them can be distinguished from text.
     pub(super) fn has_tools(&self) -> bool {
         !self.tools.is_empty()
     }
 
-    /// Whether `written` names one of the request's tools.
+    /// Returns whether `written` is the name of one of the request's tools.
     pub(super) fn offers(&self, written: &str) -> bool {
         let name = names::normalised(written, "{}", &self.tools);
         self.tools.contains(&name)
     }
 
-    /// The options for the reply to a chat request, whose tools it names.
+    /// Returns the options for the reply to a chat request, with the tools that it names.
     pub fn for_request(request: &Value, think_is_open: bool) -> Self {
         let tools = request["tools"].as_array().into_iter().flatten();
         let names = tools.filter_map(|tool| tool["function"]["name"].as_str());

@@ -1,4 +1,4 @@
-//! Calls and thinking taken out of a whole chat reply.
+//! Extracts calls and thinking from an unstreamed chat reply.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use super::{
 };
 use crate::json;
 
-/// Takes calls and thinking out of the text of a whole chat reply; `None` where there is nothing to take.
+/// Extracts calls and thinking from the text of an unstreamed chat reply. Returns `None` if there are none.
 ///
-/// Here, where the end is known, text before a lone `</think>` that has a line of its own is thinking
-/// even if nobody said that the template opens it.
+/// In an unstreamed reply the end is known. So text before a lone `</think>` on a separate line is thinking, even if no
+/// option says that the template opens it.
 pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
     let mut body = json::read_bytes(body).ok()?;
     let reply_id = body["id"].as_str().unwrap_or_default().to_owned();
@@ -67,7 +67,7 @@ fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> 
     Some(())
 }
 
-/// A `</think>` on a line of its own, and no `<think>` before it.
+/// Returns whether a `</think>` is on a separate line without a `<think>` before it.
 pub(super) fn ends_open_thinking(text: &str) -> bool {
     let Some((before, after)) = text.split_once(THINK_END) else {
         return false;

@@ -1,15 +1,15 @@
-//! Messages as agents write them, in the shapes that chat templates know.
+//! Converts agents' messages to the forms that chat templates know.
 
 use serde_json::{Map, Value, json};
 
-/// What OpenClaw writes in the owner's name when a session begins anew.
+/// OpenClaw's text in the owner's name at the beginning of a new session.
 const NEW_SESSION: &str = "a new session was started via /new or /reset";
 
-/// What stands in its place: providers' filters took the original for an attack.
+/// Its replacement, because providers' filters treated the original as an attack.
 const GREETING: &str = "A new chat session has just started. Greet the user briefly, in one to three \
     sentences, and ask what they would like to do.";
 
-/// A chat request with [`bootstrap`] and [`normalise`] applied to each message; `None` where that changes nothing.
+/// Applies [`bootstrap`] and [`normalise`] to each message of a chat request. Returns `None` if this changes nothing.
 pub fn request(body: &Value) -> Option<Value> {
     let messages = body["messages"].as_array()?;
     let changed = |message| bootstrap(message).or_else(|| normalise(message));
@@ -24,7 +24,7 @@ pub fn request(body: &Value) -> Option<Value> {
     Some(body)
 }
 
-/// A user message with which OpenClaw begins a session anew, in words that no filter trips over.
+/// Replaces OpenClaw's user message at the beginning of a new session by one that no filter refuses.
 pub fn bootstrap(message: &Value) -> Option<Value> {
     let is_it = message["role"] == "user"
         && text(&message["content"])
@@ -33,9 +33,9 @@ pub fn bootstrap(message: &Value) -> Option<Value> {
     is_it.then(|| with(message, "content", GREETING))
 }
 
-/// A message in the shape of chat completions: role `developer` as `system`, OpenClaw's `toolResult` as
-/// `tool`, `toolCall` and `thinking` parts of an assistant as fields, every call with an id, a type and
-/// arguments in JSON text. `None` where it has that shape.
+/// Converts a message to the form of chat completions: role `developer` to `system`, OpenClaw's `toolResult` to `tool`,
+/// `toolCall` and `thinking` parts of an assistant to fields, and every call to one with an id, a type and arguments as
+/// JSON text. Returns `None` if it has this form already.
 pub fn normalise(message: &Value) -> Option<Value> {
     match message["role"].as_str()? {
         "developer" => Some(with(message, "role", "system")),
@@ -106,7 +106,7 @@ fn assistant(message: &Value) -> Option<Value> {
     Some(out)
 }
 
-/// A call of either shape, whole. OpenAI's custom tools, whose input is no JSON, are left as they are.
+/// Completes a call of either form. OpenAI's custom tools, whose input is not JSON, stay unchanged.
 fn call(n: usize, call: &Value) -> Value {
     if call["type"] == "custom" {
         return call.clone();
@@ -142,7 +142,7 @@ fn with(message: &Value, field: &str, value: &str) -> Value {
     message
 }
 
-/// The text of a string or of a list's text parts, a part a line.
+/// Returns the text of a string, or of a list's text parts, one per line.
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

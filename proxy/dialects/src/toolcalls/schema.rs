@@ -1,19 +1,19 @@
-//! What a request's tools take, as far as text has to be told from other values: XML has no types.
+//! The schemas of a request's tools, as far as they distinguish text from other values, because XML has no types.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 
-/// The parameters of all tools, by the tool's name and theirs; `None` for plain texts.
+/// The parameters of all tools, by the tool's name and theirs. `None` is a plain text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Schemas(Arc<BTreeMap<String, BTreeMap<String, Option<Takes>>>>);
 
-/// What a parameter takes.
+/// The values that a parameter accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     /// Any text, or null.
     TextOrNull,
-    /// Whatever JSON it is.
+    /// Any JSON value.
     Json,
 }
 
@@ -33,13 +33,13 @@ impl Schemas {
         Self(Arc::new(tools.collect()))
     }
 
-    /// Whether a tool may take a parameter of that name, as far as its schema says.
+    /// Returns whether a tool may have a parameter with this name, according to its schema.
     pub(super) fn may_have(&self, tool: &str, parameter: &str) -> bool {
         let known = self.0.get(tool).filter(|known| !known.is_empty());
         known.is_none_or(|known| known.contains_key(parameter))
     }
 
-    /// A parameter's value as JSON text. What is not what its tool takes stays text: the tool says so.
+    /// Returns a parameter's value as JSON text. A value of a wrong type stays text, and the tool reports the error.
     pub(super) fn value(&self, tool: &str, parameter: &str, written: &str) -> String {
         let takes = self
             .0
@@ -49,7 +49,7 @@ impl Schemas {
         let json = match (takes, word) {
             (Some(_), "null" | "None") => Some("null"),
             (None | Some(Takes::TextOrNull), _) => None,
-            // As Python writes them, in which the templates are rendered.
+            // Templates are rendered with Python's spelling of these.
             (Some(Takes::Json), "True") => Some("true"),
             (Some(Takes::Json), "False") => Some("false"),
             (Some(Takes::Json), word) => serde_json::from_str::<&RawValue>(word)
@@ -60,7 +60,7 @@ impl Schemas {
     }
 }
 
-/// What a schema allows; `None` for text alone, which is also what nobody said more about.
+/// Returns the values that a schema allows. `None` means only text, which is also the default.
 fn takes(schema: &Value) -> Option<Takes> {
     let choices = ["anyOf", "oneOf"].map(|key| schema[key].as_array());
     let choices = choices.into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! Calls and thinking taken out of a chat stream, chunk by chunk.
+//! Extracts calls and thinking from a chat stream, chunk by chunk.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +15,29 @@ use crate::{
     rewrite::{EventRewrite, Events, RawEvent, Rewrite},
 };
 
-/// The most choices of one reply that are told apart; those beyond pass as they are.
+/// The largest number of choices of one reply that are handled separately. Others pass unchanged.
 const MAX_CHOICES: usize = 64;
 
-/// The longest text of a chunk that chunks of our own repeat, in bytes.
+/// The longest field of a chunk that our own chunks repeat, in bytes.
 const MAX_HEAD: usize = 256;
 
-/// Rewrites the chunks whose text holds a call or thinking, or may begin one. All others pass as they came.
+/// Changes the chunks whose text contains, or may begin, a call or thinking. All others pass unchanged.
 #[derive(Debug)]
 struct Stream {
     options: Options,
     choices: BTreeMap<u64, Choice>,
-    /// What every chunk says of its reply, for chunks of our own.
+    /// The fields that every chunk of the reply has, for our own chunks.
     head: Map<String, Value>,
 }
 
-/// One of the replies of a stream; but for `n` above 1 there is only one.
+/// One of the replies of a stream. There is only one unless `n` is above 1.
 #[derive(Debug)]
 struct Choice {
     splitter: Splitter,
     n_calls: usize,
 }
 
-/// Takes calls and thinking out of the text of a streamed chat reply. Events without either pass as they are.
+/// Extracts calls and thinking from the text of a streamed chat reply. Events without either pass unchanged.
 pub fn stream(options: Options) -> Box<dyn Rewrite> {
     Box::new(Events::new(Stream::new(options)))
 }
@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// The chunks in the place of one; `None` where it says what it said.
+    /// Returns the chunks that replace one, or `None` if it stays the same.
     fn chunk(&mut self, mut chunk: Value) -> Option<Vec<Value>> {
         let body = chunk.as_object_mut()?;
         let Value::Array(mut choices) = body.get_mut("choices")?.take() else {
@@ -80,7 +80,7 @@ impl Stream {
         Some(before)
     }
 
-    /// Azure's first chunk, which tells of the prompt alone, names no reply.
+    /// Azure's first chunk, which is only about the prompt, has no reply id.
     fn remember(&mut self, chunk: &Map<String, Value>) {
         if self.head.get("id").is_some_and(says_something) {
             return;
@@ -96,7 +96,7 @@ impl Stream {
             .collect();
     }
 
-    /// Rewrites one choice; the deltas that have to go before it. `None` where it says what it said.
+    /// Changes one choice. Returns the deltas that come before it. Returns `None` if it stays the same.
     fn choice(&mut self, choice: &mut Value) -> Option<Vec<Map<String, Value>>> {
         let index = choice["index"].as_u64().unwrap_or(0);
         let has_room = self.choices.len() < MAX_CHOICES || self.choices.contains_key(&index);
@@ -133,7 +133,7 @@ impl Stream {
         Some(deltas)
     }
 
-    /// What is still held back, as nothing follows.
+    /// Passes on the held text, because nothing follows.
     fn flush(&mut self, whole: bool, out: &mut Vec<u8>) {
         let mut chunks = Vec::new();
         for (index, choice) in &mut self.choices {
@@ -160,7 +160,7 @@ impl Stream {
 // === impl Choice ===
 
 impl Choice {
-    /// What a chunk's choice, whose text is `said`, adds to what is known.
+    /// Processes the text `said` of a chunk's choice.
     fn split(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.splitter.leave(&choice["delta"], &mut pieces);
@@ -171,12 +171,12 @@ impl Choice {
         pieces
     }
 
-    /// The pieces as deltas, in order; the first is `first` with what fits in it.
+    /// Returns the pieces as deltas, in order. The first is `first` with the pieces that fit into it.
     fn deltas(&mut self, pieces: Vec<Piece>, first: Map<String, Value>) -> Vec<Map<String, Value>> {
         let mut done = Vec::new();
         let mut delta = first;
         for piece in pieces {
-            // Readers take thinking, text and calls of one delta in this order.
+            // Clients read thinking, text and calls of one delta in this order.
             let follows = match &piece {
                 Piece::Thinking(_) => ["content", "tool_calls"].as_slice(),
                 Piece::Text(_) => &["tool_calls"],
@@ -229,7 +229,7 @@ fn put(out: &mut Vec<u8>, chunk: &Value) {
     out.extend_from_slice(format!("data: {chunk}\n\n").as_bytes());
 }
 
-/// A choice of which nothing is left that a reader could want.
+/// Returns whether a choice has nothing left that a client could need.
 fn says_nothing(choice: &Value) -> bool {
     let is_nothing = |(name, value): (&String, &Value)| match name.as_str() {
         "index" => true,

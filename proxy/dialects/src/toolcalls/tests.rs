@@ -1,4 +1,4 @@
-//! Texts of real models, whole and in every splitting.
+//! Tests with texts of real models, complete and in every splitting.
 
 mod requests;
 mod streams;
@@ -12,7 +12,7 @@ use super::{
     *,
 };
 
-/// What a text says: thinking, text, calls as `id name arguments`.
+/// Returns the content of a text: thinking, text, and calls as `id name arguments`.
 fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
     let mut splitter = Splitter::new(options.clone(), "");
     let mut out = Vec::new();
@@ -33,7 +33,7 @@ fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
     (thinking, text, calls)
 }
 
-/// Read whole, and cut at every place, which must change nothing.
+/// Reads it completely, and cut at every place, which must not change the result.
 fn read(options: &Options, text: &str) -> String {
     let whole = split(options, &[text]);
     for (at, _) in text.char_indices() {
@@ -169,7 +169,7 @@ fn what_is_no_call_stays_text() {
     same(" \n ");
     same("  <thin");
     same("text</think>");
-    // A string that never ends hides every end; what follows is read once that is sure.
+    // A string that never ends hides every end. The text after it is read once that is certain.
     insta::assert_snapshot!(plain("<tool_call>{\"a: 1}</tool_call> and <tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>{\"a: 1}</tool_call> and ",["call_xml_0 x {}"]]"#);
 }
 
@@ -261,7 +261,7 @@ fn a_call_without_end_is_let_go_when_it_is_too_long() {
     assert!(out.iter().any(is_text), "{}", out.len());
 }
 
-/// Minutes each, where every marker has all that follows looked through for its end.
+/// If every marker led to a search of all following text, this would take minutes.
 #[test]
 fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
     let units = [

@@ -1,9 +1,9 @@
-//! A call as Qwen3-Coder writes it between its markers:
-//! `<function=name><parameter=key>value</parameter></function>`, each value on lines of its own.
+//! Reads a call in Qwen3-Coder's notation between its markers:
+//! `<function=name><parameter=key>value</parameter></function>`, each value on separate lines.
 //!
-//! Values are not escaped: one may hold any of the tags. So a closing tag counts only where what has to
-//! follow it follows. Of tools that are offered, calls are read whose model left a tag out: the `<tool_call>`
-//! before or behind, or the end of a parameter. Where a tag may as well be part of a value, it is.
+//! Values are not escaped, so a value may contain any of the tags. Therefore a closing tag counts only if the text
+//! after it is what has to follow. For offered tools, calls with a missing tag are read: the `<tool_call>` before or
+//! after, or the end of a parameter. If a tag may also be part of a value, it is treated as such.
 
 use serde_json::Value;
 
@@ -16,48 +16,48 @@ const FUNCTION_END: &str = "</function>";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
 
-/// The longest function without parameters that is looked at, tags included, in bytes.
+/// The longest function without parameters that is considered, including tags, in bytes.
 const MAX_BARE: usize = 256;
 
-/// The most parameters of a call whose ends may be missing.
+/// The largest number of parameters of a call whose ends may be missing.
 const MAX_PARAMETERS: usize = 64;
 
-/// What is known of what follows a text.
+/// What is known about the text that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     Open,
-    /// The text was cut.
+    /// The text was cut here.
     Cut,
-    /// Nothing: the text is whole.
+    /// Nothing follows, because the text is complete.
     Nothing,
 }
 
-/// Where a call ends.
+/// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// Where what is written of the call ends.
+    /// The position at which the call ends.
     pub call: usize,
-    /// Where its markup ends.
+    /// The position at which its markup ends.
     pub all: usize,
 }
 
-/// How far a call has been looked through for its end.
+/// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub at: usize,
-    /// Where the call ends unless a better end follows.
+    /// The call's end, unless a better one follows.
     candidate: Option<End>,
 }
 
-/// What is known of a call.
+/// What is known about a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
-    /// A `<tool_call>` stands before it.
+    /// Whether a `<tool_call>` comes before it.
     pub is_wrapped: bool,
     pub is_offered: bool,
 }
 
-/// What follows a tag, behind blanks.
+/// What follows a tag after white space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follows {
     CallEnd,
@@ -66,7 +66,7 @@ enum Follows {
     Text,
 }
 
-/// A parameter, its value, and what follows it.
+/// A parameter, its value, and the text after it.
 struct Parameter<'a> {
     key: &'a str,
     value: &'a str,
@@ -76,7 +76,7 @@ struct Parameter<'a> {
 // === impl Scan ===
 
 impl Scan {
-    /// The call's end: behind a `</function>` that closes it.
+    /// Finds the call's end: the position after a `</function>` that closes it.
     pub(super) fn find(&mut self, text: &[u8], call: Written, rest: Rest) -> Option<End> {
         while let Some(n) = position(&text[self.at..], FUNCTION_END.as_bytes()) {
             let begin = self.at + n;
@@ -110,7 +110,7 @@ impl Scan {
                 }
             };
             if let Some(end) = ends {
-                // What closes another function does not close this one.
+                // A tag that closes another function does not close this one.
                 let is_others =
                     |it: &End| position(&text[it.all..begin], FUNCTION.as_bytes()).is_some();
                 return Some(self.candidate.filter(is_others).unwrap_or(end));
@@ -123,7 +123,8 @@ impl Scan {
     }
 }
 
-/// What stands behind the blanks of `text`, and how many there are; `None` until that is clear.
+/// Returns what comes after the white space of `text`, and the length of that white space, or `None` until that is
+/// clear.
 fn follows(text: &[u8], rest: Rest) -> Option<(usize, Follows)> {
     let word = text.trim_ascii_start();
     let n_blank = text.len() - word.len();
@@ -155,7 +156,8 @@ fn position(text: &[u8], word: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether a function whose text is `inside` may be closed after it: its last parameter is, or it has none.
+/// Returns whether a function with the text `inside` may be closed after it: its last parameter is closed, or it has
+/// none.
 fn is_closed(inside: &[u8]) -> bool {
     let inside = inside.trim_ascii();
     let is_bare = inside.len() <= MAX_BARE
@@ -163,8 +165,8 @@ fn is_closed(inside: &[u8]) -> bool {
     is_bare || inside.ends_with(PARAMETER_END.as_bytes())
 }
 
-/// Whether `text`, which follows `<function=`, begins with the name of a tool that is offered; `None` until that
-/// is clear.
+/// Returns whether `text`, which follows `<function=`, begins with the name of an offered tool, or `None` until that is
+/// clear.
 pub(super) fn is_offered(text: &[u8], options: &Options) -> Option<bool> {
     if !options.has_tools() {
         return Some(false);
@@ -177,7 +179,7 @@ pub(super) fn is_offered(text: &[u8], options: &Options) -> Option<bool> {
     Some(head[end] == b'>' && options.offers(name.trim()))
 }
 
-/// The call of which `text` follows `<function=`; `None` where it is none.
+/// Returns the call of which `text` follows `<function=`, or `None` if it is not one.
 pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
     let (name, inside) = text.split_once('>')?;
     let mut rest = inside.trim_end().strip_suffix(FUNCTION_END)?.trim();
@@ -211,8 +213,8 @@ pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
     })
 }
 
-/// The first parameter of `text`. Its end may be missing, before the end of the text or before another parameter
-/// that `may_follow`.
+/// Returns the first parameter of `text`. Its end may be missing before the end of the text, or before another
+/// parameter that `may_follow`.
 fn parameter<'a>(text: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<Parameter<'a>> {
     let (key, inside) = text.strip_prefix(PARAMETER)?.split_once('>')?;
     let ends = inside.match_indices(PARAMETER_END).map(|(at, _)| at);
@@ -230,7 +232,7 @@ fn parameter<'a>(text: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<
     let next = unclosed(key.trim(), value, may_follow);
     let (value, after) = match next {
         Some(at) => (&value[..at], &inside[at..]),
-        // What stands behind an end that is none cannot be told from the value.
+        // Text after a false end cannot be distinguished from the value.
         None if closed.is_none() && inside.contains(PARAMETER_END) => return None,
         None => (value, after),
     };
@@ -240,10 +242,10 @@ fn parameter<'a>(text: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<
     is_name(key).then_some(Parameter { key, value, after })
 }
 
-/// Where another parameter begins in the value of `key`, whose own end is missing. What quotes the markup in a
-/// value quotes both tags.
+/// Returns where another parameter begins in the value of `key`, whose own end is missing. A value that quotes the
+/// markup quotes both tags.
 fn unclosed<'a>(key: &str, value: &'a str, may_follow: impl Fn(&'a str) -> bool) -> Option<usize> {
-    // As the model began this one: on lines of their own, or without blanks.
+    // The other parameter must begin like this one: on separate lines, or without white space.
     let has_lines = value.starts_with('\n');
     let begins = value.match_indices(PARAMETER).map(|(at, _)| at);
     let last_end = value.rfind(PARAMETER_END);

@@ -1,15 +1,15 @@
 //! Claude Code's accounting line.
 //!
-//! Its first system block says what the request is booked under, with a part that is another in each request.
-//! It is for Anthropic alone: in front of any other model's prompt it makes every prompt a new one from its
-//! first tokens on, and no prefix cache hits any more.
+//! Its first system block says how the request is accounted, with a part that differs in each request. It is only for
+//! Anthropic. At the beginning of any other model's prompt it changes the prompt from its first tokens on, so no prefix
+//! cache can be used.
 
 use memchr::memmem;
 use serde_json::Value;
 
 const MARK: &str = "x-anthropic-billing-header:";
 
-/// The text without the accounting lines that it begins with.
+/// Returns the text without the accounting lines at its beginning.
 pub(super) fn without(text: &str) -> &str {
     let mut rest = text;
     while rest.trim_start().starts_with(MARK) {
@@ -19,13 +19,13 @@ pub(super) fn without(text: &str) -> &str {
     rest
 }
 
-/// Whether a request may hold an accounting line.
+/// Returns whether a request may contain an accounting line.
 pub fn has_accounting(body: &[u8]) -> bool {
     memmem::find(body, MARK.as_bytes()).is_some()
 }
 
-/// A request of any API without the accounting lines of its system text, for a server that is not Anthropic's;
-/// `None` where it has none.
+/// Removes the accounting lines from the system prompt of a request of any API, for a server that is not Anthropic's.
+/// Returns `None` if it has none.
 pub fn strip_accounting(body: &[u8]) -> Option<Vec<u8>> {
     let mut body = crate::json::value(body)?;
     let mut is_changed = false;
@@ -46,7 +46,7 @@ pub fn strip_accounting(body: &[u8]) -> Option<Vec<u8>> {
     is_changed.then(|| body.to_string().into_bytes())
 }
 
-/// Whether anything was taken off. A block of nothing but the line goes with it.
+/// Returns whether anything was removed. A block with only the line is removed too.
 fn strip_content(content: &mut Value) -> bool {
     match content {
         Value::String(text) => strip(text),

@@ -1,4 +1,4 @@
-//! Values of a body with the place where they stand, which errors name.
+//! Values of a body with their paths, which errors name.
 
 use std::ops::Deref;
 
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use super::{error::TranslateError, wire::given};
 
-/// The most of a value that an error repeats, in characters.
+/// The largest part of a value that an error repeats, in characters.
 const SHOWN: usize = 80;
 
-/// The other API, as errors call it.
+/// The other API's name in errors.
 pub(super) const MESSAGES: &str = "Anthropic messages";
 pub(super) const CHAT: &str = "chat completions";
 
-/// A value of a body, `null` where there is none, and its path, as in `messages[2].content[0].type`.
+/// A value of a body (`null` if it is missing), and its path, for example `messages[2].content[0].type`.
 #[derive(Debug, Clone)]
 pub(super) struct At<'a> {
     path: String,
@@ -30,7 +30,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A field of the body itself.
+    /// Returns a field of the body itself.
     pub(super) fn top(body: &'a Value, name: &str) -> Self {
         Self::new(name, &body[name])
     }
@@ -42,13 +42,13 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The same place with another value.
+    /// Returns the same path with another value.
     pub(super) fn with<'b>(&self, value: &'b Value) -> At<'b> {
         let path = self.path.clone();
         At { path, value }
     }
 
-    /// Itself, unless there is nothing.
+    /// Returns itself, unless the value is missing.
     pub(super) fn given(self) -> Option<Self> {
         given(self.value).is_some().then_some(self)
     }
@@ -71,7 +71,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list.
     pub(super) fn items(&self) -> Result<impl Iterator<Item = At<'a>>, TranslateError> {
         let items = self.list()?.iter().enumerate();
         Ok(items.map(|(n, value)| At {
@@ -80,7 +80,7 @@ impl<'a> At<'a> {
         }))
     }
 
-    /// The texts of a string or of a list of text parts, one after the other.
+    /// Returns the texts of a string or of a list of text parts, in order.
     pub(super) fn texts(&self) -> Result<Vec<&'a str>, TranslateError> {
         if let Value::String(text) = self.value {
             return Ok(vec![text]);
@@ -93,7 +93,7 @@ impl<'a> At<'a> {
         self.items()?.map(text).collect()
     }
 
-    /// It is not what its own API says.
+    /// Makes the error for a value that its own API does not allow.
     pub(super) fn invalid(&self, must: &'static str) -> TranslateError {
         TranslateError::Invalid {
             field: self.path.clone(),
@@ -102,7 +102,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// `api` has no word for it.
+    /// Makes the error for a value that `api` cannot express.
     pub(super) fn unsayable(&self, api: &'static str, allowed: &'static str) -> TranslateError {
         TranslateError::Unsayable {
             field: self.path.clone(),
@@ -112,7 +112,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// It is a kind that `api` has no word for, or no string, as a kind must be.
+    /// Makes the error for a type that `api` does not have, or that is not a string.
     pub(super) fn unsayable_kind(
         &self,
         api: &'static str,

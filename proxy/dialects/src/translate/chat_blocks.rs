@@ -1,8 +1,8 @@
-//! A chat stream as blocks: text, thinking and calls that begin, grow and end one after the other.
+//! Converts a chat stream to blocks: text, thinking and calls that begin, grow and end one after the other.
 //!
-//! Chat's deltas carry what they carry, and pieces of several calls may come mixed. Anthropic's messages and
-//! OpenAI's Responses know blocks. Text and thinking that come between the pieces of a call wait until its
-//! arguments are whole. The end waits for the `[DONE]`, as the usage comes after the reason to stop.
+//! Chat deltas may contain anything, and pieces of several calls may be interleaved. Anthropic's messages and OpenAI's
+//! Responses have blocks. Text and thinking between the pieces of a call wait until its arguments are complete. The end
+//! waits for the `[DONE]`, because the usage comes after the stop reason.
 
 use std::{fmt::Debug, mem};
 
@@ -22,10 +22,10 @@ use crate::{
     rewrite::{EventRewrite, RawEvent},
 };
 
-/// The most text and thinking that wait for the end of a call, in bytes.
+/// The largest amount of text and thinking that waits for the end of a call, in bytes.
 const MAX_HELD: usize = 1 << 20;
 
-/// What a block is made of.
+/// The type of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -45,7 +45,7 @@ pub(super) enum Block {
 #[derive(Debug)]
 pub(super) struct End<'a> {
     pub finish_reason: &'a str,
-    /// vLLM's own `stop_reason`, or the stop text that only we watched for.
+    /// vLLM's own `stop_reason`, or the stop text that only the proxy watches for.
     pub matched: &'a Value,
     pub has_calls: bool,
     pub usage: &'a Value,
@@ -53,53 +53,53 @@ pub(super) struct End<'a> {
 
 /// Writes the events of an API whose replies are blocks.
 pub(super) trait BlockWriter: Debug + Send {
-    /// The reply begins; `chunk` is the first that says anything, or null, and names the reply.
+    /// The reply begins. `chunk` is the first one with content, or null, and names the reply.
     fn begin(&mut self, chunk: &Value, usage: &Value, out: &mut Vec<u8>);
 
-    /// A block begins. The one before it has ended.
+    /// A block begins. The previous one has ended.
     fn start(&mut self, block: &Block, out: &mut Vec<u8>);
 
-    /// The block under way grows.
+    /// The current block grows.
     fn grow(&mut self, kind: Kind, piece: &str, out: &mut Vec<u8>);
 
-    /// The block under way ends.
+    /// The current block ends.
     fn stop(&mut self, out: &mut Vec<u8>);
 
-    /// Thinking as its maker signed it, to be given back in the next request.
+    /// Adds signed thinking, which the client has to send back in the next request.
     fn sign(&mut self, _blocks: &[Value]) {}
 
-    /// The reply is longer than is kept.
+    /// Returns whether the reply is longer than what is kept.
     fn is_too_long(&self) -> bool {
         false
     }
 
-    /// The reply ends, with the block under way.
+    /// The reply ends, with the current block.
     fn end(&mut self, end: &End<'_>, out: &mut Vec<u8>);
 
-    /// An error in place of an end.
+    /// Writes an error instead of an end.
     fn fail(&mut self, error: &ErrorText, out: &mut Vec<u8>);
 
-    /// The silent stream is kept alive.
+    /// Keeps a silent stream alive.
     fn keep_alive(&self, out: &mut Vec<u8>);
 
-    /// The reply's id, once it has begun.
+    /// Returns the reply's id, once it has begun.
     fn id(&self) -> &str;
 }
 
-/// Reads chat chunks, and has a writer write what they come to.
+/// Reads chat chunks, and makes a writer write the corresponding events.
 #[derive(Debug)]
 pub(super) struct ChatBlocks<W> {
     writer: W,
     context: ReplyContext,
     has_begun: bool,
-    /// An error went out, or the end: nothing follows.
+    /// Whether an error or the end was written, after which nothing follows.
     is_over: bool,
     has_said: bool,
     open: Option<Kind>,
     calls: Calls,
-    /// What came between the pieces of an open call.
+    /// Text and thinking between the pieces of an open call.
     held: Vec<(Kind, String)>,
-    /// Its room, in bytes.
+    /// Their size in bytes.
     n_held: usize,
     finish_reason: Option<String>,
     matched: Value,
@@ -142,10 +142,10 @@ impl<W: BlockWriter> ChatBlocks<W> {
         self.count(&chunk["usage"]);
         let choices = chunk["choices"].as_array().into_iter().flatten();
         for choice in choices.filter(|choice| choice["index"].as_u64().unwrap_or(0) == 0) {
-            // Where Moonshot has it.
+            // Moonshot has it here.
             self.count(&choice["usage"]);
             self.begin(chunk, out);
-            // Some servers send a whole message in the place of a delta.
+            // Some servers send a whole message instead of a delta.
             let delta = given(&choice["delta"]);
             let delta = delta.unwrap_or_else(|| &choice["message"]);
             self.delta(delta, out);
@@ -156,7 +156,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    /// Some upstreams count along in every chunk: the last count is the whole.
+    /// Some upstreams send a running count in every chunk. The last one is the total.
     fn count(&mut self, usage: &Value) {
         if usage.is_object() {
             self.usage = usage.clone();
@@ -194,7 +194,8 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    /// A piece of the reply's text, as far as it is known to be none of a stop text that only we watch for.
+    /// Processes a piece of the reply's text, as far as it is certainly not part of a stop text that only the proxy
+    /// watches for.
     fn text(&mut self, text: &str, out: &mut Vec<u8>) {
         let said = self.context.stops.feed(text);
         self.say(Kind::Text, &said, out);
@@ -205,7 +206,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         self.say(Kind::Text, &said, out);
     }
 
-    /// Text or thinking: at once, or when the call under way is whole.
+    /// Writes text or thinking at once, or when the current call is complete.
     fn say(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) {
         let is_after_stop = kind == Kind::Thinking && self.context.stops.met().is_some();
         if text.is_empty() || is_after_stop {
@@ -232,7 +233,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    /// What waited is said. Blanks alone are not: they would make a block that Anthropic takes from nobody.
+    /// Writes what waited. White space alone is not written, because it would make a block that Anthropic refuses.
     fn release_all(&mut self, out: &mut Vec<u8>) {
         self.n_held = 0;
         for (kind, text) in mem::take(&mut self.held) {
@@ -252,7 +253,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    /// Appends to the block under way, or to a new one if that is of another kind.
+    /// Appends to the current block, or to a new one if that has another type.
     fn grow(&mut self, kind: Kind, piece: &str, out: &mut Vec<u8>) {
         if self.is_over {
             return;
@@ -285,7 +286,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         self.writer.start(block, out);
     }
 
-    /// The end that upstream gave: its `[DONE]`, or the reason to stop and then a proper end of the body.
+    /// Processes the upstream's end: its `[DONE]`, or the stop reason and then a proper end of the body.
     fn end(&mut self, out: &mut Vec<u8>) {
         let has_met = self.context.stops.met().is_some();
         if !self.has_said && self.finish_reason.is_none() && !has_met {
@@ -351,7 +352,7 @@ impl<W: BlockWriter> EventRewrite for ChatBlocks<W> {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        // With something said and no reason to stop, it is a cut.
+        // Text without a stop reason means that the reply was cut.
         if !self.is_over && (self.finish_reason.is_some() || !self.has_said) {
             self.end(out);
         }

@@ -1,4 +1,4 @@
-//! An Anthropic reply, whole, as a chat completion.
+//! Converts an unstreamed Anthropic reply to a chat completion.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{
     at::At, context::ReplyContext, error::TranslateError, to_chat::assistant, usage, wire::filled,
 };
 
-/// The blocks that chat has words for. What the provider's own tools did is left out, as it is in a stream.
+/// The blocks that chat completions can express. Blocks of the provider's own tools are left out, as in a stream.
 const SAYABLE: [&str; 4] = ["text", "thinking", "redacted_thinking", "tool_use"];
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
@@ -62,12 +62,12 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     }))
 }
 
-/// A block that Anthropic wants back as it is before it goes on with its tools.
+/// Returns whether Anthropic requires the block back unchanged before it continues with its tools.
 pub(super) fn is_signed(block: &Value) -> bool {
     block["type"] == "redacted_thinking" || filled(&block["signature"]).is_some()
 }
 
-/// The upstream's own id, so that both sides' logs speak of the same reply.
+/// Returns the upstream's own id, so that the logs of both sides name the same reply.
 pub(super) fn id(context: &ReplyContext, message: &Value) -> String {
     let id = filled(&message["id"]).map(str::to_owned);
     id.unwrap_or_else(|| format!("chatcmpl-{}", context.created))

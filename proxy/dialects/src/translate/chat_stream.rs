@@ -1,4 +1,4 @@
-//! An Anthropic stream as chat chunks, event by event.
+//! Converts an Anthropic stream to chat chunks, event by event.
 
 use serde_json::{Map, Value, json};
 
@@ -13,40 +13,40 @@ use crate::{
     rewrite::{EventRewrite, RawEvent},
 };
 
-/// The most of one block's thinking, and of its signature, that is kept to go out once more at its end, in
-/// bytes. A longer block does not.
+/// The largest size of one block's thinking, and of its signature, that is repeated at its end, in bytes. A longer
+/// block is not repeated.
 const MAX_THINKING: usize = 1 << 20;
 
-/// The most blocks under way at once.
+/// The largest number of unfinished blocks.
 const MAX_BLOCKS: usize = 16;
 
-/// Writes chat chunks in the place of Anthropic's events.
+/// Writes chat chunks instead of Anthropic's events.
 #[derive(Debug)]
 pub(super) struct ChatStream {
     context: ReplyContext,
     id: String,
     model: String,
     has_begun: bool,
-    /// An error went out, or the end: nothing follows.
+    /// Whether an error or the end was written, after which nothing follows.
     is_over: bool,
-    /// Anything was said, or a reason to stop.
+    /// Whether any text, or a stop reason, has arrived.
     has_said: bool,
     n_calls: u64,
-    /// The blocks under way, with the index by which their pieces name them: some servers mix them.
+    /// The unfinished blocks, with the index by which their pieces name them. Some servers interleave them.
     blocks: Vec<(Option<u64>, Block)>,
     usage: Map<String, Value>,
 }
 
-/// A block under way.
+/// An unfinished block.
 #[derive(Debug)]
 enum Block {
     Call {
         n: u64,
-        /// Its `input` as the block's start had it: what counts, where no piece of it follows.
+        /// Its `input` in the block's start, which counts if no piece of it follows.
         input: Value,
         has_arguments: bool,
     },
-    /// As it goes out once more when it is signed.
+    /// Thinking that is repeated when it is signed.
     Thinking { text: String, signature: String },
 }
 
@@ -178,7 +178,7 @@ impl ChatStream {
         }
     }
 
-    /// The block that a piece belongs to.
+    /// Returns the block to which a piece belongs.
     fn block(&mut self, index: Option<u64>) -> Option<&mut Block> {
         let mut blocks = self.blocks.iter_mut().rev();
         let block = blocks.find(|(at, _)| index.is_none() || *at == index);
@@ -190,7 +190,7 @@ impl ChatStream {
         self.put_delta(&json!({ "tool_calls": [call] }), out);
     }
 
-    /// A block has ended: what only its end can say.
+    /// A block has ended. Writes what is known only then.
     fn stop(&mut self, index: Option<u64>, out: &mut Vec<u8>) {
         let at = self
             .blocks
@@ -216,7 +216,7 @@ impl ChatStream {
         }
     }
 
-    /// Calls whose input stood in their start, and of which no piece followed.
+    /// Writes calls whose input was in their start, and of which no piece followed.
     fn stop_whole_calls(&mut self, out: &mut Vec<u8>) {
         let is_whole = |block: &Block| match block {
             Block::Call {
@@ -271,7 +271,8 @@ impl ChatStream {
         }
     }
 
-    /// A piece of the reply's text, as far as it is known to be none of a stop text that only we watch for.
+    /// Writes a piece of the reply's text, as far as it is certainly not part of a stop text that only the proxy
+    /// watches for.
     fn put_content(&mut self, text: &Value, out: &mut Vec<u8>) {
         let said = self.context.stops.feed(text.as_str().unwrap_or_default());
         self.put_text("content", &said.into(), out);
@@ -282,7 +283,7 @@ impl ChatStream {
         self.put_text("content", &said.into(), out);
     }
 
-    /// A piece of text, unless it is empty.
+    /// Writes a piece of text, unless it is empty.
     fn put_text(&mut self, field: &str, text: &Value, out: &mut Vec<u8>) {
         if filled(text).is_some() {
             self.put_delta(&json!({ field: text }), out);
@@ -293,7 +294,7 @@ impl ChatStream {
         self.begin(out);
         self.has_said = true;
         if self.context.stops.met().is_some() && delta.get("content").is_none() {
-            // It ended before.
+            // The block has ended before.
             return;
         }
         self.put(delta, &Value::Null, out);

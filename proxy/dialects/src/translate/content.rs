@@ -1,7 +1,7 @@
-//! What a message holds, both ways.
+//! Translates the content of a message in both directions.
 //!
-//! What cannot be said in the other API is refused where it is new, and becomes text where it is history: the
-//! caller sends its history again and again, and one refusal would end the session for good.
+//! Content that the other API cannot express is refused if it is new, and becomes text if it is history, because the
+//! caller repeats its history in each request, and one refusal would end the session for good.
 
 use serde_json::{Map, Value, json};
 
@@ -11,17 +11,16 @@ use super::{
     wire::given,
 };
 
-/// Where a part of a message stands.
+/// The place of a part of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The caller says it for the first time, after the model's last words: a reply without it would be
-    /// another.
+    /// After the model's last message. A reply without this part would differ.
     New,
-    /// The model answered it already, or a tool returned it.
+    /// Before it. The model has answered it already, or a tool returned it.
     History,
 }
 
-/// Of a tool that ran at the provider: readable by nobody else, or of no use to a model.
+/// Fields of the provider's own tools that only the provider can read, or that a model cannot use.
 const OPAQUE: [&str; 6] = [
     "cache_control",
     "data",
@@ -31,10 +30,11 @@ const OPAQUE: [&str; 6] = [
     "signature",
 ];
 
-/// The image types that Anthropic reads.
+/// The image types that Anthropic accepts.
 const IMAGES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
-/// What stands for what cannot be said: its JSON without what is of use to its maker alone.
+/// Returns the text that replaces a value that cannot be expressed: its JSON without parts that only the provider that
+/// made it can use.
 pub(super) fn as_text(value: &Value) -> String {
     readable(value).to_string()
 }
@@ -50,7 +50,7 @@ fn readable(value: &Value) -> Value {
             fields.into()
         }
         Value::Array(list) => list.iter().map(readable).collect(),
-        // An image or a file in base64 is no text.
+        // An image or a file in base64 is not text.
         Value::String(text) if text.starts_with("data:") => {
             let (head, _) = text.split_once(',').unwrap_or((text, ""));
             head.into()
@@ -59,7 +59,7 @@ fn readable(value: &Value) -> Value {
     }
 }
 
-/// A chat content part as an Anthropic block; `None` for a text of blanks alone.
+/// Converts a chat content part to an Anthropic block, or returns `None` for white space alone.
 pub(super) fn block(part: &At<'_>, place: Place) -> Result<Option<Value>, TranslateError> {
     match new_block(part) {
         Err(_) if place == Place::History => Ok(text_block(&as_text(part))),
@@ -84,12 +84,12 @@ fn new_block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
     Ok(block)
 }
 
-/// A text block, but for a text of blanks alone: Anthropic refuses those.
+/// Makes a text block, or returns `None` for white space alone, which Anthropic refuses.
 pub(super) fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// An Anthropic block as chat content parts.
+/// Converts an Anthropic block to chat content parts.
 pub(super) fn parts(block: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     match new_parts(block) {
         Err(_) if place == Place::History => Ok(vec![text_part(&as_text(block))]),
@@ -116,7 +116,7 @@ fn new_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
                 .filter(|line| !line.is_empty());
             Ok(vec![text_part(&lines.collect::<Vec<_>>().join("\n"))])
         }
-        // What Claude Code's search for tools found.
+        // This is a result of Claude Code's tool search.
         Some("tool_reference") => Ok(vec![text_part(&as_text(block))]),
         _ => {
             let allowed = "\"text\", \"image\", \"document\", \"search_result\", \"tool_use\", \"tool_result\" and \"thinking\", each in its place";
@@ -132,7 +132,7 @@ fn text_part(text: &str) -> Value {
 fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
     let mut url = image.field("url");
     if image.is_string() {
-        // Some clients write the address itself in the place of the object.
+        // Some clients write the address itself instead of the object.
         url = url.with(image.value);
     }
     let text = url.string()?;
@@ -191,7 +191,7 @@ fn document_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
-/// The address of a `source`: its own, or its bytes as a `data:` address.
+/// Returns the address of a `source`: its own, or its bytes as a `data:` address.
 fn source_url(source: &At<'_>) -> Result<String, TranslateError> {
     match source["type"].as_str() {
         Some("url") => source.field("url").string().map(str::to_owned),
@@ -207,10 +207,10 @@ fn source_url(source: &At<'_>) -> Result<String, TranslateError> {
     }
 }
 
-/// Media type and base64 text of a `data:` address.
+/// Returns media type and base64 text of a `data:` address.
 fn data_url(url: &str) -> Option<(&str, &str)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
     let media_type = head.strip_suffix(";base64")?;
-    // Parameters, as in `image/png;charset=utf-8`, say nothing about bytes.
+    // Parameters, as in `image/png;charset=utf-8`, do not affect the bytes.
     Some((media_type.split(';').next().unwrap_or(media_type), data))
 }

@@ -1,4 +1,4 @@
-//! What a reply takes from its request.
+//! The parts of a request that its reply needs.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::{
     wire::given,
 };
 
-/// The fields of a request that its response repeats, and what stands there without them. As JSON.
+/// The fields of a request that its response repeats, and their default values. The values are JSON.
 const ECHOED: [(&str, &str); 16] = [
     ("instructions", "null"),
     ("max_output_tokens", "null"),
@@ -27,29 +27,29 @@ const ECHOED: [(&str, &str); 16] = [
     ("user", "null"),
 ];
 
-/// What a reply needs to know of the request that it answers.
+/// What a reply needs to know about its request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplyContext {
-    /// When the request was made, in seconds since 1970: `created` of a chat reply, which Anthropic has not.
+    /// The request's time in seconds since 1970, for `created` of a chat reply, which Anthropic does not have.
     pub created: u64,
-    /// The caller gets the usage: it asked for a chunk with it (`stream_options.include_usage`), or for no stream.
+    /// Whether the caller gets the usage: it requested a chunk with it (`stream_options.include_usage`), or no stream.
     pub include_usage: bool,
-    /// The caller's `stop_sequences`, one of which the reply may say to have ended at.
+    /// The caller's `stop_sequences`. The reply may name the one at which it ended.
     pub stop_sequences: Vec<String>,
-    /// Stop texts that the upstream does not take.
+    /// Stop texts that the upstream does not accept.
     pub(super) stops: Stops,
-    /// Tools whose names the upstream would not have taken.
+    /// Tools whose names the upstream would not accept.
     pub(super) tools: ToolNames,
-    /// The same of a request of Responses.
+    /// Such tools of a request in Responses.
     pub(super) response_tools: ResponseTools,
-    /// What a response repeats of its request.
+    /// The fields that a response repeats from its request.
     pub(super) echo: Map<String, Value>,
 }
 
 // === impl ReplyContext ===
 
 impl ReplyContext {
-    /// Reads what the reply needs from the request as the client sent it.
+    /// Reads them from the client's request.
     pub fn for_request(direction: Direction, body: &Value, created: u64) -> Self {
         if direction == Direction::ResponsesToChat {
             return Self {

@@ -1,23 +1,23 @@
-//! From which API to which.
+//! The direction of a translation.
 
 use crate::Api;
 
-/// What a *request* becomes. Its reply goes the other way.
+/// The direction of a *request*. Its reply is translated in the other direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The client speaks chat completions, the upstream messages.
+    /// The client uses chat completions, the upstream has messages.
     ChatToMessages,
-    /// The client speaks messages, the upstream chat completions.
+    /// The client uses messages, the upstream has chat completions.
     MessagesToChat,
-    /// The client speaks Responses, the upstream chat completions.
+    /// The client uses Responses, the upstream has chat completions.
     ResponsesToChat,
 }
 
 // === impl Direction ===
 
 impl Direction {
-    /// The steps from what the client speaks to what the upstream speaks. None, where they speak the same, or where
-    /// one cannot be said in the other.
+    /// Returns the translations from the client's API to the upstream's. Returns none if both are the same, or if no
+    /// translation exists.
     pub fn path(client: Api, upstream: Api) -> &'static [Self] {
         match (client, upstream) {
             (Api::Chat, Api::Messages) => &[Self::ChatToMessages],
@@ -30,7 +30,7 @@ impl Direction {
         }
     }
 
-    /// What the client speaks.
+    /// Returns the client's API.
     pub fn client(self) -> Api {
         match self {
             Self::ChatToMessages => Api::Chat,
@@ -39,7 +39,7 @@ impl Direction {
         }
     }
 
-    /// What the upstream speaks.
+    /// Returns the upstream's API.
     pub fn upstream(self) -> Api {
         match self {
             Self::ChatToMessages => Api::Messages,

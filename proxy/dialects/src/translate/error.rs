@@ -1,32 +1,32 @@
 //! Why something cannot be translated.
 
-/// Why something cannot be said in the other API.
+/// Why something cannot be expressed in the other API.
 #[derive(Debug, thiserror::Error)]
 pub enum TranslateError {
-    /// The body is no JSON.
+    /// The body is not JSON.
     #[error("the body is not JSON: {source}")]
     NotJson {
-        /// Where it stops being JSON.
+        /// The parse error.
         #[from]
         source: serde_json::Error,
     },
-    /// A field, or a value of it, that the other API has not.
+    /// The other API does not have a field, or a value of it.
     #[error("{field} is {given}, which cannot be said in {api}; allowed: {allowed}")]
     Unsayable {
-        /// Where it stands, as in `messages[2].content[0].type`.
+        /// The path, for example `messages[2].content[0].type`.
         field: String,
         given: String,
-        /// Whose words are wanting.
+        /// The API that cannot express it.
         api: &'static str,
-        /// What could stand there instead.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// A field whose value is not what its own API says.
+    /// A field's value is invalid in its own API.
     #[error("{field} is {given}, but must be {allowed}")]
     Invalid {
         field: String,
         given: String,
-        /// What must stand there.
+        /// The required value.
         allowed: &'static str,
     },
 }
@@ -34,7 +34,7 @@ pub enum TranslateError {
 // === impl TranslateError ===
 
 impl TranslateError {
-    /// The field at fault, for the `param` of an error body.
+    /// Returns the field at fault, for the `param` of an error body.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::NotJson { .. } => None,

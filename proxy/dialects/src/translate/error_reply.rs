@@ -1,8 +1,8 @@
-//! Errors, both ways.
+//! Translates errors in both directions.
 //!
-//! One kind has to be known by what it says: a prompt over the model's context, on which agents compact
-//! their conversation. OpenAI's clients go by the code `context_length_exceeded`, Anthropic's by the
-//! words "prompt is too long". What other servers say in that case is known to [`crate::failure`].
+//! One kind of error has to be recognised: a prompt over the model's context, after which agents compact their
+//! conversation. OpenAI's clients look for the code `context_length_exceeded`, and Anthropic's for the words "prompt is
+//! too long". [`crate::failure`] knows other servers' words for this.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ use crate::{
 const TOO_LONG: &str = "prompt is too long";
 const TOO_LONG_CODE: &str = "context_length_exceeded";
 
-/// The most of a message that is repeated, in characters: a body of no known shape is one.
+/// The largest part of a message that is repeated, in characters, because a body of an unknown format is a message too.
 const SHOWN: usize = 2000;
 
-/// The body of an error reply, in the words of the request's API.
+/// Makes the body of an error reply in the format of the request's API.
 pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
     let mut text = ErrorText::parse(body);
     if text.message.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn body(direction: Direction, status: u16, body: &[u8]) -> Value {
     said(direction, &text, Some(status))
 }
 
-/// An error in the words of the request's API; without a `status`, it came inside a reply.
+/// Formats an error for the request's API. Without a `status`, it came inside a reply.
 pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) -> Value {
     match direction {
         Direction::ChatToMessages | Direction::ResponsesToChat => to_chat(text, status),
@@ -39,10 +39,10 @@ pub(super) fn said(direction: Direction, text: &ErrorText, status: Option<u16>) 
     }
 }
 
-/// An error as OpenAI's. The type is the upstream's, or follows from the status.
+/// Formats an error for OpenAI's API. The type is the upstream's, or is derived from the status.
 pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     let is_too_long = text.failure(status) == Some(Failure::ContextLength);
-    // A number is a status, or means something to its server alone.
+    // A number is a status, or has a meaning only for its server.
     let code = Some(text.code.as_str());
     let code = code.filter(|code| code.starts_with(|c: char| c.is_ascii_alphabetic()));
     let of_status = anthropic_type(status.unwrap_or_else(|| text.own_status()));
@@ -57,8 +57,8 @@ pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     })
 }
 
-/// An error as Anthropic's. The type follows from the status; inside a reply from the error's own, or from
-/// its class.
+/// Formats an error for Anthropic's API. The type is derived from the status. Inside a reply, it is derived from the
+/// error's own type, or from its class.
 pub(super) fn to_messages(text: &ErrorText, status: Option<u16>) -> Value {
     let is_too_long = text.failure(status) == Some(Failure::ContextLength);
     let given = shown(&text.message);
@@ -76,7 +76,7 @@ pub(super) fn to_messages(text: &ErrorText, status: Option<u16>) -> Value {
     })
 }
 
-/// An error as a failed response has it. Codex goes by the code.
+/// Formats an error for a failed response. Codex uses the code.
 pub(super) fn to_response(text: &ErrorText) -> Value {
     let code = match text.failure(None) {
         Some(Failure::ContextLength) => TOO_LONG_CODE,
@@ -88,7 +88,7 @@ pub(super) fn to_response(text: &ErrorText) -> Value {
     json!({ "code": code, "message": shown(&text.message) })
 }
 
-/// The data of an event, or the error that it brings; `None` where a torn last event is neither.
+/// Returns the data of an event, or its error, or `None` if an incomplete last event is neither.
 pub(super) fn data(event: &SseEvent, is_ended: bool) -> Option<Result<Value, ErrorText>> {
     let is_error = event.event.as_deref() == Some("error");
     Some(match json::read::<Value>(&event.data) {
@@ -103,22 +103,22 @@ pub(super) fn data(event: &SseEvent, is_ended: bool) -> Option<Result<Value, Err
     })
 }
 
-/// An event that upstream sent and nobody can read, or say in the caller's words.
+/// Makes the error for an event of the upstream that cannot be read or expressed.
 pub(super) fn unreadable(why: &dyn fmt::Display) -> ErrorText {
     ErrorText::of_message(format!(
         "an event of the upstream's reply cannot be translated: {why}"
     ))
 }
 
-/// A reply that upstream broke off, as its `finish_reason` says. Anthropic has no such reason to stop, and
-/// it must not look like another.
+/// Makes the error for a reply that the upstream broke off, according to its `finish_reason`. Anthropic has no such
+/// stop reason, and the reply must not look like a normal one.
 pub(super) fn broken_off(finish_reason: &str) -> ErrorText {
     ErrorText::of_message(format!(
         "the upstream broke its reply off: finish_reason is {finish_reason:?}"
     ))
 }
 
-/// A reply that ended before anything was said, and without a reason to stop.
+/// Makes the error for a reply that ended without text and without a stop reason.
 pub(super) fn empty() -> ErrorText {
     ErrorText::of_message(
         "the upstream's reply ended before it said anything, and without a reason".to_owned(),

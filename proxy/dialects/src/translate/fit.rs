@@ -1,9 +1,9 @@
-//! What makes a translated request fit for Anthropic.
+//! Changes a translated request so that Anthropic accepts it.
 //!
-//! A chat completion may say things that Anthropic answers with 400 each time, so that a session that holds one
-//! of them is dead. All that a translator can see beforehand is made right here, in one place and this order.
-//! The rules come from the API reference (<https://docs.claude.com/en/api/messages>) and from what its errors
-//! say; `docs/operating/translation.md` lists them.
+//! A chat completion may contain things that Anthropic always answers with 400, so that a session with one of them
+//! could not continue. All of them that can be detected beforehand are changed here, in one place and in this order.
+//! The rules come from the API reference (<https://docs.claude.com/en/api/messages>) and from its errors.
+//! `docs/operating/translation.md` lists them.
 
 mod conversation;
 mod schema;
@@ -12,24 +12,24 @@ use serde_json::{Map, Value, json};
 
 pub(crate) use self::conversation::{first_reply_under_way, pair_results};
 
-/// The most blocks that may be marked as the end of a cached prefix.
+/// The largest number of blocks that may be marked as the end of a cached prefix.
 const MAX_CACHE_MARKS: usize = 4;
 /// The longest `metadata.user_id`.
 const MAX_USER_ID: usize = 256;
-/// The least budget for thinking.
+/// The smallest budget for thinking.
 const MIN_BUDGET: u64 = 1024;
 
-/// The most that a model of Claude's writes, where that is less than what is asked for by default.
+/// The largest output of a Claude model, if it is smaller than the default `max_tokens`.
 const MAX_TOKENS: [((u64, u64), u64); 2] = [((3, 5), 8192), ((3, 0), 4096)];
 
 /// From this version on, `temperature` and `top_p` may not both be given.
 const ONE_SAMPLER: (u64, u64) = (4, 1);
-/// From this version on, the model takes no beginning of its reply.
+/// From this version on, the model does not accept a beginning of its reply.
 const NO_PREFILL: (u64, u64) = (4, 6);
-/// From this version on, the model takes neither samplers nor a budget for thinking.
+/// From this version on, the model accepts neither sampling parameters nor a budget for thinking.
 const NO_SAMPLERS: (u64, u64) = (4, 7);
 
-/// A request as Anthropic takes it.
+/// Changes a request so that Anthropic accepts it.
 pub(super) fn fit(request: &mut Map<String, Value>) {
     let model = request.get("model").and_then(Value::as_str);
     let version = model.and_then(version);
@@ -66,7 +66,8 @@ pub(super) fn fit(request: &mut Map<String, Value>) {
     }
 }
 
-/// The version in the name of a model of Claude's: `claude-opus-4-5-20251101` is of 4.5. `None` of others.
+/// Returns the version in the name of a Claude model: 4.5 for `claude-opus-4-5-20251101`. Returns `None` for other
+/// models.
 fn version(model: &str) -> Option<(u64, u64)> {
     let name = &model[model.find("claude")?..];
     let words = name.split(|c: char| !c.is_ascii_alphanumeric());
@@ -86,7 +87,7 @@ fn limit_tokens(request: &mut Map<String, Value>, version: Option<(u64, u64)>) {
     }
 }
 
-/// Calls in the history need their tools defined; a choice needs tools.
+/// Calls in the history need definitions of their tools, and `tool_choice` needs tools.
 fn tools_of_history(request: &mut Map<String, Value>) {
     if request.contains_key("tools") {
         return;
@@ -107,15 +108,15 @@ fn tools_of_history(request: &mut Map<String, Value>) {
     }
 }
 
-/// A budget from 1024 up to less than `max_tokens`; no thinking beside a tool that must be called, nor in the
-/// midst of calls that began without.
+/// Adjusts the budget to at least 1024 and less than `max_tokens`. Removes thinking if a tool must be called, or in the
+/// middle of calls that began without thinking.
 fn thinking(request: &mut Map<String, Value>, is_adaptive: bool) {
     let kind = request.get("thinking").map(|it| it["type"].clone());
     if !matches!(
         kind.as_ref().and_then(Value::as_str),
         Some("enabled" | "adaptive")
     ) {
-        // What says nothing, or cannot be known.
+        // The value has no effect, or is unknown.
         if kind.is_some_and(|kind| kind != "disabled") {
             request.shift_remove("thinking");
         }
@@ -153,8 +154,8 @@ fn thinks(request: &Map<String, Value>) -> bool {
     thinking.is_some_and(|it| it["type"] != "disabled")
 }
 
-/// `temperature`, `top_p` and `top_k`: those that the model takes, and of two that it does not take together
-/// the one that says something.
+/// Keeps those of `temperature`, `top_p` and `top_k` that the model accepts. If it does not accept two together, keeps
+/// the one that has an effect.
 fn samplers(request: &mut Map<String, Value>, is_one: bool, is_none: bool) {
     let number = |request: &Map<String, Value>, name: &str| request.get(name)?.as_f64();
     if number(request, "top_k").is_some_and(|k| k < 0.0) {
@@ -183,7 +184,7 @@ fn samplers(request: &mut Map<String, Value>, is_one: bool, is_none: bool) {
     }
 }
 
-/// Of more marks than four, the last ones stay: a longer prefix holds the shorter ones.
+/// Keeps the last four marks, because a longer prefix includes the shorter ones.
 fn limit_cache_marks(request: &mut Map<String, Value>) {
     let mut n_over = n_marks(request).saturating_sub(MAX_CACHE_MARKS);
     for place in ["tools", "system", "messages"] {
@@ -203,7 +204,7 @@ fn n_marks(request: &Map<String, Value>) -> usize {
     places.filter_map(|place| request.get(*place)).map(of).sum()
 }
 
-/// Takes the first `n_over` marks off.
+/// Removes the first `n_over` marks.
 fn unmark(value: &mut Value, n_over: &mut usize) {
     if *n_over == 0 {
         return;
@@ -211,7 +212,7 @@ fn unmark(value: &mut Value, n_over: &mut usize) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(|it| unmark(it, n_over)),
         Value::Object(block) => {
-            // What stands in a block is cached before its end is.
+            // The content of a block is cached before the block's end.
             if let Some(content) = block.get_mut("content") {
                 unmark(content, n_over);
             }

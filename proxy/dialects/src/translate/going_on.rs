@@ -1,13 +1,13 @@
-//! A request of Responses that goes on from a reply, by its id, with what was said before it put in front.
+//! Completes a request in Responses that continues a reply by its id, with the earlier conversation.
 //!
-//! Only the provider of that reply has the conversation, and we, in our log.
+//! Only the provider of that reply has the conversation, and our log.
 
 use metaclaw_chat::Message;
 use serde_json::{Value, json};
 
-/// Puts a conversation in front of a request's input: the messages in chat shape, the reply the last of them.
+/// Puts a conversation before a request's input: the messages in chat form, with the reply as the last one.
 ///
-/// What a request before this one had as its `instructions` is left out, as OpenAI does.
+/// The `instructions` of an earlier request are left out, as OpenAI does.
 pub fn go_on(request: &mut Value, conversation: &[Message]) {
     let mut input = Vec::new();
     for (n, message) in conversation.iter().enumerate() {
@@ -24,7 +24,7 @@ pub fn go_on(request: &mut Value, conversation: &[Message]) {
     request["input"] = input.into();
 }
 
-/// A message in chat shape as items.
+/// Converts a message in chat form to items.
 fn items(message: &Message, out: &mut Vec<Value>) {
     let field = |name: &str| message.get(name).unwrap_or(&Value::Null);
     let role = field("role").as_str().unwrap_or_default();
@@ -61,7 +61,7 @@ fn items(message: &Message, out: &mut Vec<Value>) {
     }
 }
 
-/// A content as Responses has it; its texts are parts of the type `text`.
+/// Converts a content to the form of Responses, with texts as parts of the type `text`.
 fn parts(content: &Value, text: &str) -> Value {
     let Value::Array(parts) = content else {
         return content.clone();

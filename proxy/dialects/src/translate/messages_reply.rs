@@ -1,4 +1,4 @@
-//! A chat completion, whole, as an Anthropic reply.
+//! Converts an unstreamed chat completion to an Anthropic reply.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
 fn content(message: &At<'_>, text: &str, calls: Vec<Value>) -> Vec<Value> {
     let mut content = Vec::new();
     if let Some(thinking) = reasoning(message) {
-        // Anthropic signs its thinking; clients want the field, and nobody else can fill it.
+        // Anthropic signs its thinking. Clients require the field, and only Anthropic can fill it.
         content.push(json!({ "type": "thinking", "thinking": thinking, "signature": "" }));
     }
     let texts = [Some(text), message["refusal"].as_str()];
@@ -60,7 +60,7 @@ fn content(message: &At<'_>, text: &str, calls: Vec<Value>) -> Vec<Value> {
     content
 }
 
-/// What chat servers call the thinking that they split from the reply; Mistral's stands in its content.
+/// Returns the thinking that chat servers separate from the reply. Mistral's is in the content.
 pub(super) fn reasoning(message: &Value) -> Option<String> {
     let named = filled(&message["reasoning_content"]).or_else(|| filled(&message["reasoning"]));
     let parts = message["content"].as_array().into_iter().flatten();
@@ -69,7 +69,7 @@ pub(super) fn reasoning(message: &Value) -> Option<String> {
     named.map(str::to_owned).or(thought)
 }
 
-/// The text of a reply's content.
+/// Returns the text of a reply's content.
 pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
     let Value::Array(parts) = content.value else {
         return Ok(content.texts()?.concat());
@@ -98,7 +98,7 @@ fn calls(
     Ok(calls.iter().enumerate().map(call).collect())
 }
 
-/// The upstream's own id, so that both sides' logs speak of the same reply.
+/// Returns the upstream's own id, so that the logs of both sides name the same reply.
 pub(super) fn id(context: &ReplyContext, reply: &Value) -> String {
     let id = filled(&reply["id"]).map(str::to_owned);
     id.unwrap_or_else(|| format!("msg_{}", context.created))

@@ -1,4 +1,4 @@
-//! A chat stream as Anthropic events, block by block.
+//! Converts a chat stream to Anthropic events, block by block.
 
 use serde_json::{Value, json};
 
@@ -109,8 +109,8 @@ impl BlockWriter for MessagesWriter {
         put_event(out, &error_reply::to_messages(error, None));
     }
 
-    /// Clients know no event before `message_start`, but any may be a comment; and it is before their first
-    /// chunk that servers are silent longest.
+    /// Clients accept no event before `message_start`, but always accept a comment. Servers are silent longest before
+    /// their first chunk.
     fn keep_alive(&self, out: &mut Vec<u8>) {
         if self.id.is_empty() {
             out.extend_from_slice(KEEP_ALIVE);

@@ -1,22 +1,22 @@
-//! Names that the other API would refuse, and the way back.
+//! Names that the other API would refuse, and their reverse mapping.
 //!
-//! A name is changed by itself alone, so that it is the same in a tool, in the choice among them and in each
-//! call of the history, and in every request of a session.
+//! A name is changed in the same way every time, so that it is equal in a tool, in `tool_choice` and in each call of
+//! the history, and in every request of a session.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The longest name of a tool that both APIs take.
+/// The longest name of a tool that both APIs accept.
 const MAX_NAME: usize = 64;
-/// The longest id of a call that OpenAI takes.
+/// The longest id of a call that OpenAI accepts.
 const MAX_ID: usize = 40;
 
-/// The tools that go by another name in the request than the caller gave them.
+/// The tools that have another name in the upstream's request than in the caller's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ToolNames(Vec<(String, String)>);
 
-/// The name of a tool as both APIs take it: up to 64 letters, digits, `_` and `-`.
+/// Returns the name of a tool in the form that both APIs accept: up to 64 letters, digits, `_` and `-`.
 pub(super) fn tool(name: &str) -> Cow<'_, str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.len() <= MAX_NAME && name.chars().all(fits) {
@@ -29,7 +29,7 @@ pub(super) fn tool(name: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(&plain, name, MAX_NAME))
 }
 
-/// The id of a call as OpenAI takes it.
+/// Returns the id of a call in the form that OpenAI accepts.
 pub(super) fn chat_id(id: &str) -> Cow<'_, str> {
     if id.len() <= MAX_ID || !id.is_ascii() {
         return Cow::Borrowed(id);
@@ -37,20 +37,23 @@ pub(super) fn chat_id(id: &str) -> Cow<'_, str> {
     Cow::Owned(shortened(id, id, MAX_ID))
 }
 
-/// The id of a call as Anthropic takes it: letters, digits, `_` and `-`. Those of others, as `functions.exec:0`, have more.
+/// Returns the id of a call in the form that Anthropic accepts: letters, digits, `_` and `-`. Other ids, such as
+/// `functions.exec:0`, have more.
 pub(super) fn messages_id(id: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     id.chars().map(|c| if fits(c) { c } else { '_' }).collect()
 }
 
-/// As much of `plain`, which is ASCII, as there is room for, and a hash that tells `name` from others.
+/// Returns the beginning of `plain`, which is ASCII, as far as it fits, and a hash that distinguishes `name` from
+/// others.
 fn shortened(plain: &str, name: &str, limit: usize) -> String {
     let hash = format!("_{:08x}", fnv1a(name));
     let head = &plain[..plain.len().min(limit - hash.len())];
     format!("{head}{hash}")
 }
 
-/// FNV-1a of 32 bits: the same in every build, so that a session keeps its prompt cache over an update.
+/// The hash is FNV-1a with 32 bits. It is the same in every build, so that a session keeps its prompt cache over an
+/// update.
 fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -60,7 +63,7 @@ fn fnv1a(text: &str) -> u32 {
 // === impl ToolNames ===
 
 impl ToolNames {
-    /// Those of a request's `tools`, in either API.
+    /// Returns those of a request's `tools`, in either API.
     pub(super) fn of_request(body: &Value) -> Self {
         let tools = body["tools"].as_array().into_iter().flatten();
         let names = tools.filter_map(|tool| {
@@ -75,7 +78,7 @@ impl ToolNames {
         Self(names.collect())
     }
 
-    /// What the caller calls the tool that the upstream calls so.
+    /// Returns the caller's name for the tool with this upstream name.
     pub(super) fn given<'a>(&'a self, sent: &'a str) -> &'a str {
         let known = self.0.iter().find(|(name, _)| name == sent);
         known.map_or(sent, |(_, given)| given)

@@ -1,8 +1,8 @@
-//! The tool calls of a chat stream, whose pieces may come mixed, as blocks, which may not.
+//! Converts the tool calls of a chat stream, whose pieces may be interleaved, to blocks, which may not.
 //!
-//! One call's block is open at a time. A call that begins meanwhile waits until the arguments of that
-//! one are a whole JSON object, which they are at once where a model makes one call after the other, or
-//! until the reply ends.
+//! Only one call's block is open at a time. A call that begins in the meantime waits until the arguments of the open
+//! one are a complete JSON object, or until the reply ends. If a model makes one call after the other, they are
+//! complete at once.
 
 use std::{collections::VecDeque, mem};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::wire::filled;
 use crate::calls::{Places, call_id};
 
-/// The most arguments that wait, of all calls together, in bytes.
+/// The largest size of waiting arguments of all calls together, in bytes.
 const MAX_HELD: usize = 1 << 20;
 
 /// The calls of one reply so far.
@@ -31,7 +31,7 @@ pub(super) struct Calls {
 struct Call {
     id: Option<String>,
     name: Option<String>,
-    /// Arguments that no block has yet: it cannot begin without a name, nor beside another's.
+    /// Arguments without a block yet, because it cannot begin without a name, or while another one is open.
     held: String,
     has_begun: bool,
 }
@@ -42,7 +42,7 @@ struct Open {
     extent: Extent,
 }
 
-/// How far the JSON of a call's arguments has come.
+/// How far the JSON of a call's arguments has arrived.
 #[derive(Debug, Default)]
 struct Extent {
     depth: usize,
@@ -51,7 +51,7 @@ struct Extent {
     is_whole: bool,
 }
 
-/// What a piece does to the blocks.
+/// The effect of a piece on the blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Begin {
@@ -61,7 +61,7 @@ pub(super) enum Step {
     Grow {
         arguments: String,
     },
-    /// Blocks have no way to say it: why.
+    /// Blocks cannot express it, for this reason.
     Refuse {
         why: String,
     },
@@ -70,17 +70,17 @@ pub(super) enum Step {
 // === impl Calls ===
 
 impl Calls {
-    /// Whether the model called anything.
+    /// Returns whether the model called anything.
     pub(super) fn is_any(&self) -> bool {
         !self.all.is_empty()
     }
 
-    /// Whether more of the open call's arguments is to come: its block cannot end yet.
+    /// Returns whether more of the open call's arguments will come, so that its block cannot end yet.
     pub(super) fn is_unfinished(&self) -> bool {
         self.open.as_ref().is_some_and(|open| !open.extent.is_whole)
     }
 
-    /// Takes one element of a delta's `tool_calls`; `reply_id` is part of the id that a call without one gets.
+    /// Adds one element of a delta's `tool_calls`. `reply_id` becomes part of the id of a call without one.
     pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<Step> {
         let Some(at) = self.places.find(piece) else {
             return Vec::new();
@@ -106,7 +106,7 @@ impl Calls {
         steps
     }
 
-    /// A block of another kind begins: those that wait come before it.
+    /// A block of another type begins. Waiting calls come before it.
     pub(super) fn close(&mut self, reply_id: &str) -> Vec<Step> {
         let mut steps = Vec::new();
         while !self.waiting.is_empty() {
@@ -117,7 +117,7 @@ impl Calls {
         steps
     }
 
-    /// The reply has ended: those that wait, and those that never got a name and begin without one.
+    /// The reply has ended. Writes waiting calls, and those that never got a name and begin without one.
     pub(super) fn end(&mut self, reply_id: &str) -> Vec<Step> {
         let calls = self.all.iter().enumerate();
         let nameless = calls.filter(|(_, call)| call.name.is_none());
@@ -125,8 +125,7 @@ impl Calls {
         self.close(reply_id)
     }
 
-    /// Lets the open call grow, and the next ones begin where it is over. None waits for more than there
-    /// is room for.
+    /// Extends the open call, and begins the next ones once it is complete. No call waits if there is no more room.
     fn advance(&mut self, reply_id: &str) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
@@ -160,7 +159,7 @@ impl Calls {
         }
     }
 
-    /// More of a call came after its block; blanks say nothing.
+    /// More of a call arrived after its block. White space is ignored.
     fn refuse_more(&mut self, at: usize) -> Vec<Step> {
         let call = &mut self.all[at];
         let more = mem::take(&mut call.held);

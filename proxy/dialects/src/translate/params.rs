@@ -1,4 +1,4 @@
-//! All of a request but its conversation, both ways.
+//! Translates everything of a request except its conversation, in both directions.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,10 @@ use super::{
     wire::{copy, filled, given, reasons},
 };
 
-/// `max_tokens` of a request to Anthropic whose caller set no limit: what every current model allows.
+/// `max_tokens` of a request to Anthropic whose caller set no limit. Every current model allows it.
 pub const DEFAULT_MAX_TOKENS: u64 = 8192;
 
-/// OpenAI's limit on `user`, in characters.
+/// OpenAI's limit for `user`, in characters.
 const MAX_USER: usize = 64;
 
 // === towards messages ===
@@ -50,7 +50,7 @@ pub(super) fn to_messages(
     Ok(())
 }
 
-/// Fields that would change the reply, and that Anthropic has not.
+/// Refuses fields that would change the reply and that Anthropic does not have.
 fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
     let is_zero = |value: &Value| value.as_f64() == Some(0.0);
     let is_false = |value: &Value| value.as_bool() == Some(false);
@@ -89,7 +89,7 @@ fn stops_to_messages(stop: &At<'_>, out: &mut Map<String, Value>) -> Result<(), 
     for one in stops {
         stop.with(one).string()?;
     }
-    // The others are ours to watch for.
+    // The proxy watches for the others.
     let stops = stops.iter().filter(|it| stops::suits_messages(it));
     let stops: Vec<Value> = stops.cloned().collect();
     if !stops.is_empty() {
@@ -100,7 +100,7 @@ fn stops_to_messages(stop: &At<'_>, out: &mut Map<String, Value>) -> Result<(), 
 
 fn user_to_messages(body: &Value, out: &mut Map<String, Value>) {
     let user = filled(&body["user"]).or_else(|| filled(&body["safety_identifier"]));
-    // Anthropic refuses a request whose user is a person's address.
+    // Anthropic refuses a request whose user is an e-mail address.
     if let Some(user) = user.filter(|user| !user.contains('@')) {
         out.insert("metadata".into(), json!({ "user_id": user }));
     }
@@ -131,7 +131,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     if let Some(servers) = servers.filter(|servers| *servers.value != json!([])) {
         return Err(servers.unsayable(CHAT, "none"));
     }
-    // OpenAI's reasoning models refuse samplers and `max_tokens`; most other servers know no other name.
+    // OpenAI's reasoning models refuse sampling parameters and `max_tokens`. Most other servers know no other name.
     let (limit, params): (_, &[&str]) = if reasons(&body["model"]) {
         ("max_completion_tokens", &["stream"])
     } else {
@@ -142,10 +142,10 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
         copy(body, name, out, name);
     }
     if body["stream"].as_bool() == Some(true) {
-        // Without it no usage comes, and Anthropic's streams always say it.
+        // Without it no usage is sent, and Anthropic's streams always have it.
         out.insert("stream_options".into(), json!({ "include_usage": true }));
     }
-    // The others are ours to watch for.
+    // The proxy watches for the others.
     let stops = At::top(body, "stop_sequences").list()?;
     let (stops, _) = stops::for_chat(&body["model"], stops);
     if !stops.is_empty() {

@@ -1,4 +1,4 @@
-//! A chat completion, whole, as a response.
+//! Converts an unstreamed chat completion to a response.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::calls::{arguments_text, call_id};
 
-/// The response that the reply's events would end with.
+/// Returns the response with which the reply's events would end.
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
     let message = At::new("choices[0].message", &choice["message"]);

@@ -1,7 +1,7 @@
-//! A chat reply as a response, and as the events of one: item by item.
+//! Converts a chat reply to a response and its events, item by item.
 //!
-//! <https://platform.openai.com/docs/api-reference/responses-streaming>. The last event repeats the whole response,
-//! so a reply is kept until its end.
+//! <https://platform.openai.com/docs/api-reference/responses-streaming>. The last event repeats the whole response, so
+//! a reply is kept until its end.
 
 use serde_json::{Map, Value, json};
 
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::failure::ErrorText;
 
-/// The longest reply, in bytes.
+/// The longest reply in bytes.
 const MAX_REPLY: usize = 32 << 20;
-/// What an item takes beside its text, in bytes.
+/// Bytes of an item besides its text.
 const ITEM: usize = 512;
-/// The most of the upstream's id that the ids of items repeat.
+/// The largest part of the upstream's id that the ids of items repeat.
 const MAX_OF_REPLY: usize = 40;
 
-/// What the id of a response begins with whose upstream called it by the rest.
+/// The prefix of a response's id. The rest is the upstream's id.
 const ID: &str = "resp_mc_";
 
 /// Writes a response and its events.
@@ -41,7 +41,7 @@ pub(super) struct ResponsesWriter {
     signed: Vec<Value>,
 }
 
-/// The item under way.
+/// The current item.
 #[derive(Debug)]
 struct Item {
     id: String,
@@ -56,17 +56,17 @@ enum ItemKind {
     Call { call_id: String, tool: GivenTool },
 }
 
-/// The id by which the upstream named the reply that a caller knows as this response.
+/// Returns the upstream's id of the reply that a caller knows by this response id.
 pub fn upstream_reply_id(response_id: &str) -> &str {
     response_id.strip_prefix(ID).unwrap_or(response_id)
 }
 
-/// Whether a response's id is one that we gave it.
+/// Returns whether a response's id is one of ours.
 pub fn is_translated_reply_id(response_id: &str) -> bool {
     response_id.starts_with(ID)
 }
 
-/// The id by which a caller knows the reply that its upstream named so.
+/// Returns the id for callers of a reply with this upstream id.
 pub fn translated_reply_id(upstream_id: &str) -> String {
     format!("{ID}{upstream_id}")
 }
@@ -87,7 +87,7 @@ impl ResponsesWriter {
         }
     }
 
-    /// Appends an event; `data` is its fields.
+    /// Appends an event with the fields `data`.
     fn put(&mut self, kind: &str, data: Value, out: &mut Vec<u8>) {
         let mut event = Map::new();
         event.insert("type".into(), format!("response.{kind}").into());
@@ -99,7 +99,7 @@ impl ResponsesWriter {
         put_event(out, &Value::Object(event));
     }
 
-    /// Appends an event of the item under way.
+    /// Appends an event of the current item.
     fn put_of_item(&mut self, kind: &str, data: Value, out: &mut Vec<u8>) {
         let Some(item) = &self.open else {
             return;
@@ -138,7 +138,7 @@ impl ResponsesWriter {
         }
     }
 
-    /// Ends the item under way, with its text whole or cut.
+    /// Ends the current item, with its text complete or cut.
     fn close_item(&mut self, status: &str, out: &mut Vec<u8>) {
         if let Some(ItemKind::Call { tool, .. }) = self.open.as_ref().map(|item| &item.kind) {
             let is_custom = tool.is_custom;
@@ -167,7 +167,7 @@ impl ResponsesWriter {
         self.output.push(item);
     }
 
-    /// The input of a custom tool stands inside the arguments, so it is said when they are whole.
+    /// The input of a custom tool is inside the arguments, so it is sent when they are complete.
     fn close_call(&mut self, is_custom: bool, out: &mut Vec<u8>) {
         let Some(item) = &mut self.open else {
             return;
@@ -205,7 +205,7 @@ impl ResponsesWriter {
         self.put_of_item("function_call_arguments.done", data, out);
     }
 
-    /// Signed thinking without a word of text is an item of its own.
+    /// Signed thinking without text is a separate item.
     fn put_signed(&mut self, out: &mut Vec<u8>) {
         if self.open.is_none() && !self.signed.is_empty() {
             self.open_item(ItemKind::Reasoning, out);
@@ -232,7 +232,7 @@ impl ResponsesWriter {
         response
     }
 
-    /// Ends the reply; the whole response.
+    /// Ends the reply, and returns the whole response.
     pub(super) fn finish(&mut self, end: &End<'_>, out: &mut Vec<u8>) -> Value {
         let (status, reason) = match end.finish_reason {
             "length" | "model_context_window_exceeded" => ("incomplete", Some("max_output_tokens")),
@@ -318,7 +318,7 @@ impl BlockWriter for ResponsesWriter {
 
     fn fail(&mut self, error: &ErrorText, out: &mut Vec<u8>) {
         if self.id.is_empty() {
-            // Clients take no event before the first.
+            // Clients accept no event before the first.
             self.begin(&Value::Null, &Value::Null, out);
         }
         self.open = None;
@@ -369,7 +369,7 @@ impl Item {
         }
     }
 
-    /// The part that holds its text, and how its events are called.
+    /// Returns the part with its text, and the name of its events.
     fn part(&self) -> Option<(&'static str, Value)> {
         match self.kind {
             ItemKind::Message => Some(("content_part", text_part(&self.text))),
@@ -390,7 +390,7 @@ impl Item {
 // === impl ItemKind ===
 
 impl ItemKind {
-    /// What the ids of such items begin with: OpenAI goes by it.
+    /// Returns the prefix of the ids of such items, which OpenAI requires.
     fn id_prefix(&self) -> &'static str {
         match self {
             Self::Message => "msg",

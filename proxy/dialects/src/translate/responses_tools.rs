@@ -1,8 +1,8 @@
-//! The tools of Responses as functions of a chat completion, and the way back.
+//! Converts the tools of Responses to functions of a chat completion, and back.
 //!
-//! Chat knows functions alone, by one flat name. A tool of a namespace gets both names in one; a custom tool, whose
-//! input is free text, gets one field for it. Tools that run at the provider have no counterpart: the model is
-//! not told of them.
+//! Chat completions have only functions, with one flat name. A tool of a namespace gets both names in one. A custom
+//! tool, whose input is free text, gets one field for it. Tools that run at the provider have no counterpart, so the
+//! model does not see them.
 
 use serde_json::{Map, Value, json};
 
@@ -13,10 +13,10 @@ use super::{
     wire::{copy, filled, given},
 };
 
-/// The one field of a custom tool's function.
+/// The only field of a custom tool's function.
 const INPUT: &str = "input";
 
-/// A tool as the caller gave it.
+/// A tool in the caller's form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GivenTool {
     pub name: String,
@@ -24,11 +24,11 @@ pub(super) struct GivenTool {
     pub is_custom: bool,
 }
 
-/// The tools of a request, by the names under which the upstream knows them.
+/// The tools of a request, by their names for the upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ResponseTools(Vec<(String, GivenTool)>);
 
-/// The name of a tool as the upstream knows it.
+/// Returns the upstream's name of a tool.
 pub(super) fn sent_name(namespace: Option<&str>, name: &str) -> String {
     match namespace {
         Some(namespace) => names::tool(&format!("{namespace}__{name}")).into_owned(),
@@ -36,13 +36,13 @@ pub(super) fn sent_name(namespace: Option<&str>, name: &str) -> String {
     }
 }
 
-/// A custom tool's input as the arguments of its function.
+/// Returns a custom tool's input as the arguments of its function.
 pub(super) fn arguments(input: &str) -> String {
     json!({ INPUT: input }).to_string()
 }
 
-/// The arguments of a custom tool's function as its input: the one text in them, or all as it stands where a model
-/// did not keep to the form.
+/// Returns the arguments of a custom tool's function as its input: the text in them, or all of them if a model did not
+/// use this form.
 pub(super) fn input(arguments: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(arguments) else {
         return arguments.to_owned();
@@ -56,7 +56,7 @@ pub(super) fn input(arguments: &str) -> String {
     one.unwrap_or(arguments).to_owned()
 }
 
-/// `tools`, those that stand among the input, and `tool_choice`, as a chat completion has them.
+/// Converts `tools`, those in the input, and `tool_choice` to the form of a chat completion.
 pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
     let mut tools = Vec::new();
     for list in lists(body)? {
@@ -76,7 +76,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-/// Where a request says its tools: Codex adds some in the midst of its input.
+/// Returns the lists of a request's tools. Codex adds some in the middle of its input.
 fn lists(body: &Value) -> Result<Vec<At<'_>>, TranslateError> {
     let mut lists = vec![At::top(body, "tools")];
     let input = At::top(body, "input");
@@ -98,7 +98,7 @@ fn add(tool: &At<'_>, namespace: Option<&str>, out: &mut Vec<Value>) -> Result<(
                 add(&tool, Some(name), out)?;
             }
         }
-        // The provider's own.
+        // These are the provider's own.
         _ => {}
     }
     Ok(())
@@ -111,7 +111,7 @@ fn function(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateEr
     copy(tool, "description", &mut function, "description");
     if let Some(parameters) = tool.field("parameters").given() {
         let mut schema = parameters.object()?.clone();
-        // OpenAI refuses an object that does not say so.
+        // OpenAI refuses an object without it.
         schema.entry("properties").or_insert_with(|| json!({}));
         function.insert("parameters".into(), schema.into());
     }
@@ -147,7 +147,7 @@ fn custom(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateErro
     Ok(json!({ "type": "function", "function": function }))
 }
 
-/// `tool_choice`; of a list of allowed tools, the others are taken out.
+/// Converts `tool_choice`. For a list of allowed tools, the others are removed.
 fn choice(choice: &At<'_>, tools: &mut Vec<Value>) -> Result<Option<Value>, TranslateError> {
     let Some(given) = given(choice) else {
         return Ok(None);
@@ -185,7 +185,7 @@ fn choice(choice: &At<'_>, tools: &mut Vec<Value>) -> Result<Option<Value>, Tran
                 Some(_) | None => Err(mode.invalid("\"auto\" or \"required\"")),
             }
         }
-        // A tool of the provider's own, which must be called.
+        // This is one of the provider's own tools, which must be called.
         Some(_) => Err(choice.unsayable(CHAT, allowed)),
         None => Err(choice.invalid("a string or an object with a type")),
     }
@@ -194,7 +194,7 @@ fn choice(choice: &At<'_>, tools: &mut Vec<Value>) -> Result<Option<Value>, Tran
 // === impl ResponseTools ===
 
 impl ResponseTools {
-    /// Those of a request that go by another name, or have another form, than the caller gave them.
+    /// Returns those of a request whose name or form for the upstream differs from the caller's.
     pub(super) fn of_request(body: &Value) -> Self {
         let mut tools = Self::default();
         for list in lists(body).unwrap_or_default() {
@@ -230,7 +230,7 @@ impl ResponseTools {
         }
     }
 
-    /// What the caller calls the tool that the upstream calls so.
+    /// Returns the caller's form of the tool with this upstream name.
     pub(super) fn given(&self, sent: &str) -> GivenTool {
         let known = self.0.iter().find(|(name, _)| name == sent);
         known.map_or_else(

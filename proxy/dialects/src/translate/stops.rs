@@ -1,32 +1,33 @@
-//! Stop texts that the other API does not take: the reply is cut here.
+//! Stop texts that the other API does not accept. The proxy cuts the reply at them.
 //!
-//! OpenAI takes four; Anthropic none of blanks alone. A text that may be the beginning of a stop text waits
-//! until that is known.
+//! OpenAI accepts four. Anthropic accepts none of white space alone. A text that may be the beginning of a stop text
+//! waits until that is known.
 
 use serde_json::Value;
 
 use super::wire::reasons;
 
-/// The most that a chat completion may have.
+/// The largest number for a chat completion.
 const MAX_CHAT: usize = 4;
 
-/// The stop texts that only we watch for, and how far the reply has come.
+/// The stop texts that only the proxy watches for, and how far the reply has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Stops {
     texts: Vec<String>,
-    /// The end of the text so far, where it may be the beginning of one of them.
+    /// The end of the text so far, if it may be the beginning of one of them.
     held: String,
-    /// The one that the reply ended at.
+    /// The one at which the reply ended.
     met: Option<String>,
 }
 
-/// Those that a chat completion takes, and those that are ours to watch for. OpenAI's reasoning models take none.
+/// Splits them into those that a chat completion accepts, and those that the proxy has to watch for. OpenAI's reasoning
+/// models accept none.
 pub(super) fn for_chat<'a>(model: &Value, stops: &'a [Value]) -> (&'a [Value], &'a [Value]) {
     let most = if reasons(model) { 0 } else { MAX_CHAT };
     stops.split_at(stops.len().min(most))
 }
 
-/// Whether Anthropic takes it.
+/// Returns whether Anthropic accepts it.
 pub(super) fn suits_messages(stop: &Value) -> bool {
     stop.as_str().is_none_or(|stop| !stop.trim().is_empty())
 }
@@ -34,7 +35,7 @@ pub(super) fn suits_messages(stop: &Value) -> bool {
 // === impl Stops ===
 
 impl Stops {
-    /// Those of a request, in either API, that its other API does not take.
+    /// Returns those of a request, in either API, that the other API does not accept.
     pub(super) fn of_request(body: &Value) -> Self {
         let list = |value: &Value| value.as_array().cloned();
         let texts = if let Some(stops) = list(&body["stop_sequences"]) {
@@ -52,12 +53,12 @@ impl Stops {
         }
     }
 
-    /// The one that was met: nothing more of the reply is said.
+    /// Returns the one that was met, after which nothing more of the reply is sent.
     pub(super) fn met(&self) -> Option<&str> {
         self.met.as_deref()
     }
 
-    /// Takes more of the reply's text; what of it can be said.
+    /// Processes more of the reply's text, and returns the part that can be sent.
     pub(super) fn feed(&mut self, text: &str) -> String {
         if self.met.is_some() {
             return String::new();
@@ -83,7 +84,7 @@ impl Stops {
         all
     }
 
-    /// No more text follows, or something else does: what was held back can be said.
+    /// No more text follows, or something else does, so held text can be sent.
     pub(super) fn flush(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

@@ -1,4 +1,4 @@
-//! Realistic conversations and streams, both ways; the properties stand in `properties`.
+//! Tests with realistic conversations and streams, in both directions. `properties` has the property tests.
 
 mod calls;
 mod corpus;
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use super::*;
 use crate::{Api, rewrite::rewritten};
 
-/// The context of a reply whose request said nothing that matters here.
+/// The context of a reply whose request has nothing special.
 static ASKED: LazyLock<ReplyContext> = LazyLock::new(|| ReplyContext {
     created: 1_763_600_000,
     include_usage: true,
@@ -23,7 +23,7 @@ static ASKED: LazyLock<ReplyContext> = LazyLock::new(|| ReplyContext {
 
 use Direction::{ChatToMessages, MessagesToChat, ResponsesToChat};
 
-/// A streamed reply, translated in one piece.
+/// Returns a streamed reply, translated in one piece.
 fn streamed(direction: Direction, stream: &str) -> String {
     let stream = [stream.as_bytes()];
     let out = rewritten(super::stream(direction, &ASKED), stream);

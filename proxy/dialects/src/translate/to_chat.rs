@@ -1,4 +1,4 @@
-//! An Anthropic request as a chat one: its conversation.
+//! Translates an Anthropic request to a chat request: its conversation.
 
 use serde_json::{Map, Value, json};
 
@@ -42,7 +42,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     Ok(Value::Object(out))
 }
 
-/// System blocks as one text, as not every server takes them in parts; without Claude Code's accounting line.
+/// Joins system blocks to one text, because not every server accepts parts, and removes Claude Code's accounting line.
 fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     let texts = text.texts()?.into_iter().map(accounting::without);
     let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
@@ -53,7 +53,7 @@ fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     Ok(())
 }
 
-/// Results of tools first, each its own message; what they hold of images goes with the rest.
+/// Writes tool results first, each as a separate message. Images in them go with the rest.
 fn user(content: &At<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     if content.is_string() {
         out.push(json!({ "role": "user", "content": content.value }));
@@ -75,7 +75,7 @@ fn user(content: &At<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), Tran
     Ok(())
 }
 
-/// A lone text as a string, which every server takes.
+/// Returns a single text as a string, which every server accepts.
 fn flat(parts: Vec<Value>) -> Value {
     match parts.as_slice() {
         [one] if one["type"] == "text" => one["text"].clone(),
@@ -103,8 +103,8 @@ fn tool_message(block: &At<'_>, images: &mut Vec<Value>) -> Result<Value, Transl
     Ok(json!({ "role": "tool", "tool_call_id": id, "content": texts.join("\n") }))
 }
 
-/// An assistant's blocks, put together as chat has them. What tools of the provider's own did, and what else
-/// there may be, is said as text.
+/// Joins an assistant's blocks to the form of chat completions. Blocks of the provider's own tools, and unknown ones,
+/// become text.
 pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
     if content.is_string() {
         return Ok(json!({ "role": "assistant", "content": content.value }));
@@ -114,7 +114,7 @@ pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
         match block["type"].as_str() {
             Some("text") => text.push_str(block.field("text").string()?),
             Some("thinking") => reasoning.push_str(block.field("thinking").string()?),
-            // Only its maker can read it.
+            // Only the provider that made it can read it.
             Some("redacted_thinking") => {}
             Some("tool_use") => calls.push(tool_call(&block)?),
             _ => {

@@ -1,4 +1,4 @@
-//! A chat request as an Anthropic one: its conversation.
+//! Translates a chat request to an Anthropic request: its conversation.
 
 use std::mem;
 
@@ -13,18 +13,18 @@ use super::{
     wire::{filled, input},
 };
 
-/// System blocks, and the turns of user and assistant one after the other.
+/// System blocks, and the alternating turns of user and assistant.
 #[derive(Default)]
 struct Conversation {
     system: Vec<Value>,
     turns: Vec<Turn>,
 }
 
-/// What one side says until the other does: Anthropic wants the two to alternate.
+/// Consecutive messages of one side, because Anthropic requires alternating roles.
 #[derive(Default)]
 struct Turn {
     role: &'static str,
-    /// Results of tools, which must stand before all else.
+    /// Results of tools, which must come first.
     results: Vec<Value>,
     blocks: Vec<Value>,
 }
@@ -43,7 +43,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
         conversation.add(message, place)?;
     }
     if conversation.turns.is_empty() {
-        // Some ask with a system message alone.
+        // Some requests have only a system message.
         let system = mem::take(&mut conversation.system);
         conversation.push_blocks("user", system);
     }
@@ -83,7 +83,7 @@ impl Conversation {
                 }
                 None => self.push_blocks("user", said(message)),
             },
-            // What came back from a call of before there were `tool_calls`.
+            // This is a result from before there were `tool_calls`.
             Some("function") => self.push_blocks("user", said(message)),
             _ => {
                 let allowed = "\"system\", \"developer\", \"user\", \"assistant\" and \"tool\"";
@@ -93,14 +93,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// A message of nothing is none, and so cannot stand between two of the other side.
+    /// An empty message is left out, so it cannot come between two messages of the other side.
     fn push_blocks(&mut self, role: &'static str, blocks: Vec<Value>) {
         if !blocks.is_empty() {
             self.turn(role).blocks.extend(blocks);
         }
     }
 
-    /// The turn under way, if it is `role`'s, else a new one.
+    /// Returns the current turn if it has this `role`, else a new one.
     fn turn(&mut self, role: &'static str) -> &mut Turn {
         if self.turns.last().is_none_or(|last| last.role != role) {
             let turn = Turn {
@@ -114,7 +114,7 @@ impl Conversation {
     }
 }
 
-/// A string, or a list of parts, as blocks.
+/// Converts a string, or a list of parts, to blocks.
 fn blocks(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     if content.is_string() {
         return Ok(block(content, place)?.into_iter().collect());
@@ -133,12 +133,12 @@ fn texts_alone(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
-/// What has no place of its own in a conversation with Anthropic.
+/// Converts a value that has no counterpart in a conversation with Anthropic.
 fn said(value: &Value) -> Vec<Value> {
     text_block(&as_text(value)).into_iter().collect()
 }
 
-/// Thinking, text and calls, in the order in which Anthropic's models say them.
+/// Converts thinking, text and calls, in the order of Anthropic's models.
 fn assistant(message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     let mut out = signed_thinking(message);
     for block in blocks(&message.field("content"), Place::History)? {
@@ -160,7 +160,7 @@ fn assistant(message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
     Ok(out)
 }
 
-/// The `thinking_blocks` of an earlier reply that came from Anthropic, as it signed them.
+/// Returns the `thinking_blocks` of an earlier reply from Anthropic with their signatures.
 fn signed_thinking(message: &Value) -> Vec<Value> {
     let is_signed = |block: &&Value| match block["type"].as_str() {
         Some("thinking") => filled(&block["signature"]).is_some() && block["thinking"].is_string(),

@@ -1,4 +1,4 @@
-//! Tool definitions and the choice among them, both ways.
+//! Translates tool definitions and `tool_choice` in both directions.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use super::{
 
 // === towards messages ===
 
-/// A chat tool as Anthropic's.
+/// Converts a chat tool to Anthropic's form.
 pub(super) fn to_messages(tool: &At<'_>) -> Result<Value, TranslateError> {
     let kind = tool.field("type");
     if *kind.value != "function" {
@@ -30,7 +30,7 @@ pub(super) fn to_messages(tool: &At<'_>) -> Result<Value, TranslateError> {
     Ok(Value::Object(out))
 }
 
-/// Arguments are an object, and Anthropic wants that said; others take a schema that does not.
+/// Returns the schema with the type `object`, which Anthropic requires and others do not.
 fn input_schema(parameters: &At<'_>) -> Result<Value, TranslateError> {
     let mut schema = match parameters.value {
         Value::Null => Map::from_iter([("properties".to_owned(), json!({}))]),
@@ -40,7 +40,7 @@ fn input_schema(parameters: &At<'_>) -> Result<Value, TranslateError> {
     Ok(Value::Object(schema))
 }
 
-/// `tool_choice` and `parallel_tool_calls` as Anthropic's `tool_choice`.
+/// Converts `tool_choice` and `parallel_tool_calls` to Anthropic's `tool_choice`.
 pub(super) fn choice_to_messages(body: &Value) -> Result<Option<Value>, TranslateError> {
     let choice = At::top(body, "tool_choice").given();
     let mut choice = choice.map(|choice| one_choice(&choice)).transpose()?;
@@ -52,7 +52,7 @@ pub(super) fn choice_to_messages(body: &Value) -> Result<Option<Value>, Translat
             choice["disable_parallel_tool_use"] = true.into();
         }
     }
-    // Without tools Anthropic refuses a choice, and these two then say nothing.
+    // Without tools Anthropic refuses a choice, and these two have no effect then.
     let says_nothing = |choice: &Value| choice["type"] == "auto" || choice["type"] == "none";
     Ok(choice.filter(|choice| has_tools || !says_nothing(choice)))
 }
@@ -77,13 +77,13 @@ fn one_choice(choice: &At<'_>) -> Result<Value, TranslateError> {
 
 // === towards chat ===
 
-/// The search among tools that are not said yet: here all are.
+/// Returns whether it is the search for tools that are not listed. Here all are listed.
 pub(super) fn is_search(tool: &Value) -> bool {
     let kind = tool["type"].as_str().unwrap_or_default();
     kind.starts_with("tool_search_tool_")
 }
 
-/// An Anthropic tool as chat's.
+/// Converts an Anthropic tool to chat form.
 pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
     tool.object()?;
     let kind = tool.field("type").given();
@@ -96,7 +96,7 @@ pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
     copy(tool, "description", &mut function, "description");
     if let Some(schema) = tool["input_schema"].as_object() {
         let mut schema = schema.clone();
-        // OpenAI refuses an object that does not say so.
+        // OpenAI refuses an object without it.
         schema.entry("properties").or_insert_with(|| json!({}));
         function.insert("parameters".into(), schema.into());
     }
@@ -104,7 +104,7 @@ pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
     Ok(json!({ "type": "function", "function": function }))
 }
 
-/// Anthropic's `tool_choice` as chat's, and `parallel_tool_calls: false` where it asks for that.
+/// Converts Anthropic's `tool_choice` to chat form, with `parallel_tool_calls: false` if it requires that.
 pub(super) fn choice_to_chat(
     body: &Value,
     out: &mut Map<String, Value>,

@@ -1,11 +1,11 @@
-//! What a reply cost and why it stopped, both ways.
+//! Translates token counts and stop reasons in both directions.
 
 use serde_json::{Map, Value, json};
 
 use super::{context::ReplyContext, wire::copy};
 use crate::chat::cached_tokens;
 
-/// The counts of Anthropic's that chat has words for.
+/// Anthropic's counts that chat completions can express.
 const COUNTS: [&str; 5] = [
     "input_tokens",
     "cache_creation_input_tokens",
@@ -14,7 +14,7 @@ const COUNTS: [&str; 5] = [
     "output_tokens_details",
 ];
 
-/// Chat's `usage` as Anthropic's: there, `input_tokens` are those that no cache gave or took.
+/// Converts chat's `usage` to Anthropic's, in which `input_tokens` does not include cached tokens.
 pub(super) fn to_messages(usage: &Value) -> Value {
     let cached = cached_tokens(usage);
     let written = number(&usage["prompt_tokens_details"]["cache_write_tokens"]);
@@ -31,7 +31,7 @@ pub(super) fn to_messages(usage: &Value) -> Value {
     out
 }
 
-/// Anthropic's `usage` as chat's: there, `prompt_tokens` are all.
+/// Converts Anthropic's `usage` to chat's, in which `prompt_tokens` includes all.
 pub(super) fn to_chat(usage: &Value) -> Value {
     let read = number(&usage["cache_read_input_tokens"]);
     let written = number(&usage["cache_creation_input_tokens"]);
@@ -54,7 +54,7 @@ pub(super) fn to_chat(usage: &Value) -> Value {
     out
 }
 
-/// Chat's `usage` as that of Responses; null where there is none.
+/// Converts chat's `usage` to that of Responses, or null if there is none.
 pub(super) fn to_responses(usage: &Value) -> Value {
     if !usage.is_object() {
         return Value::Null;
@@ -75,18 +75,18 @@ pub(super) fn to_responses(usage: &Value) -> Value {
     })
 }
 
-/// Anthropic's later counts stand in the place of its earlier ones; what they leave out stays.
+/// Replaces Anthropic's earlier counts with later ones. Counts that these leave out stay.
 pub(super) fn merge(usage: &mut Map<String, Value>, later: &Value) {
     for name in COUNTS {
         copy(later, name, usage, name);
     }
 }
 
-/// A chat choice's `finish_reason` as `(stop_reason, stop_sequence)`.
+/// Converts a chat choice's `finish_reason` to `(stop_reason, stop_sequence)`.
 ///
-/// vLLM says in a `stop_reason` of its own which of the caller's stop strings it was. Many servers say
-/// `stop` after tool calls, where Anthropic's clients go by `tool_use`. `sensitive` and
-/// `model_context_window_exceeded` are Z.ai's.
+/// vLLM's own `stop_reason` says which of the caller's stop strings ended the reply. Many servers send `stop` after
+/// tool calls, for which Anthropic's clients expect `tool_use`. `sensitive` and `model_context_window_exceeded` are
+/// Z.ai's.
 pub(super) fn stop_reason(
     context: &ReplyContext,
     finish_reason: &str,
@@ -105,13 +105,13 @@ pub(super) fn stop_reason(
     (reason, Value::Null)
 }
 
-/// Anthropic's `stop_reason` as chat's `finish_reason`.
+/// Converts Anthropic's `stop_reason` to chat's `finish_reason`.
 pub(super) fn finish_reason(stop_reason: &Value) -> &'static str {
     match stop_reason.as_str().unwrap_or_default() {
         "max_tokens" | "model_context_window_exceeded" => "length",
         "tool_use" => "tool_calls",
         "refusal" => "content_filter",
-        // `end_turn`, `stop_sequence`, `pause_turn`, and what may yet be invented.
+        // These are `end_turn`, `stop_sequence`, `pause_turn`, and unknown ones.
         _ => "stop",
     }
 }

@@ -1,13 +1,13 @@
-//! What both directions need: reading and copying fields, writing events.
+//! Helpers for both directions: reading and copying fields, writing events.
 
 use serde_json::{Map, Value, json};
 
-/// A value that says nothing: `null`, or none at all.
+/// Returns a value, or `None` if it is `null` or missing.
 pub(super) fn given(value: &Value) -> Option<&Value> {
     (!value.is_null()).then_some(value)
 }
 
-/// Copies `from` to `to` where it is given.
+/// Copies `from` to `to` if it is given.
 pub(super) fn copy(body: &Value, from: &str, out: &mut Map<String, Value>, to: &str) {
     if let Some(value) = body.get(from).and_then(given) {
         out.insert(to.to_owned(), value.clone());
@@ -19,21 +19,21 @@ pub(super) fn put_data(out: &mut Vec<u8>, data: &Value) {
     out.extend_from_slice(format!("data: {data}\n\n").as_bytes());
 }
 
-/// Appends an Anthropic stream's event, which is named by its data's `type`.
+/// Appends an Anthropic stream's event, whose name is its data's `type`.
 pub(super) fn put_event(out: &mut Vec<u8>, data: &Value) {
     let name = data["type"].as_str().unwrap_or_default();
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
-/// A comment, in the place of what kept the silent stream alive upstream.
+/// A comment, which replaces the upstream's keep-alive in a silent stream.
 pub(super) const KEEP_ALIVE: &[u8] = b": ping\n\n";
 
-/// An event of comments, with which servers keep a silent connection alive.
+/// Returns whether an event consists of comments, with which servers keep a silent connection alive.
 pub(super) fn is_comment(raw: &[u8]) -> bool {
     raw.trim_ascii_start().starts_with(b":")
 }
 
-/// Arguments as Anthropic's `input`, which is always an object.
+/// Converts arguments to Anthropic's `input`, which is always an object.
 pub(super) fn input(arguments: &str) -> Value {
     if arguments.trim().is_empty() {
         return json!({});
@@ -44,7 +44,7 @@ pub(super) fn input(arguments: &str) -> Value {
     }
 }
 
-/// Anthropic's `input` as arguments.
+/// Converts Anthropic's `input` to arguments.
 pub(super) fn arguments(input: &Value) -> String {
     match input.as_object().filter(|input| input.len() == 1) {
         Some(input) => match input.get(INVALID_JSON) {
@@ -59,12 +59,12 @@ pub(super) fn arguments(input: &Value) -> String {
 /// <https://docs.claude.com/en/docs/agents-and-tools/tool-use/fine-grained-tool-streaming>
 const INVALID_JSON: &str = "INVALID_JSON";
 
-/// The string as it is, or `None` where there is nothing in it.
+/// Returns the string, or `None` if it is empty.
 pub(super) fn filled(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
 
-/// Whether a model is one of OpenAI's that reason: they take fewer parameters than others.
+/// Returns whether a model is one of OpenAI's reasoning models, which accept fewer parameters than others.
 pub(super) fn reasons(model: &Value) -> bool {
     let model = model.as_str().unwrap_or_default();
     let name = model.rsplit('/').next().unwrap_or(model);

@@ -1,4 +1,4 @@
-//! What vLLM says it sampled, read from a copy of its reply.
+//! Reads vLLM's sampled ids from a copy of its reply.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,32 +6,32 @@ use serde_json::value::RawValue;
 use super::completion;
 use crate::{fields::Fields, sse::SseReader};
 
-/// The most ids of one prompt, and of one reply, that are kept.
+/// The largest number of ids of one prompt, and of one reply, that are kept.
 pub(super) const MAX_IDS: usize = 1 << 20;
 
-/// How many bytes of a stream are read at once, so that its events are not all held beside it.
+/// Bytes of a stream that are read at once, so that its events are not all in memory too.
 const AT_ONCE: usize = 64 << 10;
 
-/// What vLLM gives for a log-probability that it does not have, or that is below it.
+/// vLLM's value for a log-probability that is missing or lower.
 const NO_LOGPROB: f32 = -9_999.0;
 
-/// What was sampled: one log-probability for each of `ids`, and none of the three is empty.
+/// The sampled ids: one log-probability for each of `ids`, and none of the three is empty.
 ///
-/// The log-probabilities are those at temperature 1 over the full vocabulary, as long as vLLM runs with
-/// its default `--logprobs-mode raw_logprobs`. Of several choices it is the first.
+/// The log-probabilities are those at temperature 1 over the full vocabulary, as long as vLLM runs with its default
+/// `--logprobs-mode raw_logprobs`. Of several choices, it is the first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampled {
-    /// What the model read.
+    /// The ids of the prompt.
     pub prompt_ids: Vec<u32>,
-    /// What it said, the ending token included if one was drawn.
+    /// The ids of the reply, including the end token if one was sampled.
     pub ids: Vec<u32>,
     /// Log-probabilities of `ids` at temperature 1 over the full vocabulary.
     pub logprobs: Vec<f32>,
 }
 
-/// What an event stream says was sampled; `None` where it does not, or does not say all of it.
+/// Reads the sampled ids from an event stream, or returns `None` if some are missing.
 ///
-/// Whether the stream itself is whole is for the caller to know.
+/// The caller has to know whether the stream itself is complete.
 pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
     let mut reader = SseReader::new();
     let mut gathered = Gathered::default();
@@ -47,7 +47,7 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
     gathered.sampled()
 }
 
-/// The same of an unstreamed reply.
+/// Reads them from an unstreamed reply.
 pub fn sampled_json(body: &[u8]) -> Option<Sampled> {
     let mut gathered = Gathered::default();
     gathered.add(body);
@@ -59,11 +59,11 @@ pub(super) struct Gathered {
     pub(super) prompt_ids: Vec<u32>,
     pub(super) ids: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
-    /// Something of it was not to be read: what is there is not the whole.
+    /// Whether a part could not be read, so that the rest is incomplete.
     pub(super) has_gap: bool,
-    /// How many tokens the server counted, of all choices together.
+    /// The server's token count for all choices together.
     n_counted: Option<u64>,
-    /// There is more than the first choice.
+    /// Whether there are more choices than the first.
     has_others: bool,
 }
 
@@ -80,7 +80,7 @@ struct Logprob {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Reads one body or chunk. What is no completion says nothing.
+    /// Reads one body or chunk. A body that is not a completion is ignored.
     pub(super) fn add(&mut self, json: &[u8]) {
         let Some(body) = completion(json) else {
             return;
@@ -96,8 +96,8 @@ impl Gathered {
         self.n_counted = n_counted.or(self.n_counted);
     }
 
-    /// What there is, if it is whole. vLLM before 0.12 leaves out of a stream what its parsers hold
-    /// back; the count tells, where the client asked for it.
+    /// Returns the ids if they are complete. vLLM before 0.12 leaves out of a stream what its parsers hold back. The
+    /// count reveals this, if the client requested it.
     pub(super) fn sampled(self) -> Option<Sampled> {
         let n = self.ids.len();
         let is_counted =

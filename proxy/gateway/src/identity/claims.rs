@@ -1,4 +1,4 @@
-//! What a request says about itself, in its headers and fields.
+//! What a request says about itself in headers and fields.
 
 use http::{HeaderMap, HeaderName};
 use metaclaw_chat::{AgentId, SessionId, excerpt};
@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::error::IdentityError;
 use crate::auth::Caller;
 
-/// Headers that are addressed to us alone; no upstream sees them. `x-session-id` is not among them: opencode sends it
-/// to each provider, and some keep a conversation together by it.
+/// Headers that are only for this proxy. No upstream sees them. `x-session-id` is not among them, because opencode
+/// sends it to each provider, and some keep a conversation together by it.
 pub(crate) const OWN_HEADERS: [HeaderName; 6] = [
     HeaderName::from_static("x-turn-type"),
     HeaderName::from_static("x-session-done"),
@@ -30,7 +30,7 @@ pub(crate) struct Claims<'a> {
 // === impl Claims ===
 
 impl Claims<'_> {
-    /// The session, where one of our own headers or fields names it.
+    /// Returns the session, if one of our own headers or fields names it.
     pub(super) fn own_session(&self) -> Result<Option<SessionId>, IdentityError> {
         let name = self.own("x-session-id", "session_id")?;
         let session = name.map(|name| name.parse()).transpose();
@@ -38,23 +38,23 @@ impl Claims<'_> {
         session.map_err(|source| IdentityError::Name { field, source })
     }
 
-    /// Whether it says to be the owner's, and no errand; `None` where it does not say.
+    /// Returns whether it claims to be the owner's or a side turn, or `None` if it says neither.
     pub(super) fn is_main(&self) -> Result<Option<bool>, IdentityError> {
         let kind = self.own("x-turn-type", "turn_type")?;
         Ok(kind.map(|kind| kind.trim().eq_ignore_ascii_case("main")))
     }
 
-    /// Whether it says that the session ends with it.
+    /// Returns whether it says that the session ends with it.
     pub(super) fn is_last(&self) -> Result<bool, IdentityError> {
         let given = self.own("x-session-done", "session_done")?;
         let given = given.map(|given| given.trim().to_ascii_lowercase());
         Ok(given.is_some_and(|given| ["1", "true", "yes", "on"].contains(&given.as_str())))
     }
 
-    /// Whether it says that nothing of it is to be kept.
+    /// Returns whether it says that nothing of it may be kept.
     ///
     /// # Errors
-    /// What may be meant as a no must not pass for a yes: what is neither is refused.
+    /// A value that may be meant as "no" must not count as "yes", so any other value is refused.
     pub(crate) fn says_no(&self) -> Result<bool, IdentityError> {
         let given = text(self.headers, "x-metaclaw-learn")?;
         match given.map(str::to_ascii_lowercase).as_deref() {
@@ -66,12 +66,12 @@ impl Claims<'_> {
         }
     }
 
-    /// Whether its own header names the agent.
+    /// Returns whether its own header names the agent.
     pub(super) fn names_agent(&self) -> bool {
         text(self.headers, "x-agent-id").is_ok_and(|name| name.is_some())
     }
 
-    /// One of our own headers, or the body field that stands for it.
+    /// Returns one of our own headers, or the body field with the same meaning.
     fn own(&self, header: &'static str, field: &str) -> Result<Option<String>, IdentityError> {
         if let Some(text) = text(self.headers, header)? {
             return Ok(Some(text.to_owned()));
@@ -84,12 +84,12 @@ impl Claims<'_> {
     }
 }
 
-/// The agent that a request without a conversation is for: what the caller may be decides, then our header.
+/// Returns the agent of a request without a conversation: the caller's agents decide, then our header.
 pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, IdentityError> {
     let named = text(headers, "x-agent-id")?.map(str::parse).transpose();
     let field = "X-Agent-Id";
     let named: Option<AgentId> = named.map_err(|source| IdentityError::Name { field, source })?;
-    // Its wishes would be everyone's.
+    // Its wishes would apply to every agent.
     if named.as_ref().is_some_and(AgentId::is_shared) {
         return Err(IdentityError::SharedAgent);
     }
@@ -103,7 +103,7 @@ pub(crate) fn agent_of(headers: &HeaderMap, caller: &Caller) -> Result<AgentId, 
     Ok(agent.unwrap_or_else(AgentId::default_agent))
 }
 
-/// A header as a text; an empty one is none.
+/// Returns a header as text, or `None` for an empty one.
 pub(super) fn text<'a>(
     headers: &'a HeaderMap,
     name: &'static str,
@@ -111,7 +111,7 @@ pub(super) fn text<'a>(
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    // Headers are bytes; names in other scripts come as UTF-8.
+    // Headers are bytes, and names in other scripts come as UTF-8.
     let text = std::str::from_utf8(value.as_bytes());
     let text = text
         .map_err(|_| IdentityError::HeaderText { field: name })?

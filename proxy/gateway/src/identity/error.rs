@@ -1,4 +1,4 @@
-//! Why it is not clear, or not allowed, who asks.
+//! Why the sender is unclear, or not allowed.
 
 use metaclaw_chat::{AgentId, NameError};
 
@@ -28,7 +28,7 @@ pub(crate) enum IdentityError {
 // === impl IdentityError ===
 
 impl IdentityError {
-    /// What a program can match on, where the caller may not be who it says; `None` where it says it wrongly.
+    /// Returns a code for programs if the caller may not be the one that it names, and `None` if the name is malformed.
     pub(crate) fn code(&self) -> Option<&'static str> {
         match self {
             Self::ForeignAgent { .. } => Some("foreign_agent"),
@@ -40,7 +40,7 @@ impl IdentityError {
         }
     }
 
-    /// The header at fault.
+    /// Returns the header at fault.
     pub(crate) fn param(&self) -> &'static str {
         match self {
             Self::ForeignAgent { .. } | Self::SharedAgent | Self::ByTextAlone { .. } => {

@@ -1,4 +1,4 @@
-//! Sessions of clients that name none: told by what was said so far.
+//! Recognises sessions of clients that name none, by their conversation.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -16,40 +16,40 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// How many conversations are remembered: 150 bytes each.
+/// The number of conversations that are remembered, 150 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(50_000).unwrap();
 
-/// Which conversation, as far as it went, belongs to which session.
+/// The session of each known conversation.
 ///
-/// A chain is remembered as it was asked and as it is once answered, so that a retry, and a client
-/// that goes on before the answer's last byte, find their session.
+/// A conversation is remembered as it was requested and as it was answered, so that a retry, and a client that
+/// continues before the answer's last byte, find their session.
 #[derive(Debug)]
 pub(crate) struct Lineage {
     known: Mutex<LruCache<(ChainHash, CacheKey), KnownChain>>,
-    /// How long two conversations that begin alike are one.
+    /// For so long, two conversations that begin alike count as one.
     idle: Duration,
-    /// Tells sessions of the same millisecond apart.
+    /// Distinguishes sessions of the same millisecond.
     n_made: AtomicU32,
 }
 
-/// The hash of a request's `prompt_cache_key`; 0 for none.
+/// The hash of a request's `prompt_cache_key`, or 0 for none.
 type CacheKey = u64;
 const NO_KEY: CacheKey = 0;
-/// Under which a conversation with a key is found by a request with another, once it was answered.
+/// The key under which an answered conversation is found by a request with another cache key.
 const ANY_KEY: CacheKey = u64::MAX;
 
 #[derive(Debug, Clone)]
 struct KnownChain {
     session: SessionId,
-    /// Nothing was answered yet: the mere beginning of a conversation, as any other might begin.
+    /// Set if nothing was answered yet, so that any other conversation might begin in the same way.
     opening: Option<Instant>,
 }
 
-/// The session that a conversation belongs to.
+/// The session of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundSession {
     pub(super) session: SessionId,
-    /// None was known, and this one was made.
+    /// Whether it is a new session, because none was known.
     pub(super) is_new: bool,
 }
 
@@ -70,12 +70,12 @@ impl Lineage {
         }
     }
 
-    /// The session of the longest part of the conversation that is known, else a new one.
+    /// Returns the session of the longest known part of the conversation, else a new one.
     ///
-    /// `chains` has the hash after each message. The whole is remembered for next time. Conversations
-    /// with different cache keys that begin alike are different ones; each may go on with one that has none, as the
-    /// log's are. A request that repeats an answered conversation goes on with it whatever its key: nanobot draws a
-    /// new key each time it starts.
+    /// `chains` has the hash after each message. The whole conversation is remembered for the next request.
+    /// Conversations with different cache keys that begin alike are different. Each may continue one without a key,
+    /// such as the log's. A request that repeats an answered conversation continues it whatever its key, because
+    /// nanobot creates a new key at each start.
     pub(super) fn session(
         &self,
         agent: &AgentId,
@@ -85,7 +85,7 @@ impl Lineage {
         let key = cache_key.map_or(NO_KEY, hash);
         let start = ChainHash::start(agent);
         let Some(&whole) = chains.last().filter(|chain| **chain != start) else {
-            // Not a word of the owner's: every such request looks the same.
+            // It has no text of the owner, so every such request looks the same.
             let session = self.make(start);
             return FoundSession {
                 session,
@@ -124,7 +124,7 @@ impl Lineage {
         FoundSession { session, is_new }
     }
 
-    /// A name that no other session has: time, a counter, and a piece of the hash.
+    /// Makes a name that no other session has, from the time, a counter, and a part of the hash.
     #[expect(
         clippy::expect_used,
         reason = "at most 50 hexadecimal digits and dashes are a name"

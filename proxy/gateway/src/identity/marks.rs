@@ -1,18 +1,18 @@
-//! What a client's headers say of a request that is no turn with the owner: a sub-agent's, a compaction, a title.
+//! Reads from a client's headers whether a request is a side turn: a sub-agent's, a compaction, a title.
 //!
-//! As read in Claude Code 2.1.331, Codex 0.169.0 and opencode 1.18.33. Names change from release to release, so those
-//! of a general form count whoever sends them.
+//! The headers are those of Claude Code 2.1.331, Codex 0.169.0 and opencode 1.18.33. Names change between releases, so
+//! names of a general form count for any client.
 
 use http::{HeaderMap, HeaderValue};
 use metaclaw_dialects::request::ChatRequest;
 use serde_json::Value;
 
-/// Codex says in JSON what a request is for; in the body the same stands below [`METADATA_FIELD`].
+/// Codex describes the purpose of a request in JSON. In the body it is below [`METADATA_FIELD`].
 const METADATA: &str = "x-codex-turn-metadata";
 const METADATA_FIELD: &str = "client_metadata";
-/// Claude Code says it in one word, and `main` is the owner's.
+/// Claude Code describes it in one word, and `main` is the owner's.
 const CLASSES: [&str; 2] = ["x-claude-code-request-class", "x-claude-1p-request-class"];
-/// Endings of headers that only a sub-agent sends.
+/// Ends of header names that only a sub-agent sends.
 const OF_SUB_AGENTS: [&str; 8] = [
     "claude-code-agent-id",
     "-subagent",
@@ -23,13 +23,13 @@ const OF_SUB_AGENTS: [&str; 8] = [
     "-parent-conversation-id",
     "-parent-task-id",
 ];
-/// Headers that only an errand sends.
+/// Headers that only a side turn has.
 const OF_ERRANDS: [&str; 2] = ["x-claude-code-auxiliary-type", "x-openai-memgen-request"];
 
-/// What a request is that is no turn with the owner.
+/// The kind of a side turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// Another agent's, which the owner's has sent out.
+    /// A sub-agent's request, which the owner's agent started.
     SubAgent,
     Errand,
 }
@@ -37,7 +37,7 @@ pub(super) enum Mark {
 // === impl Mark ===
 
 impl Mark {
-    /// What the headers say it is; `None` where they say nothing, or that it is the owner's.
+    /// Returns the kind that the headers give, or `None` if they give none, or say that it is the owner's.
     pub(super) fn of(headers: &HeaderMap, chat: &ChatRequest) -> Option<Self> {
         let said = headers.iter().filter(|(_, value)| says_something(value));
         let marks = said.filter_map(|(name, value)| Self::of_header(name.as_str(), value));
@@ -81,7 +81,7 @@ impl Mark {
     }
 }
 
-/// Whether a header's value is more than a no.
+/// Returns whether a header's value means more than "no".
 fn says_something(value: &HeaderValue) -> bool {
     const NO: [&[u8]; 6] = [b"", b"0", b"false", b"no", b"none", b"null"];
     let value = value.as_bytes().trim_ascii();

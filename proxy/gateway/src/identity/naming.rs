@@ -1,4 +1,4 @@
-//! The session's name, as each client sends it.
+//! Reads the session's name in the forms of each client.
 
 use http::HeaderMap;
 use metaclaw_chat::SessionId;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{claims::text, marks::Mark};
 
-/// Who names a session, and what its client does with the name.
+/// The source of a session's name, and how its client uses the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// Nobody: what was said so far tells it.
+    /// There is no name, so the conversation identifies the session.
     Unnamed,
     /// Its client may empty the history and keep the name, as OpenClaw does with `/new`.
     Reused,
-    /// Its client gives each conversation a name of its own: a history that begins again was summed up.
+    /// Its client gives each conversation a unique name, so a history that begins again was summarised.
     Unique,
 }
 
@@ -23,25 +23,25 @@ pub(crate) enum Naming {
 pub(super) struct Named {
     pub session: SessionId,
     pub naming: Naming,
-    /// The name was given for us alone.
+    /// Whether the name was given only for this proxy.
     pub is_ours: bool,
 }
 
-/// Headers whose value names one conversation: Claude Code's, opencode's for its own provider, Open WebUI's, and
-/// the one of xAI's that Hermes sends.
+/// Headers whose value names one conversation: Claude Code's, opencode's for its own provider, Open WebUI's, and xAI's,
+/// which Hermes sends.
 const OF_CONVERSATIONS: [&str; 4] = [
     "x-claude-code-session-id",
     "x-opencode-session",
     "x-openwebui-chat-id",
     "x-grok-conv-id",
 ];
-/// Codex: the session is the same for all threads that began with one; what a sub-agent does belongs to its
-/// parent's.
+/// Codex's header. The session is the same for all threads that began with one, so a sub-agent's turns belong to its
+/// parent's session.
 const CODEX_SESSION: &str = "session-id";
 const CODEX_THREAD: &str = "thread-id";
-/// opencode's, of a sub-agent: what it does belongs to its parent's session.
+/// opencode's header for a sub-agent, whose turns belong to its parent's session.
 const PARENT: &str = "x-parent-session-id";
-/// A name only in the form of a client that we know: nanobot's is one for all that a process asks.
+/// Names a session only in the form of a known client, because nanobot sends one value for all requests of a process.
 pub(super) const AFFINITY: &str = "x-session-affinity";
 
 // === impl Named ===
@@ -56,7 +56,7 @@ impl Named {
         })
     }
 
-    /// The name in our own header or field; opencode sends its own in it.
+    /// Takes the name in our own header or field, in which opencode sends its own name.
     pub(super) fn of_ours(session: SessionId) -> Self {
         Self::of_form(session.as_str()).unwrap_or(Self {
             session,
@@ -65,7 +65,7 @@ impl Named {
         })
     }
 
-    /// The name in a line of OpenClaw's.
+    /// Takes the name in a line of OpenClaw's.
     pub(super) fn of_runtime(session: SessionId) -> Self {
         Self {
             session,
@@ -74,7 +74,7 @@ impl Named {
         }
     }
 
-    /// The session whose model began a conversation.
+    /// Takes the session whose model started a conversation.
     pub(super) fn of_caller(session: SessionId) -> Self {
         Self {
             session,
@@ -83,7 +83,7 @@ impl Named {
         }
     }
 
-    /// A name in a form that only one client writes: `<uuid>:0` is OpenClaw's, which says `<uuid>` in its text;
+    /// Recognises a form that only one client writes: `<uuid>:0` is OpenClaw's, which writes `<uuid>` in its text.
     /// `ses_…` is opencode's.
     pub(super) fn of_form(name: &str) -> Option<Self> {
         if let Some(own) = name.strip_prefix("ses_") {
@@ -95,13 +95,13 @@ impl Named {
         (is_number && is_uuid(id)).then(|| Self::new(id, Naming::Reused))?
     }
 
-    /// The session whose sub-agent asks.
+    /// Takes the session whose sub-agent sends the request.
     pub(super) fn of_parent(headers: &HeaderMap) -> Option<Self> {
         Self::new(header(headers, PARENT)?, Naming::Unique)
     }
 
-    /// The session, where a header or field of a client's or provider's names it. One that is no name is the
-    /// upstream's business, not a reason to refuse.
+    /// Takes the session that a header or field of a client or provider names. An invalid name is left to the upstream
+    /// and is no reason to refuse.
     pub(super) fn of_client(
         headers: &HeaderMap,
         chat: &ChatRequest,
@@ -122,7 +122,7 @@ impl Named {
     }
 }
 
-/// What a request tells a provider's cache, by which it finds what it has seen before.
+/// Returns the cache key of a request, with which a provider finds its cached prompts.
 pub(super) fn cache_key(headers: &HeaderMap, chat: &ChatRequest) -> Option<String> {
     match chat.field("prompt_cache_key") {
         Some(Value::String(key)) => Some(key),
@@ -134,14 +134,14 @@ fn header<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
     text(headers, name).ok().flatten()
 }
 
-/// The conversation of Codex's: a thread of the owner's is one.
+/// Returns the conversation of Codex, in which a thread of the owner is one conversation.
 fn codex(headers: &HeaderMap, mark: Option<Mark>) -> Option<&str> {
     let session = header(headers, CODEX_SESSION)?;
     let thread = header(headers, CODEX_THREAD).filter(|_| mark != Some(Mark::SubAgent));
     Some(thread.unwrap_or(session))
 }
 
-/// The session in the `metadata.user_id` of Claude Code: in a JSON text, or as it was,
+/// Returns the session in Claude Code's `metadata.user_id`: in a JSON text, or in the older form
 /// `user_<hash>_account_<uuid>_session_<uuid>`.
 fn of_user_id(metadata: &Value) -> Option<String> {
     let id = metadata["user_id"].as_str()?;

@@ -1,4 +1,4 @@
-//! Which session a reply belongs to: the Responses API names the reply that a request goes on from.
+//! Finds the session of a reply, because the Responses API names the reply that a request continues.
 
 use std::{num::NonZeroUsize, sync::Mutex};
 
@@ -7,20 +7,20 @@ use metaclaw_chat::{AgentId, ChainHash, SessionId};
 
 use crate::lock::lock;
 
-/// How many replies are remembered: 250 bytes each.
+/// The number of replies that are remembered, 250 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
-/// The replies of late.
+/// The latest replies.
 #[derive(Debug)]
 pub(crate) struct Replies {
     known: Mutex<LruCache<(AgentId, String), Replied>>,
 }
 
-/// A reply that a request may go on from.
+/// A reply that a request may continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Replied {
     pub session: SessionId,
-    /// The hash of the conversation with the reply.
+    /// The hash of the conversation including the reply.
     pub chain: ChainHash,
 }
 
@@ -33,7 +33,7 @@ impl Replies {
         }
     }
 
-    /// The reply of that id, if it was this agent's.
+    /// Returns the reply with this id, if it was this agent's.
     pub(crate) fn get(&self, agent: &AgentId, id: &str) -> Option<Replied> {
         lock(&self.known)
             .get(&(agent.clone(), id.to_owned()))

@@ -1,9 +1,8 @@
-//! What the turns of a session look like, by which an errand among them is known without a word of it.
+//! Compares the shape of a session's turns, which reveals side turns without their text.
 //!
-//! An owner's turn is asked with the agent's tools and system text. What comes in the same session with fewer tools
-//! and something else that the owner's turns do not have is the agent's own. Of two signs one alone may be an owner's:
-//! a switch that turns the tools off, a mode with another system text. So two are asked for, and where a session is not
-//! known yet nothing is.
+//! An owner's turn has the agent's tools and system prompt. A request in the same session with fewer tools and one more
+//! difference is the agent's own. A single difference may be the owner's: a switch that turns the tools off, or a mode
+//! with another system prompt. Therefore two differences are required, and an unknown session has none.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -18,31 +17,32 @@ use serde_json::Value;
 
 use crate::lock::lock;
 
-/// How many sessions are remembered: some 300 bytes each.
+/// The number of sessions that are remembered, about 300 bytes each.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// How much of a system text is looked at, in bytes and lines.
+/// The part of a system prompt that is compared, in bytes and lines.
 const HEAD: usize = 4_096;
 const LINES: usize = 24;
-/// A line with fewer letters says nothing: a mark, a heading.
+/// A line with fewer letters is ignored, such as a mark or a heading.
 const LEAST_OF_LINE: usize = 12;
-/// Two system texts are the same where at least one line in so many is in both: dates and files in them change.
+/// Two system prompts count as the same if they share at least one in so many lines, because dates and files in them
+/// change.
 const SAME: usize = 4;
 
-/// What a request looks like.
+/// The shape of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
-    /// Hashes of the system text's first lines.
+    /// Hashes of the first lines of the system prompt.
     system: Vec<u64>,
-    /// Bytes of its tools; 0 where it has none.
+    /// Bytes of its tools, or 0 without tools.
     tools: usize,
-    /// The reply is to have the form of a schema.
+    /// Whether the reply must follow a schema.
     has_schema: bool,
     is_streamed: bool,
-    /// The model has said nothing in it yet.
+    /// Whether it has no message of the model yet.
     begins: bool,
 }
 
-/// What the owner's last turn of each session looked like.
+/// The shape of the owner's last turn of each session.
 #[derive(Debug)]
 pub(super) struct Shapes {
     known: Mutex<LruCache<(AgentId, SessionId), Shape>>,
@@ -69,12 +69,12 @@ impl Shape {
         }
     }
 
-    /// Whether a form is to be filled in, and no tool is offered for it.
+    /// Returns whether the reply must follow a schema and no tool is offered.
     pub(super) fn is_form(&self) -> bool {
         self.tools == 0 && self.has_schema
     }
 
-    /// Whether it is an errand among turns that look like `owners`.
+    /// Returns whether it is a side turn, if the owner's turns look like `owners`.
     fn is_errand_among(&self, owners: &Self) -> bool {
         let is_bare = self.tools == 0 && owners.tools > 0;
         let is_unlike = self.has_schema && !owners.has_schema
@@ -103,26 +103,26 @@ impl Shapes {
         }
     }
 
-    /// Whether a request is an errand among the turns of its session.
+    /// Returns whether a request is a side turn, compared with the turns of its session.
     pub(super) fn is_errand(&self, agent: &AgentId, session: &SessionId, shape: &Shape) -> bool {
         let mut known = lock(&self.known);
         let owners = known.get(&(agent.clone(), session.clone()));
         owners.is_some_and(|owners| shape.is_errand_among(owners))
     }
 
-    /// Remembers a turn of the owner's.
+    /// Remembers a turn of the owner.
     pub(super) fn note(&self, agent: &AgentId, session: &SessionId, shape: Shape) {
         lock(&self.known).put((agent.clone(), session.clone()), shape);
     }
 }
 
-/// Whether nothing goes before what a request says: no reply in it, and none that it goes on from.
+/// Returns whether a request begins a conversation: it contains no reply and continues none.
 pub(super) fn begins(chat: &ChatRequest) -> bool {
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
     !chat.has_reply() && !goes_on("previous_response_id") && !goes_on("conversation")
 }
 
-/// Whether the reply is to have the form of a schema.
+/// Returns whether the reply must follow a schema.
 fn has_schema(chat: &ChatRequest) -> bool {
     let is_schema = |format: &Value| format["type"] == "json_schema";
     match chat.api() {
@@ -140,7 +140,7 @@ fn has_schema(chat: &ChatRequest) -> bool {
     }
 }
 
-/// The hash of a line, without digits: times and versions change.
+/// Returns the hash of a line without digits, because times and versions change.
 fn line_hash(line: &str) -> Option<u64> {
     let letters = || line.chars().filter(|c| c.is_alphabetic());
     letters().nth(LEAST_OF_LINE - 1)?;

@@ -1,4 +1,4 @@
-//! How each upstream has answered, and last of all: for `metaclaw status`, and for `/readyz`.
+//! The results of each upstream, and the last one, for `metaclaw status` and `/readyz`.
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
@@ -8,32 +8,32 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-/// So long an upstream that failed counts as one that cannot answer: then it may be tried again.
+/// For so long, an upstream that failed counts as unable to answer. Afterwards it may be tried again.
 pub(crate) const FAILING: Duration = Duration::from_secs(60);
 
-/// How an upstream has answered since the start.
+/// An upstream's results since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamAnswers {
-    /// Requests that it answered with less than 400.
+    /// Requests that it answered with a status below 400.
     pub n_good: u64,
     /// Requests that it refused, or did not answer.
     pub n_failed: u64,
-    /// When it last answered well, in Unix milliseconds.
+    /// When it last succeeded, in Unix milliseconds.
     pub last_good_ms: Option<u64>,
     /// When it last failed, in Unix milliseconds.
     pub last_failed_ms: Option<u64>,
-    /// How it last failed: a status, or what kept it from answering; nothing of what was said.
+    /// The last failure: a status, or what prevented an answer. It contains no conversation text.
     pub last_failure: Option<String>,
 }
 
-/// How all of them have.
+/// The results of all upstreams.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<BTreeMap<String, Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     answers: UpstreamAnswers,
-    /// Since when it cannot answer anybody, as far as its last answer tells.
+    /// Since when it cannot answer any caller, according to its last answer.
     unable_since: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl Answers {
         known.answers.last_good_ms = Some(now_ms());
     }
 
-    /// `is_unable`: it would fail anybody.
+    /// Records a failure. `is_unable` means that any request would fail.
     pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
         let mut known = lock(&self.0);
         let known = known.entry(upstream.to_owned()).or_default();
@@ -58,7 +58,7 @@ impl Answers {
         known.answers.last_failure = Some(why);
     }
 
-    /// How an upstream failed, if it just has, and would fail anybody.
+    /// Returns an upstream's failure, if it has just failed in a way that would fail any request.
     pub(crate) fn unable(&self, upstream: &str) -> Option<String> {
         let known = lock(&self.0);
         let known = known.get(upstream)?;

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the counters as Prometheus reads them. `docs/operating/metrics.md` lists them.
+//! `GET /metrics`: the counters in the format of Prometheus. `docs/operating/metrics.md` lists them.
 
 use std::{borrow::Cow, fmt, sync::atomic::AtomicU64, time::Duration};
 
@@ -14,47 +14,47 @@ use prometheus_client::{
 
 use super::{Counts, Metrics};
 
-/// OpenMetrics 1.0, which Prometheus asks for first.
+/// OpenMetrics 1.0, which Prometheus prefers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A number of another room's.
+/// A number of another crate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its metric's, without `metaclaw_` in front and `_total` behind.
+    /// The metric's name without the prefix `metaclaw_` and the suffix `_total`.
     pub name: &'static str,
-    /// What it says, without a full stop.
+    /// Its description without a full stop.
     pub help: &'static str,
-    /// What tells it from others of its metric: a label's name and its value.
+    /// A label's name and value, which distinguish it from others of its metric.
     pub label: Option<(&'static str, Cow<'static, str>)>,
-    /// The number now. All series of a metric are of one kind.
+    /// The present number. All series of a metric have the same kind.
     pub value: SeriesValue,
 }
 
-/// A number, and what may become of it.
+/// A number and its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SeriesValue {
     /// It only grows.
     Counter(u64),
-    /// It comes and goes.
+    /// It can grow and shrink.
     Gauge(u64),
-    /// It comes and goes, and is no whole number.
+    /// It can grow and shrink, and is not an integer.
     Measure(f64),
 }
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Why a turn is not in the log, or not all of it.
+/// Why a turn is not in the log, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lost {
     reason: &'static str,
 }
 
-/// The exposition. `unflushed` is the age of the oldest turn that the log has not flushed; series of one
-/// metric stand together in `others`.
+/// Writes the metrics. `unflushed` is the age of the oldest turn that the log has not flushed. Series of the same
+/// metric are adjacent in `others`.
 ///
 /// # Errors
 ///
-/// None in practice: a text takes all that is written to it.
+/// It cannot fail in practice, because a text accepts everything that is written to it.
 pub(crate) fn text(
     metrics: &Metrics,
     unflushed: Option<Duration>,
@@ -73,7 +73,7 @@ pub(crate) fn text(
     Ok(text)
 }
 
-/// One metric of another room's, with all its series.
+/// Adds one metric of another crate with all its series.
 fn other(registry: &mut Registry, metric: &[Series]) {
     let Some(first) = metric.first() else { return };
     let (name, help) = (first.name, first.help);
@@ -119,7 +119,7 @@ fn other(registry: &mut Registry, metric: &[Series]) {
     }
 }
 
-/// A metric that is one number: without the empty braces of a family.
+/// Adds a metric that is one number, without the empty braces of a family.
 fn alone(registry: &mut Registry, series: &Series) {
     let (name, help) = (series.name, series.help);
     match series.value {

@@ -1,4 +1,4 @@
-//! One request on its way through, as the metrics see it.
+//! The measurements of one request.
 
 use std::{
     convert::Infallible,
@@ -26,8 +26,8 @@ use crate::{
     lock::lock,
 };
 
-/// A request, from its headers to the answer's. Counted once, when the last clone is dropped, however it
-/// ended: also where the agent hung up before there was an answer. Clones are the same request.
+/// A request, from its headers to the end of its answer. It is counted once, when the last clone is dropped, however it
+/// ended. This includes an agent that closed the connection before there was an answer. Clones are the same request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestMetrics(Arc<Counted>);
 
@@ -39,19 +39,19 @@ struct Counted {
     progress: Mutex<Progress>,
 }
 
-/// What has become known of it.
+/// What is known so far.
 #[derive(Debug)]
 struct Progress {
     agent: Option<AgentId>,
     upstream: Option<String>,
     status: Option<u16>,
-    /// Since when the time is ours: the agent has sent all of its request.
+    /// Since when the time counts as ours: the agent has sent all of its request.
     read: Instant,
-    /// Of that, the time that upstreams took.
+    /// The part of that time that upstreams took.
     theirs: Duration,
 }
 
-/// Times a reply on its way to the agent, until it is dropped.
+/// Measures the duration of a reply until it is dropped.
 struct ResponseTimer {
     metrics: Arc<Metrics>,
     labels: Labels,
@@ -59,7 +59,7 @@ struct ResponseTimer {
     has_begun: bool,
 }
 
-/// Counts requests, and hands each its [`RequestMetrics`].
+/// Counts requests, and gives each its [`RequestMetrics`].
 pub(crate) fn count_requests<B>(
     metrics: Arc<Metrics>,
     mut inner: impl Handler<B, Infallible>,
@@ -84,7 +84,7 @@ pub(crate) fn count_requests<B>(
 // === impl RequestMetrics ===
 
 impl RequestMetrics {
-    /// A request whose headers have come.
+    /// Starts with a request whose headers have arrived.
     fn new(metrics: &Arc<Metrics>, api: Option<Api>) -> Self {
         let came = Instant::now();
         Self(Arc::new(Counted {
@@ -101,13 +101,13 @@ impl RequestMetrics {
         }))
     }
 
-    /// Those of a request; of one that came past [`count_requests`], some that nobody sees.
+    /// Returns those of a request. A request that did not pass [`count_requests`] gets some that nobody reads.
     pub(crate) fn from_extensions(extensions: &Extensions) -> Self {
         let given = extensions.get().cloned();
         given.unwrap_or_else(|| Self::new(&Arc::default(), None))
     }
 
-    /// Its body has come: what follows is our own time.
+    /// The body has arrived, so the following time is ours.
     pub(crate) fn has_read(&self) {
         self.progress().read = Instant::now();
     }
@@ -116,15 +116,15 @@ impl RequestMetrics {
         self.progress().agent = Some(agent.clone());
     }
 
-    /// Waits for an upstream, which the request's span names from now on; the time is theirs. Pinned, as a
-    /// future that is handed over takes its size twice.
+    /// Waits for an upstream, which the request's span names from now on. This time is the upstream's. The future is
+    /// pinned, because handing it over would take its size twice.
     pub(crate) async fn ask<T>(
         &self,
         upstream: &str,
         asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
         let before = self.progress().upstream.replace(upstream.to_owned());
-        // Not once more for another key: a span shows all that was recorded.
+        // It is not recorded again for another key, because a span shows everything that was recorded.
         if before.as_deref() != Some(upstream) {
             Span::current().record("upstream", upstream);
         }
@@ -134,17 +134,17 @@ impl RequestMetrics {
         answer
     }
 
-    /// An upstream has answered well.
+    /// An upstream has answered successfully.
     pub(crate) fn good(&self, upstream: &str) {
         self.0.metrics.answers.good(upstream);
     }
 
-    /// An upstream has refused, or did not answer; `is_unable`: it would fail anybody.
+    /// An upstream has refused, or did not answer. `is_unable` means that any request would fail.
     pub(crate) fn failed(&self, upstream: &str, why: String, is_unable: bool) {
         self.0.metrics.answers.failed(upstream, why, is_unable);
     }
 
-    /// The answer goes to the agent; it is timed where an upstream was asked for it.
+    /// The answer goes to the agent. Its duration is measured if an upstream gave it.
     fn answered(&self, status: u16) -> Option<ResponseTimer> {
         let Counted {
             metrics, api, came, ..

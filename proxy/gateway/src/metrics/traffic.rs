@@ -1,7 +1,7 @@
-//! What is told apart by labels: requests by who asked and who answered, and where their time went.
+//! Counters with labels: requests by agent and upstream, and where their time went.
 //!
-//! Agents name themselves in a header, so that their number is bounded here: beyond
-//! [`MAX_AGENTS`] they share one label. The other labels have few values by nature.
+//! Agents name themselves in a header, so their number is limited here: beyond [`MAX_AGENTS`] they share one label. The
+//! other labels have few possible values.
 
 use std::{collections::HashSet, sync::Mutex};
 
@@ -14,20 +14,20 @@ use prometheus_client::{
 
 use crate::lock::lock;
 
-/// Agents that have a label of their own; those that come later are counted together.
+/// Number of agents with their own label. Later ones are counted together.
 pub(super) const MAX_AGENTS: usize = 64;
-/// The label of all others.
+/// The label of all later agents.
 pub(super) const OTHER: &str = "_other";
 
-/// Seconds until the first byte: a cache's answer to a model that thinks.
+/// Buckets for the first byte in seconds: from a cached answer to a model that thinks.
 const FIRST_BYTE: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0,
 ];
-/// Seconds of our own: tens of microseconds where all is well.
+/// Buckets for our own time in seconds: normally tens of microseconds.
 const ADDED: [f64; 12] = [
     0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0,
 ];
-/// Seconds of a whole reply.
+/// Buckets for a whole reply in seconds.
 const STREAM: [f64; 13] = [
     0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0,
 ];
@@ -43,8 +43,8 @@ pub(crate) struct Traffic {
     agents: Mutex<HashSet<AgentId>>,
 }
 
-/// A request that was answered, or whose agent hung up before. A label is empty where it is not known: of a
-/// request that was refused before it was read, or asked nobody.
+/// A request that was answered, or whose agent closed the connection before. A label is empty if it is not known: for a
+/// request that was refused before it was read, or went to no upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Answered {
     agent: String,
@@ -53,18 +53,18 @@ pub(super) struct Answered {
     upstream: String,
 }
 
-/// Which API, at whom.
+/// The labels for API and upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
     pub api: ApiLabel,
     pub upstream: String,
 }
 
-/// A chat API; none of what passes unread, and of our own routes.
+/// A chat API, or none for requests that pass unread, and for our own routes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ApiLabel(pub Option<Api>);
 
-/// The status; none where the agent hung up before there was one.
+/// The status, or none if the agent closed the connection before there was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Status(Option<u16>);
 
@@ -107,7 +107,7 @@ impl Traffic {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Whether an agent has a label of its own.
+    /// Returns whether an agent has its own label.
     fn admits(&self, agent: &AgentId) -> bool {
         let mut agents = lock(&self.agents);
         agents.contains(agent) || (agents.len() < MAX_AGENTS && agents.insert(agent.clone()))

@@ -1,4 +1,4 @@
-//! What was said off the record: marks by which its conversations are known when they go on.
+//! Remembers conversations that are off the record, so that they are recognised when they continue.
 
 use std::{num::NonZeroUsize, sync::Mutex};
 
@@ -9,23 +9,23 @@ use tokio::sync::watch;
 
 use crate::{identity::Identity, lock::lock};
 
-/// Conversations that are remembered; the one that was silent longest goes first.
+/// The number of conversations that are remembered. The one that was silent longest is removed first.
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
-/// What a conversation is known by that is off the record. Not a word of it.
+/// Identifies a conversation that is off the record. It contains no text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Mark {
-    /// Its client names it.
+    /// Its client names the session.
     Session { agent: AgentId, session: SessionId },
-    /// What was said up to its last reply.
+    /// The conversation up to its last reply.
     Said {
-        /// The hash of that.
+        /// The hash of that conversation.
         chain: ChainHash,
     },
 }
 
-/// All that is off the record. Whoever keeps it over a restart waits for [`OffRecord::changes`].
+/// All conversations that are off the record. To store them over a restart, wait for [`OffRecord::changes`].
 #[derive(Debug)]
 pub struct OffRecord {
     marks: Mutex<LruCache<Mark, ()>>,
@@ -35,7 +35,7 @@ pub struct OffRecord {
 // === impl OffRecord ===
 
 impl OffRecord {
-    /// With marks of an earlier process, the latest last.
+    /// Starts with the marks of an earlier process, the latest last.
     pub fn new(known: Vec<Mark>) -> Self {
         let mut marks = LruCache::new(BOUND);
         for mark in known {
@@ -47,13 +47,13 @@ impl OffRecord {
         }
     }
 
-    /// All marks, the latest last.
+    /// Returns all marks, the latest last.
     pub fn marks(&self) -> Vec<Mark> {
         let marks = lock(&self.marks);
         marks.iter().rev().map(|(mark, ())| mark.clone()).collect()
     }
 
-    /// Tells when there are others.
+    /// Notifies of changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -62,15 +62,15 @@ impl OffRecord {
         lock(&self.marks).is_empty()
     }
 
-    /// Whether a conversation is off the record; `chains` has the hash after each of its messages, of one that is
-    /// known by them.
+    /// Returns whether a conversation is off the record. For one without a session name, `chains` has the hash after
+    /// each of its messages.
     pub(super) fn has(&self, who: &Identity, chains: &[ChainHash]) -> bool {
         let marks = lock(&self.marks);
         marks.contains(&session(who)) || said(chains).any(|mark| marks.contains(&mark))
     }
 
-    /// Puts a conversation off the record. One that goes on takes its mark along: the longer it is, the less is it
-    /// like another.
+    /// Puts a conversation off the record. If it continues, its mark moves along, because a longer conversation is less
+    /// likely to resemble another.
     pub(super) fn mark(&self, who: &Identity, chains: &[ChainHash]) {
         let is_new = lock(&self.marks).put(session(who), ()).is_none();
         let has_more = self.mark_said(who, chains);
@@ -79,7 +79,7 @@ impl OffRecord {
         }
     }
 
-    /// Puts off the record what was said, and not the session that it was said in; whether anything was.
+    /// Puts the text off the record, but not its session. Returns whether there was any text.
     pub(super) fn mark_said(&self, who: &Identity, chains: &[ChainHash]) -> bool {
         let mut marks = lock(&self.marks);
         let whole = chains.last().copied();
@@ -99,7 +99,7 @@ impl OffRecord {
         is_new
     }
 
-    /// A session begins anew.
+    /// Removes the mark, because the session begins anew.
     pub(super) fn lift(&self, who: &Identity) {
         if lock(&self.marks).pop(&session(who)).is_some() {
             self.changed.send_modify(|n| *n += 1);

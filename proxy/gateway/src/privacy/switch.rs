@@ -1,4 +1,4 @@
-//! `metaclaw off|on`: who is only relayed. Read on each request, and changed while requests run.
+//! `metaclaw off|on`: which agents are only relayed. It is read for each request, and can change while requests run.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use arc_swap::ArcSwap;
 use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};
 
-/// Who is only relayed: nothing is put into their requests, nothing of them is kept, judged or trained on.
+/// The agents that are only relayed: nothing is added to their requests, and nothing of them is kept, judged or trained
+/// on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RelayOnly {
@@ -14,14 +15,14 @@ pub struct RelayOnly {
     pub agents: BTreeSet<AgentId>,
 }
 
-/// Who is only relayed, now.
+/// The agents that are only relayed now.
 #[derive(Debug, Default)]
 pub struct Switch(ArcSwap<RelayOnly>);
 
 // === impl RelayOnly ===
 
 impl RelayOnly {
-    /// Whether an agent is only relayed.
+    /// Returns whether an agent is only relayed.
     pub fn covers(&self, agent: &AgentId) -> bool {
         self.all || self.agents.contains(agent)
     }
@@ -34,22 +35,22 @@ impl RelayOnly {
 // === impl Switch ===
 
 impl Switch {
-    /// With those who are only relayed.
+    /// Starts with these agents.
     pub fn new(off: RelayOnly) -> Self {
         Self(ArcSwap::from_pointee(off))
     }
 
-    /// Who is only relayed now.
+    /// Returns which agents are only relayed now.
     pub fn off(&self) -> RelayOnly {
         RelayOnly::clone(&self.0.load())
     }
 
-    /// Whether an agent is only relayed now.
+    /// Returns whether an agent is only relayed now.
     pub fn is_off(&self, agent: &AgentId) -> bool {
         self.0.load().covers(agent)
     }
 
-    /// From now on these are; requests under way end as they began.
+    /// Replaces them. Running requests end as they began.
     pub fn set(&self, off: RelayOnly) {
         self.0.store(off.into());
     }

@@ -1,4 +1,4 @@
-//! Time, on a clock that stands still: connections in memory only.
+//! Tests of time on a paused clock, with connections in memory only.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use super::*;
 use crate::{body::Body, gathered::Gathered};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What `upstreams.<name>.idle` allows here.
+/// The value of `upstreams.<name>.idle` in these tests.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// A reply under way, and the upstream's end of its connection.
+/// Makes a running reply, and the upstream's end of its connection.
 async fn reply(tasks: &mut JoinSet<()>) -> (Body, DuplexStream) {
     let (ours, mut theirs) = duplex(1 << 10);
     let (mut sender, connection) = handshake(TokioIo::new(ours)).await.unwrap();
@@ -83,7 +83,7 @@ async fn what_came_before_a_cut_has_time_to_be_written() {
     let frame = relay.frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "xy");
     assert!(began.elapsed().is_zero());
-    // hyper drops what it has not written when it hears of an error.
+    // hyper drops unwritten bytes when it gets an error.
     assert!(relay.frame().await.unwrap().is_err());
     assert!(!began.elapsed().is_zero());
     drop(relay);
@@ -105,7 +105,7 @@ async fn a_silence_that_is_too_long_is_a_cut() {
     while tasks.join_next().await.is_some() {}
 }
 
-/// An agent that takes nothing for a while: the upstream was not silent, it was not listened to.
+/// The agent reads nothing for a while. The upstream was not silent, because the proxy did not read from it.
 #[tokio::test(start_paused = true)]
 async fn the_agents_own_pause_is_not_the_upstreams() {
     let mut tasks = JoinSet::new();

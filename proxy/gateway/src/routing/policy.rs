@@ -1,8 +1,8 @@
-//! Our own policy model among the upstreams: it moves, it may be away, and it may hang.
+//! Our own policy model as an upstream. Its server may move, be unreachable, or hang.
 //!
-//! A trainer that was stopped, or hangs, neither answers nor closes its connections. So it is asked every
-//! few seconds whether it is there; where it is silent, what waits for it goes on to the next upstream, and
-//! nobody is sent there until it answers again.
+//! A trainer that was stopped, or hangs, neither answers nor closes its connections. Therefore the proxy checks every
+//! few seconds whether it answers. If not, waiting requests go to the next upstream, and no request is sent there until
+//! it answers again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,11 +16,10 @@ use crate::{
     upstream::{Client, Upstream, policy_client},
 };
 
-/// How often it is asked whether it is there, and how long it may take to say so, unless
-/// `upstreams.policy.connect` is shorter.
+/// The interval of the check, and its deadline unless `upstreams.policy.connect` is shorter.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How the policy model is asked, wherever it is.
+/// Settings of requests to the policy model, wherever it is.
 #[derive(Debug)]
 pub(super) struct Policy {
     serving: Arc<Serving>,
@@ -48,7 +47,7 @@ impl Policy {
         })
     }
 
-    /// It, where it is served and answers.
+    /// Returns the upstream, if it is served and answers.
     pub(super) fn upstream(&self) -> Option<Upstream> {
         let endpoint = self
             .serving
@@ -66,7 +65,7 @@ impl Policy {
         )
     }
 
-    /// Notes for ever whether it answers.
+    /// Checks forever whether it answers.
     pub(super) async fn watch(&self) {
         let mut ticks = interval(self.heartbeat);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! One connection of an agent: its limits, and how it is noticed that nobody is there any more.
+//! One connection of an agent: its limits, and the detection of a lost peer.
 
 use std::{
     convert::Infallible,
@@ -24,30 +24,30 @@ use tower::{Service, ServiceExt};
 
 use crate::{body::BoxError, timed_stream::TimedStream};
 
-/// How long a connection may take for a request's headers, and stay open without one. As nginx's
-/// keep-alive: longer than clients keep theirs, so that none writes into a closing connection.
+/// The time for a request's headers, and for a connection without a request. It equals nginx's keep-alive, which is
+/// longer than clients keep connections, so that none writes into a closing one.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(75);
-/// The longest head of a request, and the most that hyper reads ahead of a body; beyond, 431. More than
-/// 100 headers are answered with 431 as well: hyper's own bound, which needs no setting (one that is set
-/// costs an allocation for each request).
+/// The largest head of a request, and the largest amount that hyper reads ahead of a body. For more, the answer is 431.
+/// More than 100 headers are answered with 431 too. This is hyper's own limit, which needs no setting (a setting costs
+/// an allocation for each request).
 const MAX_HEAD: usize = 64 << 10;
-/// The same for HTTP/2, which counts 32 bytes more for each header.
+/// The same for HTTP/2, which counts 32 more bytes for each header.
 const MAX_HEAD_H2: u32 = 64 << 10;
-/// Requests at once on one HTTP/2 connection; `proxy.max_streams` bounds them all.
+/// Requests at once on one HTTP/2 connection. `proxy.max_streams` limits all of them.
 const MAX_STREAMS_H2: u32 = 250;
-/// A host that says nothing for so long is asked whether it is still there,
+/// Silence after which the system probes whether the peer is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// and given up after so many answers that did not come.
+/// Number of unanswered probes after which the connection is closed.
 const KEEP_ALIVE_PROBES: u32 = 4;
 
-/// What broke a reply; a type of its own, as the compiler cannot show that a task with hyper's bound on
-/// boxed errors is `Send`.
+/// The error that broke a reply. It is a separate type, because the compiler cannot show that a task with hyper's bound
+/// on boxed errors is `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct Broken(BoxError);
 
-/// Serves one connection to its end; after `stop`, to the end of the requests that are under way.
+/// Serves one connection to its end. After `stop`, serves only the running requests.
 pub(super) async fn connection<S, B>(service: S, stream: TcpStream, stop: CancellationToken)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
@@ -56,7 +56,7 @@ where
     B: Body<Data = Bytes, Error = BoxError> + Send + 'static,
 {
     if let Err(error) = set_up(&stream) {
-        // It was closed meanwhile, or the system does not know these: it is served all the same.
+        // It was closed in the meantime, or the system does not have these settings. It is served anyway.
         tracing::debug!(%error, "a connection keeps the system's settings");
     }
     let service =
@@ -70,7 +70,7 @@ where
         ended = Some(connection.await);
     }
     if let Some(Err(error)) = ended {
-        // A client that hung up, or a reply that was cut: told elsewhere.
+        // The client disconnected, or a reply was cut, which is logged elsewhere.
         tracing::debug!(%error, "a connection ended");
     }
 }
@@ -97,9 +97,9 @@ fn builder() -> auto::Builder<TokioExecutor> {
 }
 
 fn set_up(stream: &TcpStream) -> io::Result<()> {
-    // Each event of a stream goes out as it comes, not when a segment is full.
+    // Each event of a stream is sent at once, not when a segment is full.
     stream.set_nodelay(true)?;
-    // A model may think for half an hour, and the agent's machine be gone meanwhile.
+    // A model may think for half an hour, and the agent's machine may disappear in the meantime.
     let probes = TcpKeepalive::new()
         .with_time(KEEP_ALIVE)
         .with_interval(KEEP_ALIVE_EVERY)

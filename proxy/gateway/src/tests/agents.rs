@@ -1,11 +1,11 @@
-//! Two agents through one proxy: each to the upstream that its owner chose, and to no other.
+//! Tests of two agents with one proxy: each uses the upstream that its owner chose, and no other.
 
 use tokio_util::task::TaskTracker;
 
 use super::harness::{CHAT, Harness, SetUp, Upstream, completion, json_reply, post};
 use crate::{Endpoint, Failure};
 
-/// `work` has an upstream of its own and learns; `home` has none, and does not.
+/// `work` has its own upstream and learns. `home` has none, and does not.
 async fn with_agents(agents: &str) -> (Harness, Upstream, Upstream) {
     let tasks = TaskTracker::new();
     let own = Upstream::start(&tasks).await;
@@ -91,7 +91,7 @@ async fn other_routes_go_where_the_agents_chats_go() {
     assert!(harness.upstream.is_unasked());
 }
 
-/// A chat with these texts of the application's and of a user's.
+/// Makes a chat with these texts of the application and of a user.
 fn chat(system: &str, user: &str) -> String {
     let system = match system {
         "" => String::new(),
@@ -100,7 +100,7 @@ fn chat(system: &str, user: &str) -> String {
     format!(r#"{{"model":"m","messages":[{system}{{"role":"user","content":"{user}"}}]}}"#)
 }
 
-/// What is said by an agent of that name would be everyone's wish.
+/// Wishes of an agent with that name would apply to every agent.
 #[tokio::test]
 async fn nobody_is_all_agents() {
     let mut harness = Harness::start().await;
@@ -125,7 +125,7 @@ async fn a_users_text_takes_no_chat_to_another_upstream() {
     for (headers, body) in [
         ("x-session-id: b\r\n", chat(OFFICE, MAIN)),
         (by_header, chat("", MAIN)),
-        // What the system text said at the beginning of a session holds, whatever a user's says later.
+        // The system prompt at the beginning of a session decides, whatever a user's text says later.
         ("x-session-id: b\r\n", chat("", MAIN)),
     ] {
         let mut client = harness.client().await;
@@ -139,7 +139,7 @@ async fn a_users_text_takes_no_chat_to_another_upstream() {
     let refused = post("/v1/chat/completions", headers, &by_text);
     let refused = harness.refused(&refused).await;
     insta::assert_snapshot!(format!("{} {}", refused.status(), refused.text()), @r#"403 {"error":{"message":"this conversation is agent office's by a line in the user's message alone, and office is answered by other upstreams: name the agent in the header X-Agent-Id, by a key of its own, or in the system text","type":"permission_error","param":"X-Agent-Id","code":"agent_by_text_alone"}}"#);
-    // A session that a user's text names tells of no agent either.
+    // A session that a user's text names does not identify an agent either.
     let session = r"Runtime: agent= | sessionId=b | host=h";
     harness.chat("", &chat("", session), "x").await;
     harness.chat("", &chat("", MAIN), "x").await;

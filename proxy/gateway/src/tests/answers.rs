@@ -1,4 +1,4 @@
-//! First hour, A5: every chat was refused, or nobody was there to be asked, and nothing said so.
+//! Row A5 of the first-hour tests: every chat was refused, or no upstream existed, and nothing reported this.
 
 use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post_chat};
 use crate::Secret;
@@ -45,7 +45,7 @@ async fn how_an_upstream_answers_is_counted_and_one_that_refuses_all_is_not_read
     assert_eq!(ready(&harness).await, r#"200 {"ready":true}"#);
     let it = harness.metrics.upstreams().remove("llm").unwrap();
     assert_eq!((it.n_good, it.n_failed), (1, 3));
-    // Its server goes.
+    // Its server stops.
     let (mut client, exchange) = harness.ask(&request).await;
     drop(exchange);
     assert_eq!(client.read().await.status(), 502);

@@ -1,5 +1,5 @@
-//! Any reply, in any pieces, whatever becomes of its copy: the agent gets the same bytes with the same end, and
-//! the log the same turn.
+//! For any reply in any pieces, whatever happens to its copy: the agent gets the same bytes with the same end, and the
+//! log the same turn.
 
 use std::cell::RefCell;
 
@@ -18,13 +18,13 @@ struct Reply {
     api: Api,
     encoding: Option<&'static str>,
     body: Vec<u8>,
-    /// Where it is cut into pieces, each a chunk and a write of its own.
+    /// Where it is cut into pieces, each a chunk and a separate write.
     cuts: Vec<usize>,
-    /// The connection breaks off after the body.
+    /// Whether the connection breaks off after the body.
     breaks_off: bool,
 }
 
-/// What the agent can tell about a reply.
+/// What the agent can observe of a reply.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     head: Vec<String>,
@@ -36,7 +36,7 @@ fn any_api() -> impl Strategy<Value = Api> {
     prop_oneof![Just(Api::Chat), Just(Api::Messages), Just(Api::Responses)]
 }
 
-/// A line of a stream, good or bad.
+/// Makes a line of a stream, valid or not.
 fn any_line() -> impl Strategy<Value = Vec<u8>> {
     let good = prop_oneof![
         // Chat completions.
@@ -72,7 +72,7 @@ fn any_line() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// A stream: any lines with any line ends, most events ended by a blank line.
+/// Makes a stream: any lines with any line ends, with most events ended by a blank line.
 fn any_stream() -> impl Strategy<Value = Vec<u8>> {
     let end = prop_oneof![6 => Just("\n\n"), 1 => Just("\r\n\r\n"), 1 => Just("\r\r"), 1 => Just("\n"), 1 => Just("")];
     vec((any_line(), end), 0..9).prop_map(|lines| {
@@ -124,7 +124,7 @@ impl Reply {
         )
     }
 
-    /// The body's pieces; none is empty, as an empty chunk ends a message.
+    /// Returns the body's pieces. None is empty, because an empty chunk ends a message.
     fn pieces(&self) -> Vec<&[u8]> {
         let mut cuts: Vec<usize> = self
             .cuts
@@ -139,7 +139,7 @@ impl Reply {
             .collect()
     }
 
-    /// Asks for it through the gateway.
+    /// Requests it through the gateway.
     async fn pass(&self, harness: &mut Harness) -> Outcome {
         let body = match self.api {
             Api::Responses => r#"{"model":"m","input":"hi","stream":true}"#,
@@ -152,7 +152,7 @@ impl Reply {
             let framed = [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat();
             exchange.send(&framed).await;
             if self.cuts.len() % 2 == 1 {
-                // The next one is read by itself, more often than not.
+                // The next one is usually read separately.
                 tokio::task::yield_now().await;
             }
         }
@@ -178,7 +178,7 @@ impl Outcome {
     }
 }
 
-/// A turn without its times.
+/// Returns a turn without its times.
 fn timeless(turn: &Turn) -> Turn {
     let mut turn = turn.clone();
     turn.id = TurnId { session: 0, seq: 0 };
@@ -220,14 +220,14 @@ fn any_splitting_gives_the_agent_the_same_bytes_and_the_log_the_same_turn() {
     runner().run(&any_reply(Just(None)), check).unwrap();
 }
 
-/// A gateway whose captures go wrong in one way.
+/// Makes a gateway whose captures fail in one way.
 async fn impaired(how: &str) -> Harness {
     let mut set_up = SetUp::default();
     match how {
         "no memory" => set_up.config.proxy.capture_memory = Size(0),
         "little memory" => set_up.config.proxy.capture_memory = Size(1_200),
         "a broken log, and strict" => set_up.config.strict = true,
-        // Else `fill` sends 16,384 requests.
+        // Otherwise `fill` would send 16,384 requests.
         "a full queue" => set_up.at_once = Some(64),
         _ => {}
     }
@@ -241,7 +241,7 @@ async fn impaired(how: &str) -> Harness {
     harness
 }
 
-/// Turns that the log does not take, until there is no room for more.
+/// Sends turns that the log does not accept, until there is no room for more.
 async fn fill(harness: &mut Harness) {
     harness.log.hold();
     let mut client = harness.client().await;
@@ -284,7 +284,7 @@ fn whatever_happens_to_the_capture_the_agent_sees_the_same() {
         }
         Ok(())
     };
-    // What says that it is compressed and is not cannot be read for the log.
+    // A reply that claims to be compressed and is not cannot be read for the log.
     let encoding = prop_oneof![
         Just(None),
         Just(Some("gzip")),

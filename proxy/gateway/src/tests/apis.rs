@@ -1,4 +1,4 @@
-//! Anthropic's messages and OpenAI's responses: the same way of a turn as a chat completion.
+//! Tests of Anthropic's messages and OpenAI's Responses: a turn takes the same way as a chat completion.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ fn taught() -> SetUp {
     }
 }
 
-/// The beginning of OpenClaw's request in its Anthropic mode: its line stands in the last block.
+/// The beginning of OpenClaw's request in its Anthropic mode. Its own line is in the last block.
 const OPENCLAW: &str = r#"{"model":"m","max_tokens":9,"stop_sequences":["END"],"system":[{"type":"text","text":"You are OpenClaw.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Runtime info\n\nRuntime: agent=main | session=agent:main:x | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=h"}],"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]}]}"#;
 
 const MESSAGE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":2}}"#;
@@ -70,7 +70,7 @@ async fn a_response_that_goes_on_from_another_is_the_next_turn_of_its_session() 
     };
     ask(r#"{"model":"m","input":"hi"}"#, RESPONSE).await;
     let next = RESPONSE.replace("resp_1", "resp_2");
-    // At once: the log may not have the first turn yet.
+    // The request comes at once, so the log may not have the first turn yet.
     ask(
         r#"{"model":"m","previous_response_id":"resp_1","input":"on"}"#,
         &next,

@@ -1,4 +1,4 @@
-//! Counting the tokens of a conversation, for upstreams that do and for those that have no such route.
+//! Tests of counting a conversation's tokens, for upstreams with and without such a route.
 
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ async fn the_policys_tokenizer_counts_where_the_policy_answers() {
     assert_eq!((n_tokens, by.as_str()), (407, "policy"));
     assert!(exchange.head.starts_with("POST /tokenize HTTP/1.1\r\n"));
     assert_eq!(value(exchange.body())["messages"][0]["role"], "user");
-    // A template that refuses, or a server that is broken, leaves an estimate.
+    // If a template refuses, or a server is broken, the count is an estimate.
     let (_, n_tokens, by) = ask(&reply("400 Bad Request", "{}")).await;
     assert!(n_tokens > 400 && by == "estimate", "{n_tokens} {by}");
 }

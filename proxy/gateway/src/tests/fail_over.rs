@@ -1,4 +1,4 @@
-//! Whom else is asked, when, and what the agent sees of it.
+//! Tests of fail-over: which upstreams are tried, when, and what the agent sees.
 
 use tokio_util::task::TaskTracker;
 
@@ -7,7 +7,7 @@ use super::harness::{
 };
 use crate::{Api, Failure, Secret};
 
-/// A harness with a second upstream, asked after `llm` where `fail_over` says so.
+/// Makes a harness with a second upstream, which is tried after `llm` for the failures in `fail_over`.
 async fn with_second(fail_over: &[Failure], keys: &[&str]) -> (Harness, Upstream) {
     let second = Upstream::start(&TaskTracker::new()).await;
     let mut set_up = SetUp::default();
@@ -34,7 +34,7 @@ async fn ask(harness: &Harness) -> Client {
     client
 }
 
-/// The next request at an upstream, answered.
+/// Answers the next request at an upstream.
 async fn answer(upstream: &mut Upstream, reply: &str) -> Exchange {
     let mut exchange = upstream.next().await;
     exchange.send(reply.as_bytes()).await;
@@ -86,7 +86,7 @@ async fn where_all_fail_the_last_answer_of_an_upstream_arrives_byte_for_byte() {
         &error(429, "retry-after: 7\r\n", &long),
     )
     .await;
-    // The second one does not even answer: what the first said tells the agent more.
+    // The second one does not even answer, so the first one's reply is more useful for the agent.
     drop(second.next().await);
     let seen = client.read().await;
     assert_eq!((seen.status(), seen.text()), (429, long.as_str()));
@@ -115,7 +115,7 @@ async fn a_key_that_is_refused_rests_and_the_next_one_is_shown() {
         );
         client.read().await;
     }
-    // Both refused: the next upstream, and at once while they rest.
+    // Both were refused, so the next upstream is used, and at once while they pause.
     let mut client = ask(&harness).await;
     answer(&mut harness.upstream, &wait).await;
     answer(&mut second, &json_reply(&completion("x"))).await;
@@ -141,7 +141,7 @@ async fn without_fail_over_keys_still_take_turns_and_no_request_is_asked_twice()
         shown.push(key(&exchange));
         assert!(client.read().await.status() >= 400);
     }
-    // The third one has the less to wait, a minute against hours.
+    // The third one has less to wait, a minute instead of hours.
     assert_eq!(shown, ["Bearer a", "Bearer b", "Bearer b"]);
     assert!(second.is_unasked() && harness.upstream.is_unasked());
 }
@@ -160,7 +160,7 @@ async fn an_error_that_breaks_off_arrives_as_far_as_it_came() {
     assert!(second.is_unasked());
 }
 
-/// Asks with a key of the caller's own; the first upstream cannot answer, the next one does.
+/// Sends a request with the caller's own key. The first upstream cannot answer, and the next one does.
 async fn shown_to_both(harness: &mut Harness, second: &mut Upstream) -> [Option<String>; 2] {
     let mut client = harness.client().await;
     let headers = "authorization: Bearer theirs\r\ncookie: a=b\r\nx-goog-api-key: k\r\nx-amz-security-token: t\r\nopenai-organization: o\r\nx-own: 1\r\n";
@@ -203,7 +203,7 @@ async fn what_the_caller_shows_is_shown_to_the_first_upstream_alone() {
     let [first, next] = shown_to_both(&mut harness, &mut second).await;
     assert_eq!(first.as_deref(), Some("Bearer theirs"));
     assert_eq!(next, None, "it is another's");
-    // A key of ours at the first does not make the caller's the second's.
+    // A key of ours at the first upstream does not send the caller's key to the second.
     let (mut harness, mut second) = with_second(&[Failure::Overloaded], &["ours"]).await;
     let [first, next] = shown_to_both(&mut harness, &mut second).await;
     assert_eq!((first.as_deref(), next), (Some("Bearer ours"), None));
@@ -248,7 +248,7 @@ async fn a_model_that_is_not_for_us_takes_no_key_away() {
         answer(&mut harness.upstream, &error(403, "", refused)).await;
         assert_eq!(client.read().await.text(), refused);
     }
-    // A bare 403 rests the key, and its upstream is passed over.
+    // A 403 without a reason pauses the key, and its upstream is skipped.
     let mut client = ask(&harness).await;
     answer(&mut harness.upstream, &error(403, "", "{}")).await;
     answer(&mut second, &json_reply(&completion("x"))).await;

@@ -1,8 +1,8 @@
-//! The fault matrix: whatever breaks, the agent sees what happened and no more, the log holds what
-//! was said, memory stays within its bounds, and nothing is left behind.
+//! The fault matrix: whatever fails, the agent sees what happened and no more, the log has the conversation, memory
+//! stays within its limits, and nothing is left behind.
 //!
-//! What needs a process of its own (a full disk, a broken log, signals) is in `tests/it/faults.rs`;
-//! what needs a clock that stands still, beside the code: `relay`, `server::timed_stream`.
+//! Tests that need a separate process (a full disk, a broken log, signals) are in `tests/it/faults.rs`. Tests that need
+//! a paused clock are beside the code: `relay`, `server::timed_stream`.
 
 mod agent;
 mod crowd;
@@ -15,13 +15,13 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::harness::{Harness, SOON};
 
-/// What a test may add to the memory of its process: 1 GB passes through, none of it stays.
+/// Memory that a test may add to its process, while 1 GB passes through.
 const MEMORY: u64 = 96 << 20;
 
 /// A harness whose test ends with [`Scene::leaves_nothing`].
 struct Scene {
     harness: Harness,
-    /// Tasks of the test's own: the upstream's.
+    /// The number of tasks of the test itself, those of the upstream.
     n_own: usize,
     memory: u64,
 }
@@ -41,14 +41,14 @@ impl Scene {
         Self::of(Harness::start().await)
     }
 
-    /// The one turn that the log holds: how it ended, and what was said.
+    /// Returns the only turn in the log: how it ended, and its text.
     async fn turn(&self) -> (StreamEnd, Option<String>) {
         let turns = self.harness.log.wait(1).await;
         assert_eq!(turns.len(), 1);
         said(&turns[0])
     }
 
-    /// Every request is over, and what it held is given back.
+    /// Waits until every request is over, and everything that it held is released.
     async fn is_at_rest(&self) {
         let at_rest = async {
             loop {
@@ -69,13 +69,13 @@ impl Scene {
         at_rest.unwrap_or_else(|_| panic!("something is still held: {counts:?}"));
     }
 
-    /// Nothing is held, memory stayed within its bounds, and after an end no task is left.
+    /// Checks that nothing is held, memory stayed within its limits, and no task is left at the end.
     async fn leaves_nothing(self) {
         self.is_at_rest().await;
         let grown = peak_memory() - self.memory;
         assert!(grown < MEMORY, "{} MiB more than before", grown >> 20);
         self.harness.stop.cancel();
-        // With it goes what looks after idle connections.
+        // Dropping it also ends the task for idle connections.
         drop(self.harness);
         let none_left = async {
             while Handle::current().metrics().num_alive_tasks() > self.n_own {
@@ -95,7 +95,7 @@ fn said(turn: &Turn) -> (StreamEnd, Option<String>) {
     (turn.meta.end, turn.reply.as_ref().map(text))
 }
 
-/// The most memory that this process ever had, in bytes; 0 where the system does not tell.
+/// Returns the largest memory that this process ever had in bytes, or 0 if the system does not tell.
 fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

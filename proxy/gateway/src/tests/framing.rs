@@ -1,5 +1,5 @@
-//! Replies without a body, replies with fields behind their body, and connections that would become
-//! something else: what a plain reverse proxy gets wrong at the edges of HTTP.
+//! Tests of replies without a body, replies with trailers, and connections that would be upgraded: the edge cases of
+//! HTTP that a simple reverse proxy gets wrong.
 
 use tokio::{io::AsyncReadExt, time::timeout};
 
@@ -10,7 +10,7 @@ fn request(method: &str, path: &str, headers: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").into_bytes()
 }
 
-/// The head of a reply, and no byte more.
+/// Reads the head of a reply, and no further byte.
 async fn head(client: &mut Client) -> String {
     let mut head = Vec::new();
     let read = async {
@@ -22,7 +22,7 @@ async fn head(client: &mut Client) -> String {
     String::from_utf8(head).unwrap().to_lowercase()
 }
 
-/// The connection goes on with the next request: nothing of the reply before it is in the way.
+/// Checks that the connection continues with the next request, and nothing of the previous reply is in the way.
 async fn goes_on(mut client: Client) {
     client.send(&request("GET", "/healthz", "")).await;
     assert!(head(&mut client).await.starts_with("http/1.1 200"));
@@ -147,7 +147,7 @@ async fn a_connection_that_the_upstream_closes_at_rest_is_not_asked_again() {
     let mut client = harness.client().await;
     for _ in 0..3 {
         client.send(&request("GET", "/v1/files", "")).await;
-        // On a connection of its own each time: the one before it has been closed.
+        // Each uses a new connection, because the previous one has been closed.
         let mut exchange = harness.upstream.next().await;
         exchange
             .send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")

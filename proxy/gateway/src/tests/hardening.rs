@@ -1,4 +1,4 @@
-//! What an attack found, and a crowd would: slow and refused bodies, full tables, lines without a request.
+//! Tests of attacks and crowds: slow and refused bodies, full tables, connections without a request.
 
 use std::{
     io::{self, Write},
@@ -27,7 +27,7 @@ async fn a_body_over_the_limit_is_refused_before_it_has_come() {
             2 << 20
         );
         client.send(head.as_bytes()).await;
-        // Nothing of it is sent, and nobody is told to send it.
+        // Nothing of it is sent, and no client is asked to send it.
         let seen = timeout(Duration::from_secs(2), client.read()).await;
         let seen = seen.expect("an answer at once");
         assert_eq!(seen.status(), 413, "{expect}");
@@ -43,7 +43,7 @@ async fn what_comes_after_a_refusal_is_read_and_thrown_away() {
     let mut client = harness.client().await;
     client.send(&post_chat(&body)).await;
     assert_eq!(client.read().await.status(), 413);
-    // The connection is none the worse.
+    // The connection still works.
     client.send(&post("/healthz", "", "")).await;
     assert_eq!(client.read().await.status(), 200);
 }
@@ -78,7 +78,7 @@ async fn connections_beyond_the_bound_wait_and_those_that_are_there_are_served()
     let mut harness = Harness::with(set_up).await;
     let mut first = harness.client().await;
     let idle = harness.client().await;
-    // Both have been accepted once the first is answered behind the second.
+    // Both have been accepted once the first is answered after the second.
     first.send(&post("/healthz", "", "")).await;
     assert_eq!(first.read().await.status(), 200);
     let mut waiting = harness.client().await;
@@ -144,7 +144,7 @@ async fn why_it_is_not_ready_is_told_to_those_who_show_a_key() {
     assert!(told.contains("/home/me/checkpoints"), "{told}");
 }
 
-/// Lines of the log, as they are written.
+/// Captures the lines of the log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -174,7 +174,7 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
         .with_ansi(false)
         .with_writer(lines.clone())
         .finish();
-    // For all threads, as turns are written by one of their own; the other tests' lines are left out below.
+    // It applies to all threads, because another thread writes turns. The lines of other tests are removed below.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut set_up = SetUp::default();
     let llm = set_up.config.upstreams.entry("llm".into()).or_default();
@@ -182,13 +182,13 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
     let mut harness = Harness::with(set_up).await;
     let headers = "x-agent-id: lines\r\nx-session-id: s-lines\r\n";
     let request = post("/v1/chat/completions", headers, CHAT);
-    // The upstream's room has something to say of this one, the log's of both.
+    // The upstream's module logs a line about this one, and the log's module about both.
     let unknown = json_reply("{}").replace("200 OK", "401 Unauthorized");
     harness.exchange(&request, &unknown).await;
     let stream = format!("{STREAM}{}0\r\n\r\n", chunk(&delta("Paris")));
     harness.exchange(&request, &stream).await;
     harness.log.wait(2).await;
-    // One that the gateway answers itself, once it knows who asks.
+    // The gateway answers this one itself, once it knows the sender.
     let mut without = SetUp {
         no_llm: true,
         ..SetUp::default()
@@ -227,7 +227,7 @@ async fn every_line_of_a_chat_stands_in_its_span_whatever_module_wrote_it() {
         );
     }
     for line in ours {
-        // Of the last one no upstream could be asked.
+        // For the last one, no upstream could be used.
         let upstream = ["upstream=\"llm\"}", ""][usize::from(line.contains("refused"))];
         for part in [
             "request{api=\"chat\"",

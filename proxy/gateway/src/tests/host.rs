@@ -1,4 +1,4 @@
-//! What the agent's host has learned itself is not put into its request a second time.
+//! Tests that lessons of the agent's host are not added to its request a second time.
 
 use metaclaw_chat::AgentId;
 use metaclaw_skills::{HostLessons, HostReading};
@@ -12,7 +12,7 @@ const UMBRELLAS: &str =
     "---\nname: umbrellas\ndescription: Umbrellas for the weather\n---\nBlack ones.\n";
 const HOST: &str = "You are an assistant.\n<available_skills>\n  <skill>\n    <name>weather</name>\n    <description>Weather.</description>\n  </skill>\n</available_skills>\n# Project Context\n## /home/ann/.openclaw/workspace/USER.md\n<!-- observed: 2026-11-01 | status: active -->\n\n- Prefer answers in one sentence.\n";
 
-/// A gateway whose agent's host was seen to say `HOST`.
+/// Makes a gateway whose agent's host has shown `HOST`.
 async fn harness() -> Harness {
     let harness = Harness::with(SetUp {
         lessons: vec![
@@ -36,7 +36,7 @@ async fn harness() -> Harness {
     harness
 }
 
-/// The system text that the upstream gets of a session that begins with this one.
+/// Returns the system prompt that the upstream gets in a session that begins with this one.
 async fn served(harness: &mut Harness, session: &str, system: &str) -> String {
     let body = json!({"model": "m", "max_tokens": 9, "messages": [
         {"role": "system", "content": system},
@@ -60,7 +60,7 @@ async fn a_wish_that_stands_in_the_hosts_user_md_is_not_put_in_again_and_another
     assert!(ours.contains("### umbrellas"), "{ours}");
 }
 
-/// The agent's name may be another program's too: what that one has noted stands in its own prompt alone.
+/// Another program may use the same agent name. Its notes are only in its own prompt.
 #[tokio::test]
 async fn where_the_host_does_not_say_it_ours_stays() {
     let mut harness = harness().await;

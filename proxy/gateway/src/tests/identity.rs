@@ -1,10 +1,10 @@
-//! Whose turn, in which session, for whom.
+//! Tests of identity: agent, session and kind of turns.
 
 use metaclaw_turns::TurnKind;
 
 use super::harness::{Harness, SetUp, conversation};
 
-/// Agent, session and kind of each turn.
+/// Returns agent, session and kind of each turn.
 async fn turns(harness: &Harness, n_turns: usize) -> Vec<(String, String, TurnKind)> {
     let turns = harness.log.wait(n_turns).await.into_iter();
     turns
@@ -28,7 +28,7 @@ async fn a_conversation_is_one_session_without_a_word_about_it() {
     harness
         .chat("", &conversation(&["something else"]), "x")
         .await;
-    // A retry, and what follows it; the client has rewritten what the assistant said.
+    // These are a retry, and the turn after it. The client has rewritten the assistant's message.
     harness
         .chat("", &conversation(&["hi", "hello", "and now?"]), "now")
         .await;
@@ -49,7 +49,7 @@ async fn a_conversation_is_one_session_without_a_word_about_it() {
         [&sessions[0]; 3]
     );
     assert_ne!(sessions[2], sessions[0]);
-    // Another agent that says the same is another conversation.
+    // Another agent with the same text has another conversation.
     harness
         .chat("x-agent-id: other\r\n", &conversation(&["hi"]), "hello")
         .await;
@@ -60,7 +60,7 @@ async fn a_conversation_is_one_session_without_a_word_about_it() {
 async fn a_tool_turn_goes_on_with_its_session() {
     let mut harness = Harness::start().await;
     harness.chat("", &conversation(&["list files"]), "").await;
-    // OpenClaw rewrites the ids of tool calls, and puts its own message behind everything.
+    // OpenClaw rewrites the ids of tool calls, and adds its own message at the end.
     let body = r#"{"messages":[{"role":"user","content":"list files"},{"role":"assistant","content":null,"tool_calls":[{"id":"callmock1","type":"function","function":{"name":"exec","arguments":"{}"}}]},{"role":"tool","content":"a.txt","tool_call_id":"callmock1"},{"role":"user","content":[{"type":"text","text":"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>x"}]}]}"#;
     harness.chat("", body, "a.txt").await;
     let turns = turns(&harness, 2).await;
@@ -141,7 +141,7 @@ async fn errands_are_side_turns_and_take_no_lessons() {
     harness
         .chat("x-turn-type: Main\r\n", &heartbeat, "ok")
         .await;
-    // Where it goes on with a conversation, it gets none of its lessons either.
+    // If it continues a conversation, it does not get that one's lessons either.
     let first = harness
         .chat("x-session-id: s\r\n", &conversation(&["hi"]), "hello")
         .await;

@@ -1,4 +1,4 @@
-//! The copy for the log: whatever becomes of it, the agent's reply is the same.
+//! Tests of the copy for the log: whatever happens to it, the agent's reply is the same.
 
 use metaclaw_chat::{Message, Size};
 use metaclaw_turns::StreamEnd;
@@ -26,7 +26,7 @@ async fn a_reply_too_long_to_keep_reaches_the_agent_whole() {
     assert!(seen.is_whole && seen.text().contains(&long) && seen.text().ends_with("[DONE]\n\n"));
     let turn = &harness.log.wait(1).await[0];
     assert_eq!((turn.meta.end, &turn.reply), (StreamEnd::Overflowed, &None));
-    // A request that finds no room is not in the log at all; counted.
+    // A request that finds no room is not in the log, and is counted.
     let body = CHAT.replace("France", &"F".repeat(80 << 10));
     let (_, seen) = harness
         .exchange(&post_chat(&body), &stream(&["Paris"]))
@@ -76,11 +76,11 @@ async fn a_log_that_is_broken_or_stuck_costs_no_reply() {
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     let mut exchange = harness.upstream.next().await;
-    // All on one connection: it is many.
+    // All use one connection, because there are many.
     let reply = json_reply(&completion("x")).replace("connection: close\r\n", "");
     exchange.send(reply.as_bytes()).await;
     assert!(client.read().await.is_whole);
-    // 64 wait for the log; the rest is dropped and counted, and answered all the same.
+    // 64 wait for the log. The others are dropped and counted, and answered anyway.
     for _ in 0..160 {
         client.send(&post_chat(CHAT)).await;
         let mut request = vec![0; 4_096];
@@ -102,7 +102,7 @@ async fn strict_holds_the_end_of_a_reply_until_the_log_has_it() {
     harness.log.hold();
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     exchange.send(stream(&["Par", "is"]).as_bytes()).await;
-    // All but the mark by which clients know the end.
+    // Everything arrives except the mark with which clients recognise the end.
     client.until(&delta("is")).await;
     assert!(client.is_silent().await);
     harness.log.let_go(1);

@@ -1,4 +1,4 @@
-//! What is refused, in which words, and what happens at the limits.
+//! Tests of refusals, their wording, and the limits.
 
 use metaclaw_chat::{Size, Span};
 use metaclaw_turns::StreamEnd;
@@ -10,7 +10,7 @@ use super::harness::{
 };
 use crate::{Call, Secret, Service, ServiceError, Services, services::Answering};
 
-/// Status and body, with ports left out.
+/// Returns status and body without ports.
 fn shown(seen: &Seen) -> String {
     let status = seen.status();
     let retry = seen
@@ -238,7 +238,7 @@ async fn a_connection_that_falls_silent_is_closed() {
 async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     let harness = Harness::start().await;
     let mut silent = harness.client().await;
-    // Another one that was served: the first has been accepted before it.
+    // Another one was served, so the first has been accepted before.
     harness.refused(&post("/healthz", "", "")).await;
     harness.stop.cancel();
     let end = silent.stream.read_u8();
@@ -247,7 +247,7 @@ async fn a_connection_that_says_nothing_does_not_hold_the_end_up() {
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
 
-/// Security row 28: the log said of such a reply that its agent had hung up.
+/// Row 28 of the security tests: the log said of such a reply that its agent had disconnected.
 #[tokio::test]
 async fn a_reply_that_the_end_cuts_off_is_logged_as_cut() {
     let mut set_up = SetUp::default();
@@ -283,12 +283,12 @@ async fn request_bodies_share_a_memory_and_are_told_when_it_is_used_up() {
     set_up.config.proxy.max_body = Size(1 << 20);
     set_up.config.proxy.body_memory = Size(1_280 << 10);
     let mut harness = Harness::with(set_up).await;
-    // One that announces all of it and sends little, takes little.
+    // A client that announces the whole body and sends little takes little memory.
     let body = format!("{}{}", CHAT, " ".repeat((1 << 20) - CHAT.len()));
     let mut announcer = harness.client().await;
     announcer.send(&post_chat(&body)[..300]).await;
     harness.chat("", CHAT, "x").await;
-    // One that sends nearly all of it leaves no room for another like it.
+    // A client that sends nearly all of it leaves no room for another one.
     announcer.send(&post_chat(&body)[300..1_000_000]).await;
     while harness.metrics.counts().body_bytes < 900_000 {
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Providers that refuse a history without what they attached to it, and clients that lose it.
+//! Tests with providers that refuse a history without the data that they attached to it, and clients that lose this
+//! data.
 
 mod providers;
 
@@ -14,7 +15,7 @@ use self::providers::{
 use super::harness::{Harness, Seen, SetUp, Upstream, post};
 use crate::{Api, Failure, Provider};
 
-/// Answers whatever comes to a provider.
+/// Answers every request to a provider.
 async fn serve(upstream: &mut Upstream, api: Api, answers: Answers) {
     loop {
         let mut exchange = upstream.next().await;
@@ -32,12 +33,12 @@ async fn serve(upstream: &mut Upstream, api: Api, answers: Answers) {
     }
 }
 
-/// A gateway before two providers; the second is asked where the first is overloaded.
+/// A gateway with two providers. The second is used if the first is overloaded.
 struct Two {
     harness: Harness,
     second: Upstream,
     apis: [Api; 2],
-    /// How each answers; an away one is overloaded.
+    /// The behaviour of each. An unavailable one is overloaded.
     answers: [Answers; 2],
     n_turns: usize,
 }
@@ -96,8 +97,8 @@ impl Two {
         seen
     }
 
-    /// Asks, plays the tool, and asks on, by a client that keeps of a reply what its API has words for in the
-    /// narrowest sense. What the second request came to, and its history.
+    /// Plays a conversation with a tool call, with a client that keeps only what its API strictly defines of a reply.
+    /// Returns the result of the second request, and its history.
     async fn talk(&mut self, api: Api, stream: bool, thinks: bool) -> (Seen, Value) {
         let mut request = question(api, stream, thinks);
         let seen = self.ask(api, &request).await;
@@ -131,7 +132,7 @@ fn question(api: Api, stream: bool, thinks: bool) -> Value {
     request
 }
 
-/// The call and its result, and nothing else of the reply.
+/// Adds the call and its result, and nothing else of the reply.
 fn go_on(request: &mut Value, call: &metaclaw_chat::ToolCall, api: Api) {
     let messages = request["messages"].as_array_mut().unwrap();
     if api == Api::Messages {
@@ -187,7 +188,7 @@ async fn a_fail_over_and_the_way_back_end_no_session() {
                     Two::start([(spoken, answers), (other_spoken, other_answers)], true).await;
                 let (seen, mut request) = two.talk(api, false, thinks).await;
                 assert_eq!(seen.status(), 200, "{told}: {}", seen.text());
-                // The first is away for a turn with a call, and for the answer to its result.
+                // The first one is unavailable for a turn with a call, and for the answer to its result.
                 let messages = request["messages"].as_array_mut().unwrap();
                 messages.push(json!({"role": "assistant", "content": "It rains."}));
                 messages.push(json!({"role": "user", "content": "And in Basel?"}));
@@ -212,7 +213,8 @@ async fn a_fail_over_and_the_way_back_end_no_session() {
     }
 }
 
-/// As a server of models that number their calls anew in each reply, and want the thinking of that one back.
+/// Behaves like a server whose models number their calls from the start in each reply, and which requires the thinking
+/// of that reply.
 fn numbered(request: &Value) -> (u16, Value) {
     for (n, message) in assistants(request)
         .filter(|it| it.get("tool_calls").is_some())
@@ -259,7 +261,7 @@ async fn a_history_that_lacks_nothing_passes_byte_for_byte() {
     assert_eq!(exchange.body(), body);
 }
 
-/// As DeepSeek in Anthropic's API, whose thinking is not signed and need not be asked for.
+/// Behaves like DeepSeek with Anthropic's API: its thinking is not signed and comes unrequested.
 fn deepseek_in_messages(request: &Value) -> (u16, Value) {
     let begins_with_thinking = |message: &Value| message["content"][0]["type"] == "thinking";
     if !assistants(request).all(begins_with_thinking) {
@@ -300,7 +302,7 @@ async fn thinking_that_its_server_does_not_sign_is_put_back_too() {
     }
 }
 
-/// A conversation without calls: what one upstream thought, and did not sign.
+/// Makes a conversation without calls, with unsigned thinking of one upstream.
 fn unsigned(api: Api) -> Value {
     let mut request = question(api, false, false);
     let reply = if api == Api::Messages {
@@ -325,7 +327,7 @@ async fn thinking_without_a_call_ends_no_session() {
         let mut two = Two::start([(api, answers), (api, away)], true).await;
         let seen = two.ask(api, &request).await;
         assert_eq!(seen.status(), 200, "{}", seen.text());
-        // The next one of this session is mended before it is refused.
+        // The next request of this session is mended before it could be refused.
         let head = "x-session-id: s1\r\n";
         let request = post(api.path(), head, &request.to_string());
         let (_client, exchange) = two.harness.ask(&request).await;
@@ -356,7 +358,7 @@ async fn what_one_model_of_a_server_wants_is_not_given_to_another() {
     }
 }
 
-/// As OpenAI, which reads its own reasoning alone.
+/// Behaves like OpenAI, which reads only its own reasoning.
 fn openai(request: &Value) -> (u16, Value) {
     let input = request["input"].as_array().unwrap();
     let mut reasoning = input.iter().filter(|item| item["type"] == "reasoning");
@@ -420,7 +422,7 @@ async fn a_refusal_that_nothing_can_mend_is_told_at_once() {
     }
 }
 
-/// The log's flushes would keep the request waiting, and it cannot have anything of the session.
+/// Otherwise the log's flushes would delay the request, and the log cannot have anything of the session.
 #[tokio::test]
 async fn the_log_is_not_read_for_a_session_that_begins_with_another_ones_calls() {
     let n_read = |two: &Two| two.harness.log.n_replies_read.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `/metrics`: what stands there, and who may see it.
+//! Tests of `/metrics`: its content, and who may see it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ async fn metrics(harness: &Harness) -> String {
     seen.text().to_owned()
 }
 
-/// The value of one series.
+/// Returns the value of one series.
 fn value<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str, series: &str) -> T {
     let line = text.lines().find_map(|line| {
         let rest = line.strip_prefix(series)?;
@@ -28,7 +28,7 @@ fn value<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str, series: &str) -
     value.parse().unwrap()
 }
 
-/// Name, type and labels of each metric, as the exposition has them.
+/// Returns name, type and labels of each metric in the exposition.
 fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let metric = |line: &str| {
@@ -56,9 +56,9 @@ fn exposed(text: &str) -> BTreeSet<(String, String, String)> {
     types.map(metric).collect()
 }
 
-/// The same, as the documentation has them.
+/// Returns the same from the documentation.
 fn documented() -> BTreeSet<(String, String, String)> {
-    // What other rooms count stands below.
+    // The counters of other crates come later in the page.
     let table = include_str!("../../../../docs/operating/metrics.md")
         .lines()
         .take_while(|line| !line.starts_with("## "));

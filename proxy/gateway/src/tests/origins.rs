@@ -1,4 +1,4 @@
-//! Web pages of other sites, which any browser on this machine may show.
+//! Tests of web pages of other sites, which any browser on this machine may show.
 
 use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post};
 
@@ -10,7 +10,7 @@ fn from_page(origin: &str, kind: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_page_of_another_site_gets_nothing_and_nothing_is_asked_for_it() {
     let mut harness = Harness::start().await;
-    // Such a POST goes out without a question (CORS calls it simple), so it must fail by itself.
+    // A browser sends such a POST without asking first (a "simple" request in CORS), so the proxy must refuse it.
     let seen = harness
         .refused(&from_page("https://evil.example", "text/plain"))
         .await;
@@ -62,7 +62,7 @@ async fn clients_that_are_no_browsers_are_not_taken_for_one() {
 async fn a_site_whose_name_was_made_to_mean_this_machine_reads_nothing() {
     let get = |host: &str| format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\n\r\n");
     let mut harness = Harness::start().await;
-    // Its page is of one origin with us then: the browser sends no `Origin`, and lets it read.
+    // In this case the page has the same origin as the proxy: the browser sends no `Origin`, and lets it read.
     let seen = harness.refused(get("evil.example:30000").as_bytes()).await;
     insta::assert_snapshot!(seen.text(), @r#"{"error":{"message":"this proxy was asked for as \"evil.example\", which may be any site's name, and no key is set: ask for it as 127.0.0.1, set proxy.api_key, or add http://evil.example to proxy.allow_origins","type":"permission_error","param":null,"code":"foreign_host"}}"#);
     assert_eq!(seen.status(), 403);

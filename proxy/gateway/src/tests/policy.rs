@@ -1,4 +1,4 @@
-//! Our own policy model: adapters that change under live traffic, and a server that may be away.
+//! Tests of our own policy model: adapters that change during requests, and a server that may be unreachable.
 
 use metaclaw_chat::{AgentId, Span};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::harness::{
 };
 use crate::{Endpoint, POLICY, Secret, UpstreamConfig};
 
-/// A harness with a policy server; its requests come at the second part.
+/// Makes a harness with a policy server. The second value receives its requests.
 async fn with_policy(set_up: SetUp) -> (Harness, Upstream) {
     let harness = Harness::with(set_up).await;
     let policy = Upstream::start(&harness.tasks).await;
@@ -39,7 +39,7 @@ fn model(body: &str) -> String {
     body["model"].as_str().unwrap().to_owned()
 }
 
-/// The policy model, with nobody to fall back to.
+/// Makes a harness with only the policy model.
 async fn policy_alone() -> (Harness, Upstream) {
     let set_up = SetUp {
         no_llm: true,
@@ -135,7 +135,7 @@ async fn no_other_upstream_is_asked_with_the_policy_models_sampling() {
     assert_eq!(turn.request.params.get("temperature"), None);
 }
 
-/// First hour, A16: there was no way back from weights that went too far.
+/// Row A16 of the first-hour tests: there was no way back from weights that had changed too much.
 #[tokio::test]
 async fn an_adapter_that_the_owner_chooses_serves_at_once_and_cuts_no_reply() {
     let (harness, mut policy) = with_policy(SetUp::default()).await;
@@ -233,14 +233,14 @@ async fn without_a_fall_back_the_caller_is_told_when_to_come_again() {
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     let mut exchange = policy.next().await;
-    // A running stream is cut as a cut …
+    // A running stream is cut, and the agent sees the cut.
     exchange
         .send(format!("{STREAM}{}", chunk(&delta("Par"))).as_bytes())
         .await;
     client.until("Par").await;
     drop(exchange);
     assert!(!client.read().await.is_whole);
-    // … one that has not begun, and all after it, are told to come again.
+    // A stream that has not begun, and all later ones, get a reply that asks to try again.
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     drop(policy.next().await);
@@ -348,7 +348,7 @@ async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
     exchange.send(json_reply(&completion("x")).as_bytes()).await;
     assert_eq!(client.read().await.text(), completion("x"));
     assert_eq!(harness.log.wait(1).await[0].served.upstream, "llm");
-    // Any other mistake is the caller's, and would be one there too.
+    // Any other mistake is the caller's, and would be one at another upstream too.
     let mut client = harness.client().await;
     client.send(&post_chat(CHAT)).await;
     policy.next().await.send(bad_request("{}").as_bytes()).await;
@@ -356,7 +356,7 @@ async fn a_prompt_that_is_too_long_for_the_policy_goes_to_the_fall_back() {
     assert!(harness.upstream.is_unasked());
 }
 
-/// A refusal by a server that is asked by an account.
+/// Makes a refusal of a server that is used through an account.
 fn refused(status: u16) -> String {
     let body = r#"{"error":{"message":"no","type":"server_error"}}"#;
     let length = body.len();
@@ -401,7 +401,7 @@ async fn without_a_fall_back_the_agent_hears_that_its_prompt_is_too_long() {
     assert_eq!((seen.status(), seen.text()), (400, TOO_LONG));
 }
 
-/// What the trainer says of a conversation or a field that it cannot do, by its code.
+/// Makes the trainer's answer to a conversation or field that it does not support, by its code.
 fn cannot(code: &str) -> String {
     format!(
         r#"{{"error":{{"message":"not here","type":"invalid_request_error","param":"messages","code":"{code}"}}}}"#
@@ -469,8 +469,8 @@ async fn an_image_goes_to_the_fall_back_or_is_refused_in_words() {
     assert!(policy.is_unasked());
 }
 
-/// A harness whose policy model is asked ten times a second whether it is there, and its server, which
-/// accepts nothing by itself.
+/// Makes a harness that checks its policy model ten times per second, and the model's server, which accepts nothing by
+/// itself.
 async fn with_listener(no_llm: bool) -> (Harness, TcpListener) {
     let mut set_up = SetUp {
         no_llm,
@@ -492,7 +492,7 @@ async fn with_listener(no_llm: bool) -> (Harness, TcpListener) {
 #[tokio::test]
 async fn a_trainer_that_hangs_is_passed_over_until_it_answers_again() {
     let (mut harness, hung) = with_listener(false).await;
-    // It takes the connection, as the system does for it, and says nothing.
+    // The system accepts the connection for it, and it says nothing.
     for _ in 0..2 {
         assert_eq!(harness.chat("", CHAT, "x").await.body(), CHAT);
     }
@@ -538,7 +538,7 @@ async fn what_waits_for_a_trainer_that_hangs_is_told_to_come_again_and_its_strea
     assert_eq!((seen.text(), seen.is_whole), (&*delta("Par"), false));
 }
 
-/// Its adapter does one of the wishes untold; whoever answers in its place has to be told.
+/// Its adapter has learned one of the wishes. Any other model needs it in the prompt.
 #[tokio::test]
 async fn a_line_is_left_out_only_where_weights_answer_that_do_without() {
     let set_up = SetUp {

@@ -1,4 +1,4 @@
-//! What is kept, and what is not: the switch, the header and the phrase, seen from both ends.
+//! Tests of what is kept and what is not: the switch, the header and the phrase, from both ends.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn everyone() -> RelayOnly {
     }
 }
 
-/// A gateway that puts a wish into each session.
+/// Makes a gateway that adds a wish to each session.
 async fn harness(privacy: &Arc<Privacy>) -> Harness {
     Harness::with(SetUp {
         lessons: vec![("_default/WISHES.md", WISHES), ("work/WISHES.md", WISHES)],
@@ -32,7 +32,7 @@ async fn harness(privacy: &Arc<Privacy>) -> Harness {
     .await
 }
 
-/// What the log has once a turn is in it that says `last`: all turns' messages.
+/// Returns all turns' messages in the log, once a turn with the text `last` is there.
 async fn kept(harness: &mut Harness, n_turns: usize) -> Vec<String> {
     harness
         .chat("x-session-id: last\r\n", &conversation(&["last"]), "end")
@@ -83,7 +83,7 @@ async fn off_relays_bytes_untouched_while_a_stream_is_under_way_and_on_goes_on()
     assert_eq!(harness.metrics.counts().relayed_only, 1);
 
     privacy.switch.set(RelayOnly::default());
-    // What was said meanwhile would come with the history: the session is not kept, and taught all the same.
+    // The history would contain the text of that time, so the session is not kept, but still gets lessons.
     let body = conversation(&["one", "1", "a secret", "2", "three"]);
     let taught = harness.chat(&in_session("a"), &body, "3").await;
     assert!(taught.body().contains("Answer in one sentence."));
@@ -97,8 +97,8 @@ async fn off_relays_bytes_untouched_while_a_stream_is_under_way_and_on_goes_on()
     assert_eq!((counts.relayed_only, counts.off_record), (1, 1));
 }
 
-/// OpenClaw puts a message of its own behind the owner's: nothing was kept any more after one word off the record,
-/// whatever began anew.
+/// OpenClaw adds its own message after the owner's. Before, nothing was kept any more after one off-the-record phrase,
+/// even if a session began anew.
 #[tokio::test]
 async fn what_an_agent_adds_behind_the_first_words_is_no_history() {
     let privacy = Arc::new(Privacy::default());
@@ -203,7 +203,7 @@ async fn a_phrase_puts_the_rest_of_its_session_off_the_record_also_after_a_resta
     harness
         .chat(&in_session("a"), &conversation(&["one", "1", said]), "2")
         .await;
-    // Summed up by the client: the phrase is gone, the name of the session stays.
+    // The client has summarised the history: the phrase is gone, and the session's name stays.
     let summed = r#"{"messages":[{"role":"user","content":"Summary: she moved"},{"role":"user","content":"three"}]}"#;
     harness.chat(&in_session("a"), summed, "3").await;
     let marks = privacy.off_record.marks();
@@ -220,7 +220,7 @@ async fn a_phrase_puts_the_rest_of_its_session_off_the_record_also_after_a_resta
     });
     let mut harness = self::harness(&restarted).await;
     harness.chat(&in_session("a"), summed, "4").await;
-    // Without the mark the history itself tells.
+    // Without the mark, the history itself shows it.
     let body = conversation(&["one", "1", said, "2", "five"]);
     harness.chat(&in_session("b"), &body, "5").await;
     harness

@@ -1,4 +1,4 @@
-//! `skills.refresh`: when the skills of a session are chosen, seen in the bytes that the upstream gets.
+//! Tests of `skills.refresh`: when the skills of a session are chosen, seen in the upstream's requests.
 
 use metaclaw_skills::{Refresh, SkillsConfig};
 
@@ -8,7 +8,7 @@ const INVOICES: &str =
     "---\nname: invoices\ndescription: Finding invoices\n---\nLook at October.\n";
 const SONNETS: &str = "---\nname: sonnets\ndescription: Writing sonnets\n---\nFourteen lines.\n";
 
-/// The system text of each request.
+/// Returns the system prompt of each request.
 async fn systems<const N: usize>(refresh: Refresh, requests: [&str; N]) -> [String; N] {
     let mut harness = Harness::with(SetUp {
         lessons: vec![

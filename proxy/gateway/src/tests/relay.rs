@@ -1,4 +1,4 @@
-//! Replies: the same bytes, at the same time, with the same end.
+//! Tests of replies: the same bytes, at the same time, with the same end.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_stream_passes_byte_for_byte_with_comments_ids_and_odd_line_ends() {
     assert!(seen.is_whole);
     assert_eq!(seen.header("x-request-id").as_deref(), Some("r1"));
     assert_eq!(seen.head.matches("set-cookie").count(), 2);
-    // Without [DONE] and without a finish reason; nothing was invented.
+    // The turn has neither [DONE] nor a finish reason, and nothing was invented.
     let turn = &harness.log.wait(1).await[0];
     assert_eq!(turn.meta.end, StreamEnd::Complete);
     assert_eq!(
@@ -50,7 +50,7 @@ async fn no_byte_waits_for_a_later_one() {
     exchange.send(STREAM.as_bytes()).await;
     client.until("text/event-stream").await;
     for text in ["one", "two", "three"] {
-        // Even half an event goes on at once.
+        // Even half an event is passed on at once.
         exchange.send(chunk(&delta(text)[..40]).as_bytes()).await;
         client.until(&delta(text)[..40]).await;
         exchange.send(chunk(&delta(text)[40..]).as_bytes()).await;
@@ -104,7 +104,7 @@ async fn a_cut_of_an_upstream_of_http_1_0_is_a_cut_for_the_agent() {
     exchange
         .send(format!("{head}{}", delta("Par")).as_bytes())
         .await;
-    // It falls silent; its end would be that of its connection.
+    // The upstream falls silent. Its reply would end with its connection.
     let seen = client.read().await;
     assert!(seen.head.starts_with("HTTP/1.1 200"), "{}", seen.head);
     assert_eq!((seen.text(), seen.is_whole), (delta("Par").as_str(), false));
@@ -249,7 +249,7 @@ async fn deadlines_are_those_of_the_configuration() {
 
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     exchange.send(STREAM.as_bytes()).await;
-    // The whole takes longer than any silence may.
+    // The whole reply takes longer than the allowed silence.
     let mut n_events = 0;
     let began = tokio::time::Instant::now();
     while began.elapsed() < Duration::from_millis(1_500) {

@@ -1,4 +1,4 @@
-//! Requests: what reaches the upstream, byte for byte.
+//! Tests of requests: what reaches the upstream, byte for byte.
 
 use super::harness::{CHAT, Harness, SetUp, completion, json_reply, post, post_chat};
 use crate::{Secret, UpstreamConfig};
@@ -37,7 +37,7 @@ async fn a_request_passes_as_it_is_but_for_what_is_ours() {
     );
 }
 
-/// No reader of ours goes as deep as what it reads: see docs/operating/limits.md.
+/// None of our parsers recurses with the nesting of its input: see docs/operating/limits.md.
 #[tokio::test]
 async fn a_request_nested_deeply_passes_as_it_came() {
     let mut harness = Harness::start().await;
@@ -168,7 +168,7 @@ async fn other_routes_pass_unread_both_ways() {
 #[tokio::test]
 async fn what_is_asked_of_a_chat_route_otherwise_than_by_post_is_no_chat() {
     let mut harness = Harness::start().await;
-    // OpenAI lists the completions that it keeps.
+    // OpenAI lists stored completions in this way.
     let list = b"GET /v1/chat/completions?limit=2 HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let (exchange, seen) = harness.exchange(list, &json_reply(r#"{"data":[]}"#)).await;
     let line = "GET /v1/chat/completions?limit=2 HTTP/1.1\r\n";
@@ -193,7 +193,7 @@ async fn replies_without_a_body_keep_their_heads() {
         exchange.send(reply.as_bytes()).await;
         client.until(status).await;
         client.until(kept).await;
-        // The connection goes on: nothing of a body is waited for.
+        // The connection continues without waiting for a body.
         client.send(ask("GET").as_bytes()).await;
         let mut exchange = harness.upstream.next().await;
         exchange.send(json_reply("{}").as_bytes()).await;

@@ -1,4 +1,4 @@
-//! Clients that speak Responses alone, as Codex, before upstreams that do not.
+//! Tests of clients that use only Responses, such as Codex, with upstreams that do not have it.
 
 use super::harness::{
     Client, Exchange, Harness, STREAM, SetUp, Upstream, chunk, completion, delta, json_reply, post,
@@ -26,7 +26,7 @@ async fn ask(harness: &Harness, body: &str) -> Client {
     client
 }
 
-/// Asks, has the upstream answer with this completion, and gives what it was asked and the client got.
+/// Sends a request, lets the upstream answer with this completion, and returns what the upstream and the client got.
 async fn exchange(
     harness: &mut Harness,
     body: &str,
@@ -67,7 +67,7 @@ async fn an_upstream_without_responses_is_asked_in_chat_completions_from_then_on
     )
     .await;
     assert_eq!(asked["messages"][0]["content"], "And now?");
-    // What it does not know of one API says nothing of another.
+    // A route that is missing for one API says nothing about another API.
     let messages = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
     let mut client = harness.client().await;
     client.send(&post("/v1/messages", "", messages)).await;
@@ -156,7 +156,7 @@ async fn anthropic_is_asked_in_its_own_words() {
     let mut client = ask(&harness, r#"{"model":"claude","input":"hi","stream":true}"#).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/messages");
-    // Whole, though a stream was asked for.
+    // The reply is not streamed, although a stream was requested.
     let said = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"text","text":"Paris"}],"stop_reason":"end_turn","usage":{"input_tokens":9,"output_tokens":2}}"#;
     exchange.send(json_reply(said).as_bytes()).await;
     let seen = client.read().await;

@@ -1,4 +1,4 @@
-//! Callers and upstreams that do not speak alike.
+//! Tests of callers and upstreams with different APIs.
 
 use metaclaw_turns::StreamEnd;
 
@@ -45,7 +45,7 @@ fn value(text: &str) -> serde_json::Value {
 #[tokio::test]
 async fn a_chat_goes_to_an_upstream_that_speaks_messages_and_its_answer_comes_back_as_one() {
     let mut harness = before(anthropic()).await;
-    // Half an emoji, as clients cut them, is no reason to refuse.
+    // Half of a surrogate pair, as clients cut emojis, is no reason to refuse.
     let chat = CHAT.replace(r#""stream":true,"#, "");
     let chat = chat.replace("France?", r"France? \ud83d");
     let request = post("/v1/chat/completions", "accept-encoding: gzip\r\n", &chat);
@@ -115,7 +115,7 @@ async fn a_stream_is_put_in_other_words_as_it_comes() {
     exchange.send(STREAM.as_bytes()).await;
     let events = said_in_events();
     for event in &events[..3] {
-        // Half an event tells nothing yet.
+        // Half an event is not enough yet.
         let (first, rest) = event.split_at(event.len() / 2);
         exchange.send(chunk(first).as_bytes()).await;
         exchange.send(chunk(rest).as_bytes()).await;
@@ -228,7 +228,7 @@ async fn messages_go_to_an_upstream_that_speaks_chat_alone() {
     let mut client = ask_messages(&harness).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/chat/completions");
-    // The caller's own key, as OpenAI's servers look for it.
+    // The caller's own key is sent in the header of OpenAI's servers.
     assert_eq!(
         exchange.header("authorization").as_deref(),
         Some("Bearer own")
@@ -269,7 +269,7 @@ async fn an_upstream_that_nobody_described_is_asked_in_the_callers_words_first()
         value(client.read().await.text())["content"][0]["text"],
         "Paris"
     );
-    // From now on at once.
+    // From now on this happens at once.
     let mut client = ask_messages(&harness).await;
     let mut exchange = harness.upstream.next().await;
     assert_eq!(path(&exchange), "/v1/chat/completions");

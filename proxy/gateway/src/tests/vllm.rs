@@ -1,4 +1,4 @@
-//! An upstream of `dialect: vllm`: what is asked of it beside a chat, and who gets to see it.
+//! Tests of an upstream with `dialect: vllm`: which fields are added to a chat, and who sees the results.
 
 use metaclaw_turns::{StreamEnd, Tokens, Turn};
 
@@ -9,11 +9,10 @@ use super::harness::{
 };
 use crate::{Api, Failure, Provider, UpstreamConfig};
 
-/// What stands in front of a request that asks.
+/// The beginning of a request with the added fields.
 const ASKING: &str = r#"{"logprobs":true,"return_token_ids":true,"#;
 
-/// Chunks of vLLM's chat completions as it sends them when it is asked for ids. Its parser held the
-/// second token back.
+/// Chunks of vLLM's chat completions as it sends them with ids. Its parser held the second token back.
 const ASKED: [&str; 6] = [
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[151644,872,198]}"#,
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":{"content":[{"token":"Par","logprob":-0.125,"bytes":[80,97,114],"top_logprobs":[]}]},"finish_reason":null,"token_ids":[4272]}]}"#,
@@ -23,7 +22,7 @@ const ASKED: [&str; 6] = [
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}"#,
 ];
 
-/// The same reply of a vLLM that was never asked.
+/// The same reply of vLLM without the added fields.
 const UNASKED: [&str; 5] = [
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null}"#,
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"delta":{"content":"Par"},"logprobs":null,"finish_reason":null,"token_ids":null}]}"#,
@@ -32,7 +31,7 @@ const UNASKED: [&str; 5] = [
     r#"{"id":"chatcmpl-a1","object":"chat.completion.chunk","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4}}"#,
 ];
 
-/// An unstreamed reply, with what is beside it in place of `I`, `L` and `P`.
+/// An unstreamed reply, with placeholders `I`, `L` and `P` for the added data.
 const WHOLE: &str = r#"{"id":"chatcmpl-a1","object":"chat.completion","created":1763630000,"model":"Qwen/Qwen3-8B","choices":[{"index":0,"message":{"role":"assistant","content":"Par<is","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":null},"logprobs":<L>,"finish_reason":"stop","stop_reason":null,"token_ids":<I>}],"service_tier":null,"system_fingerprint":null,"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":null},"prompt_logprobs":null,"prompt_token_ids":<P>,"kv_transfer_params":null}"#;
 
 async fn before(llm: UpstreamConfig) -> Harness {
@@ -120,7 +119,7 @@ async fn an_adapters_turn_is_known_as_an_adapters() {
     let chat = CHAT.replace(r#""model":"m""#, r#""model":"px""#);
     let reply = streamed(&events(&ASKED));
     let mut kept = None;
-    // A reply that ends before the list of models has come is taken for a base model's.
+    // A reply that ends before the list of models has arrived counts as a base model's.
     for n in 1..100 {
         let (_, seen) = harness.exchange(&post_chat(&chat), &reply).await;
         assert_eq!(seen.text(), events(&UNASKED));
@@ -146,7 +145,7 @@ async fn a_stream_goes_on_as_it_comes_wherever_it_is_split() {
     let mut harness = before_vllm().await;
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     exchange.send(STREAM.as_bytes()).await;
-    // The first event has come whole: nobody waits for the second.
+    // The first event has arrived completely, so nobody waits for the second.
     let first = all.find("\n\n").unwrap() + 2;
     exchange.send(chunk(&all[..first + 9]).as_bytes()).await;
     client.until("\"prompt_token_ids\":null}").await;
@@ -209,7 +208,7 @@ async fn a_cut_goes_on_as_a_cut_and_has_no_ids() {
     let turn = turn(&harness).await;
     assert_eq!((turn.meta.end, turn.tokens), (StreamEnd::Cut, None));
 
-    // So does an unstreamed one: what came of it goes on.
+    // An unstreamed reply does the same: the received part is passed on.
     let whole = json_reply(&asked_whole());
     let (mut client, mut exchange) = harness.ask(&post_chat(CHAT)).await;
     exchange.send(&whole.as_bytes()[..whole.len() - 9]).await;
@@ -288,7 +287,7 @@ async fn what_is_refused_without_the_fields_too_was_not_refused_for_them() {
     let reply = streamed(&events(&ASKED));
     let (later, _) = harness.exchange(&post_chat(CHAT), &reply).await;
     assert!(asked(&later).starts_with(ASKING));
-    // What names neither field is the agent's to hear, at once.
+    // An error that names neither field is for the agent, and is passed on at once.
     let too_long = refused("This model's maximum context length is 4096 tokens.");
     let (_, seen) = harness.exchange(&post_chat(CHAT), &too_long).await;
     assert_eq!(seen.status(), 400);
@@ -371,7 +370,7 @@ async fn a_reply_that_is_rewritten_announces_no_fields_behind_it() {
         assert_eq!(seen.header("trailer"), None);
         assert_eq!(seen.header("x-sum"), None);
     }
-    // One that passes as it came keeps them.
+    // A reply that passes unchanged keeps them.
     let text = STREAM.replace("text/event-stream", "text/plain");
     let text = with_trailer(&format!("{text}{}{end}", chunk("no completion")));
     let (_, seen) = harness.exchange(&post_chat(CHAT), &text).await;

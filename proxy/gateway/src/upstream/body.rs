@@ -1,4 +1,4 @@
-//! A reply's body, of which the beginning may have been read already.
+//! A reply's body. Its beginning may have been read already.
 
 use std::{
     future::poll_fn,
@@ -15,23 +15,23 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, longer};
 
-/// The most of an error's body that is read before it goes on to the agent.
+/// The largest part of an error's body that is read before it is passed on.
 const MAX_PEEK: usize = 64 << 10;
-/// How long the rest of an error's body may take to come.
+/// Deadline for the rest of an error's body.
 const PEEK_DEADLINE: Duration = Duration::from_secs(5);
 
 type End = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What an upstream sends: the same bytes, whether they were looked at or not.
+/// An upstream's bytes, which are the same whether they were peeked at or not.
 pub(crate) struct UpstreamBody {
-    /// The beginning, as far as it was read.
+    /// The part that was read ahead.
     ahead: Vec<u8>,
-    /// What came behind that: trailers or an error.
+    /// What came after it: trailers or an error.
     next: Option<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
-    /// Ends when no more of it will come.
+    /// Resolves when no more will come.
     end: Option<End>,
-    /// How its bytes are to be changed on their way to the agent.
+    /// Changes its bytes on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
 }
 
@@ -43,14 +43,14 @@ struct NoMore;
 // === impl UpstreamBody ===
 
 impl UpstreamBody {
-    /// The beginning of an error: up to its end or [`MAX_PEEK`], waited for no longer than [`PEEK_DEADLINE`].
+    /// Returns the beginning of an error: up to its end or [`MAX_PEEK`], within [`PEEK_DEADLINE`].
     pub(crate) async fn peek(&mut self) -> Bytes {
         let until = Instant::now() + PEEK_DEADLINE;
         while self.ahead.len() < MAX_PEEK && timeout_at(until, self.advance()).await == Ok(true) {}
         Bytes::copy_from_slice(&self.ahead)
     }
 
-    /// All of it, up to `limit`; `idle` is the longest silence. Says why, where that cannot be had.
+    /// Reads all of it, up to `limit`. `idle` is the longest silence. Returns the reason if that is impossible.
     pub(crate) async fn read_whole(
         &mut self,
         limit: usize,
@@ -72,7 +72,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Reads one frame ahead; whether there may be more.
+    /// Reads one frame ahead. Returns whether there may be more.
     async fn advance(&mut self) -> bool {
         let frame = poll_fn(|cx| self.poll_rest(cx)).await;
         match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -84,17 +84,17 @@ impl UpstreamBody {
         self.next.is_none()
     }
 
-    /// What is missing of it does not come once `end` is over.
+    /// Ends the body with an error once `end` has resolved.
     pub(super) fn breaks_off(&mut self, end: End) {
         self.end = Some(end);
     }
 
-    /// Has its bytes changed on their way.
+    /// Sets the change of its bytes.
     pub(crate) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
     }
 
-    /// How its bytes are to be changed.
+    /// Takes the change of its bytes.
     pub(crate) fn take_rewrite(&mut self) -> Option<Box<dyn Rewrite>> {
         self.rewrite.take()
     }
@@ -148,7 +148,7 @@ impl Body for UpstreamBody {
 
     fn size_hint(&self) -> SizeHint {
         if matches!(self.next, Some(Err(_))) {
-            // Less than was announced, which hyper would take for an error of ours.
+            // With fewer bytes than announced, hyper would report an error of ours.
             return SizeHint::default();
         }
         longer(&self.rest.size_hint(), self.ahead.len())

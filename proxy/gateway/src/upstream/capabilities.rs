@@ -1,4 +1,4 @@
-//! What an upstream can be asked, and how.
+//! What an upstream supports.
 
 use std::{num::NonZeroUsize, sync::Mutex};
 
@@ -13,9 +13,9 @@ use crate::{
     lock::lock,
 };
 
-/// The host that serves OpenAI's own APIs and nobody else's.
+/// The host that serves only OpenAI's own APIs.
 const OPENAI: &str = "api.openai.com";
-/// Hosts that refuse a request with a field that they do not know.
+/// Hosts that refuse a request with an unknown field.
 const STRICT: [&str; 6] = [
     OPENAI,
     "api.anthropic.com",
@@ -25,14 +25,14 @@ const STRICT: [&str; 6] = [
     "api.cerebras.ai",
 ];
 
-/// Models of one server of which it is remembered what they want in a history.
+/// Number of models of one server whose requirements for a history are remembered.
 const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// What an upstream can be asked.
+/// What an upstream supports.
 ///
-/// Every server that copies OpenAI's API speaks chat completions. Many speak Responses and Anthropic's messages as
-/// well by now, and many do not. Where nobody said which, they are asked in the caller's own API first, and in chat
-/// completions for an hour if they know no such route.
+/// Every server that copies OpenAI's API has chat completions. Many also have Responses and Anthropic's messages, and
+/// many do not. If no setting says which, the proxy first uses the caller's own API, and uses chat completions for an
+/// hour if the server has no such route.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -40,46 +40,46 @@ const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 )]
 pub(crate) struct Capabilities {
     apis: Vec<Api>,
-    /// Where it is a guess that it speaks more than chat completions: what of it was wrong.
+    /// If the further APIs are only guessed: which guesses were wrong.
     lacks: Option<LackedApis>,
-    /// Where it should give token ids beside a chat completion: whether it does not.
+    /// If it should return token ids with a chat completion: whether it does not.
     lacks_ids: Option<NegativeCache>,
     /// Whether it has no route that counts the tokens of a conversation.
     lacks_count: NegativeCache,
-    /// Its models may write tool calls and thinking as text.
+    /// Whether its models may write tool calls and thinking as text.
     pub calls_in_text: bool,
-    /// Its models read images and files.
+    /// Whether its models read images and files.
     pub reads_media: bool,
-    /// Requests that are no chats belong there. At our own trainer they would be orders.
+    /// Whether requests that are not chats may be sent to it. For our own trainer, these would be orders.
     pub takes_everything: bool,
-    /// It appends lessons to the system text itself.
+    /// Whether it appends lessons to the system prompt itself.
     pub appends_system: bool,
-    /// What each of its models has refused histories for.
+    /// The requirements for a history that each of its models has stated in refusals.
     demands: Mutex<LruCache<String, Demands>>,
-    /// It refuses fields that it does not know, or must not take those of a client for its own.
+    /// Whether it refuses unknown fields, or must not mistake a client's fields for its own.
     pub refuses_unknown: bool,
 }
 
-/// The APIs that a server was guessed to speak and does not.
+/// The APIs that a server was guessed to have and does not.
 #[derive(Debug, Default)]
 struct LackedApis {
     messages: NegativeCache,
     responses: NegativeCache,
 }
 
-/// One of the ways to put a chat to an upstream.
+/// One of the ways to send a chat to an upstream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Variant {
-    /// Token ids are asked for, where it gives them.
+    /// Whether token ids are requested, if it can return them.
     pub ids: bool,
-    /// An API is used that the server is only guessed to have.
+    /// Whether the API is only guessed.
     pub guess: bool,
 }
 
 // === impl Capabilities ===
 
 impl Capabilities {
-    /// Those of a configured upstream.
+    /// Returns those of a configured upstream.
     pub(super) fn from_config(config: &UpstreamConfig, address: &Address) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_guessed = config.speaks.is_none()
@@ -104,7 +104,7 @@ impl Capabilities {
         }
     }
 
-    /// Those of our own policy model.
+    /// Returns those of our own policy model.
     pub(super) fn policy(appends_system: bool) -> Self {
         Self {
             apis: vec![Api::Chat],
@@ -120,17 +120,17 @@ impl Capabilities {
         }
     }
 
-    /// What a model wants in a history, as far as it has said so.
+    /// Returns a model's known requirements for a history.
     pub(crate) fn demands(&self, model: &str) -> Demands {
         lock(&self.demands).get(model).copied().unwrap_or_default()
     }
 
-    /// A model refused a history, and said what it wants.
+    /// Records the requirements that a model stated in a refusal.
     pub(crate) fn demand(&self, model: &str, demands: Demands) {
         lock(&self.demands).put(model.to_owned(), demands);
     }
 
-    /// The first way to put a chat of `api` to it.
+    /// Returns the first way to send a chat of `api` to it.
     pub(crate) fn variant(&self, api: Api) -> Variant {
         let lacked = self.lacked(api);
         Variant {
@@ -139,34 +139,34 @@ impl Capabilities {
         }
     }
 
-    /// It turned out to give no token ids.
+    /// Records that it does not return token ids.
     pub(crate) fn lacks_ids(&self) {
         self.lacks_ids.iter().for_each(NegativeCache::set);
     }
 
-    /// It turned out not to speak this.
+    /// Records that it does not have this API.
     pub(crate) fn lacks_api(&self, api: Api) {
         self.lacked(api).into_iter().for_each(NegativeCache::set);
     }
 
-    /// It turned out not to count tokens.
+    /// Records that it does not count tokens.
     pub(crate) fn lacks_count(&self) {
         self.lacks_count.set();
     }
 
-    /// Whether it is likely to count the tokens of a conversation in Anthropic's API.
+    /// Returns whether it probably counts the tokens of a conversation in Anthropic's API.
     pub(crate) fn counts_tokens(&self) -> bool {
         self.takes_everything
             && self.has(Api::Messages, self.variant(Api::Messages))
             && !self.lacks_count.is_known()
     }
 
-    /// Whether an answer that knows no such route would be news.
+    /// Returns whether a reply that the route does not exist would be new information.
     pub(crate) fn is_guess(&self, api: Api, variant: Variant) -> bool {
         variant.guess && self.lacked(api).is_some()
     }
 
-    /// Where it is a guess that it speaks this: whether that was wrong.
+    /// Returns whether a guess that it has this API was wrong, if it was a guess.
     fn lacked(&self, api: Api) -> Option<&NegativeCache> {
         let lacks = self.lacks.as_ref()?;
         match api {
@@ -176,8 +176,8 @@ impl Capabilities {
         }
     }
 
-    /// The API in which a chat of `api` goes to it: its own, else one that it can be translated to. `None`
-    /// where there is no such.
+    /// Returns the API in which a chat of `api` is sent to it: the chat's own, else one into which it can be
+    /// translated. Returns `None` if there is none.
     pub(crate) fn target_api(&self, api: Api, variant: Variant) -> Option<Api> {
         if self.has(api, variant) {
             return Some(api);
@@ -192,8 +192,8 @@ impl Capabilities {
         self.apis.contains(&api) && !is_excluded
     }
 
-    /// Whether a route that is no chat is likely to be known there: what is below `/v1/messages` where
-    /// that API is, all else where one of OpenAI's is.
+    /// Returns whether it probably has a route that is not a chat: a route below `/v1/messages` if it has that API, any
+    /// other if it has one of OpenAI's.
     pub(crate) fn suits(&self, route: &PathAndQuery) -> bool {
         let has = |api| self.has(api, self.variant(api));
         match Api::nearest(route.path()) {

@@ -1,10 +1,10 @@
-//! How a request goes to an upstream, on which connection, and when it goes there again.
+//! Sends a request to an upstream, chooses the connection, and decides when to send it again.
 //!
-//! hyper-util's client, not reqwest: that one adds an `accept` of its own to a request without one.
-//! A request that never left is sent again by it (`retry_canceled_requests`). Beyond that, one whose body
-//! is in memory is sent once more, on a new connection, where a connection that had answered before broke
-//! without a byte of the reply: a server that closes what lies idle does so without looking whether a
-//! request is on its way. On a new connection, and once a reply has begun, nothing is sent twice.
+//! It uses hyper-util's client, because reqwest's adds an `accept` header to a request without one. hyper-util's client
+//! repeats a request of which nothing was sent (`retry_canceled_requests`). Besides that, a request whose body is in
+//! memory is sent once more on a new connection, if a connection that had answered before broke without a byte of the
+//! reply. Servers close idle connections without checking whether a request is on its way. On a new connection, and
+//! once a reply has begun, nothing is sent twice.
 
 use std::{error::Error, io, sync::atomic::Ordering, time::Duration};
 
@@ -29,10 +29,10 @@ use crate::{
     config::UpstreamConfig,
 };
 
-/// The most idle connections that are kept to one upstream: a burst does not hold its files after it.
+/// The largest number of idle connections to one upstream, so that a burst does not keep its files open.
 const POOL_SIZE: usize = 256;
-/// Silence after which a connection of HTTP/2, which all requests share, is tried: one that is dead, as
-/// after a night's sleep of a laptop, would hold up every one of them.
+/// Silence after which an HTTP/2 connection, which all requests share, is checked. A dead one, as after a laptop's
+/// sleep, would block all of them.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
 
@@ -42,7 +42,7 @@ type Hyper = legacy::Client<Connector, Body>;
 pub(crate) enum Sent {
     /// A chat, which is in memory and may be sent again.
     Chat(Vec<Bytes>),
-    /// Anything else, as it comes.
+    /// Any other body, as it arrives.
     Stream(Body),
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Client {
     pooled: Hyper,
-    /// For second tries: each on a connection of its own.
+    /// For second tries, each on a new connection.
     fresh: Hyper,
     first_byte: Option<Span>,
 }
@@ -71,7 +71,7 @@ pub(super) enum SendError {
 // === impl Client ===
 
 impl Client {
-    /// To an upstream of this configuration, which is asked over TLS or not.
+    /// Makes a client for an upstream of this configuration, with or without TLS.
     pub(super) fn new(
         tls: rustls::ClientConfig,
         config: &UpstreamConfig,
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    /// Sends a request. The reply's body is still to come.
+    /// Sends a request. The reply's body has not been read yet.
     pub(super) async fn send(
         &self,
         head: Parts,
@@ -146,14 +146,14 @@ impl Client {
         if let Some(usage) = reply.extensions_mut().remove::<Usage>() {
             usage.has_answered.store(true, Ordering::Relaxed);
         }
-        // Its version is that of its connection. Ours must not be HTTP/1.0, where the end of the
-        // connection is the end of a reply and a cut would look like one.
+        // The version is set to that of our connections. It must not be HTTP/1.0, in which the end of the connection is
+        // the end of a reply, so a cut could not be recognised.
         *reply.version_mut() = Version::HTTP_11;
         Ok(reply.map(UpstreamBody::from))
     }
 }
 
-/// Whether a connection that had answered before broke without a byte of this reply.
+/// Returns whether a connection that had answered before broke without a byte of this reply.
 fn is_stale(error: &legacy::Error) -> bool {
     let Some(connected) = error.connect_info() else {
         return false;
@@ -171,7 +171,7 @@ fn is_stale(error: &legacy::Error) -> bool {
         }
 }
 
-/// Whether a whole connection of HTTP/2 has ended, not one of its streams.
+/// Returns whether a whole HTTP/2 connection has ended, and not only one of its streams.
 fn broke_h2(error: &legacy::Error) -> bool {
     sources(error).any(|error| {
         let h2 = error.downcast_ref::<h2::Error>();
@@ -179,7 +179,7 @@ fn broke_h2(error: &legacy::Error) -> bool {
     })
 }
 
-/// Whether what came was no reply of HTTP.
+/// Returns whether the answer was not HTTP.
 pub(super) fn is_not_http(error: &legacy::Error) -> bool {
     sources(error).any(|error| {
         let hyper = error.downcast_ref::<hyper::Error>();
@@ -188,7 +188,7 @@ pub(super) fn is_not_http(error: &legacy::Error) -> bool {
     })
 }
 
-/// An error and what caused it, the innermost last.
+/// Returns an error and its causes, the innermost last.
 pub(super) fn sources<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

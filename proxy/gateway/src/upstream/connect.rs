@@ -1,4 +1,4 @@
-//! How connections to an upstream are made: straight, or by way of a proxy; in the clear, or in TLS.
+//! Makes connections to an upstream, directly or through a proxy, with or without TLS.
 
 use std::{
     io,
@@ -33,43 +33,43 @@ use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use crate::{address::Address, body::BoxError, config::EnvironmentProxies};
 
-/// Silence after which the system asks whether the other end is still there.
+/// Silence after which the system checks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// No proxy, whatever the environment says.
 const DIRECT: &str = "none";
 
 /// Makes connections to an upstream.
 pub(super) type Connector = BoxCloneSyncService<Uri, TokioIo<Tracked>, BoxError>;
-/// Makes what lies below TLS.
+/// Makes the connections below TLS.
 type Transport = BoxCloneSyncService<Uri, TokioIo<TcpStream>, BoxError>;
 
-/// Where a proxy is and what it is shown.
+/// The address of a proxy and its credential.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy(Intercept);
 
-/// A connection that knows what it was used for.
+/// A connection with a record of its use.
 pub(super) struct Tracked {
     io: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
-    /// It ends at a proxy, which forwards.
+    /// Whether it ends at a proxy that forwards requests.
     is_forwarded: bool,
     usage: Usage,
 }
 
-/// What became of a connection: each of its replies, and each error on it, has it.
+/// The state of a connection, which is attached to each of its replies and errors.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Usage {
-    /// A reply has come on it.
+    /// Whether a reply has come on it.
     pub has_answered: Arc<AtomicBool>,
-    /// Bytes came after the last that were written: of HTTP/1, a part of the next reply.
+    /// Whether bytes arrived after the last write. In HTTP/1, these are a part of the next reply.
     pub is_answering: Arc<AtomicBool>,
 }
 
-/// No connection in time.
+/// The connection was not made in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no connection within {0:?}")]
 struct NotInTime(Duration);
 
-/// Makes connections, each within `deadline`: TLS and a proxy's greeting count as well.
+/// Makes connections within `deadline`, including TLS and a proxy's greeting.
 pub(super) fn connector(
     tls: rustls::ClientConfig,
     proxy: Option<&Proxy>,
@@ -101,14 +101,14 @@ fn transport(proxy: Option<&Proxy>, is_https: bool, deadline: Duration) -> Trans
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_keepalive(Some(KEEPALIVE));
-    // Shared among the addresses of a name: one that is silent leaves time for the next.
+    // The deadline is shared among the addresses of a name, so that a silent one leaves time for the next.
     http.set_connect_timeout(Some(deadline));
     let Some(proxy) = proxy else {
         return boxed(http);
     };
     let at = proxy.0.uri().clone();
     if !proxy.is_http() {
-        // It looks the name up.
+        // The proxy resolves the name.
         let socks = SocksV5::new(at, http);
         return boxed(match proxy.0.raw_auth() {
             Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
@@ -116,7 +116,7 @@ fn transport(proxy: Option<&Proxy>, is_https: bool, deadline: Duration) -> Trans
         });
     }
     if !is_https {
-        // It is asked for the whole address.
+        // The proxy gets the absolute address.
         return boxed(ServiceExt::<Uri>::map_request(http, move |_: Uri| {
             at.clone()
         }));
@@ -140,8 +140,8 @@ where
 // === impl Proxy ===
 
 impl Proxy {
-    /// The proxy for an upstream at `address`: its own, else the environment's. This machine is reached
-    /// without one unless its own is set. `Err` where it is none that is known here.
+    /// Returns the proxy for an upstream at `address`: its own, else the environment's. This machine is reached without
+    /// a proxy, unless the upstream's own is set. Returns `Err` if the proxy is of an unknown kind.
     pub(super) fn for_upstream(
         own: Option<&Secret>,
         environment: &EnvironmentProxies,
@@ -160,7 +160,7 @@ impl Proxy {
             (_, Some(proxy)) if is_known(&proxy) => Ok(Some(proxy)),
             (None, None) => Ok(None),
             (_, Some(other)) => Err(format!("{}://", other.scheme())),
-            // Not the text: there may be a password in it.
+            // The text is not shown, because it may contain a password.
             (Some(_), None) => Err("what is given".to_owned()),
         }
     }
@@ -173,12 +173,12 @@ impl Proxy {
         self.scheme() == "http"
     }
 
-    /// What it wants to be shown, with each request that it forwards.
+    /// Returns the credential that is sent with each forwarded request.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.0.basic_auth()
     }
 
-    /// Host and port, for messages.
+    /// Returns host and port, for messages.
     pub(super) fn host(&self) -> &str {
         self.0.uri().authority().map_or("", |it| it.as_str())
     }
@@ -198,7 +198,7 @@ fn matcher(environment: &EnvironmentProxies) -> Matcher {
 
 impl Connection for Tracked {
     fn connected(&self) -> Connected {
-        // Not the addresses of its ends: nobody asks, and each reply would get them.
+        // The addresses of its ends are not attached, because nothing uses them and each reply would get them.
         let connected = Connected::new()
             .proxy(self.is_forwarded)
             .extra(self.usage.clone());

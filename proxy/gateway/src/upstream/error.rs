@@ -1,4 +1,4 @@
-//! Why an upstream gave no answer that the caller could have.
+//! Errors of upstreams without a usable answer.
 
 use std::error::Error;
 
@@ -63,7 +63,7 @@ pub(crate) enum UpstreamError {
     Unreadable { name: String, reason: String },
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// The caller's own body broke off: why.
+    /// The caller's own body broke off.
     #[error(transparent)]
     Upload(BoxError),
 }
@@ -71,7 +71,7 @@ pub(crate) enum UpstreamError {
 // === impl UpstreamError ===
 
 impl UpstreamError {
-    /// Nobody is there to answer: our own policy model is away, or nothing is configured.
+    /// Makes the error for no available upstream: our own policy model is unreachable, or nothing is configured.
     pub(crate) fn nobody(has_policy: bool) -> Self {
         if has_policy {
             Self::PolicyDown
@@ -80,7 +80,7 @@ impl UpstreamError {
         }
     }
 
-    /// Why the upstream `name` at `host` sent no reply.
+    /// Converts the reason why the upstream `name` at `host` sent no reply.
     pub(super) fn from_send_error(error: SendError, name: &str, host: &str) -> Self {
         let (name, host) = (name.to_owned(), host.to_owned());
         let error = match error {
@@ -98,7 +98,7 @@ impl UpstreamError {
         }
     }
 
-    /// The class that `routing.fail_over` knows it by.
+    /// Returns its class for `routing.fail_over`.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match self {
             Self::TooSlow { .. } => Some(Failure::Timeout),
@@ -118,7 +118,7 @@ impl UpstreamError {
     }
 }
 
-/// The innermost of nested errors: the one that says what happened; and what to do, where it says little.
+/// Returns the innermost of nested errors, which says what happened, with advice if it says little.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     let reason = sources(error).last();
     let mut reason = reason.map_or_else(String::new, ToString::to_string);

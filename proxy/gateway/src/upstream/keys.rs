@@ -1,8 +1,8 @@
-//! The keys of one upstream, and which of them rest.
+//! The keys of one upstream, and which of them pause.
 //!
-//! A key that was refused rests for a time that its class of failure sets; any answer that does not
-//! blame the key ends its bad record. Resting decides the order only: where every key rests, the one
-//! that has least to wait is shown, so that the upstream's own answer reaches the agent.
+//! A refused key pauses for a time that depends on the class of the failure. Any answer that does not blame the key
+//! resets its failures. Pausing affects only the order. If every key pauses, the one with the shortest wait is used, so
+//! that the agent sees the upstream's own answer.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// A key that is refused for too much, without a word on for how long.
+/// The pause of a key that was refused for too many requests, if the upstream gives no time.
 const RATE_LIMIT: Duration = Duration::from_secs(10);
-/// No key rests longer, whatever an upstream says.
+/// The longest pause, whatever an upstream says.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// The keys of one upstream.
@@ -37,7 +37,7 @@ struct States {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
-    /// The use that it was last shown at; 0 for never.
+    /// The number of its last use, or 0 for never.
     last_use: u64,
     n_failures: u32,
     rest: Option<(Instant, Failure)>,
@@ -65,18 +65,18 @@ impl KeyRing {
         self.keys.get(index)
     }
 
-    /// The key to show first: of those that do not rest the least recently used, else the one with
-    /// the least to wait. `None` where there are no keys.
+    /// Returns the key to use first: the least recently used of those that do not pause, else the one with the shortest
+    /// wait. Returns `None` if there are no keys.
     pub(crate) fn first(&self) -> Option<usize> {
         self.choose(|_, _| true)
     }
 
-    /// A key to show after those of `tried` were refused: one that does not rest.
+    /// Returns a key to use after those of `tried` were refused, which does not pause.
     pub(crate) fn next(&self, tried: &[usize]) -> Option<usize> {
         self.choose(|index, is_resting| !is_resting && !tried.contains(&index))
     }
 
-    /// Why every key rests; `None` where one does not.
+    /// Returns why every key pauses, or `None` if one does not.
     pub(crate) fn all_rest(&self) -> Option<Failure> {
         let now = Instant::now();
         let states = lock(&self.states);
@@ -96,7 +96,7 @@ impl KeyRing {
         }
     }
 
-    /// The upstream took the key.
+    /// The upstream accepted the key.
     fn accepted(&self, index: usize) {
         if let Some(state) = lock(&self.states).each.get_mut(index) {
             state.n_failures = 0;
@@ -104,7 +104,7 @@ impl KeyRing {
         }
     }
 
-    /// Notes what a reply of `upstream` says of the key that was shown.
+    /// Records what a reply of `upstream` says about the key.
     pub(crate) fn note(
         &self,
         upstream: &str,
@@ -156,10 +156,10 @@ impl State {
     }
 }
 
-/// How long a key rests after its `n`th failure in a row.
+/// Returns how long a key pauses after its `n`th failure in a row.
 ///
-/// OpenClaw's figures (`auth.cooldowns`), but for 429: in the original a first one took a key away for
-/// five hours, as if its account had run dry.
+/// The values are OpenClaw's (`auth.cooldowns`), except for 429: in the original, the first one paused a key for five
+/// hours, as if its account had no credit.
 fn rest(failure: Failure, n: u32, wait: Option<Duration>) -> Option<Duration> {
     let grown = |first: Duration, factor: u32, most: Duration| {
         let factor = factor.saturating_pow(n.saturating_sub(1));

@@ -1,7 +1,7 @@
-//! Which names of a vLLM server are adapters, and of which base model each is.
+//! Finds out which model names of a vLLM server are adapters, and their base models.
 //!
-//! A reply names the adapter as its model, as it would name a base model. `GET /v1/models` tells them apart. It is asked once for
-//! each name, beside the chat, so that nobody waits for it.
+//! A reply names the adapter as its model, in the same way as a base model. `GET /v1/models` distinguishes them. The
+//! proxy requests it once for each name, in parallel with the chat, so that nobody waits for it.
 
 use std::{
     future::Future,
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::lock::lock;
 
-/// Names that are remembered.
+/// The number of names that are remembered.
 const NAMES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// What is known of the names of one server.
@@ -32,16 +32,16 @@ struct Models {
 #[derive(Debug, Deserialize)]
 struct Card {
     id: String,
-    /// The base model, where this is an adapter.
+    /// The base model, if this is an adapter.
     #[serde(default)]
     parent: Option<String>,
 }
 
-/// What the server said when it was asked for its models.
+/// The server's answer to the request for its models.
 #[derive(Debug)]
 pub(super) enum Said {
     List(Vec<u8>),
-    /// It refuses, and will do so the next time.
+    /// It refuses, and will refuse the next time too.
     Refusal,
     /// It did not answer.
     Nothing,
@@ -55,7 +55,8 @@ impl Parents {
         Self(Arc::new(Mutex::new(known)), Mutex::default())
     }
 
-    /// The base model of `name`, which is empty until `list` has answered, where this is the first time that it is asked for.
+    /// Returns the base model of `name`. If this is the first request for it, the value is empty until `list` has
+    /// answered.
     pub(super) fn of<F>(&self, name: &str, list: impl FnOnce() -> F) -> Parent
     where
         F: Future<Output = Said> + Send + 'static,
@@ -86,7 +87,7 @@ impl Parents {
 }
 
 fn set(parent: &OnceLock<Option<String>>, found: Option<String>) {
-    // Nobody else sets it.
+    // Nothing else sets it.
     let _ = parent.set(found);
 }
 

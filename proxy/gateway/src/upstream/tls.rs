@@ -1,5 +1,4 @@
-//! Whom to trust: the certificates that we were given, and for single upstreams an authority of their
-//! own.
+//! TLS: the given certificates, and for single upstreams their own authority.
 
 use std::{path::Path, sync::Arc};
 
@@ -25,10 +24,10 @@ fn with_ca(mut roots: RootCertStore, ca: &Path) -> Result<RootCertStore, String>
     Ok(roots)
 }
 
-/// TLS with rustls on ring, which trusts `roots` and the certificates of `ca`.
+/// Configures TLS with rustls on ring, which trusts `roots` and the certificates of `ca`.
 ///
 /// # Errors
-/// Says why `ca` cannot be used.
+/// Returns why `ca` cannot be used.
 pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientConfig, String> {
     let roots = match ca {
         Some(ca) => with_ca(roots, ca)?,
@@ -40,7 +39,7 @@ pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientCo
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What to do about a certificate that rustls refuses in words of its own.
+/// Returns advice for a certificate that rustls refuses.
 pub(super) fn advice(reason: &str) -> Option<&'static str> {
     const ADVICE: [(&str, &str); 2] = [
         (

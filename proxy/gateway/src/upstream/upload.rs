@@ -1,5 +1,5 @@
-//! How far a request has gone up, where the reply has a deadline: a long one over a slow line is no
-//! upstream that does not answer.
+//! Tracks how far a request was sent, because a long request over a slow line does not mean that the upstream does not
+//! answer.
 
 use std::{
     future::Future,
@@ -20,27 +20,27 @@ use crate::{
     lock::lock,
 };
 
-/// How much the connection is given at once: it asks for more when it has written most of that.
+/// Bytes that the connection gets at once. It polls for more when it has written most of them.
 const PIECE: usize = 16 << 10;
 
-/// A request's body that says when the connection took of it.
+/// A request's body that records when the connection took a part of it.
 struct Uploading {
     body: Body,
-    /// What is left of a frame.
+    /// The rest of a frame.
     rest: Bytes,
     progress: Arc<Progress>,
 }
 
-/// How far a body is.
+/// The progress of a body.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Since when the upstream is waited for, and not the caller's next bytes.
+    /// Since when the upstream is awaited, and not the caller's next bytes.
     awaited: IdleClock,
-    /// Why the caller's part of it broke off.
+    /// Why the caller's body broke off.
     broken: Mutex<Option<BoxError>>,
 }
 
-/// The body in small pieces, and how far it is.
+/// Returns the body in small pieces, and its progress.
 pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
     let progress = Arc::new(Progress {
         awaited: IdleClock::from(Instant::now()),
@@ -57,8 +57,8 @@ pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
 // === impl Progress ===
 
 impl Progress {
-    /// A reply that begins within `after`, counted from when the connection last took of the request;
-    /// `None` where it does not.
+    /// Waits for a reply that begins within `after`, counted from when the connection last took a part of the request.
+    /// Returns `None` if it does not begin in time.
     pub(super) async fn in_time<T>(
         &self,
         after: Duration,
@@ -78,12 +78,12 @@ impl Progress {
         }
     }
 
-    /// Why the caller's part broke off, where it did.
+    /// Returns why the caller's body broke off, if it did.
     pub(super) fn broken(&self) -> Option<BoxError> {
         lock(&self.broken).take()
     }
 
-    /// Since when the upstream has been waited for: now, while the caller is.
+    /// Returns since when the upstream has been awaited. While the caller is awaited, this is now.
     fn since(&self) -> Instant {
         self.awaited.since().unwrap_or_else(Instant::now)
     }
@@ -145,7 +145,7 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(5);
 
-    /// An upstream that takes so many pieces, one each second, and then answers after `thinks`.
+    /// An upstream takes so many pieces, one per second, and then answers after `thinks`.
     async fn takes(mut body: Body, n_pieces: usize, thinks: Duration) -> u64 {
         let mut n_bytes = 0;
         for _ in 0..n_pieces {
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(progress.in_time(AFTER, reply).await, None);
         assert_eq!(began.elapsed().as_secs(), 21 + AFTER.as_secs());
 
-        // One that takes no more of it has the same time.
+        // An upstream that takes no more has the same time.
         let (body, progress) = whole();
         let reply = takes(body, 3, 99 * AFTER);
         let began = Instant::now();

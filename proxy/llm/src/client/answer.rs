@@ -1,19 +1,19 @@
-//! What a chat model answered.
+//! The answer of a chat model.
 
 use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The text; may be empty.
+    /// The text, which may be empty.
     pub text: String,
-    /// The server's `finish_reason`; `length` means that the text was cut.
+    /// The server's `finish_reason`. `length` means that the text was cut.
     pub finish_reason: Option<String>,
-    /// What it cost, where the server says so.
+    /// Its tokens, if the server reports them.
     pub usage: Option<Usage>,
 }
 
-/// The first choice of a chat completion.
+/// Reads the first choice of a chat completion.
 pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
     let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = &json["choices"][0];

@@ -1,23 +1,23 @@
-//! How often a model was asked, and what that cost.
+//! Number of requests to a model, and their tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metaclaw_chat::Usage;
 
-/// How often a model was asked since the start. What is tried again counts again, as it is paid again.
+/// Requests to a model since the start. A repeated request counts again, because it is also paid again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskCounts {
     /// Requests that were sent.
     pub requests: u64,
-    /// Of those, the ones that brought no answer.
+    /// Requests without an answer, among these.
     pub failures: u64,
-    /// Tokens of questions, as far as the server told.
+    /// Tokens of prompts, as far as the server reported them.
     pub prompt_tokens: u64,
-    /// Tokens of answers, as far as the server told.
+    /// Tokens of answers, as far as the server reported them.
     pub completion_tokens: u64,
 }
 
-/// The same while it is counted.
+/// The counters behind [`AskCounts`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     requests: AtomicU64,
@@ -29,13 +29,13 @@ pub(super) struct Counters {
 // === impl Counters ===
 
 impl Counters {
-    /// A request has ended without an answer.
+    /// Counts a request that ended without an answer.
     pub(super) fn failed(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was answered.
+    /// Counts an answered request.
     pub(super) fn answered(&self, usage: Option<&Usage>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(usage) = usage {

@@ -5,32 +5,32 @@ use std::time::Duration;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
 
-/// Characters of a server's error that are told on.
+/// Characters of a server's error that are quoted.
 const MAX_TOLD: usize = 300;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No connection, or one that broke.
+    /// There is no connection, or it broke.
     #[error("{url} cannot be reached: {source}")]
     Unreachable {
         url: Url,
-        /// What the connection said.
+        /// The error of the connection.
         source: reqwest::Error,
     },
-    /// An error instead of an answer.
+    /// The server answered with an error.
     #[error("{url} answered {status}: {message}")]
     Status {
         url: Url,
         status: StatusCode,
         /// The beginning of its message.
         message: String,
-        /// How long it asked us to wait.
+        /// The wait that the server asks for.
         retry_after: Option<Duration>,
     },
     #[error("{url} did not answer within {} s", .timeout.as_secs_f32())]
     Deadline { url: Url, timeout: Duration },
-    /// Something that is no chat completion.
+    /// The server's answer is not a chat completion.
     #[error("{url} answered with no chat completion: {why}")]
     NotAnAnswer {
         url: Url,
@@ -42,7 +42,7 @@ pub enum AskError {
 // === impl AskError ===
 
 impl AskError {
-    /// Whether asking again later may help.
+    /// Returns whether a later retry may help.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Deadline { .. } => true,
@@ -54,7 +54,7 @@ impl AskError {
         }
     }
 
-    /// What a server said that refuses how it was asked.
+    /// Returns the server's message if it refused the request's fields.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Status {
@@ -77,7 +77,7 @@ impl AskError {
     }
 }
 
-/// The beginning of a server's error message.
+/// Returns the beginning of a server's error message.
 pub(crate) fn told(body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let message = json.as_ref().and_then(|json| {

@@ -1,20 +1,20 @@
-//! Which fields of a question a server takes: learned from its refusals, and remembered.
+//! Learns from refusals which fields a server accepts, and remembers it.
 //!
-//! Newer models of OpenAI take `max_completion_tokens` alone, and no temperature but their own.
+//! Newer models of OpenAI accept only `max_completion_tokens`, and no temperature except their default.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a server has refused so far.
+/// Fields that a server has refused so far.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     no_max_tokens: AtomicBool,
     no_temperature: AtomicBool,
 }
 
-/// The fields that one question is asked with.
+/// The fields of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields {
-    /// The limit is called `max_tokens`.
+    /// Whether the limit is called `max_tokens`.
     pub(super) max_tokens: bool,
     pub(super) temperature: bool,
 }
@@ -22,7 +22,7 @@ pub(super) struct Fields {
 // === impl Accepted ===
 
 impl Accepted {
-    /// The fields to ask with now.
+    /// Returns the fields to send now.
     pub(super) fn now(&self) -> Fields {
         Fields {
             max_tokens: !self.no_max_tokens.load(Ordering::Relaxed),
@@ -30,8 +30,8 @@ impl Accepted {
         }
     }
 
-    /// Notes what a refusal says of the fields that were `asked` with; whether asking without them is worth it.
-    /// Of several questions at once each one learns it for itself.
+    /// Learns from a refusal of a request with the fields `asked`. Returns whether a request without them is worth
+    /// trying. If several requests are in flight, each of them learns it separately.
     pub(super) fn learns_from(&self, refusal: &str, asked: Fields) -> bool {
         let refused = [
             (

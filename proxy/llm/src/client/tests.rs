@@ -1,4 +1,4 @@
-//! A server that answers by a list, on a port of its own.
+//! A server on a free port that answers from a list.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ struct Server {
     _task: AbortOnDrop,
 }
 
-/// Ends the server with the test.
+/// Stops the server at the end of the test.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -252,7 +252,7 @@ async fn the_other_name_of_the_token_limit_is_learned_once() {
     );
 }
 
-/// First hour, A10: each vote of a judge was refused, for ever.
+/// A test of the first hour (A10) found this: each vote of a judge was refused, permanently.
 #[tokio::test]
 async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     let body = r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.6 with this model. Only the default (1) value is supported.","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}"#;
@@ -270,7 +270,7 @@ async fn a_model_with_a_temperature_of_its_own_is_asked_without_one() {
     };
     ask().await.unwrap();
     ask().await.unwrap();
-    // What refuses still is refused for something else.
+    // If the server still refuses, the reason is another one.
     ask().await.unwrap_err();
     let asked = server.asked.lock().unwrap();
     let with = |field: &str| -> Vec<bool> { asked.iter().map(|it| it.contains(field)).collect() };
@@ -290,7 +290,7 @@ fn of_two_questions_at_once_each_learns_what_is_refused() {
     let accepted = Accepted::default();
     let asked = accepted.now();
     assert!(accepted.learns_from("temperature must be 1", asked));
-    // Another one, under way meanwhile.
+    // Another request was in flight at the same time.
     assert!(accepted.learns_from("temperature must be 1", asked));
     assert!(!accepted.learns_from("temperature must be 1", accepted.now()));
 }

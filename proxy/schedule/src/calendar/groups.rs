@@ -1,10 +1,10 @@
-//! The events of a calendar that belong together: those of one UID.
+//! Groups the events of a calendar that belong together: those with the same UID.
 //!
-//! calcard expands a whole calendar at once, and finds the occurrence that a moved or cancelled one (RECURRENCE-ID) stands for by
-//! its time and SEQUENCE, whatever its UID. Calendars give a moved occurrence another SEQUENCE than the rest, so that the
-//! meeting would count at its old time as well, and two meetings at one time could be taken for each other. Each UID is
-//! therefore a calendar of its own here, without SEQUENCE. It also reads the end of a series (UNTIL), which is written in
-//! UTC, as a local time, and takes a series that begins in UTC for one of local times: both are put right here.
+//! calcard expands a whole calendar at once. For a moved or cancelled occurrence (RECURRENCE-ID), it finds the original
+//! one by time and SEQUENCE, whatever the UID. Calendars give a moved occurrence another SEQUENCE than the rest. So the
+//! meeting would also count at its old time, and two meetings at the same time could be confused. Therefore each UID
+//! becomes a separate calendar here, without SEQUENCE. calcard also reads the end of a series (UNTIL), which is written
+//! in UTC, as a local time, and treats a series that begins in UTC as one of local times. Both are corrected here.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use calcard::{
 };
 use chrono::{Datelike as _, Timelike as _};
 
-/// The calendar as several: one for each UID that recurs, and one for all that does not.
+/// Splits the calendar: one for each UID that recurs, and one for all events that do not recur.
 pub(super) fn groups(calendar: &ICalendar) -> Vec<ICalendar> {
     let zones = zones(calendar);
     let mut single = zones.clone();
@@ -27,7 +27,7 @@ pub(super) fn groups(calendar: &ICalendar) -> Vec<ICalendar> {
             continue;
         }
         let mut own = event.clone();
-        // Alarms, of which nothing is wanted.
+        // Alarms are not needed.
         own.component_ids.clear();
         own.entries
             .retain(|it| it.name != ICalendarProperty::Sequence);
@@ -44,7 +44,8 @@ pub(super) fn groups(calendar: &ICalendar) -> Vec<ICalendar> {
     recurring
 }
 
-/// Says of a first occurrence in UTC (`Z`) that the zone is UTC: calcard takes the ones after it for local times otherwise.
+/// Adds the zone UTC to a first occurrence in UTC (`Z`), because calcard otherwise treats the following ones as local
+/// times.
 fn name_utc(entry: &mut ICalendarEntry) {
     let value = entry.values.first();
     let is_utc = matches!(value, Some(ICalendarValue::PartialDateTime(at)) if at.tz_hour.is_some());
@@ -54,7 +55,7 @@ fn name_utc(entry: &mut ICalendarEntry) {
     }
 }
 
-/// Writes each end of a series that is in UTC by the clock of the zone that the series is in.
+/// Converts each end of a series in UTC to the zone of the series.
 fn local_ends(calendar: &mut ICalendar) {
     let resolver = calendar.build_owned_tz_resolver();
     for event in &mut calendar.components {
@@ -68,7 +69,7 @@ fn local_ends(calendar: &mut ICalendar) {
     }
 }
 
-/// A time in UTC by the clock of `zone`; others as they are.
+/// Converts a time in UTC to `zone`. Other times stay unchanged.
 fn local(time: PartialDateTime, zone: Tz) -> PartialDateTime {
     let instant = time.to_date_time_with_tz(Tz::UTC);
     let Some(instant) = instant.filter(|_| time.tz_hour.is_some() && !zone.is_floating()) else {
@@ -96,12 +97,12 @@ fn recurs(event: &ICalendarComponent) -> bool {
         .any(|it| event.has_property(it))
 }
 
-/// A calendar with the definitions of zones alone.
+/// Returns a calendar that contains only the definitions of zones.
 fn zones(calendar: &ICalendar) -> ICalendar {
     let defined = calendar.components.iter();
     let zones = defined.filter(|it| it.component_type == Kind::VTimezone);
     let zones = zones.cloned().map(|mut zone| {
-        // They are known by name.
+        // Zones are found by name.
         zone.component_ids.clear();
         zone
     });

@@ -5,7 +5,7 @@ fn ms(at: &str) -> u64 {
     u64::try_from(at.as_millisecond()).unwrap()
 }
 
-/// The busy times of some events in a span, as the clocks of Berlin show them.
+/// Returns the busy times of some events in a span, in Berlin's local time.
 fn busy(events: &str, from: &str, to: &str) -> Vec<String> {
     let text = format!("BEGIN:VCALENDAR\r\nVERSION:2.0\r\n{events}\r\nEND:VCALENDAR\r\n");
     let zone = TimeZone::get("Europe/Berlin").unwrap();
@@ -24,7 +24,7 @@ fn busy(events: &str, from: &str, to: &str) -> Vec<String> {
     found.iter().map(told).collect()
 }
 
-/// One event with these lines.
+/// Makes one event with these lines.
 fn event(uid: &str, lines: &[&str]) -> String {
     let lines = lines.join("\r\n");
     format!("BEGIN:VEVENT\r\nUID:{uid}\r\n{lines}\r\nEND:VEVENT")
@@ -83,7 +83,7 @@ fn an_all_day_event_is_its_local_day() {
         busy(&events.join("\r\n"), IN_JUNE.0, IN_JUNE.1),
         ["06-01 00:00 to 06-02 00:00", "06-03 00:00 to 06-05 00:00"]
     );
-    // The day of the spring change has 23 hours, that of the autumn change 25.
+    // The day of the spring change has 23 hours, and that of the autumn change 25.
     let sunday = [event(
         "sundays",
         &[
@@ -164,7 +164,7 @@ fn an_occurrence_can_be_moved_or_cancelled_whatever_its_sequence() {
             "STATUS:CANCELLED",
         ],
     );
-    // Another one at the same time, which nobody moved.
+    // Another event at the same time, which was not moved.
     let other = event(
         "other",
         &[
@@ -208,7 +208,7 @@ fn what_is_no_calendar_is_said() {
     assert_eq!(error(""), Some(CalendarError::NoCalendar));
     let large = "x".repeat(MAX_CALENDAR + 1);
     assert_eq!(error(&large), Some(CalendarError::TooLarge));
-    // An empty one is one.
+    // An empty calendar is valid.
     assert!(busy("", IN_JUNE.0, IN_JUNE.1).is_empty());
 }
 
@@ -224,7 +224,7 @@ fn a_calendar_from_a_stranger_ends() {
     let events = odd.map(|line| event(line, &["DTSTART:19700101T000000Z", line]));
     let all = events.join("\r\n");
     assert!(busy(&all, IN_JUNE.0, IN_JUNE.1).len() < 2);
-    // Many that recur each second are refused as a whole.
+    // Many events that recur each second are refused as a whole.
     let many: Vec<String> = (0..100)
         .map(|n| {
             event(

@@ -11,7 +11,7 @@ fn ms(at: &str) -> u64 {
     u64::try_from(at.as_millisecond()).unwrap()
 }
 
-/// The rules of some settings on the clocks of Berlin.
+/// Makes rules from settings, in Berlin's time zone.
 fn rules(json: &str) -> Rules {
     let config = serde_json::from_str(json).unwrap();
     Rules::new(&config, TimeZone::get("Europe/Berlin").unwrap())
@@ -22,7 +22,7 @@ fn touched(at_ms: u64) -> Keyboard {
     Keyboard::Touched { source, at_ms }
 }
 
-/// A desktop on mains whose owner is at it now, and chatted long ago.
+/// A desktop on mains power. Its owner uses it now, and chatted long ago.
 fn in_use(now_ms: u64) -> Facts {
     Facts {
         last_main_ms: Some(now_ms - 10 * HOUR),
@@ -48,16 +48,16 @@ fn a_headless_host_opens_when_nothing_was_said_for_long_enough() {
     let why = Obstacle::Chatting { until_ms };
     assert_eq!(decide(&rules, &after(29), now), Window::Closed { why });
     assert_eq!(decide(&rules, &after(30), now), open(Opening::Idle, None));
-    // A display that does not answer is none.
+    // A display that does not answer counts as none.
     let mut silent = after(30);
     let (source, why) = ("X11".to_owned(), "gone".to_owned());
     silent.keyboard = Keyboard::Silent { source, why };
     assert!(decide(&rules, &silent, now).is_open());
-    // Nobody ever said anything.
+    // Nobody ever chatted.
     let mut never = after(30);
     never.last_main_ms = None;
     assert!(decide(&rules, &never, now).is_open());
-    // Nobody has looked at the keyboard yet.
+    // The keyboard was not checked yet.
     never.keyboard = Keyboard::Unread;
     assert!(!decide(&rules, &never, now).is_open());
     assert_eq!(
@@ -77,7 +77,7 @@ fn a_host_that_is_never_idle_opens_in_sleep_hours_alone() {
         })
         .collect();
     assert_eq!(hours, [0, 1, 2, 3, 4, 5, 6, 23]);
-    // One that chats all the time as well: never.
+    // If the owner chats all the time as well, the window never opens.
     for minute in 0..24 * 60 {
         let now = midnight + minute * MINUTE_MS;
         let mut facts = in_use(now);
@@ -95,11 +95,11 @@ fn sleep_hours_respect_whoever_is_awake_and_end_in_the_morning() {
     assert_eq!(decide(&rules, &facts, now), opening);
     facts.last_main_ms = Some(now - 5 * MINUTE_MS);
     assert!(!decide(&rules, &facts, now).is_open());
-    // The keyboard lies still as well: nothing says when that ends.
+    // The keyboard is not touched either, so no end is known.
     facts.last_main_ms = None;
     facts.keyboard = touched(now - HOUR);
     assert_eq!(decide(&rules, &facts, now), open(Opening::Idle, None));
-    // Too late to begin.
+    // It is too late to begin.
     let late = morning - 14 * MINUTE_MS;
     let why = Obstacle::TooShort { until_ms: morning };
     assert_eq!(decide(&rules, &in_use(late), late), Window::Closed { why });
@@ -109,7 +109,8 @@ fn sleep_hours_respect_whoever_is_awake_and_end_in_the_morning() {
 #[test]
 fn sleep_hours_follow_the_clock_through_both_changes() {
     let rules = rules("{}");
-    // From 23:00 to 07:00: 7 hours in the spring night, 9 in the autumn one; the last quarter is too short to begin.
+    // The night from 23:00 to 07:00 has 7 hours in spring and 9 in autumn. In the last quarter of an hour it is too
+    // late to begin.
     for (evening, hours) in [
         ("2026-03-28T23:00:00+01", 7),
         ("2026-10-24T23:00:00+02", 9),
@@ -135,7 +136,7 @@ fn a_meeting_opens_while_enough_of_it_is_left() {
         start_ms: now + from * MINUTE_MS,
         end_ms: now + to * MINUTE_MS,
     };
-    // Two in a row are one.
+    // Two adjacent meetings are one.
     facts.busy = vec![meeting(10, 20), meeting(20, 40)];
     let why = Obstacle::InUse {
         until_ms: now + 30 * MINUTE_MS,
@@ -167,7 +168,7 @@ fn on_battery_nothing_opens_unless_it_may() {
     assert!(decide(&rules("{}"), &facts, now).is_open());
 }
 
-/// A moment within two years that have clock changes in both directions.
+/// A random moment within two years with clock changes in both directions.
 fn moment() -> impl Strategy<Value = u64> {
     let (from, to) = (ms("2026-01-01T00:00:00Z"), ms("2028-01-01T00:00:00Z"));
     from..to
@@ -244,7 +245,7 @@ proptest! {
         now in moment(),
         share in 0.0..1.0f64,
     ) {
-        // In the future is no fact.
+        // A turn in the future is impossible.
         facts.last_main_ms = facts.last_main_ms.map(|it| it.min(now));
         facts.keyboard = match facts.keyboard {
             Keyboard::Touched { at_ms, .. } => touched(at_ms.min(now)),

@@ -1,6 +1,6 @@
 //! macOS: the I/O registry counts nanoseconds since the last touch of any input device.
 //!
-//! Read from recorded output: this was never built or run on a Mac.
+//! The code was written from recorded output and was never built or run on a Mac.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) fn idle_for() -> Result<Duration, String> {
     parse(&told).ok_or_else(|| "ioreg tells no HIDIdleTime".to_owned())
 }
 
-/// The shortest `"HIDIdleTime" = 1234` of what `ioreg` prints.
+/// Returns the shortest `"HIDIdleTime" = 1234` in the output of `ioreg`.
 fn parse(text: &str) -> Option<Duration> {
     let values = text.lines().filter_map(|line| {
         let (_, value) = line.split_once("\"HIDIdleTime\" = ")?;

@@ -1,20 +1,20 @@
-//! logind: desktops tell it when their owner is idle, after a time of their own choice.
+//! logind: desktops report to it when their owner is idle, after a delay of their own choice.
 
 use std::time::Duration;
 
 use super::program::output;
 
-/// How long the owner's desktop has been idle; none: there is no desktop, or no logind.
+/// Returns how long the owner's desktop has been idle, or `None` if there is no desktop or no logind.
 pub(super) fn idle_for(now_ms: u64) -> Option<Duration> {
     let user = rustix::process::getuid().as_raw().to_string();
     let asked = ["Display", "IdleHint", "IdleSinceHint"].map(|it| format!("--property={it}"));
     let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
-    // It fails for a user who is not logged in, and in a container, where logind does not run.
+    // It fails for a user who is not logged in, and in a container without logind.
     let told = output("loginctl", &[&["show-user", &user], &asked[..]].concat());
     told.ok().flatten().and_then(|text| parse(&text, now_ms))
 }
 
-/// From lines such as `IdleHint=yes`; `Display` names the desktop's session, and is empty without one.
+/// Parses lines such as `IdleHint=yes`. `Display` names the desktop's session, and is empty without one.
 fn parse(text: &str, now_ms: u64) -> Option<Duration> {
     let value = |name: &str| {
         let mut values = text.lines().filter_map(|line| line.split_once('='));
@@ -24,7 +24,7 @@ fn parse(text: &str, now_ms: u64) -> Option<Duration> {
     if value("IdleHint") != Some("yes") {
         return Some(Duration::ZERO);
     }
-    // In microseconds.
+    // The value is in microseconds.
     let since_ms = value("IdleSinceHint")?.parse::<u64>().ok()? / 1_000;
     Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
 }
@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(parse(idle, NOW), Some(Duration::from_secs(600)));
         let in_use = "Display=2\nIdleHint=no\nIdleSinceHint=1700000000000000\n";
         assert_eq!(parse(in_use, NOW), Some(Duration::ZERO));
-        // Somebody is there by SSH.
+        // Somebody is logged in by SSH.
         assert_eq!(parse("Display=\nIdleHint=no\nIdleSinceHint=0\n", NOW), None);
         assert_eq!(parse("", NOW), None);
     }

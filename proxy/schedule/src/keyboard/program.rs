@@ -1,14 +1,14 @@
-//! Programs of the system that are asked.
+//! Runs programs of the system.
 
 use std::{
     io,
     process::{Command, Stdio},
 };
 
-/// No more is read of what they print.
+/// Reads at most so many bytes of their output.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// What a program of the system prints; none where there is no such program.
+/// Returns the output of a program of the system, or `None` if there is no such program.
 pub(super) fn output(program: &str, arguments: &[&str]) -> Result<Option<String>, String> {
     let run = Command::new(program)
         .args(arguments)

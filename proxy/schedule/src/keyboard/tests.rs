@@ -29,7 +29,7 @@ fn a_display_that_is_not_there_is_said_to_be_silent() {
     let folder = tempfile::tempdir().unwrap();
     let wayland = Displays {
         wayland: Some(folder.path().join("none")),
-        // Not asked: its Xwayland hears only its own windows.
+        // X11 is not used, because Xwayland sees only its own windows.
         x11: Some(":0".to_owned()),
     };
     let x11 = Displays {

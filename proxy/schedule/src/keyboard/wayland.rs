@@ -1,6 +1,6 @@
-//! Wayland: a compositor says when its seats were idle for a given time, and when that ends (ext-idle-notify-v1).
+//! Wayland: a compositor reports when its seats were idle for a given time, and when that ends (ext-idle-notify-v1).
 //!
-//! A film that keeps the screen awake is no idle time here, by the protocol's own rule.
+//! By the protocol's own rule, a film that keeps the screen awake is not idle time.
 
 use std::{
     os::{fd::AsFd as _, unix::net::UnixStream},
@@ -27,19 +27,20 @@ pub(super) struct Wayland {
     seats: Seats,
 }
 
-/// What the compositor said.
+/// The compositor's reports.
 #[derive(Debug)]
 struct Seats {
-    /// After how long a seat is said to be idle.
+    /// Time after which a seat is reported as idle.
     timeout: Duration,
-    /// For each seat, since when it has been idle; none: it is in use.
+    /// For each seat, since when it has been idle, or none if it is in use.
     idle_since: Vec<Option<Instant>>,
 }
 
 // === impl Wayland ===
 
 impl Wayland {
-    /// Connects to the compositor at `socket`, and asks to be told after `idle`. None: it has no ext-idle-notify, or no seat.
+    /// Connects to the compositor at `socket`, and requests a report after `idle`. Returns `None` if it has no
+    /// ext-idle-notify, or no seat.
     pub(super) fn open(socket: &Path, idle: Duration) -> Result<Option<Self>, String> {
         let stream = UnixStream::connect(socket);
         let stream = stream.map_err(|error| format!("{}: {error}", socket.display()))?;
@@ -77,7 +78,7 @@ impl Wayland {
         }))
     }
 
-    /// How long no seat was touched; zero until the compositor says that all are idle.
+    /// Returns how long no seat was touched. It is zero until the compositor reports that all are idle.
     pub(super) fn idle_for(&mut self) -> Result<Duration, String> {
         self.hear()
             .map_err(|error| format!("the compositor: {error}"))?;
@@ -88,7 +89,7 @@ impl Wayland {
         Ok(idle.min().unwrap_or_default())
     }
 
-    /// Reads what the compositor has sent, without waiting for more.
+    /// Reads the messages that the compositor has sent, without waiting for more.
     fn hear(&mut self) -> Result<(), Box<dyn std::error::Error>> {
         loop {
             self.queue.dispatch_pending(&mut self.seats)?;
@@ -136,7 +137,7 @@ impl Dispatch<WlRegistry, GlobalListContents> for Seats {
         _: &Connection,
         _: &QueueHandle<Self>,
     ) {
-        // Seats that come later are not watched until the next start.
+        // Seats that are added later are not watched until the next start.
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct X11 {
 // === impl X11 ===
 
 impl X11 {
-    /// Connects to `display`, as in `:0`, with the cookie of the owner's `.Xauthority`.
+    /// Connects to `display`, for example `:0`, with the cookie of the owner's `.Xauthority`.
     pub(super) fn open(display: &str) -> Result<Self, String> {
         let opened = RustConnection::connect(Some(display));
         let (connection, screen) = opened.map_err(|error| format!("{display}: {error}"))?;

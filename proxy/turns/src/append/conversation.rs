@@ -1,4 +1,4 @@
-//! Where each message of a new turn lies in its session, and which are new there.
+//! Finds the place of each message of a new turn in its session, and which messages are new.
 
 use metaclaw_chat::{ChainHash, Message, Role, TurnId};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::{
     values::TxnError,
 };
 
-/// Turns that are looked through for the reply that a request continues.
+/// Number of turns that are searched for the reply that a request continues.
 const LOOKED_THROUGH: u32 = 2_000;
 
 /// A new turn's conversation.
@@ -23,17 +23,17 @@ const LOOKED_THROUGH: u32 = 2_000;
 pub(super) struct Conversation<'s> {
     session: &'s SessionIndex,
     mask: &'s Mask,
-    /// The line of each message.
+    /// The line number of each message.
     pub(super) places: Vec<u32>,
-    /// Texts that the session does not have yet: its next lines.
+    /// Texts that the session does not have yet. They become its next lines.
     pub(super) own: Vec<String>,
-    /// Messages that the session has, or has now, in other words.
+    /// Messages that the session has, or has now, in another spelling.
     pub(super) aliases: Vec<(Hash, u32)>,
-    /// Some of its own texts were masked.
+    /// Whether some of its own texts were masked.
     pub(super) is_masked: bool,
-    /// The turn whose reply this one continues,
+    /// The turn whose reply this one continues.
     pub(super) parent: Option<u32>,
-    /// and where what is new behind it begins.
+    /// Index of the first message after that reply.
     pub(super) new_from: usize,
 }
 
@@ -59,7 +59,7 @@ impl<'s> Conversation<'s> {
         Ok(conversation)
     }
 
-    /// Of a turn that stood in a log: what it goes on from is known.
+    /// Makes the conversation of a restored turn. Its parent is known.
     pub(super) fn as_it_was(
         txn: &Txn<'s>,
         session: &'s SessionIndex,
@@ -88,9 +88,9 @@ impl<'s> Conversation<'s> {
         }
     }
 
-    /// A request that leaves out what was said up to the reply that it names.
+    /// Completes a request that leaves out the conversation up to the reply that it names.
     ///
-    /// A system text holds for one request: what the request before had in its place is not repeated.
+    /// A system prompt is valid for one request, so the previous request's system prompt is not repeated.
     fn go_on(
         &mut self,
         txn: &Txn<'_>,
@@ -118,14 +118,14 @@ impl<'s> Conversation<'s> {
         self.say(messages)
     }
 
-    /// Adds a line of the turn's own.
+    /// Adds a line to the turn's own lines.
     pub(super) fn push(&mut self, text: String) -> u32 {
         let n_own = u32::try_from(self.own.len()).unwrap_or(u32::MAX);
         self.own.push(text);
         self.session.n_lines().saturating_add(n_own)
     }
 
-    /// Adds messages: each stands where the session has it, or becomes a line of the turn's own.
+    /// Adds messages. Each one refers to an existing line of the session, or becomes a line of the turn.
     fn say(&mut self, messages: &[NewMessage]) -> Result<(), TxnError> {
         let session = self.session;
         self.places.reserve(messages.len());
@@ -135,7 +135,7 @@ impl<'s> Conversation<'s> {
                 self.places.push(line);
                 continue;
             }
-            // As this program writes the value: the same for all who write it otherwise.
+            // The value is serialised by this program, so that all spellings of a client give the same text.
             let mut value: Value = text.read().map_err(LogError::from)?;
             self.is_masked |= self.mask.value(&mut value);
             let canonical = value.to_string();
@@ -151,7 +151,7 @@ impl<'s> Conversation<'s> {
     }
 }
 
-/// The turn whose conversation, with its reply, is the longest beginning of this one, by chain hash.
+/// Returns the turn whose conversation, including its reply, is the longest beginning of this one, by chain hash.
 fn parent(session: &SessionIndex, not: u32, messages: &[NewMessage]) -> Option<(u32, usize)> {
     let mut longest: Option<(u32, usize)> = None;
     for (seq, turn) in session.recent().filter(|(seq, _)| *seq != not) {
@@ -165,14 +165,14 @@ fn parent(session: &SessionIndex, not: u32, messages: &[NewMessage]) -> Option<(
     longest
 }
 
-/// The message after which the chain is first that one, if it is at `from` or behind.
+/// Returns the index of the first message with this chain, if it is at `from` or later.
 fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<usize> {
     let last = from
         + messages
             .get(from..)?
             .iter()
             .rposition(|it| it.chain == chain)?;
-    // Messages that do not count leave the chain as it is.
+    // Messages that do not count leave the chain unchanged.
     let n_same = messages[..last]
         .iter()
         .rev()
@@ -181,8 +181,8 @@ fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<
     (first >= from).then_some(first)
 }
 
-/// The turn with the reply that a request names, and the lines of its conversation, the reply included.
-/// `None` where the request names none, or one that the session does not have.
+/// Returns the turn with the reply that a request names, and the lines of its conversation including the reply. Returns
+/// `None` if the request names none, or one that the session does not have.
 fn continued(
     txn: &Txn<'_>,
     session: &SessionIndex,
@@ -195,7 +195,7 @@ fn continued(
     let next = session.next_seq;
     for seq in (next.saturating_sub(LOOKED_THROUGH)..next).rev() {
         let turn = match Record::get(txn, keys::id(number, seq)) {
-            // One that does not read back must not keep later ones from the log.
+            // An unreadable turn must not keep later ones from the log.
             Err(TxnError::Refused(_)) => None,
             turn => turn?,
         };

@@ -1,18 +1,19 @@
-//! The numbers of sessions: no two ever have the same, and one that was forgotten leaves its number to nobody.
+//! Assigns the numbers of sessions. No two sessions ever have the same number, and the number of a deleted session is
+//! not used again.
 
 use crate::{
     keys,
     store::{Source as _, StoreError, StoreTxn, Table},
 };
 
-/// Where the next session's number stands: an agent's name is never empty.
+/// The key of the next session's number. An agent's name is never empty, so the key is unique.
 const NEXT: &[u8] = &[0];
-/// Before a number that was passed over, as a session of another log came first that had a higher one there.
+/// Prefix of a number that was skipped, because a session of another log with a higher number was restored first.
 const FREE: &[u8] = &[0, 0];
-/// So many may be passed over: what is beyond stays unused.
+/// So many skipped numbers are recorded. Any further ones stay unused.
 const MOST_FREE: u64 = 10_000;
 
-/// The next new session's number.
+/// Returns the number for the next new session.
 pub(super) fn next(txn: &StoreTxn<'_>) -> Result<u64, StoreError> {
     let stored = txn.get(Table::Names, NEXT)?;
     Ok(stored
@@ -20,13 +21,13 @@ pub(super) fn next(txn: &StoreTxn<'_>) -> Result<u64, StoreError> {
         .unwrap_or(1))
 }
 
-/// Whether no session ever had a number.
+/// Returns whether no session ever had this number.
 pub(super) fn is_free(txn: &StoreTxn<'_>, number: u64) -> Result<bool, StoreError> {
     let is_beyond = number >= next(txn)? && number < u64::MAX;
     Ok(is_beyond || txn.get(Table::Names, &free(number))?.is_some())
 }
 
-/// A session has a number from now on.
+/// Marks a number as used.
 pub(super) fn take(txn: &StoreTxn<'_>, number: u64) -> Result<(), StoreError> {
     let next = next(txn)?;
     if number < next {
@@ -41,7 +42,7 @@ pub(super) fn take(txn: &StoreTxn<'_>, number: u64) -> Result<(), StoreError> {
     txn.put(Table::Names, NEXT, &keys::session(number + 1))
 }
 
-/// New sessions have numbers above this one.
+/// Makes new sessions use numbers above this one.
 pub(crate) fn pass(txn: &StoreTxn<'_>, number: u64) -> Result<(), StoreError> {
     if number < next(txn)? {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Whether the log's files can be used at all, found out before sled opens any: it would not say which one it cannot, and takes
-//! some that it cannot read for the end of the log.
+//! Checks whether the log's files are usable before sled opens any. sled would not say which one fails, and treats some
+//! unreadable files as the end of the log.
 
 use std::{
     fs, io,
@@ -13,13 +13,13 @@ use rustix::fs::Access;
 use super::{files::entries, opening::FORMAT};
 use crate::{error::OpenError, store::StoreError};
 
-/// The threads that sled works with, and ours.
+/// The threads of sled, and ours.
 const THREADS: usize = 9;
 
-/// Looks at every file of the log that is there.
+/// Checks every existing file of the log.
 ///
 /// # Errors
-/// [`OpenError::NotUsable`] names the first that cannot be used.
+/// Returns [`OpenError::NotUsable`], which names the first unusable file.
 pub(super) fn check(dir: &Path, database: &Path) -> Result<(), OpenError> {
     threads().map_err(|error| not_usable(dir, error))?;
     folder(dir)?;
@@ -39,7 +39,7 @@ pub(super) fn check(dir: &Path, database: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether this process may start so many threads: sled waits for ever for those that it may not.
+/// Checks whether this process may start so many threads. sled waits forever for threads that it may not start.
 fn threads() -> io::Result<()> {
     let start = |_| thread::Builder::new().spawn(thread::park);
     let mut failed = Ok(());
@@ -55,7 +55,7 @@ fn threads() -> io::Result<()> {
     }
     for thread in started {
         thread.thread().unpark();
-        // Nothing in it panics.
+        // The thread does not panic.
         thread.join().ok();
     }
     failed
@@ -65,7 +65,7 @@ fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
     entries(dir).map_err(|error| not_usable(dir, error))
 }
 
-/// A folder in which files can be made, unless there is none.
+/// Checks that files can be created in a folder, if it exists.
 fn folder(path: &Path) -> Result<(), OpenError> {
     let unusable = |error| not_usable(path, error);
     match fs::metadata(path) {
@@ -78,7 +78,7 @@ fn folder(path: &Path) -> Result<(), OpenError> {
     rustix::fs::access(path, all).map_err(|error| unusable(error.into()))
 }
 
-/// A file that can be read and written, unless there is none.
+/// Checks that a file can be read and written, if it exists.
 fn file(path: &Path) -> Result<(), OpenError> {
     let tried = || {
         if fs::metadata(path)?.is_dir() {
@@ -93,7 +93,7 @@ fn file(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// That a file of the log cannot be used, and what to do about it.
+/// Makes the error for an unusable file of the log, with advice.
 pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
     use io::ErrorKind as Kind;
     let is_limit = |code: rustix::io::Errno| source.raw_os_error() == Some(code.raw_os_error());
@@ -123,7 +123,7 @@ pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// Who owns a path that may not be used.
+/// Describes the owner of a path that is not accessible.
 fn whose(path: &Path) -> String {
     let us = rustix::process::geteuid().as_raw();
     let shown = path.display();
@@ -144,7 +144,7 @@ fn whose(path: &Path) -> String {
     }
 }
 
-/// Why a database does not open.
+/// Converts a store's error into the reason why a database cannot be opened.
 pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
     let dir = dir.to_owned();
     match error {

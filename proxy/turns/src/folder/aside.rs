@@ -1,4 +1,4 @@
-//! Databases that are put out of the way, and copies of those that may lose something.
+//! Databases that are moved aside, and copies of databases that may lose data.
 
 use std::{
     fs, io,
@@ -11,33 +11,33 @@ use super::{
 };
 use crate::{counter::Flushed, error::OpenError, health::MovedAside};
 
-/// The longest database that is copied before it is opened. A damage in sled's last segment, of 512 KiB, looks to
-/// it like a write that never finished: it takes all behind it away, without complaint. In a longer database most
-/// damage is found out, as there are pages to miss.
+/// The largest database that is copied before it is opened, in bytes. Damage in sled's last segment (512 KiB) looks to
+/// sled like a write that never finished, so it removes everything after it without an error. In a larger database,
+/// most damage is detected, because pages are missing.
 const MAX_COPY: u64 = 16 << 20;
-/// How the folder of a database that was put out of the way begins.
+/// Beginning of the folder name of a database that was moved aside.
 pub(super) const DAMAGED: &str = "damaged";
 
-/// Folders that are removed at the next start, should a kill leave them.
+/// Folders that are removed at the next start if a kill leaves them.
 const SCRATCH: &str = "before";
 const TRASH: &str = "trash";
 pub(super) const PROBE: &str = "probe";
 
-/// A copy of a database as it was before it was opened: gone with this, unless it is kept.
+/// A copy of a database from before it was opened. It is deleted on drop, unless it is kept.
 ///
-/// One that is made for a repair has its lasting name at once: a kill in the middle of it leaves the copy.
+/// A copy for a repair has its final name at once, so that a kill in the middle of the repair leaves the copy.
 pub(super) struct Copied(PathBuf);
 
 // === impl Copied ===
 
 impl Copied {
-    /// Copies a database unless it is long, or there is no room.
+    /// Copies a database, unless it is large or there is no room.
     pub(super) fn of_short(dir: &Path, database: &Path) -> Option<Self> {
         let length = fs::metadata(database.join("db")).ok()?.len();
         if !(1..=MAX_COPY).contains(&length) {
             return None;
         }
-        // Half a copy goes with it.
+        // If the copy fails, dropping this removes the incomplete copy.
         let copied = Self(dir.join(SCRATCH));
         let copy = copy_all(database, &copied.0);
         copy.inspect_err(
@@ -47,7 +47,7 @@ impl Copied {
         Some(copied)
     }
 
-    /// Copies a database of any length, which is about to be repaired because of `why`.
+    /// Copies a database of any size that is about to be repaired because of `why`.
     pub(super) fn before_repair(dir: &Path, database: &Path, why: &str) -> Result<Self, OpenError> {
         let scratch = dir.join(SCRATCH);
         let make = || {
@@ -57,7 +57,7 @@ impl Copied {
             Ok(Self(to))
         };
         make().map_err(|source| {
-            // Half a copy takes the room that is missing.
+            // An incomplete copy would take the room that is missing.
             fs::remove_dir_all(&scratch).ok();
             OpenError::NoCopy {
                 dir: dir.to_owned(),
@@ -68,17 +68,17 @@ impl Copied {
         })
     }
 
-    /// One that is yet to be put there.
+    /// Reserves the name of a copy that is not made yet.
     pub(super) fn named(dir: &Path) -> Self {
         Self(free_name(dir, DAMAGED))
     }
 
-    /// Where it is, for now.
+    /// Returns its present path.
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where it is from now on.
+    /// Keeps the copy and returns its final path.
     pub(super) fn keep(mut self) -> io::Result<PathBuf> {
         let path = std::mem::take(&mut self.0);
         if !path.ends_with(SCRATCH) {
@@ -89,13 +89,13 @@ impl Copied {
         Ok(to)
     }
 
-    /// Makes the database anew as it was.
+    /// Restores the database from the copy.
     pub(super) fn restore(&self, database: &Path) -> io::Result<()> {
         remove(database)?;
         copy_all(&self.0, database)
     }
 
-    /// Puts the database back as it was.
+    /// Moves the copy back to the place of the database.
     pub(super) fn put_back(mut self, database: &Path) -> io::Result<()> {
         let path = std::mem::take(&mut self.0);
         remove(database)?;
@@ -114,7 +114,7 @@ impl Drop for Copied {
     }
 }
 
-/// Removes a folder: what a kill leaves of it does not look like a database.
+/// Removes a folder in such an order that an interrupted removal does not leave something that looks like a database.
 fn remove(path: &Path) -> io::Result<()> {
     let trash = path.with_file_name(TRASH);
     fs::remove_dir_all(&trash).or_else(absent)?;
@@ -134,7 +134,7 @@ fn n_bytes(dir: &Path) -> io::Result<u64> {
     sizes.sum()
 }
 
-/// Moves the database out of the way, with the count of its transactions.
+/// Moves the database aside, with its count of transactions.
 pub(super) fn move_aside(
     dir: &Path,
     database: &Path,
@@ -152,7 +152,7 @@ pub(super) fn move_aside(
     }
 }
 
-/// Removes the count of transactions: it is another database's.
+/// Removes the count of transactions, because it belongs to another database.
 pub(super) fn remove_count(dir: &Path) -> io::Result<()> {
     fs::remove_file(Flushed::path(dir)).or_else(absent)
 }

@@ -1,7 +1,8 @@
-//! The database written anew: what was removed is gone from the disk then.
+//! Writes the database anew, so that deleted data is gone from the disk.
 //!
-//! sled writes over what was removed only when it needs the room. So all that is there is copied into a new database,
-//! which takes the old one's place. The copy is whole before the first rename; [`settle`] finishes what a kill cut short.
+//! sled overwrites deleted data only when it needs the room. Therefore all existing data is copied into a new database,
+//! which replaces the old one. The copy is complete before the first rename. [`settle`] finishes a swap that a kill
+//! interrupted.
 
 use std::{
     fs, io,
@@ -14,22 +15,22 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// The new database, while it is written.
+/// Path of the new database while it is written.
 fn fresh(dir: &Path) -> PathBuf {
     dir.join("sled.new")
 }
 
-/// The old one, until it is removed.
+/// Path of the old database until it is removed.
 fn old(dir: &Path) -> PathBuf {
     dir.join("sled.old")
 }
 
-/// Copies all that a store has into a new database beside it.
+/// Copies all data of a store into a new database beside it.
 pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreError> {
     copy_by(dir, cache, |new| store.copy_to(new))
 }
 
-/// Copies what can be read of a store into a new database beside it, and mends there what has lost something.
+/// Copies all readable data of a store into a new database beside it, and repairs references to lost data there.
 pub(super) fn copy_readable(dir: &Path, store: &Store, cache: u64) -> Result<(), StoreError> {
     copy_by(dir, cache, |new| {
         store.copy_readable_to(new)?;
@@ -52,7 +53,7 @@ fn copy_by(
     Ok(sync(&to)?)
 }
 
-/// Puts a folder on the disk: the old one goes next, and the power may go too.
+/// Syncs a folder to the disk, because the old one is removed next and a power cut may follow.
 fn sync(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -65,24 +66,24 @@ fn sync(dir: &Path) -> io::Result<()> {
     fs::File::open(dir)?.sync_all()
 }
 
-/// Puts the copy in the place of the database, which nobody has open.
+/// Puts the copy at the place of the database, which nobody has open.
 pub(super) fn swap(dir: &Path, database: &Path) -> io::Result<()> {
     fs::rename(database, old(dir))?;
     fs::rename(fresh(dir), database)?;
     fs::remove_dir_all(old(dir))
 }
 
-/// The same, and keeps the old one under another name.
+/// Puts the copy at the place of the database, and keeps the old one under another name.
 pub(super) fn swap_and_keep(dir: &Path, database: &Path, kept: &Path) -> io::Result<()> {
     fs::rename(database, old(dir))?;
     fs::rename(fresh(dir), database)?;
     fs::rename(old(dir), kept)
 }
 
-/// Finishes a swap that was cut short, and removes a copy that was.
+/// Finishes an interrupted swap, and removes an incomplete copy.
 pub(super) fn settle(dir: &Path, database: &Path) -> io::Result<()> {
     if !database.try_exists()? && old(dir).try_exists()? {
-        // The copy was whole before the first rename; one that is gone was somebody's doing.
+        // The copy was complete before the first rename. If it is gone, somebody removed it.
         match fs::rename(fresh(dir), database) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return fs::rename(old(dir), database);

@@ -1,4 +1,4 @@
-//! What more than one of us does with files.
+//! Shared helpers for files.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 
 use metaclaw_chat::now_ms;
 
-/// That something is not there is what was wanted.
+/// Treats "not found" as success.
 pub(super) fn absent(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
@@ -16,7 +16,7 @@ pub(super) fn absent(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// The paths in a folder; none of one that is not there.
+/// Returns the paths in a folder, or none if it does not exist.
 pub(super) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -25,7 +25,7 @@ pub(super) fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     entries.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// Copies a folder's files and those of its folders.
+/// Copies a folder's files recursively.
 pub(super) fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     for path in entries(from)? {
@@ -40,14 +40,14 @@ pub(super) fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A name in `dir` that nothing has yet: `WHAT-TIME`.
+/// Returns an unused name in `dir`: `WHAT-TIME`.
 pub(super) fn free_name(dir: &Path, what: &str) -> PathBuf {
     let mut names = (now_ms()..).map(|ms| dir.join(format!("{what}-{ms}")));
     let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
     names.find(is_free).unwrap_or_else(|| dir.join(what))
 }
 
-/// Writes a file for its owner alone.
+/// Writes a file that only its owner can read.
 pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     use io::Write as _;
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! How the folder is marked: that there is a log, and in which format.
+//! Marks a folder as a log of a certain format.
 
 use std::{fs, io, path::Path};
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::error::OpenError;
 
-/// The file that says so.
+/// The name of the marker file.
 const MARK: &str = "FORMAT";
 
-/// Looks at the mark. One that is gone or does not read is no reason against a log: its tables tell whether it is ours.
+/// Checks the marker. If it is missing or unreadable, the log is still usable: its tables show whether it is ours.
 ///
 /// # Errors
-/// [`OpenError::Older`] and [`OpenError::Newer`]; [`OpenError::Vanished`] where there was a log.
+/// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
 pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(), OpenError> {
     let mark = dir.join(MARK);
     let found = match fs::read(&mark) {
@@ -24,12 +24,12 @@ pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(not_usable(&mark, error)),
     };
-    // sled would make an empty database where there is none.
+    // Without this check, sled would create an empty database.
     let exists = database.join("db").is_file();
     let dir_of = || dir.to_owned();
     match (found.parse::<u32>(), exists) {
         (Ok(FORMAT), true) => Ok(()),
-        // A kill between making the file and writing it.
+        // A kill happened between creating the file and writing it.
         (Err(_), false) if found.is_empty() => Ok(()),
         (Err(_), true) => {
             tracing::warn!("the file FORMAT of the turn log does not read: it is written anew");
@@ -54,7 +54,7 @@ pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(),
     }
 }
 
-/// Marks the folder, unless it is marked so.
+/// Marks the folder, unless it has this marker already.
 pub(super) fn mark(dir: &Path) -> io::Result<()> {
     let (path, text) = (dir.join(MARK), format!("{FORMAT}\n"));
     if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {

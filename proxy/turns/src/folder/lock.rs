@@ -1,5 +1,5 @@
-//! One process at a time in the folder. The database has a lock of its own, but some files are looked at, and moved, before it
-//! is opened.
+//! Ensures that only one process uses the folder. The database has its own lock, but some files are read and moved
+//! before it is opened.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -11,14 +11,14 @@ use std::{
 use super::access::not_usable;
 use crate::{error::OpenError, store::Store};
 
-/// The folder is this process's until this is dropped, or the process ends.
+/// The lock of the folder, held until this is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Lock(#[expect(dead_code, reason = "its lock goes with it")] File);
 
 // === impl Lock ===
 
 impl Lock {
-    /// Takes the lock, and says in the file `holder` who has it.
+    /// Takes the lock, and writes this process into the file `holder`.
     pub(super) fn acquire(dir: &Path, database: &Path) -> Result<Self, OpenError> {
         let path = dir.join("holder");
         let unusable = |error| not_usable(&path, error);
@@ -30,14 +30,14 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(held(dir, &mut file)),
             Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
-        // A metaclaw from before there was this lock.
+        // An older metaclaw does not take this lock.
         if Store::is_held(database) {
             return Err(held(dir, &mut file));
         }
         let said = file.set_len(0).and_then(|()| file.rewind());
         let said = said.and_then(|()| writeln!(file, "{}", std::process::id()));
         if let Err(error) = said {
-            // A disk that is full says so where it matters.
+            // If the disk is full, the log reports that elsewhere.
             tracing::warn!(%error, "the turn log cannot say who holds it");
         }
         Ok(Self(file))

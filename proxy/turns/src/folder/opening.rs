@@ -1,19 +1,19 @@
-//! When a log is opened: what may be done about one that is damaged.
+//! How a log is opened, and what may be done if it is damaged.
 
-/// The format that this program writes and reads; docs/extending/turn-log.md describes it.
+/// The format that this program writes and reads. docs/extending/turn-log.md describes it.
 pub(super) const FORMAT: u32 = 4;
 
-/// When a log is opened.
+/// The occasion on which a log is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// When the program starts. A damaged database is moved aside; one that is gone is said.
+    /// At the start of the program. A damaged database is moved aside. A missing one is reported.
     First,
-    /// When somebody only looks. A damaged database is left alone; one that is gone is said.
+    /// By a command that only reads. A damaged database is not changed. A missing one is reported.
     Look,
-    /// When a running program has lost it. A damaged database is left alone, in case it is not damaged after
-    /// all; one that is gone begins anew: turns wait.
+    /// After a running program has lost it. A damaged database is not changed, because it may not be damaged. If it is
+    /// missing, a new one is created, because turns are waiting.
     Again {
-        /// Whether something in it did not read.
+        /// Whether a value could not be read.
         damaged: bool,
     },
 }

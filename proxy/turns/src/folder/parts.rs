@@ -1,11 +1,12 @@
-//! The files beside sled's own log `db`, each of which can be done without: what of them is damaged is put out of the way.
+//! The files beside sled's own log `db`. The database works without each of them, so damaged ones are moved aside.
 //!
-//! sled answers that the database is damaged, or takes all behind a place of the log for lost, where only one of these is:
+//! If one of these is damaged, sled reports that the whole database is, or treats everything after a place in the log
+//! as lost:
 //!
-//! - `snap.LSN` says where each page lies. Without it sled reads the whole log, and finds the same.
-//! - `snap.LSN.generating` is one that was being written when the process ended. sled reads it all the same, before any other.
-//! - `conf` says with which settings the database was made: always the same ones.
-//! - `blobs/LSN` holds a page that is too long for the log: none, mostly. The page is what is lost with it.
+//! - - `snap.LSN` gives the place of each page. Without it, sled reads the whole log, with the same result.
+//! - - `snap.LSN.generating` is an incomplete snapshot from the end of a process. sled reads it, even before any other.
+//! - - `conf` has the settings with which the database was made, which are always the same.
+//! - - `blobs/LSN` has a page that is too long for the log. There is usually none. If it is damaged, that page is lost.
 
 use std::{
     fs, io,
@@ -18,23 +19,23 @@ use super::{
 };
 use crate::error::OpenError;
 
-/// How a file begins that says where each page lies.
+/// Beginning of the name of a snapshot.
 const SNAPSHOT: &str = "snap.";
-/// How it ends while it is written.
+/// End of the name of an incomplete snapshot.
 const UNFINISHED: &str = ".generating";
-/// Behind a snapshot: its length, and a checksum of four bytes.
+/// Bytes after a snapshot: its length, and a checksum of four bytes.
 const SNAPSHOT_END: usize = 12;
-/// Before a blob: a checksum, and what kind of page it is.
+/// Bytes before a blob: a checksum, and the kind of its page.
 const BLOB_HEAD: usize = 5;
 
-/// What there is beside the log.
+/// The files beside the log.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     snapshots: Vec<PathBuf>,
     unfinished: Vec<PathBuf>,
-    /// Damaged ones, with their places in the database's folder.
+    /// Damaged ones, by their paths in the database's folder.
     damaged: Vec<PathBuf>,
-    /// Whether the log is to be read from its beginning.
+    /// Whether sled has to read the log from its beginning.
     replays: bool,
     /// Whether a page is lost.
     loses: bool,
@@ -43,7 +44,7 @@ pub(super) struct Parts {
 // === impl Parts ===
 
 impl Parts {
-    /// Looks at them, and changes nothing.
+    /// Checks the files and changes nothing.
     pub(super) fn look(database: &Path) -> Result<Self, OpenError> {
         let looked = |path: &Path, is_whole: fn(&[u8]) -> bool| {
             is_sound(path, is_whole).map_err(|error| not_usable(path, error))
@@ -79,18 +80,18 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Whether sled may write over something for good: over what is damaged of a log that it reads from the beginning, and
-    /// what a page that is lost leads to.
+    /// Returns whether opening may destroy data: sled overwrites damaged parts of a log that it reads from the
+    /// beginning, and data that a lost page refers to.
     pub(super) fn may_cost(&self) -> bool {
         self.replays || self.loses
     }
 
-    /// Whether there is a snapshot that could be done without.
+    /// Returns whether there is a snapshot that could be left out.
     pub(super) fn has_snapshot(&self) -> bool {
         !self.snapshots.is_empty()
     }
 
-    /// From where on sled will read the log: before it nothing but heads of segments.
+    /// Returns the position from which sled will read the log. Before it, sled reads only the heads of segments.
     pub(super) fn read_from(&self) -> u64 {
         let lsn = |path: &PathBuf| {
             let name = path.file_name()?.to_str()?;
@@ -99,14 +100,14 @@ impl Parts {
         self.snapshots.iter().filter_map(lsn).max().unwrap_or(0)
     }
 
-    /// All that is to be read from the beginning.
+    /// Makes sled read the log from its beginning.
     pub(super) fn give_up_snapshots(&mut self) {
         self.replays = true;
         self.damaged.append(&mut self.snapshots);
     }
 
-    /// Removes what never was finished, and moves what is damaged into a folder beside the database: its path, where
-    /// there was something.
+    /// Removes incomplete files, and moves damaged ones into a folder beside the database. Returns the folder's path if
+    /// there were any.
     pub(super) fn settle(&mut self, dir: &Path, database: &Path) -> io::Result<Option<PathBuf>> {
         for path in self.unfinished.drain(..) {
             if fs::symlink_metadata(&path)?.is_dir() {
@@ -129,12 +130,12 @@ impl Parts {
     }
 }
 
-/// Whether a file reads, and is whole.
+/// Returns whether a file can be read, and is complete.
 fn is_sound(path: &Path, is_whole: fn(&[u8]) -> bool) -> io::Result<bool> {
     match fs::read(path) {
         Ok(bytes) => Ok(is_whole(&bytes)),
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(false),
-        // A disk that cannot give it back says the same each time.
+        // A bad sector gives the same error each time.
         Err(error) if is_bad_sector(&error) => Ok(false),
         Err(error) => Err(error),
     }
@@ -151,7 +152,7 @@ fn is_whole_snapshot(bytes: &[u8]) -> bool {
     !content.is_empty() && end.ends_with(&crc32fast::hash(content).to_le_bytes())
 }
 
-/// A short one sled writes anew by itself.
+/// sled itself writes a short file anew.
 fn is_whole_conf(bytes: &[u8]) -> bool {
     match bytes.split_last_chunk::<4>() {
         Some((content, sum)) => bytes.len() <= 8 || crc32fast::hash(content).to_le_bytes() == *sum,
@@ -168,7 +169,7 @@ fn is_whole_blob(bytes: &[u8]) -> bool {
     }
 }
 
-/// sled panics for a name that is no text, and passes over one that is no number.
+/// sled panics for a name that is not text, and ignores one that is not a number.
 fn has_name(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_str().is_some())
 }

@@ -1,17 +1,18 @@
-//! Whether the disk gives back what sled is about to read of its log.
+//! Checks that the disk can read the parts of the log that sled is about to read.
 //!
-//! sled takes a place that cannot be read for the end of the log, and writes over all that lies behind it. So what it is going
-//! to read is read before: the head of each segment, and the segments that its snapshot does not cover.
+//! sled treats an unreadable place as the end of the log, and overwrites everything after it. Therefore the same parts
+//! are read here first: the head of each segment, and the segments that its snapshot does not cover.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// Bytes of a segment of the log.
 const SEGMENT: u64 = 512 << 10;
-/// Bytes of its head: a checksum, its number in the order of writing, and up to where all was written then.
+/// Bytes of its head: a checksum, its sequence number, and the position up to which everything was written at that
+/// time.
 const HEAD: usize = 20;
 
-/// Reads what sled will read, where the snapshot says where all is up to `from`. Returns the end of the last segment, in the order
-/// of writing: no snapshot of this log goes beyond.
+/// Reads what sled will read, if the snapshot covers everything up to `from`. Returns the end of the last segment in
+/// writing order. No snapshot of this log can extend beyond it.
 pub(super) fn check(db: &Path, from: u64) -> io::Result<u64> {
     let file = match File::open(db) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -25,7 +26,7 @@ fn read(file: &impl FileExt, n_bytes: u64, from: u64) -> io::Result<u64> {
     let mut segment = vec![0; usize::try_from(SEGMENT).unwrap_or(usize::MAX)];
     for at in (0..n_bytes).step_by(segment.len()) {
         let mut head = [0; HEAD];
-        // A segment that the file ends in reads up to there.
+        // The segment at the end of the file is read up to that end.
         read_up_to(file, &mut head, at)?;
         let lsn = lsn(&head);
         if lsn >= first {
@@ -38,13 +39,13 @@ fn read(file: &impl FileExt, n_bytes: u64, from: u64) -> io::Result<u64> {
     Ok(end)
 }
 
-/// Whether a head has its checksum: a segment that is free has none.
+/// Returns whether a head has a valid checksum. A free segment has none.
 fn is_whole(head: &[u8; HEAD]) -> bool {
     let sum = crc32fast::hash(&head[4..]) ^ u32::MAX;
     head.starts_with(&sum.to_le_bytes())
 }
 
-/// The number that a head tells.
+/// Returns the sequence number in a head.
 fn lsn(head: &[u8; HEAD]) -> u64 {
     let mut lsn = [0; 8];
     lsn.copy_from_slice(&head[4..12]);
@@ -70,7 +71,7 @@ fn read_up_to(file: &impl FileExt, mut into: &mut [u8], mut at: u64) -> io::Resu
 mod tests {
     use super::*;
 
-    /// A disk with one bad place.
+    /// A disk with one bad sector.
     struct Bad {
         bytes: Vec<u8>,
         at: u64,
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_place_that_does_not_read_is_told_where_sled_would_read_it() {
-        // Two segments and a half, in the order in which they lie.
+        // Two and a half segments, in the order in which they are in the file.
         let mut bytes = Vec::new();
         for n in 0..3 {
             let lsn = (n * SEGMENT) ^ i64::MAX.cast_unsigned();

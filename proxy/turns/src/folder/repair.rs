@@ -1,8 +1,9 @@
-//! Opens the database, or what can be had of it.
+//! Opens the database, or its readable part.
 //!
-//! The order is from what costs nothing to what costs all, and nothing is changed before there is a copy: what was never finished
-//! is removed; parts that are damaged, and can be done without, are moved aside; where sled still calls the database damaged, it
-//! is opened without its snapshots; and only where that fails too, and a new database does open, is it moved aside as a whole.
+//! The steps go from the cheapest to the most expensive, and nothing is changed before there is a copy. First,
+//! incomplete files are removed, and damaged parts that the database works without are moved aside. If sled still
+//! reports damage, the database is opened without its snapshots. Only if that fails too, and a new database can be
+//! opened, the whole database is moved aside.
 
 use std::{
     fs,
@@ -26,22 +27,22 @@ use crate::{
     store::{Store, StoreError, panic_text},
 };
 
-/// What was opened, and how.
+/// The opened database, and what was repaired.
 pub(super) struct Repaired {
     pub(super) store: Store,
-    /// The whole database, where an empty one began in its place.
+    /// The old database, if an empty one replaced it.
     pub(super) moved_aside: Option<MovedAside>,
-    /// Parts of it that were done without.
+    /// The folder of damaged parts that were moved aside.
     pub(super) parts: Option<PathBuf>,
-    /// How many transactions, turns and texts were flushed once and are gone.
+    /// Number of transactions, turns and texts that were flushed once and are lost.
     pub(super) n_lost: u64,
-    /// Pages, or runs of them, that do not read.
+    /// Number of unreadable pages, or runs of them.
     pub(super) n_gaps: u64,
-    /// The database as it was.
+    /// A copy of the database from before.
     pub(super) copied: Option<Copied>,
 }
 
-/// Where a database is opened, and how.
+/// Where and how a database is opened.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub(super) dir: &'a Path,
@@ -53,7 +54,7 @@ pub(super) struct At<'a> {
 // === impl At ===
 
 impl At<'_> {
-    /// Opens the database. If something of it is gone, what is left is written into a new one.
+    /// Opens the database. If a part of it is lost, the rest is written into a new one.
     pub(super) fn open(self) -> Result<Repaired, OpenError> {
         let flushed = Flushed::read(&Flushed::path(self.dir));
         let length = fs::metadata(self.database.join("db")).map_or(0, |about| about.len());
@@ -63,14 +64,15 @@ impl At<'_> {
         }
         self.count(&mut repaired, flushed.count, length < flushed.length)
             .map_err(|error| open_error(self.dir, error))?;
-        // sled may have restored the tables as they were at different times. A new turn would then refer to what is gone.
+        // sled may have restored the tables as of different times. A new turn could then refer to lost data.
         if repaired.n_gaps > 0 || repaired.n_lost > 0 {
             return self.salvage(repaired);
         }
         Ok(repaired)
     }
 
-    /// Counts what is gone. `n_flushed`: how many transactions were flushed. `is_short`: whether the file is shorter than it was.
+    /// Counts lost data. `n_flushed` is the number of flushed transactions. `is_short` says whether the file is shorter
+    /// than before.
     fn count(
         self,
         repaired: &mut Repaired,
@@ -79,19 +81,19 @@ impl At<'_> {
     ) -> Result<(), StoreError> {
         let store = &repaired.store;
         repaired.n_lost = n_flushed.saturating_sub(journal::last_number(store)?);
-        // A log that was read from its beginning, or was cut, may lack something in the middle.
+        // A log that was read from its beginning, or was truncated, may have lost data in the middle.
         let may_lack = repaired.parts.is_some() || is_short;
         if may_lack || self.opening == (Opening::Again { damaged: true }) {
             repaired.n_gaps = store.n_gaps()?;
         }
-        // A table with a gap cannot be read for this count, and the gap alone says that something is gone.
+        // A table with a gap cannot be read for this count, and the gap itself already shows the loss.
         if may_lack && repaired.n_gaps == 0 {
             repaired.n_lost += mend::n_missing(store)?;
         }
         Ok(())
     }
 
-    /// Takes what can be read into a new database. The old one stays as a copy of it.
+    /// Copies all readable data into a new database. The old one is kept as a copy.
     fn salvage(self, repaired: Repaired) -> Result<Repaired, OpenError> {
         let copied = compact::copy_readable(self.dir, &repaired.store, self.cache);
         copied.map_err(|error| open_error(self.dir, error))?;
@@ -103,7 +105,7 @@ impl At<'_> {
         let store = Store::open(self.database, self.cache);
         Ok(Repaired {
             store: store.map_err(|error| open_error(self.dir, error))?,
-            // As it was before anything was done to it, if there is a copy of that.
+            // This is the copy from before any change, if there is one.
             copied: repaired.copied.or(Some(kept)),
             ..repaired
         })
@@ -113,7 +115,7 @@ impl At<'_> {
         aside::remove_leftovers(self.dir)?;
         let mut parts = Parts::look(self.database)?;
         if parts.read_from() > self.read(parts.read_from())? {
-            // It is of a later log than this one: a backup of the log was put in its place.
+            // The snapshot is of a later log than this one: somebody restored a backup of the log.
             parts.give_up_snapshots();
             self.read(0)?;
         }
@@ -137,7 +139,7 @@ impl At<'_> {
         self.open_without_snapshots(why, copied)
     }
 
-    /// Where a snapshot is whole by its checksum, and may not be of this log.
+    /// Opens the database without its snapshots, because a snapshot with a valid checksum may belong to another log.
     fn open_without_snapshots(
         self,
         why: String,
@@ -145,7 +147,7 @@ impl At<'_> {
     ) -> Result<Repaired, OpenError> {
         let copied = match copied {
             Some(copied) => {
-                // sled may have written over what it did not find in the snapshot.
+                // sled may have overwritten data that the snapshot did not mention.
                 let restored = copied.restore(self.database);
                 restored.map_err(|error| not_usable(self.database, error))?;
                 copied
@@ -163,9 +165,9 @@ impl At<'_> {
         }
     }
 
-    /// Opens it, and reads what every opening needs: sled finds only then that a snapshot leads it astray.
+    /// Opens it, and reads what every opening needs. Only then sled finds out that a snapshot is wrong.
     fn try_open(self) -> Result<Store, StoreError> {
-        // What failed before may hold it for a moment.
+        // The failed attempt may hold the database for a moment.
         Store::wait_until_free(self.database);
         let store = Store::open(self.database, self.cache)?;
         let read = catch_unwind(AssertUnwindSafe(|| journal::last_number(&store)));
@@ -173,7 +175,7 @@ impl At<'_> {
         Ok(store)
     }
 
-    /// Reads what sled is going to; up to where the log goes.
+    /// Reads what sled is going to read, and returns the end of the log.
     fn read(self, from: u64) -> Result<u64, OpenError> {
         let db = self.database.join("db");
         readable::check(&db, from).map_err(|error| not_usable(&db, error))
@@ -188,7 +190,7 @@ impl At<'_> {
         settled.map_err(|error| not_usable(self.database, error))
     }
 
-    /// Whether a database opens here at all: where none does, ours need not be damaged.
+    /// Checks whether a database can be opened here at all. If not, ours may not be damaged.
     fn probe(self, why: &str) -> Result<(), OpenError> {
         let place = self.dir.join(PROBE);
         let opened = Store::open(&place, self.cache);
@@ -204,7 +206,7 @@ impl At<'_> {
         })
     }
 
-    /// Moves the database aside as it was, and begins an empty one; not in the middle of a run.
+    /// Moves the database aside unchanged, and begins an empty one. This does not happen while the program runs.
     fn begin(self, why: String, copied: Option<Copied>) -> Result<Repaired, OpenError> {
         let unusable = |error| not_usable(self.database, error);
         if self.opening != Opening::First {
@@ -213,7 +215,7 @@ impl At<'_> {
             return Err(open_error(self.dir, StoreError::Damaged(why)));
         }
         if let Some(copied) = copied {
-            // What sled made of it meanwhile is worth less than what it was.
+            // The unchanged copy is worth more than what sled has made of it.
             copied.put_back(self.database).map_err(unusable)?;
         }
         let why = format!("it was damaged: {why}");

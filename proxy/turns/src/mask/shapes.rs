@@ -1,26 +1,28 @@
-//! The shapes of secrets that are known: what is looked for, and what becomes of it.
+//! The known shapes of secrets: patterns and replacements.
 
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use regex::{Captures, Regex};
 
-/// What may stand in front of a key: the beginning, anything but a letter or digit, or an escape of JSON within JSON.
+/// Characters that may come before a key: the beginning, anything except a letter or digit, or an escape of JSON within
+/// JSON.
 const FRONT: &str = r"(?P<front>^|[^A-Za-z0-9]|\\+(?:[nrtfb]|u[0-9A-Fa-f]{4}))";
-/// Names of passwords, and of what else is secret.
+/// Names of passwords and other secrets.
 const WORDS: &str = r"(?i-u:password|passwd|passphrase|\bpwd)|密码|口令";
 const NAMES: &str =
     r"(?i-u:secret|token|credential|api[ _-]?key|access[_-]?key|private[_-]?key|auth[_-]?key)";
-/// How such a name may go on: `secret_access_key`, `tokens`, `secretKey`.
+/// Possible continuations of such a name: `secret_access_key`, `tokens`, `secretKey`.
 const REST: &str = r"(?i-u:s|key|value)?(?:[_-][A-Za-z0-9_-]*)?";
-/// What stands between a name and its value.
+/// Text between a name and its value.
 const IS: &str = r#"["'\\]*(?P<is>\s*(?:=>|:=|[=:：是为]|(?i-u:\bis\b))\s*)"#;
-/// A value: to the closing quote, between back-ticks, or to a blank, a bracket or the end of a part of a Chinese sentence.
+/// A value: up to the closing quote, between back-ticks, or up to white space, a bracket or the end of a part of a
+/// Chinese sentence.
 const VALUE: &str = r#"(?:(?P<quote>["'\\]+)(?P<quoted>[^"'\\\n]{4,})|`(?P<ticked>[^`\n]{4,})`|(?P<tick>`?)(?P<value>[^\s"'\\<>(){}\[\]，。；、！？「」『』（）“”]{4,}))"#;
 
-/// Keys whose shape says what they are, each behind [`FRONT`].
+/// Keys that can be recognised by their shape, each after [`FRONT`].
 const KEYS: &str = r"sk-[A-Za-z0-9_-]{16,}|(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{20,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hf_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|xai-[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{30,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}|AGE-SECRET-KEY-1[A-Z0-9]{50,}";
-/// What stands in each of them, and in each of [`WORDS`] and [`NAMES`].
+/// Literals that occur in each of them, and in each of [`WORDS`] and [`NAMES`].
 const OF_KEYS: &[&str] = &[
     "sk-",
     "sk_",
@@ -74,30 +76,30 @@ const OF_NAMES: &[&str] = &[
     "auth-key",
     "authkey",
 ];
-/// A signed token (RFC 7519): three parts and more, the first of which is JSON.
+/// A signed token (RFC 7519): three or more parts, of which the first is JSON.
 const TOKEN: &str = r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){2,4}";
-/// A private key in PEM (RFC 7468), or as much as there is of one; its lines may be escaped.
+/// A private key in PEM (RFC 7468), or a part of one. Its lines may be escaped.
 const PEM: &str = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\s|\\+[nrt])*(?:[A-Za-z0-9+/=]{16,}|(?:Proc-Type|DEK-Info|Version|Comment|Hash): ?[^\n\\]*))*(?:(?:\s|\\+[nrt])*=?[A-Za-z0-9+/=]{1,15})?(?:\s|\\+[nrt])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?";
 
 /// One kind of secret.
 #[derive(Debug)]
 pub(super) struct Shape {
     regex: Regex,
-    /// What a match becomes; none where it is no secret after all.
+    /// Returns the replacement of a match, or `None` if it is not a secret after all.
     masked: Masked,
 }
 
-/// All of them, the widest first.
+/// All shapes, the widest first.
 pub(super) static SHAPES: LazyLock<[Shape; 6]> = LazyLock::new(|| shapes().map(Shape::new));
-/// The literals of all shapes: one pass tells which shapes may be in a text. Without it 915 KB took 25 ms to 1.7 s, with it 7
-/// to 9 ms (a dev build, on the log's thread).
+/// The literals of all shapes. One pass finds out which shapes may be in a text. Without it 915 KB took 25 ms to 1.7 s.
+/// With it they take 7 to 9 ms (a dev build, on the log's thread).
 pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
 
-/// See [`LITERALS`].
+/// A search for the literals of all shapes. See [`LITERALS`].
 #[derive(Debug)]
 pub(super) struct Literals {
     searcher: AhoCorasick,
-    /// The shape of each.
+    /// The shape of each literal.
     shapes: Vec<usize>,
 }
 
@@ -107,7 +109,7 @@ static NAMED: LazyLock<Regex> =
 
 type Masked = fn(&Captures<'_>) -> Option<String>;
 
-/// One kind of secret as it stands in the table: each match of the pattern has one of the literals, in any case.
+/// A row of the table of shapes: each match of the pattern contains one of the literals, in any case.
 type Row = (&'static [&'static str], String, Masked);
 
 fn shapes() -> [Row; 6] {
@@ -148,7 +150,7 @@ fn compiled(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern of ours")
 }
 
-/// What the value of a field of that name becomes, if it says that it is a secret.
+/// Returns the replacement of the value of a field with this name, if the name says that it is a secret.
 pub(super) fn of_field(name: &str, value: &str) -> Option<String> {
     let found = NAMED.captures(name)?;
     of_name(found.name("word").is_some(), value)
@@ -162,12 +164,12 @@ fn front(found: &Captures<'_>) -> String {
     found["front"].to_owned()
 }
 
-/// Drawn at random a key has digits; words joined by dashes have none.
+/// A random key has digits. Words joined by dashes have none.
 fn has_digit(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// What is set to a value. Prose has the same words: "the password: required".
+/// Masks a value that is assigned to a name. Ordinary text has the same words: "the password: required".
 fn assigned(found: &Captures<'_>) -> Option<String> {
     let part = |name| found.name(name).map(|it| it.as_str());
     let (before, value, after) = match (part("quoted"), part("ticked")) {
@@ -190,14 +192,14 @@ fn assigned(found: &Captures<'_>) -> Option<String> {
     (!is_placeholder).then(|| format!("{}{before}{masked}{after}", &found["head"]))
 }
 
-/// Whether what stands in back-ticks is no value: several things to choose from, or a call.
+/// Returns whether the text in back-ticks is not a value: several alternatives, or a call.
 fn is_prose(ticked: &str) -> bool {
     let between = [", ", " or ", " and ", " | ", "，", "、", "或"];
     let is_call = ticked.ends_with(')') && ticked.contains('(');
     is_call || between.iter().any(|it| ticked.contains(it))
 }
 
-/// A value, and the back-tick behind it that closes what began before the name, as in `password: string`.
+/// Splits a value from the back-tick after it that closes one from before the name, as in `password: string`.
 fn before_tick(value: &str) -> (&str, &str) {
     let tick = value.find('`').filter(|at| {
         let mut behind = value[*at..].bytes();
@@ -206,7 +208,7 @@ fn before_tick(value: &str) -> (&str, &str) {
     value.split_at(tick.unwrap_or(value.len()))
 }
 
-/// What the value of such a name becomes; none where it may be anything else.
+/// Returns the replacement of the value of such a name, or `None` if it may be anything else.
 fn of_name(is_word: bool, value: &str) -> Option<String> {
     let is_masked = value.starts_with("[masked");
     if is_word {
@@ -240,7 +242,7 @@ impl Literals {
         }
     }
 
-    /// Which shapes may be in a text, by their places in [`SHAPES`].
+    /// Returns which shapes may be in a text, by their index in [`SHAPES`].
     pub(super) fn found_in(&self, text: &str) -> [bool; 6] {
         let mut found = [false; 6];
         for literal in self.searcher.find_overlapping_iter(text) {
@@ -261,7 +263,7 @@ impl Shape {
         Self { regex, masked }
     }
 
-    /// A text without its secrets of this kind; none where it has none.
+    /// Returns a text without its secrets of this kind, or `None` if it has none.
     pub(super) fn mask(&self, text: &str) -> Option<String> {
         let mut rest = String::new();
         let mut done = 0;

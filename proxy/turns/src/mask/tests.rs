@@ -10,7 +10,8 @@ fn masked(text: &str) -> String {
     mask().text(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// One of each known shape. In pieces, so that no scanner takes this file for a leak.
+/// Returns one secret of each known shape. They are assembled from pieces, so that no scanner treats this file as a
+/// leak.
 pub(crate) fn secrets() -> Vec<String> {
     let keys = [
         ["sk-", "a1B2c3D4e5F6g7H8i9J0"],

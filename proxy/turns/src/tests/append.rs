@@ -1,4 +1,4 @@
-//! What goes in comes out, once, under its own id.
+//! Every turn that is appended is read back, once, under its own id.
 
 use metaclaw_chat::{Message, TurnId};
 use serde_json::json;
@@ -221,7 +221,7 @@ async fn a_side_turn_between_does_not_break_the_conversation() {
     assert_eq!((funnel.turns, funnel.main), (3, 2));
 }
 
-/// A sub-agent of Claude Code's takes its turns in the owner's session.
+/// A sub-agent of Claude Code has its turns in the owner's session.
 #[tokio::test]
 async fn many_side_turns_between_do_not_break_the_conversation() {
     let dir = tempfile::tempdir().unwrap();
@@ -461,7 +461,7 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
     }
     client.messages.insert(1, Message::user("errand 0"));
     put.push(client.turn("go on", "c"));
-    // As another client writes it, with blanks and escapes.
+    // Another client writes the same message with other white space and escapes.
     let mut again = client.turn("again", "d");
     for message in &mut again.messages {
         let pretty = message.text.as_str().replace("\":", "\" : ");
@@ -477,7 +477,8 @@ async fn a_turn_writes_what_its_session_does_not_have_wherever_it_stands_there()
         let replies = turns.map(|turn| Ok(turn?.unwrap().reply.unwrap()));
         replies.collect::<Result<Vec<_>, _>>()
     };
-    // The system text, the first question, its answer, the second, and the reply; then errand and "done".
+    // The messages are the system prompt, the first question, its answer, the second question, and the reply; then the
+    // side turn and "done".
     let replies = log.read(replies).await.unwrap();
     assert_eq!(replies, [4, 6, 8, 10, 12, 14]);
     for (id, turn) in ids.iter().zip(put) {

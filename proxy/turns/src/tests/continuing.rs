@@ -1,11 +1,11 @@
-//! Requests that name the reply they continue instead of repeating what was said before it.
+//! Tests of requests that name the reply they continue instead of repeating the conversation.
 
 use metaclaw_chat::Message;
 
 use super::kit::{Client, open};
 use crate::{NewTurn, Turn, TurnLog};
 
-/// Sends only what is new of the client's `n`th turn.
+/// Makes the client's `n`th turn with only its new messages.
 fn continuing(client: &mut Client, n: usize, system: Option<&str>) -> NewTurn {
     let mut turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
     turn.meta.reply_id = Some(format!("resp_{n}"));
@@ -48,7 +48,7 @@ async fn such_a_turn_reads_back_with_the_whole_conversation_however_long() {
             assert_eq!(turn.evidence(), [Message::user(format!("question {n}"))]);
         }
     }
-    // One that continues a reply of long ago.
+    // This request continues a reply of long ago.
     let mut other = continuing(&mut client, 70, None);
     other.continues = Some("resp_3".to_owned());
     let turn = turn(&log, other).await;

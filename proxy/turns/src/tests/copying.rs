@@ -1,4 +1,4 @@
-//! Sessions in another log.
+//! Tests of sessions in another log.
 
 use metaclaw_chat::{AgentId, Score};
 
@@ -33,7 +33,7 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (log, copy) = (open(from.path()), open(to.path()));
     let long = "a long system text ".repeat(200);
-    // Another session first, so that numbers would differ if they were drawn anew.
+    // Another session comes first, so that new numbers would differ.
     let other = Client::new("other", &long).turn("q", "a");
     log.append(other).await.unwrap();
     let mut client = Client::new("s", &long);
@@ -87,7 +87,7 @@ async fn a_session_in_another_log_is_the_same_but_for_what_was_trained() {
         (funnel.turns, funnel.with_ids, funnel.judged, funnel.trained),
         (3, 3, 2, 0)
     );
-    // The copy may be trained on, and what it was made of stays as it was.
+    // The copy may be trained on, and the original stays unchanged.
     copy.take(step(&turns[0])).await.unwrap();
     copy.finish_step(&agent, 1, trained()).await.unwrap();
     assert_eq!(session_turns(&log, "main", "s").await, turns);

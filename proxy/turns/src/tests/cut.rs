@@ -1,4 +1,4 @@
-//! Logs that lost their end.
+//! Tests of logs that lost their end.
 
 use std::{fs, path::Path};
 
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::LogError;
 
-/// Text that does not compress, so that the file is full of it.
+/// Makes text that does not compress, so that it fills the file.
 fn unlike(n: u64, n_bytes: usize) -> String {
     let mut dice = Dice::new(n << 32);
     let letter = |_| char::from(b'a' + u8::try_from(dice.below(26)).unwrap());
     (0..n_bytes).map(letter).collect()
 }
 
-/// Turns of a log that is to be cut.
+/// Turns of a log that is truncated.
 const TURNS: u64 = 300;
-/// One cut falls behind each of these parts of its file but the last.
+/// One truncation is after each of these parts of its file, except the last.
 const PARTS: u64 = 16;
 
-/// A log with as many turns of `n_bytes` each.
+/// Makes a log with `TURNS` turns of `n_bytes` each.
 async fn fill(dir: &Path, n_bytes: usize) {
     let log = open(dir);
     let mut client = Client::new("s", "sys");
@@ -36,7 +36,7 @@ async fn fill(dir: &Path, n_bytes: usize) {
     log.close().await;
 }
 
-/// Copies a log to `to` and cuts its database there to `n` of [`PARTS`].
+/// Copies a log to `to` and truncates its database there to `n` of [`PARTS`].
 fn cut(dir: &Path, to: &Path, n: u64) {
     copy(dir, to);
     let file = fs::OpenOptions::new()
@@ -47,14 +47,14 @@ fn cut(dir: &Path, to: &Path, n: u64) {
     file.set_len(length * n / PARTS + 17).unwrap();
 }
 
-/// What is left of a log that was cut is whole, and what is appended to it from then on stays.
+/// Checks that the rest of a truncated log is complete, and that new turns stay.
 async fn goes_on(dir: &Path, what: &str) {
     let log = open(dir);
     let outcome = log.outcome().clone();
     let n_left = loop {
         match log.funnel(None).await {
             Ok(funnel) => break funnel.turns,
-            // A page was missed only now: the log is opened again, without it.
+            // A missing page was found only now. The log is opened again without it.
             Err(LogError::Broken { .. }) => yield_now().await,
             Err(error) => panic!("{what}: {error}"),
         }
@@ -66,7 +66,7 @@ async fn goes_on(dir: &Path, what: &str) {
         );
         assert_eq!((n_left, outcome.n_lost), (0, 0), "{what}");
     } else {
-        // What is cut off may have been room that was not used yet, or texts of turns that are there.
+        // The removed part may have been unused room, or texts of existing turns.
         let copies = named(dir, "damaged-");
         assert!(n_left == TURNS || !copies.is_empty(), "{what}: {n_left}");
         if outcome.n_lost + outcome.n_gaps > 0 {
@@ -95,7 +95,7 @@ async fn goes_on(dir: &Path, what: &str) {
     }
 }
 
-/// So it is with each part cut off.
+/// Checks this with each part removed.
 async fn goes_on_wherever_it_is_cut(whole: &Path) {
     for n in 1..PARTS {
         let to = whole.with_file_name(n.to_string());
@@ -104,8 +104,8 @@ async fn goes_on_wherever_it_is_cut(whole: &Path) {
     }
 }
 
-/// Restarted once, sled has noted where its pages lie, and misses them. Without that note it may read what is left, or
-/// fail at that too: it depends on where the cut falls among its segments.
+/// After one restart, sled has recorded the places of its pages, and misses them. Without that record, it may read the
+/// rest, or fail: this depends on the place of the truncation in its segments.
 #[tokio::test]
 async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ async fn a_log_cut_short_is_read_as_far_as_it_goes_or_moved_aside() {
     goes_on_wherever_it_is_cut(&whole).await;
 }
 
-/// Here sled itself sees nothing: it takes the cut for a write that never finished.
+/// Here sled itself notices nothing, because it treats the truncation as a write that never finished.
 #[tokio::test]
 async fn a_log_that_lost_its_end_says_so_and_keeps_the_rest() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,14 +124,14 @@ async fn a_log_that_lost_its_end_says_so_and_keeps_the_rest() {
     goes_on_wherever_it_is_cut(&whole).await;
 }
 
-/// Security row 30: sled takes damage in its last segment for a write that never finished.
+/// Row 30 of the security tests: sled treats damage in its last segment as a write that never finished.
 #[tokio::test]
 async fn a_small_log_that_lost_something_was_copied_before() {
     let dir = tempfile::tempdir().unwrap();
     fill(dir.path(), 100).await;
     let file = dir.path().join("sled/db");
     let mut bytes = fs::read(&file).unwrap();
-    // A byte in what is written; all that lies behind it goes.
+    // One byte of the written part is changed. Everything after it is lost.
     let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
     bytes[end / 2] ^= 0x55;
     fs::write(&file, &bytes).unwrap();
@@ -148,7 +148,7 @@ async fn a_small_log_that_lost_something_was_copied_before() {
     assert_eq!(fs::read(copy.join("db")).unwrap(), bytes);
     assert!(!dir.path().join("before").exists());
     log.close().await;
-    // Once said, it is not said again, and no copy is left.
+    // The loss is reported once and not again, and no copy is left.
     let log = open(dir.path());
     assert_eq!((log.outcome().n_lost, &log.outcome().copied), (0, &None));
     assert!(!dir.path().join("before").exists());

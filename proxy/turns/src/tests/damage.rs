@@ -1,4 +1,4 @@
-//! Folders that something happened to: what can be read is there, whatever was done to the rest.
+//! Tests of damaged folders: all readable data must be there, whatever happened to the rest.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
 
 const TURNS: usize = 40;
 
-/// A log of sessions with several turns each, opened twice: sled has written its snapshot.
+/// Makes a log of sessions with several turns each, opened twice, so that sled has written its snapshot.
 pub(super) async fn filled(dir: &Path) -> Vec<TurnId> {
     let log = open(dir);
     let mut ids = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn snapshots(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What in a folder begins so.
+/// Returns the entries of a folder with this beginning.
 pub(super) fn named(dir: &Path, beginning: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
     let is_so = |path: &PathBuf| {
@@ -50,7 +50,7 @@ pub(super) fn named(dir: &Path, beginning: &str) -> Vec<PathBuf> {
     paths.filter(is_so).collect()
 }
 
-/// Every turn is there and reads, and nothing was set aside.
+/// Asserts that every turn is there and readable, and nothing was moved aside.
 pub(super) async fn assert_whole(dir: &Path, ids: &[TurnId], what: &str) {
     let log = open(dir);
     let outcome = log.outcome();
@@ -110,7 +110,7 @@ async fn a_damaged_snapshot_costs_nothing() {
     }
 }
 
-/// By its checksum it is whole, and it says where the pages of another log lie.
+/// The snapshot has a valid checksum, and gives the places of pages of another log.
 #[tokio::test]
 async fn a_snapshot_of_another_log_costs_nothing() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -216,7 +216,7 @@ async fn a_log_of_another_format_is_left_alone_and_told_what_to_do() {
         fs::write(dir.path().join("FORMAT"), "4\n").unwrap();
         assert_whole(dir.path(), &ids, mark).await;
     }
-    // Without a mark its tables tell.
+    // Without a marker, its tables identify it.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sled");
     let db = sled::open(&path).unwrap();
@@ -229,7 +229,7 @@ async fn a_log_of_another_format_is_left_alone_and_told_what_to_do() {
     assert!(named(dir.path(), "damaged-").is_empty());
 }
 
-/// Each state that a kill may leave while the database is written anew.
+/// The test makes each state that a kill may leave while the database is written anew.
 #[tokio::test]
 async fn a_compaction_that_a_kill_cut_short_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,7 +273,7 @@ async fn a_folder_behind_a_link_is_a_folder() {
     assert_whole(&link, &ids, "a link").await;
 }
 
-/// What of a turn is lost is what the damaged text said: the rest of it is listed, and all others are whole.
+/// If a text is lost, only that text is missing: the rest of its turn is listed, and all other turns are complete.
 #[tokio::test]
 async fn a_text_that_is_lost_hides_no_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,11 +312,11 @@ async fn a_text_that_is_lost_hides_no_other() {
     let exported = log.export(&mut lines).await.unwrap();
     assert_eq!((exported.n_turns, exported.unreadable), (1, vec![broken]));
     log.recent_chains(10).await.unwrap();
-    // Its session goes on.
+    // The session continues.
     log.append(client.turn("more", "three")).await.unwrap();
     log.close().await;
     open(dir.path()).close().await;
-    // A log that is read from its beginning misses the text, and stores it when it is said next.
+    // A log that is read from its beginning does not have the text, and stores it when it occurs again.
     fs::write(snapshots(dir.path()).last().unwrap(), b"").unwrap();
     let log = open(dir.path());
     let outcome = log.outcome();
@@ -331,7 +331,7 @@ async fn a_text_that_is_lost_hides_no_other() {
     assert_eq!(open(dir.path()).outcome().n_lost, 0);
 }
 
-/// A page that is too long for sled's log lies in a file of its own; nothing of ours is, but a database may have one.
+/// A page that is too long for sled's log is in a separate file. We have no such page, but a database may have one.
 #[tokio::test]
 async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
     type Damage = fn(&Path);
@@ -362,7 +362,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
                     .unwrap(),
             );
         }
-        // In a table that no turn needs.
+        // The page is in a table that no turn needs.
         let long = |txn: &mut Txn<'_>| Ok(txn.put(Table::Serving, b"z\0", vec![7; 300_000])?);
         log.write(long).await.unwrap();
         log.close().await;
@@ -385,7 +385,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
             for id in &ids {
                 assert!(log.get(*id).await.unwrap().is_some(), "{what}: {id}");
             }
-            // What is asked of the page that is gone opens the log again, without it.
+            // A query for the lost page opens the log again, without it.
             while log.serving().await.is_err() {
                 tokio::task::yield_now().await;
             }
@@ -402,7 +402,7 @@ async fn a_blob_that_is_damaged_or_gone_costs_what_it_held() {
     }
 }
 
-/// A page in the middle of the log: with the snapshot it is found out when it is asked for.
+/// The page is in the middle of the log. With the snapshot, the damage is found when the page is needed.
 #[tokio::test]
 async fn a_damaged_page_costs_what_it_held_and_the_log_goes_on() {
     for seed in 0..12 {
@@ -417,7 +417,7 @@ async fn a_damaged_page_costs_what_it_held_and_the_log_goes_on() {
         let log = open(dir.path());
         let outcome = log.outcome().clone();
         let mut client = Client::new("new", "sys");
-        // It is written, whatever else does not read.
+        // The turn is written, whatever else is unreadable.
         let id = log.append(client.turn("q", "a")).await.unwrap();
         let mut n_there = 0;
         for id in &ids {
@@ -425,7 +425,7 @@ async fn a_damaged_page_costs_what_it_held_and_the_log_goes_on() {
                 match log.get(*id).await {
                     Ok(turn) => n_there += usize::from(turn.is_some()),
                     Err(crate::LogError::Damaged { .. }) => {}
-                    // It is opened again, without the page.
+                    // The log is opened again, without the page.
                     Err(_) => {
                         tokio::task::yield_now().await;
                         continue;

@@ -1,4 +1,4 @@
-//! What goes again, and what stays of it.
+//! Tests of deleting and of what remains.
 
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 
@@ -25,13 +25,13 @@ fn tokens(n: u32) -> Tokens {
     }
 }
 
-/// Keys of a table.
+/// Returns the number of keys of a table.
 async fn n_keys(log: &TurnLog, table: Table) -> usize {
     let count = move |store: &Store| Ok(store.range(table, keys::under(&[])).count());
     log.read(count).await.unwrap()
 }
 
-/// Whether a text stands in a log's tables.
+/// Returns whether a text is in a log's tables.
 async fn is_said(log: &TurnLog, text: &str) -> bool {
     let mut lines = Vec::new();
     log.export(&mut lines).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
         let judged = log.in_state(&agent(), StateKind::Judged).await.unwrap();
         assert_eq!(judged, kept.iter().map(|(id, _)| *id).collect::<Vec<_>>());
         assert_eq!(log.sessions().await.unwrap().len(), 1);
-        // The texts of the other session: its system text, its setup, its tools, and who uses them.
+        // Data of the other session: its system prompt, its setup, its tools, and their users.
         let of_one = (
             n_keys(&log, Table::Texts).await,
             n_keys(&log, Table::TextUsers).await,
@@ -94,7 +94,7 @@ async fn a_session_goes_with_all_that_it_alone_holds() {
             log = open(dir.path());
         }
     }
-    // Its number is nobody else's, also after the last session was forgotten.
+    // The number is not used again, even after the last session was deleted.
     let id = log.append(Client::new("b", &shared).turn("q", "a")).await;
     assert_eq!(id.unwrap(), TurnId { session: 3, seq: 0 });
 }
@@ -179,7 +179,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
             assert_eq!((turn.meta.masked, turn.tokens.is_none()), (n > 0, n > 0));
             assert_eq!(turn.request.messages.len(), 2 + 2 * n);
         }
-        // The setup, the tools, and the text that took the long one's place.
+        // The setup, the tools, and the text that replaced the long one.
         assert_eq!(n_keys(&log, Table::Texts).await, 3);
         if again == 0 {
             log.close().await;
@@ -189,7 +189,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     assert!(!log.add_tokens(ids[1], tokens(1)).await.unwrap());
     assert_eq!(log.mask(&agent(), &session("s"), mask).await.unwrap(), 0);
 
-    // One whose text was masked before it came.
+    // This turn's text was masked before it was handed in.
     let mut turn = client.turn("it was [key]", "an answer");
     turn.tokens = Some(tokens(9));
     turn.meta.masked = true;
@@ -199,7 +199,7 @@ async fn a_masked_text_is_gone_with_the_ids_that_would_tell_it() {
     assert_eq!(turn.state, TurnState::Captured);
 }
 
-/// Whether some bytes stand in a file of a folder.
+/// Returns whether some bytes are in a file of a folder.
 fn lie_in(dir: &std::path::Path, bytes: &[u8]) -> bool {
     std::fs::read_dir(dir).unwrap().any(|entry| {
         let path = entry.unwrap().path();
@@ -248,7 +248,7 @@ async fn a_kill_within_the_swap_loses_nothing() {
     log.append(client.turn("kept", "Yes.")).await.unwrap();
     log.close().await;
     let at = |name: &str| dir.path().join(name);
-    // After the first rename, and before it.
+    // The two cases are after the first rename, and before it.
     for (has_old, is_moved) in [(true, true), (false, false)] {
         if is_moved {
             std::fs::rename(at("sled"), at("sled.new")).unwrap();

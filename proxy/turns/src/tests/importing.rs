@@ -1,4 +1,4 @@
-//! Turns that were had elsewhere.
+//! Tests of turns from elsewhere.
 
 use metaclaw_chat::{AgentId, Score};
 
@@ -7,7 +7,7 @@ use crate::{
     ImportOutcome, ImportedTurn, LogError, MAX_IMPORT, StateKind, Tokens, TurnFilter, TurnState,
 };
 
-/// A conversation of so many turns, with ids and verdicts.
+/// Makes a conversation of `n` turns, with ids and verdicts.
 fn rollouts(session: &str, n: u32) -> Vec<ImportedTurn> {
     let mut client = Client::new(session, "sys");
     let rollout = |n: u32| {
@@ -47,7 +47,7 @@ async fn imported_turns_are_judged_ones_and_come_once() {
     let funnel = log.funnel(None).await.unwrap();
     assert_eq!((funnel.turns, funnel.with_ids, funnel.judged), (3, 3, 3));
     assert!(appended.try_recv().is_err(), "nobody hears of them");
-    // The same file with one turn more.
+    // The same file has one more turn.
     let outcome = log.import(rollouts("s", 4)).await.unwrap();
     let expected = ImportOutcome {
         n_new: 1,
@@ -57,7 +57,7 @@ async fn imported_turns_are_judged_ones_and_come_once() {
     log.close().await;
     let log = open(dir.path());
     assert_eq!(log.funnel(None).await.unwrap().judged, 4);
-    // One that nobody judged is judged here.
+    // A turn without a verdict is judged here.
     let mut others = rollouts("t", 1);
     others[0].verdict = None;
     log.import(others).await.unwrap();

@@ -1,6 +1,6 @@
-//! Killed at any moment, the log holds every turn that it acknowledged, whole and once.
+//! After a kill at any moment, the log has every turn that it acknowledged, complete and once.
 //!
-//! The writer is this very test binary, started again with a variable that says what to do.
+//! The writer is this test binary itself, started again with a variable that gives its role.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use super::kit::{Client, Dice, as_put, open, session_turns, verdict};
 use crate::{NewStep, NewTurn, TurnFilter, TurnLog, TurnState};
 
-/// Says what a started-again test binary is to do: `append ROUND` or `step`.
+/// The role of a test binary that was started again: `append ROUND` or `step`.
 const ROLE: &str = "METACLAW_TURNS_TEST_ROLE";
 const FOLDER: &str = "METACLAW_TURNS_TEST_FOLDER";
 const SESSIONS: usize = 6;
-/// Turns of a session that nobody kills in time.
+/// Largest number of turns of a session, if the kill comes late.
 const MAX_TURNS: usize = 200;
 
 fn say(line: &str) {
@@ -30,7 +30,7 @@ fn say(line: &str) {
     out.flush().unwrap();
 }
 
-/// What session `session` of round `round` says as its `n`th turn: the same for writer and reader.
+/// Returns the content of turn `n` of session `session` in round `round`: the same for writer and reader.
 fn conversation(round: usize, session: usize) -> (Client, impl Fn(&mut Client, usize) -> NewTurn) {
     let system = format!("You are assistant {session}. ").repeat(400);
     let client = Client::new(&format!("r{round}-s{session}"), &system);
@@ -88,7 +88,7 @@ async fn take_and_wait(log: TurnLog) {
     std::future::pending::<()>().await;
 }
 
-/// Not a test by itself: the process that is killed.
+/// This is not a test by itself, but the process that is killed.
 #[test]
 fn writer() {
     let (Some(role), Some(folder)) = (env::var_os(ROLE), env::var_os(FOLDER)) else {
@@ -111,7 +111,7 @@ fn writer() {
 
 fn start(dir: &Path, role: &str) -> Child {
     let mut command = Command::new("sh");
-    // A write over the limit is an error, not the end, once the signal is ignored.
+    // If the signal is ignored, a write beyond the limit is an error and does not end the process.
     command
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap());
@@ -129,7 +129,7 @@ fn start(dir: &Path, role: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Reads what the writer says until `enough`, kills it, and reads the rest.
+/// Reads the writer's output until `enough`, kills it, and reads the rest.
 fn hear_and_kill(mut writer: Child, mut enough: impl FnMut(&str) -> bool) -> Vec<String> {
     let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
     let mut heard = Vec::new();
@@ -148,7 +148,7 @@ fn hear_and_kill(mut writer: Child, mut enough: impl FnMut(&str) -> bool) -> Vec
 
 fn acks(lines: &[String]) -> impl Iterator<Item = (String, TurnId)> + '_ {
     lines.iter().filter_map(|line| {
-        // The last line may be cut by the kill: it is no acknowledgement that anybody saw.
+        // The kill may cut the last line, which then is not an acknowledgement that anybody saw.
         let mut words = line.strip_prefix("ack ")?.split(' ');
         let (id, reply_id) = (words.next()?, words.next()?);
         (reply_id.split('/').count() == 3).then_some(())?;
@@ -156,7 +156,7 @@ fn acks(lines: &[String]) -> impl Iterator<Item = (String, TurnId)> + '_ {
     })
 }
 
-/// Every turn in the log is what its session said at that place, and none is there twice.
+/// Checks that every turn in the log is the right one for its place, and that none occurs twice.
 async fn check_whole(log: &TurnLog, rounds: usize) -> BTreeMap<String, TurnId> {
     let mut found = BTreeMap::new();
     for (round, session) in (0..rounds).flat_map(|round| (0..SESSIONS).map(move |s| (round, s))) {
@@ -224,14 +224,14 @@ async fn a_step_that_a_kill_interrupted_is_open_after_reopening() {
     log.close().await;
 }
 
-/// Writes until the store fails at the size limit, lifts the limit, and sees everything stored.
+/// Writes until the store fails at the size limit, removes the limit, and checks that everything is stored.
 async fn fill_the_disk(log: TurnLog, round: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = |current| {
         let maximum = getrlimit(Resource::Fsize).maximum;
         setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
     };
-    // About half of what is written.
+    // This is about half of what is written.
     limit(Some(600 << 10));
     let writing = log.clone();
     let lifted = async {

@@ -1,4 +1,4 @@
-//! Turns to put and a log to put them in.
+//! Helpers of the tests: turns, and a log to put them in.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) fn open(dir: &Path) -> TurnLog {
     TurnLog::open(dir, &TurnsConfig::default()).unwrap()
 }
 
-/// A conversation that grows: what a client would send next.
+/// A growing conversation: the client's next requests.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) agent: &'static str,
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// The owner says something and the model answers; the client takes both into its history.
+    /// The owner says something and the model answers. The client adds both to its history.
     pub(super) fn turn(&mut self, said: &str, answered: &str) -> NewTurn {
         self.messages.push(Message::user(said));
         let turn = self.request(answered);
@@ -41,7 +41,7 @@ impl Client {
         turn
     }
 
-    /// The request as it stands, and what came back.
+    /// Returns the present request with its reply.
     pub(super) fn request(&mut self, answered: &str) -> NewTurn {
         self.now_ms += 1_000;
         let agent = self.agent.parse().unwrap();
@@ -101,7 +101,7 @@ pub(super) fn verdict(score: Score) -> Verdict {
     }
 }
 
-/// A turn as it was put, without what the log adds.
+/// Returns a turn without what the log adds, to compare it with the original.
 pub(super) fn as_put(turn: Turn) -> NewTurn {
     let request = turn.request;
     let tools = request.tools.as_deref().map(JsonText::of).transpose();
@@ -119,7 +119,7 @@ pub(super) fn as_put(turn: Turn) -> NewTurn {
     }
 }
 
-/// Numbers below a bound, from a seed that the test prints.
+/// Random numbers below a bound, from a seed that the test prints.
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -128,7 +128,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// SplitMix64 (Steele et al. 2014).
+    /// The generator is SplitMix64 (Steele et al. 2014).
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -138,7 +138,7 @@ impl Dice {
     }
 }
 
-/// All turns of a session, in order.
+/// Returns all turns of a session, in order.
 pub(super) async fn session_turns(log: &TurnLog, agent: &str, session: &str) -> Vec<Turn> {
     let (agent, session) = (agent.parse().unwrap(), session.parse().unwrap());
     let turns = move |store: &Store| {

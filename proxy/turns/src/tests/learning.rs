@@ -1,4 +1,4 @@
-//! The moves of a turn towards the weights.
+//! Tests of a turn's states up to training.
 
 use metaclaw_chat::{AgentId, Score, TurnId, Verdict};
 
@@ -227,7 +227,7 @@ async fn a_declined_step_gives_its_turns_back_and_says_why_after_reopening() {
         log.steps(&agent()).await.unwrap()[0].outcome,
         Some(declined)
     );
-    // In a lineage of its own the same turns may be taken: in this one they were not used.
+    // In another lineage the same turns may be taken, because that lineage has not used them.
     let other = NewStep {
         lineage: "other".to_owned(),
         ..step(1, 0, &ids)
@@ -281,7 +281,7 @@ async fn what_the_owner_chose_stands_until_a_step_goes_on_from_there() {
     assert_eq!(log.choice(&agent()).await.unwrap().as_ref(), Some(&old));
     assert_eq!(serving(&log).await.as_deref(), Some("main-1"));
     assert!(!serve(&log, "main-3", Some(base.at_ms)).await);
-    // Twice, as after a failure whose first try was written all the same.
+    // The call is repeated, as after a failure whose first try was written.
     for _ in 0..2 {
         assert!(serve(&log, "main-4", Some(old.at_ms)).await);
     }
@@ -411,7 +411,7 @@ async fn a_turn_is_used_as_often_as_a_step_allows() {
     assert_eq!(log.funnel(None).await.unwrap().trained, 2);
 }
 
-/// A lineage begins anew for many reasons (a restart, a step that was not seen to be made): its weights go on.
+/// A lineage begins anew for many reasons (a restart, a step that was not seen to be made), but its weights continue.
 #[tokio::test]
 async fn uses_are_counted_over_the_lineages_behind_a_step() {
     let dir = tempfile::tempdir().unwrap();
@@ -434,7 +434,7 @@ async fn uses_are_counted_over_the_lineages_behind_a_step() {
     let both = log.take(of("main-b", 1, &[used("main-a", 2)])).await;
     let not_free = |error| matches!(error, LogError::NotTaken(TakeError::NotFree { .. }));
     assert!(not_free(both.unwrap_err()), "both uses are behind it");
-    // Gone back behind the second: one is.
+    // The lineage starts before the second step, so one use counts.
     log.take(of("main-b", 1, &[used("main-a", 1)]))
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! What a list shows of each turn.
+//! Tests of the lines of a list.
 
 use metaclaw_chat::Message;
 use serde_json::{Value, json};

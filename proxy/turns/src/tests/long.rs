@@ -1,4 +1,4 @@
-//! A session that goes on for weeks.
+//! A session that continues for weeks.
 
 use super::kit::{Client, as_put, open};
 use crate::{Tokens, keys, record::Record, store::Source as _, store::Store, store::Table, values};
@@ -13,7 +13,7 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
     for n in 0..N_TURNS {
         let turn = client.turn(&format!("question {n}"), &format!("answer {n}"));
         let id = log.append(turn.clone()).await.unwrap();
-        // Each prompt begins with the one before and its reply.
+        // Each prompt begins with the previous one and its reply.
         let tokens = Tokens {
             prompt_ids: (0..=2 * n).collect(),
             ids: vec![2 * n + 1],
@@ -26,7 +26,7 @@ async fn a_turn_stays_small_however_long_its_session_and_reads_back() {
         assert!(log.add_tokens(id, tokens.clone()).await.unwrap());
         put.push((id, turn, tokens));
         if n == N_TURNS / 3 {
-            // What the thread remembered is read again.
+            // The thread's cached state is read again.
             log.close().await;
             log = open(dir.path());
         }

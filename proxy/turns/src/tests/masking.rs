@@ -1,4 +1,4 @@
-//! No secret that is planted anywhere in a turn reaches the disk, and the log works on as ever.
+//! No secret at any place of a turn reaches the disk, and the log works as usual.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::{
     values,
 };
 
-/// Where the secret goes.
+/// The place of the secret.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     User,
@@ -54,7 +54,7 @@ fn call(arguments: &Value) -> Message {
         [{"id": "1", "type": "function", "function": {"name": "write", "arguments": arguments}}]}))
 }
 
-/// A turn in which `text` stands at a place.
+/// Makes a turn with `text` at a place.
 fn planted(client: &mut Client, place: Place, text: &str) -> NewTurn {
     let mut reply = None;
     match place {
@@ -95,7 +95,7 @@ fn planted(client: &mut Client, place: Place, text: &str) -> NewTurn {
     turn
 }
 
-/// Whether some bytes stand in a file below a folder.
+/// Returns the files below a folder that contain some bytes.
 fn in_files(dir: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -109,7 +109,7 @@ fn in_files(dir: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a text stands in any value of any table, packed or not.
+/// Returns whether a text is in any value of any table, packed or not.
 async fn in_tables(log: &TurnLog, text: &str) -> bool {
     let text = text.to_owned();
     let look = move |store: &Store| {
@@ -163,7 +163,7 @@ async fn nothing_is_found(place: Place, secret: &str, filler: &str) {
         log.judge(second, hint(&text)).await.unwrap();
     }
     for again in 0..2 {
-        // The client repeats it, in a process that never saw it unmasked as well.
+        // The client repeats it, also to a process that never saw it unmasked.
         let third = log.append(client.turn("And now?", "This.")).await.unwrap();
         assert!(!in_tables(&log, secret).await, "{place:?}");
         assert_eq!(
@@ -228,7 +228,7 @@ async fn a_long_masked_text_is_stored_apart_once_and_found_again() {
         log.append(client.turn("q", "a")).await.unwrap();
     }
     let texts = |store: &Store| Ok(store.range(Table::Texts, keys::under(&[])).count());
-    // The system text, the setup with what was injected, and the tools.
+    // The three texts are the system prompt, the setup with what was injected, and the tools.
     assert_eq!(log.read(texts).await.unwrap(), 3);
     let turns = session_turns(&log, "main", "a").await;
     assert!(

@@ -1,4 +1,4 @@
-//! Processes that open a log: with less than they need, as somebody else, and killed while they do.
+//! Processes that open a log: with too few resources, as another user, and killed while opening.
 
 use std::{
     env, fs,
@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{TurnLog, TurnsConfig};
 
-/// What the test binary, started again, is to do before it opens the log of [`FOLDER`].
+/// The role of a test binary that was started again, before it opens the log of [`FOLDER`].
 const ROLE: &str = "METACLAW_TURNS_TEST_OPENER";
 const FOLDER: &str = "METACLAW_TURNS_TEST_OPENED";
-/// Somebody who owns nothing.
+/// A user who owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// sled takes its thread's failure to start for a panic, an open file too many for an error like any: neither says something
-/// about the log.
+/// sled panics if a thread cannot be started, and returns an ordinary error for an open file too many. Neither says
+/// anything about the log.
 #[tokio::test]
 async fn limits_of_the_process_are_told_and_move_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ async fn limits_of_the_process_are_told_and_move_nothing() {
     assert_whole(dir.path(), &ids, "after all limits").await;
 }
 
-/// As after a start with `sudo`: some file is another's.
+/// This happens after a start with `sudo`: a file belongs to another user.
 #[tokio::test]
 async fn a_file_that_is_anothers_is_named_with_its_owner_and_nothing_is_moved() {
     let is_root = rustix::process::geteuid().is_root();
@@ -100,10 +100,10 @@ fn each(path: &Path, of: &impl Fn(&Path)) {
     }
 }
 
-/// A process that opens the log.
+/// Makes the command of a process that opens the log.
 fn command(dir: &Path, role: &str) -> Command {
     let mut command = Command::new("sh");
-    // A write over the limit is an error, not the end, once the signal is ignored.
+    // If the signal is ignored, a write beyond the limit is an error and does not end the process.
     command
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(env::current_exe().unwrap())
@@ -121,11 +121,11 @@ fn command(dir: &Path, role: &str) -> Command {
     command
 }
 
-/// Opens the log in a process of its own, and reads what that says.
+/// Opens the log in a separate process, and returns its output.
 fn opener(dir: &Path, role: &str) -> String {
     let mut command = command(dir, role);
     let is_root = rustix::process::geteuid().is_root();
-    // The superuser has no limits.
+    // The limits do not apply to the superuser.
     if is_root && (role.starts_with("threads") || role == "somebody") {
         if role.starts_with("threads") {
             let chown = |path: &Path| std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY));
@@ -146,7 +146,7 @@ fn opener(dir: &Path, role: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
-/// Not a test by itself: the process that opens.
+/// This is not a test by itself, but the process that opens the log.
 #[test]
 fn opens() {
     let (Some(role), Some(folder)) = (env::var_os(ROLE), env::var_os(FOLDER)) else {
@@ -173,11 +173,11 @@ fn opens() {
     writeln!(out, "\nsaid {said}").unwrap();
 }
 
-/// Kills of the last test, unless the environment names another number.
+/// Number of kills in the last test, unless the environment gives another one.
 const KILLS: u64 = 12;
 const KILLS_WANTED: &str = "METACLAW_TURNS_TEST_KILLS";
 
-/// As a service that is restarted in a loop, or a machine that runs out of memory at boot.
+/// The test imitates a service that is restarted in a loop, or a machine that runs out of memory at boot.
 #[tokio::test]
 #[expect(
     clippy::disallowed_methods,
@@ -202,7 +202,8 @@ async fn a_log_that_is_killed_again_and_again_while_it_opens_loses_nothing() {
     for _ in 0..kills {
         let mut child = command(dir.path(), "somebody").spawn().unwrap();
         let began = Instant::now();
-        // While it starts, looks at its files, copies and opens them; sooner where a snapshot is being written.
+        // The kill comes while the process starts, checks its files, copies and opens them. It comes earlier if a
+        // snapshot is being written.
         let until = Duration::from_micros(dice.below(60_000));
         let is_writing = || {
             let named = named(&dir.path().join("sled"), "snap.");

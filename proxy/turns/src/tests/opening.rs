@@ -1,4 +1,4 @@
-//! Folders that do not open, and what is said about them.
+//! Tests of folders that cannot be opened, and of the messages.
 
 use std::{fs, path::Path};
 
@@ -45,7 +45,7 @@ async fn a_log_whose_database_is_gone_does_not_begin_anew_unasked() {
     open(dir.path()).close().await;
 }
 
-/// Security row 6: sled panics for so small a cache, and that was taken for damage.
+/// Row 6 of the security tests: sled panics for so small a cache, and this was treated as damage.
 #[tokio::test]
 async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ async fn a_cache_too_small_is_refused_with_its_bound_and_the_log_is_left_alone()
     assert_eq!(log.funnel(None).await.unwrap().turns, 1);
 }
 
-/// Security row 16: what was written went to a file that nobody could find again.
+/// Row 16 of the security tests: turns were written to a file that nobody could find again.
 #[tokio::test]
 async fn a_folder_removed_while_it_is_open_is_noticed_and_what_comes_is_kept() {
     for what in ["", "sled"] {
@@ -98,7 +98,7 @@ async fn a_folder_removed_while_it_is_open_is_noticed_and_what_comes_is_kept() {
     }
 }
 
-/// The same path is not the same file, as where a backup was put back.
+/// The same path is not the same file, for example after a backup was restored.
 #[tokio::test]
 async fn a_database_put_in_the_place_of_the_open_one_is_noticed_and_goes_on() {
     let home = tempfile::tempdir().unwrap();

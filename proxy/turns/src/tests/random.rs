@@ -1,4 +1,4 @@
-//! Clients that do anything: what they put is what comes back.
+//! Clients with random behaviour: every turn is read back as it was put.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use super::kit::{Client, as_put, open};
 use crate::{NewTurn, StreamEnd, Tokens, TurnKind};
 
-/// Any JSON value whose numbers survive being read as text again: serde_json reads floats of 17
-/// digits exactly only with its feature `float_roundtrip`.
+/// Makes any JSON value whose numbers survive being parsed again: serde_json reads floats of 17 digits exactly only
+/// with its feature `float_roundtrip`.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -46,7 +46,7 @@ fn message() -> impl Strategy<Value = Message> {
         })
 }
 
-/// What a client does to its history before it asks again.
+/// A change of the client's history before its next request.
 #[derive(Debug, Clone)]
 enum Doing {
     GoOn(Vec<Message>),
@@ -89,7 +89,7 @@ fn apply(doing: Doing, messages: &mut Vec<Message>) {
     }
 }
 
-/// One request with all that may stand beside it.
+/// One request with all its optional parts.
 #[derive(Debug, Clone)]
 pub(super) struct Asking {
     pub(super) session: bool,
@@ -164,7 +164,7 @@ pub(super) fn turn(client: &mut Client, asking: &Asking) -> NewTurn {
     turn
 }
 
-/// Ids that a number decides; prompts often begin alike.
+/// Makes ids from a number. Prompts often begin alike.
 fn tokens(number: u64) -> Tokens {
     let n = usize::try_from(number % 50).unwrap();
     Tokens {
@@ -207,7 +207,7 @@ proptest! {
                 let mut appended = std::mem::take(&mut under_way).join_all().await;
                 appended.sort_by_key(|(n, ..)| *n);
                 for (_, id, turn) in appended {
-                    // Only another try at a turn that did not end well may take its place.
+                    // A turn that did not end well may be replaced only by another try.
                     let chain = turn.meta.chain;
                     if let Some(old) = put.insert(id.unwrap(), turn) {
                         assert!(old.meta.end != StreamEnd::Complete && old.meta.chain == chain);

@@ -1,4 +1,4 @@
-//! The replies of a session, without what was asked.
+//! Tests of the replies of a session, without the requests.
 
 use metaclaw_chat::Message;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Turns of another log: what was exported comes back as it was, and once.
+//! Tests of restoring another log's turns: exported turns are restored completely, and once.
 
 use std::{fs, path::Path};
 
@@ -21,7 +21,7 @@ async fn exported(log: &TurnLog) -> String {
     String::from_utf8(lines).unwrap()
 }
 
-/// Takes back what was exported.
+/// Restores an export.
 async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
     let mut restoring = Restoring::default();
     let (mut turns, mut counts) = (Vec::new(), LogCounts::default());
@@ -31,7 +31,7 @@ async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
         turns.push(restoring.next(line.turn));
     }
     let mut sum = RestoreOutcome::default();
-    // Pieces of seven, so that sessions lie in several.
+    // Pieces have seven turns, so that a session is in several pieces.
     for piece in turns.chunks(7) {
         let outcome = log.restore(piece.to_vec()).await.unwrap();
         sum.n_new += outcome.n_new;
@@ -41,7 +41,7 @@ async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
     sum
 }
 
-/// What a log tells of itself.
+/// Returns everything that a log shows of itself.
 async fn told(log: &TurnLog) -> String {
     let filter = TurnFilter {
         limit: 1_000,
@@ -57,7 +57,7 @@ async fn told(log: &TurnLog) -> String {
     serde_json::to_string_pretty(&told).unwrap()
 }
 
-/// That two texts are the same, and where they part if not.
+/// Asserts that two texts are the same, and shows the first difference.
 fn assert_same(one: &str, other: &str) {
     for (one, other) in one.lines().zip(other.lines()) {
         assert_eq!(one, other);
@@ -88,7 +88,7 @@ fn trained() -> StepOutcome {
     }
 }
 
-/// What the learner makes of turns, as a number says.
+/// Gives turns the states of a learner, according to numbers.
 async fn learn(log: &TurnLog, ids: &[TurnId], fates: &[u8]) {
     let agent: AgentId = "main".parse().unwrap();
     let scores = [Score::Good, Score::Bad, Score::Unclear];
@@ -109,7 +109,7 @@ async fn learn(log: &TurnLog, ids: &[TurnId], fates: &[u8]) {
             2 => drop(log.spend(*id, "too old").await.unwrap()),
             _ => {}
         }
-        // A turn that was sent again comes twice, and its second fate may be another.
+        // A turn that was sent twice occurs twice, and its second state may differ.
         taken.retain(|it| it != id);
         let turn = log.get(*id).await.unwrap().unwrap();
         if turn.state == TurnState::Judged && fate % 5 == 0 {
@@ -152,7 +152,7 @@ proptest! {
             assert_eq!(outcome, RestoreOutcome { n_new: export.lines().count(), n_known: 0 });
             assert_same(&told(&log).await, &before);
             assert_same(&exported(&log).await, &export);
-            // Again, and nothing comes twice.
+            // The restore is repeated, and nothing occurs twice.
             let outcome = restore(&log, &export).await;
             assert_eq!(outcome, RestoreOutcome { n_new: 0, n_known: export.lines().count() });
             assert_same(&exported(&log).await, &export);
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// What a session's numbers, forgotten turns, tries that were withdrawn and infinities could spoil.
+/// Session numbers, deleted turns, replaced tries and infinities must not spoil the result.
 #[tokio::test]
 async fn what_no_turn_tells_comes_back_too() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ async fn what_no_turn_tells_comes_back_too() {
     let mut second = Client::new("second", "sys");
     second.now_ms += 100;
     log.append(second.turn("two", "b")).await.unwrap();
-    // Another try takes the first one's place: the second session's turn came before it.
+    // Another try replaces the first one. The second session's turn came before it.
     let mut turn = first.request("a");
     turn.tokens = Some(Tokens {
         prompt_ids: vec![1],
@@ -195,7 +195,7 @@ async fn what_no_turn_tells_comes_back_too() {
     log.judge(id, verdict(Score::Bad)).await.unwrap();
     log.take(step(&agent, 1, vec![id])).await.unwrap();
     log.forget(&agent, &"gone".parse().unwrap()).await.unwrap();
-    // Without a token, `previous_response_id` tells what it goes on from.
+    // Without token ids, `previous_response_id` shows what it continues.
     let mut third = Client::new("third", "sys");
     let mut turn = third.turn("three", "c");
     turn.meta.reply_id = Some("resp-1".to_owned());
@@ -217,11 +217,11 @@ async fn what_no_turn_tells_comes_back_too() {
     assert_same(&told_there, &free(&states));
     let restored = other.get(id).await.unwrap().unwrap();
     let mut expected = log.get(id).await.unwrap().unwrap();
-    // The step that had it is not this log's.
+    // The step that had taken it belongs to the other log.
     assert_eq!(expected.state, TurnState::Taken { n: 1 });
     expected.state = TurnState::Judged;
     assert_eq!(restored, expected);
-    // A new session takes nobody's number.
+    // A new session gets an unused number.
     let id = other
         .append(Client::new("new", "sys").turn("q", "a"))
         .await
@@ -248,7 +248,7 @@ async fn fill(dir: &Path, session: &str, (from_ms, n): (u64, usize)) -> Vec<Turn
     ids
 }
 
-/// As `metaclaw doctor --fix` does it: a log that was moved aside comes back into the one that began after it.
+/// This is what `metaclaw doctor --fix` does: a log that was moved aside is restored into the one that began after it.
 #[tokio::test]
 async fn a_log_that_was_set_aside_comes_back_in_its_time_and_once() {
     const DAY_MS: u64 = 24 * 3_600 * 1_000;
@@ -313,7 +313,7 @@ async fn a_log_that_was_set_aside_comes_back_in_its_time_and_once() {
         .map(|it| it.counts.good)
         .sum();
     assert_eq!(good, 12);
-    // What was read was a copy, and it is gone.
+    // A copy was read, and it is deleted.
     assert!(fs::read(aside.join("db")).unwrap() == db);
     assert!(!dir.path().join("copy-to-read").exists());
     log.close().await;

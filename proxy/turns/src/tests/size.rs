@@ -1,4 +1,4 @@
-//! How much disk many turns take: `cargo test -p metaclaw-turns size -- --nocapture` prints the figures.
+//! How much disk space many turns take: `cargo test -p metaclaw-turns size -- --nocapture` prints the figures.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -6,13 +6,14 @@ use tokio::task::JoinSet;
 
 use super::kit::{Client, Dice, open, session_turns};
 
-/// A twentieth of the 10,000 turns that the promise is made for: fixed costs weigh more here, not less.
+/// This is a twentieth of the 10,000 turns of the documented figure. Fixed costs count more here, not less.
 const SESSIONS: usize = 10;
 const TURNS: usize = 50;
-/// sled's file grows by so much at once: what is needed is 2 of them, and how the writes fell decides whether a third is begun.
+/// sled's file grows in units of this size. The test needs 2 of them, and the timing of writes decides whether a third
+/// is begun.
 const SEGMENT: u64 = 512 * 1024;
 
-/// Words as English spreads them: few are said often, most seldom (Zipf's law, 4,000 of them).
+/// Makes words with the frequencies of English: few are frequent, most rare (Zipf's law, 4,000 of them).
 pub(super) fn english(dice: &mut Dice, n_bytes: usize) -> String {
     let mut text = String::new();
     while text.len() < n_bytes {

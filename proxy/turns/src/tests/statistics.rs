@@ -1,4 +1,4 @@
-//! Counts by day and agent: they outlive what they were counted from.
+//! Tests of counts by day and agent, which are kept when the turns are deleted.
 
 use metaclaw_chat::Score;
 
@@ -15,7 +15,7 @@ async fn counts_of_a_day_outlive_the_texts_and_go_in_their_time() {
     let mut client = Client::new("a", "sys");
     let first = log.append(client.turn("one", "1")).await.unwrap();
     let day = day_of(client.now_ms);
-    // A try that broke off, and the one that took its place: one turn, both paid.
+    // A try that broke off, and the one that replaced it, count as one turn, and both are paid.
     client.messages.push(metaclaw_chat::Message::user("two"));
     let mut broken = client.request("");
     broken.meta.end = StreamEnd::Cut;

@@ -1,4 +1,4 @@
-//! Turns that one transaction writes: nobody can tell.
+//! Tests of turns that one transaction writes: the result does not differ.
 
 use std::{
     path::Path,
@@ -21,7 +21,7 @@ use crate::{
     txn::Txn,
 };
 
-/// Writes turns in one transaction; their ids.
+/// Writes turns in one transaction and returns their ids.
 fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
     let mut engine = Engine::new(opened);
@@ -49,7 +49,7 @@ fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     ids.iter().collect()
 }
 
-/// Two sessions that speak by turns, ten milliseconds apart.
+/// Makes two sessions that alternate, ten milliseconds apart.
 fn two_sessions(n_turns: usize) -> Vec<NewTurn> {
     let mut clients = [Client::new("a", "sys"), Client::new("b", "sys")];
     let began_ms = clients[0].now_ms;
@@ -100,7 +100,7 @@ async fn they_read_back_one_by_one() {
     let chains = log.recent_chains(99).await.unwrap();
     assert_eq!(chains.len(), 20);
 
-    // The session goes on behind them.
+    // The session continues after them.
     let next = two_sessions(21).pop().unwrap();
     let id = log.append(next).await.unwrap();
     let at = |seq| TurnId { session: 1, seq };
@@ -109,7 +109,7 @@ async fn they_read_back_one_by_one() {
     assert_eq!(back.parent, Some(at(9)));
 }
 
-/// A flush that fails may have flushed: the transaction is written again.
+/// A failed flush may have flushed, so the transaction is written again.
 #[test]
 fn those_that_are_there_already_are_found_however_many() {
     let dir = tempfile::tempdir().unwrap();
@@ -179,7 +179,7 @@ async fn one_that_was_cut_gives_its_place_to_another_try() {
     assert!(log.by_reply("chatcmpl-7").await.unwrap().is_empty());
 }
 
-/// As many turns as two years bring, all of them behind the one that is looked for.
+/// The log has as many turns as two years bring, all of them after the one that is searched.
 #[tokio::test]
 async fn no_turn_waits_until_a_reply_is_found() {
     const TRANSACTIONS: u64 = 500;
@@ -196,7 +196,7 @@ async fn no_turn_waits_until_a_reply_is_found() {
     };
     log.write(fill).await.unwrap();
 
-    // What one question looks through is few milliseconds' work, however long the log is.
+    // One query takes only a few milliseconds, however long the log is.
     let mark = journal::mark(Some("chatcmpl-0"));
     let (mut before, mut n_questions, mut slowest) = (None, 0, Duration::ZERO);
     loop {

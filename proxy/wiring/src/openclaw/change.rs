@@ -1,4 +1,4 @@
-//! The change to `openclaw.json`, and the way back.
+//! The change to `openclaw.json`, and its reversal.
 
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use crate::document::{self, Path, PlaceError, existing, input, object_at, once, 
 
 const DEFAULTS: [&str; 2] = ["agents", "defaults"];
 
-/// What was changed, so that it can be taken back from a file that others wrote since.
+/// A record of the change, so that it can be reversed even if others have written the file since.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Edit {
     pub(crate) entry: Entry,
     /// `agents.defaults.model` as it was.
     pub(crate) model_before: Value,
-    /// Objects and lists that were not there before.
+    /// Objects and lists that were created.
     pub(crate) made: Vec<Path>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Edit {
 ///
 /// # Errors
 ///
-/// [`PlaceError`] where the layout is beyond this; nothing is lost then, as nothing is written here.
+/// Returns [`PlaceError`] if the layout is too unusual. Nothing is lost in that case, because nothing is written here.
 pub(crate) fn wire(text: &str, entry: Entry) -> Result<(String, Edit), PlaceError> {
     let root = document::parse(text)?;
     let mut made = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn wire(text: &str, entry: Entry) -> Result<(String, Edit), PlaceErro
         made,
     };
     let after = root.to_string();
-    // The editor is checked by its result: our model is first, and without our keys all is as it was.
+    // The result is checked: our model is first, and without our keys the file means the same as before.
     let is_right =
         stands(&after, &edit.entry) && document::value(&take_back(&after, &edit)?)? == before;
     if is_right {
@@ -51,7 +51,7 @@ pub(crate) fn wire(text: &str, entry: Entry) -> Result<(String, Edit), PlaceErro
     }
 }
 
-/// Whether the agent asks us first.
+/// Returns whether the agent uses the proxy first.
 pub(crate) fn stands(text: &str, entry: &Entry) -> bool {
     let Ok(config) = document::value(text) else {
         return false;
@@ -61,18 +61,18 @@ pub(crate) fn stands(text: &str, entry: &Entry) -> bool {
     primary == Some(&entry.reference()) && entry.is_in(&config)
 }
 
-/// Whether the former model is asked when we do not answer.
+/// Returns whether the agent uses the former model if the proxy does not answer.
 pub(crate) fn has_fallback(text: &str, entry: &Entry) -> bool {
     let config = document::value(text).unwrap_or_default();
     let fallbacks = config["agents"]["defaults"]["model"]["fallbacks"].as_array();
     fallbacks.is_some_and(|all| all.iter().any(|it| *it == entry.former()))
 }
 
-/// Takes our keys out, and puts the former model back where it is still ours.
+/// Removes our keys, and restores the former model if the file still names ours.
 ///
 /// # Errors
 ///
-/// As for [`wire`].
+/// Fails like [`wire`].
 pub(crate) fn take_back(text: &str, edit: &Edit) -> Result<String, PlaceError> {
     let root = document::parse(text)?;
     if let Some(defaults) = existing(&root, &DEFAULTS) {
@@ -141,7 +141,7 @@ fn remove_entry(root: &CstRootNode, entry: &Entry) {
     }
 }
 
-/// Our model first, then the former one, then what came after it.
+/// Sets our model first, then the former one, then the former fallbacks.
 fn set_model(defaults: &CstObject, entry: &Entry) -> Result<(), PlaceError> {
     let (ours, former) = (entry.reference(), entry.former());
     let Some(model) = defaults.get("model").and_then(|it| it.object_value()) else {
@@ -190,7 +190,7 @@ fn restore_model(defaults: &CstObject, edit: &Edit) {
         set(&model, "primary", primary.unwrap_or(&former).into());
         remove_fallback(&model, 0, &former);
     }
-    // Whoever changed the model may have kept ours as a fallback, which would lead nowhere.
+    // Somebody who changed the model may have kept ours as a fallback, which would no longer work.
     let fallbacks = now["fallbacks"].as_array().cloned().unwrap_or_default();
     for index in (0..fallbacks.len()).rev() {
         remove_fallback(&model, index, &ours);

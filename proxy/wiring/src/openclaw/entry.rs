@@ -1,5 +1,5 @@
-//! What is added to `openclaw.json`: a provider of ours, or one model more of the provider that was
-//! asked before, where its login lies in a store that nobody else reads.
+//! The addition to `openclaw.json`: either our own provider, or one more model of the former provider if its login is
+//! in a store that only OpenClaw can read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -11,12 +11,12 @@ use crate::{
     target::Target,
 };
 
-/// Our provider's name there.
+/// The name of our provider.
 pub(crate) const METACLAW: &str = "metaclaw";
-/// What a model of OpenClaw's own catalog is taken to hold, as it does not say so to others.
+/// Assumed context of a model in OpenClaw's own catalog, which other programs cannot read.
 const CONTEXT_WINDOW: u64 = 200_000;
 const MAX_TOKENS: u64 = 32_000;
-/// Of a provider's entry, what is for the way to the provider itself.
+/// Fields of a provider's entry that concern only the connection to the provider itself.
 const NOT_OURS: [&str; 6] = [
     "baseUrl",
     "apiKey",
@@ -26,13 +26,13 @@ const NOT_OURS: [&str; 6] = [
     "models",
 ];
 
-/// One provider or one model, and where it stands.
+/// One provider or one model, and its place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
-    /// What is written there.
+    /// The written value.
     pub(crate) value: Value,
-    /// The model that is asked through us, and its provider.
+    /// The model behind the proxy, and its provider.
     model: String,
     provider: String,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 pub(crate) enum Place {
     /// `models.providers.metaclaw`.
     Provider,
-    /// One more of `models.providers.<provider>.models`, which sends that provider's credential.
+    /// One more entry of `models.providers.<provider>.models`. It sends that provider's credential.
     Model { provider: String },
 }
 
@@ -50,8 +50,8 @@ pub(crate) enum Place {
 
 impl Entry {
     pub(crate) fn new(found: &Found, target: &Target) -> Self {
-        // A provider of OpenClaw's own catalog stays the provider: OpenClaw knows how it is spoken to.
-        // So does one whose login it keeps, where that is what opens the upstream.
+        // A provider of OpenClaw's own catalog stays the provider, because OpenClaw knows its API. A provider whose
+        // login OpenClaw stores stays too, if that login is needed at the upstream.
         let shows_login = !target.has_provider_key && found.credential == Credential::Login;
         let is_ours = target.key.is_some() || (!found.model_entry.is_null() && !shows_login);
         let (place, value) = if is_ours {
@@ -68,7 +68,7 @@ impl Entry {
         }
     }
 
-    /// The provider that holds it.
+    /// Returns the provider that contains the entry.
     pub(crate) fn provider(&self) -> &str {
         match &self.place {
             Place::Provider => METACLAW,
@@ -76,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// How the model is asked through us: `metaclaw/gpt-5.2`.
+    /// Returns the model's name through the proxy: `metaclaw/gpt-5.2`.
     pub(crate) fn reference(&self) -> String {
         match &self.place {
             Place::Provider => format!("{METACLAW}/{}", self.model),
@@ -84,7 +84,7 @@ impl Entry {
         }
     }
 
-    /// Refuses what would end in an error for every turn.
+    /// Refuses an entry with which every turn would fail.
     pub(crate) fn check(&self, target: &Target) -> Result<(), WiringError> {
         if target.key.is_some() && !target.has_provider_key {
             return Err(WiringError::KeyedLogin);
@@ -96,17 +96,17 @@ impl Entry {
         Ok(())
     }
 
-    /// How it is asked without us: `openai/gpt-5.2`.
+    /// Returns the model's name without the proxy: `openai/gpt-5.2`.
     pub(crate) fn former(&self) -> String {
         format!("{}/{}", self.provider, self.model)
     }
 
-    /// The address in it.
+    /// Returns the address in it.
     pub(crate) fn base_url(&self) -> &str {
         self.value["baseUrl"].as_str().unwrap_or_default()
     }
 
-    /// Whether it stands in a configuration, with the address that it was given.
+    /// Returns whether a configuration contains it, with the address that it was given.
     pub(crate) fn is_in(&self, config: &Value) -> bool {
         let provider = &config["models"]["providers"][self.provider()];
         let found = match &self.place {
@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-/// The provider that was asked, with our address and its one model.
+/// Makes the former provider's entry with our address and its one model.
 fn provider_entry(found: &Found, target: &Target) -> Value {
     let mut entry = Map::new();
     entry.insert("baseUrl".to_owned(), json!(target.base_url(found.api)));
@@ -144,7 +144,7 @@ fn provider_entry(found: &Found, target: &Target) -> Value {
     Value::Object(entry)
 }
 
-/// One more model of the same provider, at our address.
+/// Makes one more model of the same provider, at our address.
 fn model_beside(found: &Found, target: &Target) -> Value {
     let mut model = json!({
         "id": format!("{METACLAW}-{}", found.model),
@@ -156,7 +156,7 @@ fn model_beside(found: &Found, target: &Target) -> Value {
     model
 }
 
-/// What the agent's file says of the model, and where it says nothing, what most of them hold.
+/// Adds what the agent's file says of the model, and common values for what it does not say.
 fn describe(model: &mut Value, found: &Found) {
     let sees = known::provider(&found.provider).is_some_and(|it| it.sees);
     let input: &[&str] = if sees { &["text", "image"] } else { &["text"] };
@@ -170,7 +170,7 @@ fn describe(model: &mut Value, found: &Found) {
     with_sessions(model);
 }
 
-/// Tells each request's session in a header.
+/// Makes the agent send each request's session in a header.
 fn with_sessions(model: &mut Value) {
     if !model["compat"].is_object() {
         model["compat"] = json!({});

@@ -1,5 +1,4 @@
-//! `$include`: a part of the configuration that lies in another file. Read as OpenClaw reads it, and
-//! never written.
+//! `$include`: a part of the configuration in another file. It is read like OpenClaw reads it, and never written.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::{agent::Surroundings, document, files::read_bounded, found::DetectError};
 
 const INCLUDE: &str = "$include";
-/// As OpenClaw has it.
+/// This is OpenClaw's own limit.
 const MAX_DEPTH: usize = 10;
 
-/// A configuration with all that it includes.
+/// Reads a configuration with everything that it includes.
 pub(super) fn read(file: &Path, surroundings: &Surroundings) -> Result<Value, DetectError> {
     let roots = surroundings
         .get("OPENCLAW_INCLUDE_ROOTS")
@@ -26,7 +25,7 @@ pub(super) fn read(file: &Path, surroundings: &Surroundings) -> Result<Value, De
 }
 
 struct Reader {
-    /// Folders that files may be included from.
+    /// Folders from which files may be included.
     roots: Vec<PathBuf>,
 }
 
@@ -46,7 +45,7 @@ impl Reader {
         self.resolved(value, path, depth)
     }
 
-    /// A value with what it includes; what stands beside `$include` is laid over it.
+    /// Resolves a value with its includes. The keys beside `$include` override the included ones.
     fn resolved(&self, value: Value, from: &Path, depth: usize) -> Result<Value, DetectError> {
         let Value::Object(fields) = value else {
             return Ok(value);
@@ -67,7 +66,7 @@ impl Reader {
         Ok(whole)
     }
 
-    /// Refuses what lies outside the folders that files may come from.
+    /// Refuses a file outside the allowed folders.
     fn check(&self, path: &Path) -> Result<(), DetectError> {
         let unreadable = |message: String| DetectError::Unreadable {
             path: path.to_owned(),
@@ -88,7 +87,7 @@ impl Reader {
     }
 }
 
-/// One name, or several.
+/// Returns the names of a single include or a list.
 fn included(given: Option<&Value>) -> Vec<String> {
     match given {
         Some(Value::String(name)) => vec![name.clone()],
@@ -100,7 +99,7 @@ fn included(given: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// Lays `over` on top: objects are merged, lists put behind one another, all else replaced.
+/// Merges `over` into `below`: objects are merged, lists concatenated, everything else replaced.
 fn merge(below: &mut Value, over: Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {

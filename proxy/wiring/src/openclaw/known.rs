@@ -1,5 +1,5 @@
-//! Providers that OpenClaw knows without an entry in its file: address, API, and the variable that
-//! it looks for a key in. From its provider pages.
+//! Providers that OpenClaw supports without an entry in its file: address, API, and the variable with the key. The data
+//! is from its provider pages.
 
 use crate::found::Api;
 
@@ -9,9 +9,9 @@ pub(crate) struct Known {
     name: &'static str,
     pub(crate) base_url: &'static str,
     pub(crate) api: Api,
-    /// Where its key stands in the environment.
+    /// The environment variable with its key.
     pub(crate) variable: &'static str,
-    /// Whether all of its models see images.
+    /// Whether all of its models accept images.
     pub(crate) sees: bool,
 }
 
@@ -92,7 +92,7 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// The one of this name.
+/// Finds the provider with this name.
 pub(crate) fn provider(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|it| it.name.eq_ignore_ascii_case(name))
 }

@@ -1,5 +1,5 @@
-//! Keys as OpenClaw writes them: in full, by a variable (`${NAME}`, `$NAME`, the name alone), by a
-//! secret reference, or not at all, where a login lies in a store of its own.
+//! Keys as OpenClaw writes them: in full, as a variable (`${NAME}`, `$NAME`, the name alone), as a secret reference, or
+//! not at all if a login is in its own store.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::known;
 use crate::{agent::Surroundings, files::read_bounded, found::Credential};
 
-/// What keys may be read from.
+/// The sources of keys.
 pub(super) struct Secrets<'a> {
     config: &'a Value,
     surroundings: &'a Surroundings,
-    /// Of the file `.env` beside the configuration.
+    /// Variables of the file `.env` beside the configuration.
     env_file: BTreeMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Secrets<'a> {
         }
     }
 
-    /// What opens a provider with this entry.
+    /// Returns how a provider with this entry is authenticated.
     pub(super) fn credential(&self, provider: &str, entry: &Value) -> Credential {
         let given = &entry["apiKey"];
         if let Some(text) = given.as_str().filter(|it| !it.trim().is_empty()) {
@@ -46,7 +46,7 @@ impl<'a> Secrets<'a> {
         key.unwrap_or(Credential::Login)
     }
 
-    /// A text with the variables that stand in it; those that are not set stay as they are.
+    /// Replaces variables in a text. Those that are not set stay unchanged.
     pub(super) fn substituted(&self, text: &str) -> String {
         let mut whole = String::with_capacity(text.len());
         let mut rest = text;
@@ -71,7 +71,7 @@ impl<'a> Secrets<'a> {
         whole + rest
     }
 
-    /// A key that is a text: itself, or a variable.
+    /// Reads a key that is a text: the key itself, or a variable.
     fn written(&self, text: &str, given: &Value) -> Credential {
         let braced = text.strip_prefix("${").and_then(|it| it.strip_suffix('}'));
         let named = braced.or_else(|| text.strip_prefix('$'));
@@ -98,7 +98,7 @@ impl<'a> Secrets<'a> {
         })
     }
 
-    /// A variable's value, and where it stands: as OpenClaw looks for it.
+    /// Returns a variable's value and source, searched like OpenClaw searches it.
     fn lookup(&self, name: &str) -> Option<(String, &'static str)> {
         let own = self.surroundings.get(name);
         let beside = || self.env_file.get(name).map(String::as_str);
@@ -110,7 +110,7 @@ impl<'a> Secrets<'a> {
         (!value.is_empty()).then(|| (value.to_owned(), place))
     }
 
-    /// Whether a login of this provider lies in OpenClaw's own store, which comes first.
+    /// Returns whether OpenClaw's own store has a login of this provider, which takes precedence.
     fn has_profile(&self, provider: &str) -> bool {
         let profiles = self.config["auth"]["profiles"].as_object();
         let mut profiles = profiles.into_iter().flatten();
@@ -123,7 +123,7 @@ fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(is_part)
 }
 
-/// `NAME=value` of a `.env`.
+/// Parses `NAME=value` of a `.env` file.
 fn assignment(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let (name, value) = line

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::Credential;
 
-/// A home with an `openclaw.json`.
+/// Makes a home folder with an `openclaw.json`.
 fn home(text: &str) -> (tempfile::TempDir, Surroundings) {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join(".openclaw");
@@ -30,7 +30,7 @@ fn key(key: &str, from: &str) -> Credential {
     Credential::Key { key, from }
 }
 
-/// As a person writes it: comments, single quotes, names without quotes, a comma too many.
+/// A file as a person writes it: comments, single quotes, names without quotes, a trailing comma.
 const BY_HAND: &str = r#"// mine
 {
   models: {
@@ -111,7 +111,7 @@ fn a_provider_of_the_catalog_needs_no_entry() {
         key("sk-ant", "ANTHROPIC_API_KEY in the environment")
     );
     assert_eq!(found(text, &[]).unwrap().credential, Credential::Login);
-    // A stored login comes before the variable, in OpenClaw and so here.
+    // A stored login takes precedence over the variable, both in OpenClaw and here.
     let text = r#"{auth: {profiles: {"anthropic:default": {provider: "anthropic", mode: "api_key"}}},
         agents: {defaults: {models: {"anthropic/claude-opus-5": {alias: "opus"}}, model: {primary: "opus"}}}}"#;
     let it = found(text, &[("ANTHROPIC_API_KEY", "sk-ant")]).unwrap();

@@ -1,6 +1,7 @@
-//! How large a body may be, how fast it must come, and how many bytes of them are held at once.
+//! Limits of bodies: their size, their speed, and the bytes of all bodies together.
 //!
-//! What cannot fit is refused by the length that it announces, or where it passes the bound; it is never held.
+//! A body that cannot fit is refused by its announced length, or as soon as it exceeds the limit. It is never held in
+//! memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,17 +17,18 @@ use tokio::{
 
 use crate::error::ApiError;
 
-/// A body may be silent for so long.
+/// The longest silence of a body.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A body may take so long, and a second more for each [`LEAST_RATE`] bytes of it that came.
+/// The time for a body. It gets one more second for each [`LEAST_RATE`] bytes that arrived.
 const GRACE: Duration = Duration::from_secs(30);
 const LEAST_RATE: usize = 256 << 10;
-/// What is refused is read to its end if it is no longer than this: most clients write all before they read an answer.
+/// A refused body is read to its end if it is no longer than this, because most clients write everything before they
+/// read an answer.
 const DRAINED: usize = 64 << 20;
-/// Unit of the places for bytes.
+/// Bytes per permit.
 const UNIT: usize = 1 << 10;
 
-/// Room for the bodies of one kind of route.
+/// A budget for the bodies of one kind of route.
 #[derive(Debug)]
 pub struct Pool {
     units: Arc<Semaphore>,
@@ -34,14 +36,14 @@ pub struct Pool {
     what: &'static str,
 }
 
-/// Taken of a pool; given back when the last clone is dropped. A request carries one until its body is read.
+/// A permit of a pool. It is given back when the last clone is dropped. A request holds one until its body is read.
 #[derive(Debug, Clone)]
 pub struct Hold(
     #[expect(dead_code, reason = "held for its drop")]
     Arc<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 );
 
-/// How large a body may be, and what a larger one is told.
+/// The largest body, and the answer to a larger one.
 #[derive(Debug)]
 pub struct Largest {
     pub bytes: usize,
@@ -52,7 +54,7 @@ pub struct Largest {
 // === impl Largest ===
 
 impl Largest {
-    /// So many bytes, whatever is asked.
+    /// A fixed limit in bytes.
     pub fn of(bytes: usize) -> Self {
         let text = format!("the body is larger than the {bytes} bytes that this server takes");
         let refusal = ApiError::status(StatusCode::PAYLOAD_TOO_LARGE, text);
@@ -66,7 +68,7 @@ impl Largest {
 // === impl Pool ===
 
 impl Pool {
-    /// Room for so many bytes in so many calls.
+    /// Makes a pool for so many bytes in so many calls.
     pub fn new(what: &'static str, n_bytes: usize, n_calls: usize) -> Self {
         Self {
             units: Arc::new(Semaphore::new(n_bytes.div_ceil(UNIT))),
@@ -75,10 +77,10 @@ impl Pool {
         }
     }
 
-    /// The whole body, and its place.
+    /// Reads the whole body, and returns it with its permit.
     ///
     /// # Errors
-    /// 413 for a body over `largest`, 503 where there is no place, and what breaks off.
+    /// Answers 413 for a body over `largest`, 503 if there is no room, and an error if the body breaks off.
     pub async fn read(&self, body: Body, largest: Largest) -> Result<(Bytes, Hold), ApiError> {
         let announced = body.size_hint().upper();
         let announced = announced.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
@@ -125,13 +127,13 @@ impl Pool {
     }
 }
 
-/// Reads and forgets up to [`DRAINED`] bytes.
+/// Reads and discards up to [`DRAINED`] bytes.
 async fn drain(incoming: &mut Incoming) -> Result<(), ApiError> {
     while incoming.n_bytes < DRAINED && incoming.next().await?.is_some() {}
     Ok(())
 }
 
-/// A body as it comes, at no less than the least rate.
+/// A body that is being received, at no less than the minimum rate.
 struct Incoming {
     body: axum::body::BodyDataStream,
     begun: Instant,
@@ -187,7 +189,7 @@ mod tests {
         Pool::new("training", 2000, 2)
     }
 
-    /// Without a length, in pieces of 100 bytes, one every `pause`.
+    /// Makes a body without a length, in pieces of 100 bytes, one every `pause`.
     fn pieces(n: usize, pause: Duration) -> Body {
         let pieces = stream::iter(0..n).then(move |_| async move {
             tokio::time::sleep(pause).await;
@@ -243,7 +245,7 @@ mod tests {
             let body = pieces(8, Duration::from_secs(seconds));
             assert_eq!(read(&pool, body).await.unwrap_err(), 408, "{seconds}");
         }
-        // What it held is free again.
+        // Its permits are free again.
         assert_eq!(pool.units.available_permits(), 2);
     }
 }

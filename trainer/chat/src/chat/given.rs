@@ -1,4 +1,5 @@
-//! A reply as a client gives it back with its next request: in parts, which the chat template need not write as they were sampled.
+//! A reply in the form in which a client sends it back: in parts, which the chat template may write differently from
+//! what was sampled.
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -8,7 +9,7 @@ use super::think::{Piece, ThinkSplitter};
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
-/// A call as models write it that know Hermes' form, Qwen's among them.
+/// A call in Hermes' format, which Qwen's and other models write.
 #[derive(Debug, Deserialize)]
 struct Call<'a> {
     name: String,
@@ -16,8 +17,8 @@ struct Call<'a> {
     arguments: &'a RawValue,
 }
 
-/// The messages that a client may make of a reply to `prompt`: thinking apart from what was said, and calls apart from both. None
-/// for a reply that has neither.
+/// Returns the messages that a client may make of a reply to `prompt`: thinking separated from the text, and calls
+/// separated from both. Returns none for a reply that has neither.
 pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
     let mut splitter = ThinkSplitter::new(prompt);
     let mut piece = splitter.push(reply);
@@ -41,7 +42,7 @@ pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
             forms.push(message);
         };
         called(before);
-        // Some clients leave the blanks before a call out.
+        // Some clients leave out the white space before a call.
         if before.trim_end() != before {
             called(before.trim_end());
         }
@@ -49,7 +50,8 @@ pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
     forms
 }
 
-/// What was said before the calls, and the calls; none where there are none, or something stands between or behind them.
+/// Returns the text before the calls, and the calls. Returns `None` if there are no calls, or if there is text between
+/// or after them.
 fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
     let (before, mut rest) = content.split_once(OPEN)?;
     let mut calls = Vec::new();

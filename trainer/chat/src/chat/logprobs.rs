@@ -1,10 +1,10 @@
-//! Log-probabilities of tokens, as OpenAI writes them.
+//! Log-probabilities of tokens in OpenAI's format.
 
 use metaclaw_trainer_terms::SampledToken;
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use serde::Serialize;
 
-/// A token of the reply, with the likeliest in its place.
+/// A token of the reply, with the most likely ones at its position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TokenLogprob {
     #[serde(flatten)]
@@ -12,12 +12,12 @@ pub(crate) struct TokenLogprob {
     top_logprobs: Vec<OneToken>,
 }
 
-/// A token as the vocabulary has it: not what a client sees of it, which may be held back or none.
+/// A token of the vocabulary. The client may see its text later or not at all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct OneToken {
-    /// Its bytes as text; U+FFFD for what is no character by itself.
+    /// Its bytes as text, or U+FFFD if they are not a character by themselves.
     token: String,
-    /// At temperature 1 over the full vocabulary.
+    /// Log-probability at temperature 1 over the full vocabulary.
     logprob: f32,
     bytes: Vec<u8>,
 }

@@ -1,10 +1,10 @@
-//! The first look at messages. Bringing them into the template's form is the engine's work.
+//! The first check of messages. The engine converts them to the template's format.
 
 use serde_json::Value;
 
 use crate::error::ApiError;
 
-/// What templates of chat models know; `function` is how clients called a tool before tools had ids.
+/// Roles that templates of chat models know. With `function`, clients called a tool before tools had ids.
 const ROLES: [&str; 6] = [
     "system",
     "developer",
@@ -14,10 +14,10 @@ const ROLES: [&str; 6] = [
     "function",
 ];
 
-/// Refuses what a template would write into the prompt without understanding it.
+/// Refuses messages that a template would write into the prompt without understanding them.
 ///
 /// # Errors
-/// Names the message, what was given and what is allowed.
+/// Names the message, the given value and the allowed ones.
 pub(crate) fn check(messages: &[Value]) -> Result<(), ApiError> {
     if messages.is_empty() {
         let text = "messages is empty: at least one message is needed";

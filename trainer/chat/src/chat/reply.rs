@@ -1,4 +1,4 @@
-//! The shapes of a chat reply: whole, and in events.
+//! The formats of a chat reply: complete, and as events.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::{logprobs::TokenLogprob, think::Piece, usage::Usage};
 
-/// What all parts of one reply say.
+/// Fields that all parts of one reply have.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
-    /// `chatcmpl-` and 24 hex digits; what `/v1/sampled/{id}` is asked for.
+    /// `chatcmpl-` and 24 hex digits. `/v1/sampled/{id}` uses this id.
     id: String,
     created: u64,
-    /// The adapter, or the base model.
+    /// The name of the adapter, or of the base model.
     model: String,
 }
 
@@ -46,7 +46,7 @@ struct Chunk<'a> {
     created: u64,
     model: &'a str,
     choices: Vec<ChunkChoice>,
-    /// Absent unless it was asked for.
+    /// Absent unless it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<ToldUsage>,
 }
@@ -54,7 +54,7 @@ struct Chunk<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum ToldUsage {
-    /// Written as null: the last event has it.
+    /// It is null here, and the last event has it.
     Later,
     Now(Usage),
 }
@@ -67,7 +67,7 @@ struct Message {
     reasoning_content: String,
 }
 
-/// One of the replies to a request, whole.
+/// One of the replies to a request, complete.
 #[derive(Debug, Serialize)]
 pub(crate) struct Choice {
     index: u32,
@@ -89,7 +89,7 @@ pub(crate) struct Completion {
 // === impl Head ===
 
 impl Head {
-    /// The head of a new reply.
+    /// Makes the head of a new reply.
     pub(crate) fn new(model: String) -> Self {
         let created = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -102,7 +102,8 @@ impl Head {
         }
     }
 
-    /// What `/v1/sampled/{id}` is asked for: of the first choice the reply's id, of the others with their index.
+    /// Returns the id for `/v1/sampled/{id}`: the reply's id for the first choice, and the id with the index for the
+    /// others.
     pub(crate) fn choice_id(&self, index: u32) -> String {
         match index {
             0 => self.id.clone(),
@@ -172,7 +173,7 @@ impl EventWriter {
         }
     }
 
-    /// A choice's first event: who speaks.
+    /// Writes the first event of a choice, with its role.
     pub(crate) fn role(&self, index: u32) -> String {
         let delta = Delta {
             role: Some("assistant"),
@@ -182,7 +183,7 @@ impl EventWriter {
         self.event(index, delta, None, None)
     }
 
-    /// News of a choice.
+    /// Writes new text of a choice.
     pub(crate) fn news(&self, index: u32, piece: Piece, logprobs: Vec<TokenLogprob>) -> String {
         let delta = Delta {
             role: None,
@@ -197,7 +198,7 @@ impl EventWriter {
         self.event(index, Delta::default(), None, Some(reason))
     }
 
-    /// The end: the usage if it was asked for, and `[DONE]`.
+    /// Writes the end: the usage if it was requested, and `[DONE]`.
     pub(crate) fn end(&self, usage: Usage) -> String {
         let usage = self
             .include_usage
@@ -227,11 +228,11 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// One event of an event stream.
+/// Formats one event of an event stream.
 pub(crate) fn event(data: &impl Serialize) -> String {
     match serde_json::to_string(data) {
         Ok(json) => format!("data: {json}\n\n"),
-        // Only a map with keys that are no strings, or a failing Serialize, fails; there is neither.
+        // Only a map with keys that are not strings, or a failing `Serialize`, could fail. There is neither.
         Err(error) => format!(": {error}\n\n"),
     }
 }

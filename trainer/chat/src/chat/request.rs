@@ -1,4 +1,4 @@
-//! A chat request, read and checked.
+//! A chat request, parsed and checked.
 
 use metaclaw_trainer_terms::SamplerRequest;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ use crate::{
     sampling::SamplingBody,
 };
 
-/// The most choices of one request: as many as our engine runs at once.
+/// The largest number of choices of one request: as many as our engine computes at once.
 const MAX_CHOICES: u32 = 16;
 
-/// The body as clients send it; `fields::CHAT` says what becomes of what is not read here.
+/// The body as clients send it. `fields::CHAT` describes the fields that are not read here.
 #[derive(Debug)]
 pub(crate) struct ChatBody {
     own: OwnFields,
@@ -38,7 +38,8 @@ struct OwnFields {
     logprobs: Option<bool>,
     top_logprobs: Option<usize>,
     response_format: Option<ResponseFormat>,
-    /// Ours: lessons, added at the end of the system text, be it the client's or the template's own.
+    /// Our own field: lessons that are added at the end of the system prompt, whether it is the client's or the
+    /// template's own.
     metaclaw_system_append: Option<String>,
 }
 
@@ -46,7 +47,7 @@ struct OwnFields {
 #[serde(deny_unknown_fields)]
 struct StreamOptions {
     include_usage: Option<bool>,
-    /// OpenAI's padding against eavesdroppers: of no effect on what is said.
+    /// OpenAI's padding against eavesdroppers. It has no effect on the reply.
     #[serde(rename = "include_obfuscation")]
     _include_obfuscation: Option<bool>,
 }
@@ -59,21 +60,21 @@ struct ResponseFormat {
 
 #[derive(Debug)]
 pub(crate) struct ChatRequest {
-    /// What `model` named.
+    /// The name in `model`.
     pub(crate) model: Option<String>,
     pub(crate) conversation: Conversation,
-    /// What to draw; without a prompt yet.
+    /// The sampling request, without a prompt yet.
     pub(crate) draw: SamplerRequest,
     pub(crate) form: Form,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// As an event stream.
+    /// Whether the reply is an event stream.
     pub(crate) stream: bool,
-    /// With a last event that has the usage.
+    /// Whether a last event has the usage.
     pub(crate) include_usage: bool,
-    /// With the log-probability of each token.
+    /// Whether each token has its log-probability.
     pub(crate) logprobs: bool,
 }
 
@@ -95,7 +96,7 @@ impl ChatBody {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the field, what was given and what is allowed.
+    /// Names the field, the given value and the allowed ones.
     pub(crate) fn check(self) -> Result<ChatRequest, ApiError> {
         let own = self.own;
         messages::check(&own.messages)?;
@@ -134,7 +135,7 @@ impl ChatBody {
     }
 }
 
-/// Without a limit, what the context leaves.
+/// Without a limit, the rest of the context is used.
 fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, ApiError> {
     let (field, given) = match (newer, older) {
         (Some(given), _) => ("max_completion_tokens", given),
@@ -150,7 +151,7 @@ fn max_tokens(newer: Option<&Number>, older: Option<&Number>) -> Result<usize, A
     })
 }
 
-/// How many there may be is the sampler's to check.
+/// The sampler checks the upper limit.
 fn top_logprobs(given: usize, logprobs: bool) -> Result<usize, ApiError> {
     if given == 0 || logprobs {
         return Ok(given);
@@ -173,7 +174,7 @@ fn check_format(format: Option<ResponseFormat>) -> Result<(), ApiError> {
     }
 }
 
-/// The tools that the template is shown: none where none may be called.
+/// Returns the tools for the template, or `None` if no tool may be called.
 fn tools(tools: Option<Value>, choice: Option<&Value>) -> Result<Option<Value>, ApiError> {
     let is_off = match choice {
         None | Some(Value::Null) => false,

@@ -1,4 +1,4 @@
-//! The replies to one request on their way: the text for the client, and the record of what was sampled.
+//! The replies to one request while they are sampled: the text for the client, and the record of what was sampled.
 
 use std::{collections::VecDeque, fmt, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     reader::{Ends, IdReader},
 };
 
-/// Replies that are being drawn. Dropping it ends the drawing.
+/// Replies that are being sampled. Dropping it cancels the sampling.
 pub(crate) struct Running {
     front: Front,
     model: Arc<Model>,
@@ -32,16 +32,16 @@ pub(crate) struct Running {
     drawing: Drawing,
     replies: Vec<Reply>,
     n_open: usize,
-    /// What has happened and was not told yet.
+    /// Events that were not delivered yet.
     news: VecDeque<(u32, News)>,
-    /// With the log-probability of each token.
+    /// Whether each token has its log-probability.
     logprobs: bool,
     _place: Place,
 }
 
-/// How far the sampler is.
+/// The state of the sampler.
 enum Drawing {
-    /// It has not yet said whether it takes the request.
+    /// It has not accepted or refused the request yet.
     Asked(SamplerFuture<'static, Sampling>),
     Begun(SampleStream),
 }
@@ -51,19 +51,19 @@ enum Drawing {
 struct Reply {
     splitter: ThinkSplitter,
     reader: IdReader,
-    /// Whether the sampler gave a token without its text.
+    /// Whether the sampler returned a token without its text.
     is_read_here: bool,
-    /// Whether it has ended by a token; the sampler says so next.
+    /// Whether an end token has ended it. The sampler reports this next.
     is_over: bool,
-    /// Put into the ring when the reply is complete; before that it is nobody's training data.
+    /// The record, which is stored when the reply is complete. Before that, it is not training data.
     sampled: Option<Sampled>,
 }
 
-/// What happened to a reply.
+/// An event of a reply.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A token was drawn. Its text may be empty: of the ending token, within a character, or while it
-    /// may yet be part of a tag or of a stop string.
+    /// A token was sampled. Its text may be empty: for an end token, within a character, or while it may still be part
+    /// of a tag or of a stop string.
     Text {
         piece: Piece,
         logprob: Option<TokenLogprob>,
@@ -87,8 +87,8 @@ impl fmt::Debug for Running {
 }
 
 impl Running {
-    /// Asks the sampler for the replies to a prompt, whose ids `request` gets. `head` says what each reply's record
-    /// is kept under.
+    /// Sends the sampler a request for replies to a prompt, whose ids are added to `request`. `head` gives the id under
+    /// which each reply's record is stored.
     pub(crate) fn new(
         front: &Front,
         model: Arc<Model>,
@@ -142,13 +142,13 @@ impl Running {
         Self { logprobs, ..self }
     }
 
-    /// Waits until the sampler has taken the request.
+    /// Waits until the sampler has accepted the request.
     ///
     /// # Errors
-    /// What the sampler refuses.
+    /// Returns the sampler's refusal.
     ///
     /// # Cancel safety
-    /// Waiting may be given up and begun again.
+    /// The caller may drop the future and call again.
     pub(crate) async fn accepted(&mut self) -> Result<&mut SampleStream, ApiError> {
         if let Drawing::Asked(answer) = &mut self.drawing {
             let sampling = answer.await?;
@@ -165,13 +165,13 @@ impl Running {
         }
     }
 
-    /// The next token of any of the replies, or its end; `None` when all have ended.
+    /// Returns the next token of any of the replies, or its end. Returns `None` when all have ended.
     ///
     /// # Errors
-    /// When the sampler failed.
+    /// Returns the sampler's failure.
     ///
     /// # Cancel safety
-    /// No news is lost when the future is dropped.
+    /// No event is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<(u32, News)>, ApiError> {
         loop {
             if let Some(news) = self.news.pop_front() {
@@ -192,13 +192,13 @@ impl Running {
     }
 
     fn take(&mut self, choice: u32, token: &SampledToken) {
-        // What comes after an end that was found here is not part of the reply.
+        // Tokens after an end that was detected here are not part of the reply.
         let reply = self.replies.get_mut(choice as usize);
         let Some(reply) = reply.filter(|reply| reply.sampled.is_some()) else {
             return;
         };
         if reply.is_over {
-            // A sampler that draws on all the same.
+            // This sampler continues anyway.
             return self.end(choice, FinishReason::Stop, 0);
         }
         if let Some(sampled) = &mut reply.sampled {
@@ -252,8 +252,8 @@ impl Running {
         self.news.push_back((choice, end));
     }
 
-    /// Remembers the reply as a client gives it back that got its thinking and its calls apart from its text: a template may write
-    /// them otherwise than they were sampled.
+    /// Remembers the reply in the form in which a client sends it back that got thinking and calls separated from the
+    /// text, because a template may write them differently from what was sampled.
     fn remember_forms(&self, sampled: &Sampled) {
         let Some(conversation) = &self.prompt.conversation else {
             return;

@@ -1,8 +1,8 @@
-//! Thinking split from the reply.
+//! Separates thinking from the reply.
 //!
-//! Models that reason write `<think> .. </think>` before what they say. A client gets the one as
-//! `reasoning_content` and the other as `content`. Only what a reply begins with counts: a later
-//! `<think>` is text that somebody talks about.
+//! Reasoning models write `<think> .. </think>` before their answer. A client gets the former as `reasoning_content`
+//! and the latter as `content`. Only thinking at the beginning of a reply counts. A later `<think>` is ordinary text
+//! about it.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
@@ -14,23 +14,23 @@ pub(crate) struct Piece {
     pub(crate) content: String,
 }
 
-/// Splits a text that comes in pieces; no cutting of the text changes the result.
+/// Splits a text that arrives in pieces. The result does not depend on how the text is cut.
 #[derive(Debug)]
 pub(crate) struct ThinkSplitter {
     state: State,
-    /// Text that may yet be part of a tag, or blanks that may yet stand before one.
+    /// Text that may still be part of a tag, or white space that may still come before one.
     held: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing but blanks so far.
+    /// Only white space so far.
     Start,
-    /// Inside; blanks at the start of the thinking are left out until something follows.
+    /// Inside the tag. White space at the start of the thinking is left out until other text follows.
     Thinking { begun: bool },
-    /// After `</think>`; blanks are left out until something follows.
+    /// After `</think>`. White space is left out until other text follows.
     Closed,
-    /// Plain text to the end.
+    /// Plain text up to the end.
     Reply,
 }
 
@@ -41,7 +41,7 @@ impl Piece {
         self.reasoning.is_empty() && self.content.is_empty()
     }
 
-    /// Appends what came next.
+    /// Appends the next piece.
     pub(crate) fn push(&mut self, next: &Self) {
         self.reasoning.push_str(&next.reasoning);
         self.content.push_str(&next.content);
@@ -51,8 +51,7 @@ impl Piece {
 // === impl ThinkSplitter ===
 
 impl ThinkSplitter {
-    /// A splitter for a reply to `prompt`, which may itself end in an open `<think>`, as the
-    /// templates of some models leave it.
+    /// Makes a splitter for a reply to `prompt`, which may itself end in an open `<think>`, as some templates do.
     pub(crate) fn new(prompt: &str) -> Self {
         let state = if prompt.trim_end().ends_with(OPEN) {
             State::Thinking { begun: false }
@@ -63,7 +62,7 @@ impl ThinkSplitter {
         Self { state, held }
     }
 
-    /// Takes the next piece of text.
+    /// Processes the next piece of text.
     pub(crate) fn push(&mut self, text: &str) -> Piece {
         self.held.push_str(text);
         let mut piece = Piece::default();
@@ -71,7 +70,7 @@ impl ThinkSplitter {
         piece
     }
 
-    /// What was held back, when nothing follows.
+    /// Returns the held text when nothing follows.
     pub(crate) fn finish(&mut self) -> Piece {
         let held = std::mem::take(&mut self.held);
         match self.state {
@@ -86,7 +85,7 @@ impl ThinkSplitter {
         }
     }
 
-    /// Moves held text on; whether there may be more to do.
+    /// Processes held text. Returns whether there may be more to do.
     fn step(&mut self, piece: &mut Piece) -> bool {
         match self.state {
             State::Start => self.start(),
@@ -146,7 +145,7 @@ impl ThinkSplitter {
     }
 }
 
-/// Where the part begins that may be the end of the thinking: blanks, then a piece of `</think>`.
+/// Returns the position of the part that may be the end of the thinking: white space, then a beginning of `</think>`.
 fn tail_to_hold(text: &str) -> usize {
     let tag = (1..CLOSE.len())
         .rev()
@@ -160,7 +159,7 @@ fn tail_to_hold(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Every way of cutting a text in two, and character by character.
+    /// Tries every way to cut a text in two, and single characters.
     fn split(prompt: &str, text: &str) -> (String, String) {
         let run = |parts: &[&str]| {
             let mut splitter = ThinkSplitter::new(prompt);

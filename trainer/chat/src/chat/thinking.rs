@@ -1,5 +1,5 @@
-//! Whether and how much a model is to think, as clients of different providers say it: all become variables of the
-//! model's template, which alone can switch it.
+//! Settings for thinking in the formats of different providers. All become variables of the model's template, which
+//! alone can switch thinking.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use crate::error::ApiError;
 /// OpenAI's efforts, and vLLM's `max`.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The fields that are about thinking, and the template's variables themselves.
+/// The fields about thinking, and the template's variables themselves.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ThinkingBody {
     chat_template_kwargs: Option<Map<String, Value>>,
@@ -36,10 +36,11 @@ struct Reasoning {
 // === impl ThinkingBody ===
 
 impl ThinkingBody {
-    /// The template's variables. What is said of one by name wins; an effort is both told and, as vLLM has it, switches.
+    /// Returns the template's variables. A variable that is given by name takes precedence. An effort is passed on and
+    /// also switches thinking, as in vLLM.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// Answers 400, which names the field.
     pub(crate) fn variables(self) -> Result<Map<String, Value>, ApiError> {
         let mut variables = self.chat_template_kwargs.unwrap_or_default();
         variables.retain(|_, value| !value.is_null());

@@ -1,4 +1,4 @@
-//! How many tokens a reply took, as OpenAI writes it.
+//! Token counts of a reply in OpenAI's format.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ impl Usage {
         }
     }
 
-    /// Of several choices: the prompt counts once.
+    /// Adds another choice. The prompt counts once.
     pub(crate) fn and(self, other: Self) -> Self {
         let n_generated = self.completion_tokens + other.completion_tokens;
         let n_cached = self.prompt_tokens_details.cached_tokens;

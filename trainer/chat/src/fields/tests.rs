@@ -9,7 +9,7 @@ use crate::{
     json::{self as body, ReadBody},
 };
 
-/// Values of every kind: whatever a field is, one of them is wrong.
+/// Returns values of every type. At least one of them is wrong for any field.
 fn wrong() -> [Value; 5] {
     [
         json!(-7.5),
@@ -20,7 +20,7 @@ fn wrong() -> [Value; 5] {
     ]
 }
 
-/// Each field that is said to be done is looked at: a wrong value of it is refused by its name.
+/// Checks that each supported field is read: a wrong value is refused with its name.
 fn all_are_read<T: ReadBody>(
     rest: &Value,
     check: impl Fn(T) -> Result<(), ApiError>,

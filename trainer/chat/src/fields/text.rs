@@ -1,4 +1,4 @@
-//! Chat and tokenising.
+//! The fields of chat and tokenising.
 
 use super::{Field, done, no_effect, refused};
 
@@ -12,7 +12,7 @@ const TEXT_ONLY: &str = "this model reads and writes text alone";
 const IDS: &str = "ids and log-probabilities are at GET /v1/sampled/{reply id}";
 const MEASURING: &str = "this server has no such part";
 
-/// `/v1/chat/completions`: OpenAI's, then vLLM's, then other providers'.
+/// The fields of `/v1/chat/completions`: OpenAI's, then vLLM's, then other providers'.
 pub const CHAT: &[Field] = &[
     done("messages", "text, or a list of text parts"),
     done(
@@ -206,7 +206,7 @@ pub const CHAT: &[Field] = &[
     ),
 ];
 
-/// `/tokenize`.
+/// The fields of `/tokenize`.
 pub const TOKENIZE: &[Field] = &[
     done("prompt", "a text,"),
     done("messages", "or a conversation"),

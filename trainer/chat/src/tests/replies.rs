@@ -1,4 +1,4 @@
-//! What a client gets of the ids that a sampler drew.
+//! Tests of what a client gets for sampled ids.
 
 use super::*;
 
@@ -41,11 +41,11 @@ async fn ids_become_a_reply_and_its_record() {
     assert_eq!(prompt["max_model_len"], CONTEXT);
 }
 
-/// A sampler that gives ids alone does not know what a stop text is.
+/// A sampler that returns only ids does not know stop texts.
 #[tokio::test]
 async fn a_stop_text_ends_the_reply_and_cancels_what_is_still_drawn() {
     let mut steps = says(0, "one; two");
-    // Were it waited for, the test would not end.
+    // If the code waited for this step, the test would not end.
     steps.insert(
         5,
         (Duration::from_secs(3_600), Ok(token(0, u32::from(b'x')))),
@@ -76,7 +76,7 @@ async fn a_reply_that_was_cut_says_so() {
     assert!(rig.asked()[0].stop_token_ids.is_empty());
 }
 
-/// A server that does not know what ends a turn draws on.
+/// A server that does not know the end token continues.
 #[tokio::test]
 async fn what_comes_after_the_end_of_a_turn_is_not_part_of_it() {
     let rig = rig(|_| {
@@ -119,7 +119,7 @@ async fn tools_are_shown_and_thinking_stands_apart() {
         content += delta["content"].as_str().unwrap_or("");
     }
     assert_eq!(reasoning, "hm");
-    // Calls stay text: the gateway reads them, for every API.
+    // Calls stay text here. The gateway converts them, for every API.
     assert!(
         content.starts_with("<tool_call>\n{\"name\": \"look\""),
         "{content}"
@@ -131,7 +131,7 @@ async fn tools_are_shown_and_thinking_stands_apart() {
 
 #[tokio::test]
 async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
-    // No text gives the first id of the reply again: a byte of a letter that never ends.
+    // No text gives the first id of the reply again: it is a byte of a letter that never ends.
     let odd = [vec![0xE5], letters("ok"), vec![END]].concat();
     let reply = odd.clone();
     let rig = rig(move |_| {

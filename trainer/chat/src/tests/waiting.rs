@@ -1,4 +1,4 @@
-//! Samplers that take long, fail, or are asked by somebody who leaves.
+//! Tests of samplers that are slow, fail, or lose their client.
 
 use metaclaw_trainer_terms::SamplerFailure;
 use tokio::{
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Each frame of a body with the seconds after which it came; an error as `cut`.
+/// Returns each frame of a body with the seconds after which it came. An error is `cut`.
 async fn frames(body: Body) -> Vec<(u64, String)> {
     let begun = Instant::now();
     let mut body = body;
@@ -25,7 +25,7 @@ async fn frames(body: Body) -> Vec<(u64, String)> {
     frames
 }
 
-/// A sampler that cannot stream: silent for a time, then all at once.
+/// A sampler that cannot stream: it is silent for some time, then sends everything.
 fn silent(seconds: u64) -> Answer {
     let mut steps = says(0, "ok");
     steps[0].0 = Duration::from_secs(seconds);
@@ -54,7 +54,7 @@ async fn a_reply_begins_at_once_and_says_every_ten_seconds_that_it_waits() {
     assert!(frames[4..].iter().all(|(at, _)| *at == 35));
 }
 
-/// A whole reply has nothing to send meanwhile.
+/// A reply that is not streamed has nothing to send in the meantime.
 #[tokio::test(start_paused = true)]
 async fn a_whole_reply_waits_for_a_silent_sampler() {
     let rig = rig(|_| silent(35));
@@ -111,7 +111,7 @@ async fn a_refusal_is_an_answer_with_its_status() {
             let (_, body) = read(response).await;
             assert_eq!(body["error"]["message"], "the cloud says no");
         }
-        // A refused request holds no place.
+        // A refused request holds no permit.
         assert_eq!(rig.asked().len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Replies: how fast, and how soon in a conversation that is known.
+//! Measures replies: their speed, and the first token in a known conversation.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,16 +16,16 @@ use crate::readers::{read, read_all, request};
 /// Tokens of the first turn's reply, and of the warm-up.
 const REPLY: usize = 8;
 
-/// Measures greedy replies, all at once, from the prompt on.
+/// Measures greedy replies, all at once, including the prompts.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
     let never = AtomicBool::new(false);
     let replies = |from: usize, n: usize| {
-        // Other prompts in the warm-up, so that the cache knows none of those that are measured.
+        // The warm-up uses other prompts, so that the cache knows none of the measured ones.
         let requests = work
             .prompts
             .iter()
@@ -43,10 +43,10 @@ pub(crate) fn run(input: &Input, work: &Decode) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// Measures the first token of a second turn, and of the same turn after a history that nobody knows.
+/// Measures the first token of a second turn, and of the same turn after an unknown history.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn next_turn(input: &Input, work: &NextTurn) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 1)?;
@@ -70,20 +70,20 @@ pub(crate) fn next_turn(input: &Input, work: &NextTurn) -> Result<Value, Failure
     }))
 }
 
-/// A folder of this process's own, to be removed.
+/// Makes a folder for this process, which the caller removes.
 ///
 /// # Errors
-/// Where it cannot be made.
+/// Fails if it cannot be made.
 pub(crate) fn scratch() -> Result<std::path::PathBuf, Failure> {
     let folder = std::env::temp_dir().join(format!("metaclaw-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Saves fresh adapters under these names, away from any measurement.
+/// Saves fresh adapters under these names, outside any measurement.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn save_adapters(engine: &Engine, names: Vec<AdapterName>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(engine.call(move |state| -> Result<(), Failure> {

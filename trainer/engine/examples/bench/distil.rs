@@ -1,4 +1,4 @@
-//! A distillation batch, with its teacher and without.
+//! Measures a distillation batch with and without its teacher.
 
 use metaclaw_engine::head::TopK;
 use metaclaw_trainer_terms::{Datum, DatumParts, Tensor2};
@@ -9,15 +9,15 @@ use crate::input::{Distil, Input, Sample};
 use crate::measure::Clock;
 use crate::training::{Trainer, load};
 
-/// Measures a step towards the teacher's likeliest tokens. Without a teacher the targets are there already.
+/// Measures a step towards the teacher's most likely tokens. Without a teacher the targets exist already.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
     let hinted = hinted(work);
-    // The warm-up, and the targets of a step without a teacher.
+    // This is the warm-up, and gives the targets of a step without a teacher.
     let tops = trainer.teacher(&model, &hinted, work.top_k)?;
     trainer.step(&model, &targets(work, &tops)?)?;
     let clock = Clock::start()?;
@@ -32,11 +32,11 @@ pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// Each sample with each of its hints between prompt and reply.
+/// Makes each sample with each of its hints between prompt and reply.
 fn hinted(work: &Distil) -> Vec<Sample> {
     let pairs = work.samples.iter().zip(&work.hints);
     let with = |sample: &Sample, hint: &Vec<u32>| {
-        // The position that predicts the reply's first token is the prompt's last.
+        // The position that predicts the reply's first token is the prompt's last one.
         let (prompt, reply) = sample.ids.split_at(sample.loss_from + 1);
         Sample {
             ids: [prompt, hint, reply].concat(),
@@ -47,7 +47,7 @@ fn hinted(work: &Distil) -> Vec<Sample> {
     all.collect()
 }
 
-/// The student's samples, towards what the surest of its hinted teachers says: `[N, K]` targets.
+/// Makes the student's samples with the targets of its most certain hinted teacher: `[N, K]` targets.
 fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<Datum>, Failure> {
     let n_batch: usize = work.samples.iter().map(Sample::n_targets).sum();
     let mut rest = tops;

@@ -1,4 +1,4 @@
-//! Why a run has no figures.
+//! The error type of the benchmark.
 
-/// What went wrong, in words.
+/// An error in words.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! What a run is to do: written by `cargo xtask bench engine`, read here and by `bench/peer.py`.
+//! The input of a run, which `cargo xtask bench engine` writes, and which this program and `bench/peer.py` read.
 
 use std::path::PathBuf;
 
@@ -10,54 +10,54 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// A whole input file.
+/// A complete input file.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Input {
-    /// A Hugging Face folder.
+    /// A folder in Hugging Face format.
     pub(crate) model: PathBuf,
     pub(crate) threads: usize,
     /// `bf16` or `f32`.
     pub(crate) dtype: String,
-    /// Whether the base's matrices are rounded to 8 bits.
+    /// Whether the base model's matrices are quantised to 8 bits.
     #[serde(default)]
     pub(crate) int8: bool,
-    /// As the trainer's flags have them, for training and serving alike; the CPU where it is not given.
+    /// Devices for both training and serving, as in the trainer's flags. The default is the CPU.
     #[serde(default)]
     pub(crate) devices: Option<String>,
     #[serde(flatten)]
     pub(crate) work: Work,
 }
 
-/// What is measured, by `kind`.
+/// The measurement, selected by `kind`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Work {
-    /// How fast this machine reads memory.
+    /// The machine's memory bandwidth.
     Bandwidth,
-    /// How fast the first device multiplies two matrices of `side` by `side`.
+    /// The speed of the first device in multiplying two matrices of `side` by `side`.
     Peak { side: i64 },
-    /// One step: forward, backward, optimiser.
+    /// One training step: forward, backward, optimiser.
     Train(Train),
-    /// One step towards a teacher's likeliest tokens.
+    /// One step towards a teacher's most likely tokens.
     Distil(Distil),
     /// Greedy replies, all at once.
     Decode(Decode),
-    /// The first token of a second turn, with what the first left and without.
+    /// The first token of a second turn, with and without the first turn's cache.
     NextTurn(NextTurn),
-    /// Replies on one adapter, then on as many as there are replies; then agents in rotation.
+    /// Replies on one adapter, then on as many adapters as replies, then agents in rotation.
     Adapters(Decode),
     /// Streams with and without training.
     Served(Served),
-    /// Prompts that arrive while a stream runs.
+    /// Prompts that arrive during a stream.
     Arrivals(Arrivals),
-    /// Streams whose adapter is changed under way.
+    /// Streams during which the adapter changes.
     Swaps(Swaps),
 }
 
-/// A sequence and where its loss begins.
+/// A sequence and the beginning of its loss.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Sample {
-    /// One more than the model reads.
+    /// The token ids, one more than the model reads.
     pub(crate) ids: Vec<u32>,
     /// The first position whose prediction counts.
     pub(crate) loss_from: usize,
@@ -66,16 +66,16 @@ pub(crate) struct Sample {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Train {
     pub(crate) samples: Vec<Sample>,
-    /// The warm-up is the first sample cut to so many tokens; without, it is the whole step.
+    /// Number of tokens to which the first sample is cut for the warm-up. Without it, the warm-up is the whole step.
     pub(crate) warm_tokens: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Distil {
     pub(crate) samples: Vec<Sample>,
-    /// Of each sample, what the teacher reads between prompt and reply, once for each hint.
+    /// For each sample, the hints that the teacher reads between prompt and reply.
     pub(crate) hints: Vec<Vec<Vec<u32>>>,
-    /// Likeliest tokens a position.
+    /// Number of most likely tokens per position.
     pub(crate) top_k: usize,
     pub(crate) with_teacher: bool,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Decode {
 #[derive(Debug, Deserialize)]
 pub(crate) struct NextTurn {
     pub(crate) history: Vec<u32>,
-    /// As long, of other ids.
+    /// A history of the same length with other ids.
     pub(crate) other_history: Vec<u32>,
     pub(crate) turn: Vec<u32>,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Served {
     pub(crate) prompts: Vec<Vec<u32>>,
     /// Tokens of each stream without training.
     pub(crate) new_tokens: usize,
-    /// Of the training step.
+    /// The samples of the training step.
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct Swaps {
 
 impl Input {
     /// # Errors
-    /// Another name than `bf16` and `f32`.
+    /// Fails for a name other than `bf16` and `f32`.
     pub(crate) fn dtype(&self) -> Result<Dtype, Failure> {
         match self.dtype.as_str() {
             "bf16" => Ok(Dtype::Bf16),
@@ -132,7 +132,7 @@ impl Input {
     }
 
     /// # Errors
-    /// A list of no devices, or of devices that are not there.
+    /// Fails for an empty list, or for devices that do not exist.
     pub(crate) fn devices(&self) -> Result<Devices, Failure> {
         let devices = self.devices.as_deref().unwrap_or("cpu");
         let devices: Devices = devices.parse()?;
@@ -140,15 +140,15 @@ impl Input {
         Ok(devices)
     }
 
-    /// How the base's matrices are rounded, if they are.
+    /// Returns how the base model's matrices are quantised, if they are.
     pub(crate) fn quantization(&self) -> Option<Quantization> {
         self.int8.then_some(Quantization::Int8)
     }
 
-    /// An engine whose adapters lie in `folder`.
+    /// Starts an engine whose adapters are in `folder`.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Returns the engine's error.
     pub(crate) fn engine(&self, folder: PathBuf, max_streams: usize) -> Result<Engine, Failure> {
         let mut config = EngineConfig::new(self.model.clone(), folder.clone(), folder);
         config.dtype = Some(self.dtype()?);
@@ -164,10 +164,10 @@ impl Input {
 // === impl Sample ===
 
 impl Sample {
-    /// With cross_entropy of the mean over `n_batch` predictions.
+    /// Makes a datum with the mean cross-entropy over `n_batch` predictions.
     ///
     /// # Errors
-    /// One with no prediction.
+    /// Fails for a sample without a prediction.
     pub(crate) fn datum(&self, n_batch: usize) -> Result<Datum, DatumError> {
         let n = self.ids.len() - 1;
         let weight = 1.0 / n_batch as f32;
@@ -180,7 +180,7 @@ impl Sample {
         self.ids.len() - 1 - self.loss_from
     }
 
-    /// Its first `n` tokens, all of which count.
+    /// Returns its first `n` tokens, all of which count.
     pub(crate) fn cut(&self, n: usize) -> Self {
         Self {
             ids: self.ids.iter().copied().take(n + 1).collect(),

@@ -1,8 +1,8 @@
-//! One cell of `cargo xtask bench engine`, once, after a warm-up: `bench INPUT.json` prints a line of JSON.
+//! Runs one cell of `cargo xtask bench engine` once after a warm-up: `bench INPUT.json` prints one line of JSON.
 //!
-//! A process a run, so that its highest memory is the cell's own. `INPUT.json` is what [`input`] reads and
-//! `bench/peer.py` reads too. `bench folder MODEL.gguf CACHE` prints the folder that a GGUF file is converted to.
-//! Set what the trainer's launcher sets.
+//! Each run is a separate process, so that its highest memory is the cell's own. Both [`input`] and `bench/peer.py`
+//! read `INPUT.json`. `bench folder MODEL.gguf CACHE` prints the folder that a GGUF file is converted to. Set the
+//! variables that the trainer's launcher sets.
 
 mod decode;
 mod distil;

@@ -1,4 +1,4 @@
-//! Clocks, memory, and how fast the machine reads.
+//! Clocks, memory use, and memory bandwidth.
 
 use std::hint::black_box;
 use std::thread;
@@ -11,7 +11,7 @@ use tch::{Device, Tensor};
 use crate::failure::Failure;
 use crate::input::Input;
 
-/// Wall and processor time from here on.
+/// Measures wall and processor time from its start.
 #[derive(Debug)]
 pub(crate) struct Clock {
     begun: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// # Errors
-    /// Where `/proc` is missing.
+    /// Fails if `/proc` is missing.
     pub(crate) fn start() -> Result<Self, Failure> {
         Ok(Self {
             begun: Instant::now(),
@@ -28,17 +28,17 @@ impl Clock {
         })
     }
 
-    /// `wall_s` and `cpu_s` since.
+    /// Returns `wall_s` and `cpu_s` since the start.
     ///
     /// # Errors
-    /// Where `/proc` is missing.
+    /// Fails if `/proc` is missing.
     pub(crate) fn figures(&self) -> Result<Value, Failure> {
         let wall = self.begun.elapsed().as_secs_f64();
         Ok(json!({"wall_s": wall, "cpu_s": cpu_seconds()? - self.cpu}))
     }
 }
 
-/// User and system time of this process, in Linux's hundredths of a second.
+/// Returns user and system time of this process, from Linux's hundredths of a second.
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
@@ -50,10 +50,10 @@ fn cpu_seconds() -> Result<f64, Failure> {
     Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
 }
 
-/// The most that this process had in memory, the mapped weights among it.
+/// Returns the highest memory of this process, including mapped weights.
 ///
 /// # Errors
-/// Where `/proc` is missing.
+/// Fails if `/proc` is missing.
 pub(crate) fn peak_bytes() -> Result<u64, Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -62,10 +62,10 @@ pub(crate) fn peak_bytes() -> Result<u64, Failure> {
     Ok(kib * 1024)
 }
 
-/// Bytes that are taken of the GPUs in use, by whomever; none where there is no GPU.
+/// Returns the used bytes of the GPUs, by all processes, or `None` without a GPU.
 ///
 /// # Errors
-/// As [`Input::devices`].
+/// Fails like [`Input::devices`].
 pub(crate) fn device_bytes(input: &Input) -> Result<Option<usize>, Failure> {
     let gpus = input.devices()?.gpus();
     let taken = gpus.into_iter().map(|gpu| {
@@ -76,10 +76,10 @@ pub(crate) fn device_bytes(input: &Input) -> Result<Option<usize>, Failure> {
     Ok((!taken.is_empty()).then(|| taken.iter().sum()))
 }
 
-/// The best of five products: floating-point operations a second.
+/// Measures floating-point operations per second, as the best of five products.
 ///
 /// # Errors
-/// What libtorch says.
+/// Returns libtorch's error.
 pub(crate) fn peak(input: &Input, side: i64) -> Result<Value, Failure> {
     let _before = tch::get_num_threads();
     tch::set_num_threads(i32::try_from(input.threads)?);
@@ -100,10 +100,10 @@ pub(crate) fn peak(input: &Input, side: i64) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// The best of five readings of a gigabyte by this many threads: what decoding cannot go under.
+/// Measures reading a gigabyte with so many threads, as the best of five. Decoding cannot be faster.
 ///
 /// # Errors
-/// Where a thread panicked.
+/// Fails if a thread panicked.
 pub(crate) fn bandwidth(threads: usize) -> Result<Value, Failure> {
     const BYTES: usize = 1 << 30;
     let numbers = vec![1_u64; BYTES / 8];

@@ -1,4 +1,4 @@
-//! Streams read as clients read them, each in a thread of its own.
+//! Reads streams like clients do, each in a separate thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,17 +11,17 @@ use metaclaw_trainer_terms::AdapterName;
 
 use crate::failure::Failure;
 
-/// A reply as it came.
+/// A received reply.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// When each token came.
+    /// When each token arrived.
     pub(crate) at: Vec<Instant>,
     pub(crate) ids: Vec<u32>,
-    /// None where the reader left before the end.
+    /// `None` if the reader left before the end.
     pub(crate) finished: Option<Finished>,
 }
 
-/// A greedy request of exactly `max_tokens`.
+/// Makes a greedy request for exactly `max_tokens`.
 pub(crate) fn request(
     prompt_ids: &[u32],
     max_tokens: usize,
@@ -41,7 +41,7 @@ pub(crate) fn request(
 /// Reads a reply to its end, or until `leave` is set, which cancels it.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn read(
     engine: &Engine,
     request: GenerateRequest,
@@ -67,10 +67,10 @@ pub(crate) fn read(
     })
 }
 
-/// All of them at once.
+/// Reads all of them at once.
 ///
 /// # Errors
-/// What the engine says of the first that fails.
+/// Returns the engine's error for the first that fails.
 pub(crate) fn read_all(
     engine: &Engine,
     requests: Vec<GenerateRequest>,
@@ -88,7 +88,7 @@ pub(crate) fn read_all(
     })
 }
 
-/// Seconds between tokens of one stream, of those that came at or after `from`.
+/// Returns the seconds between tokens of the same stream, for tokens from `from` on.
 pub(crate) fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
     let pairs = heard.iter().flat_map(|it| it.at.windows(2));
     let within = pairs.filter(|pair| from.is_none_or(|from| pair[0] >= from));
@@ -97,7 +97,7 @@ pub(crate) fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
         .collect()
 }
 
-/// The value that so many percent of them do not exceed; 100 is the largest. 0 of none.
+/// Returns the percentile of the values. 100 is the largest value. For no values, returns 0.
 pub(crate) fn quantile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let n_below = (percent * values.len()).div_ceil(100);

@@ -1,4 +1,4 @@
-//! What streams notice of others, of training and of new adapters.
+//! Measures how streams are affected by other streams, training and new adapters.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use crate::measure::Clock;
 use crate::readers::{Heard, gaps, quantile, read, read_all, request};
 use crate::training::StepJob;
 
-/// More than any stream lasts here: it is left when what it is there for is over.
+/// A number of tokens that no stream reaches here. A stream ends when its purpose is fulfilled.
 const LONG: usize = 3_500;
 
-/// As many replies on one adapter, then on an adapter each; then each of these agents' next turns, with one
-/// agent more than there are places for adapters.
+/// Measures replies on one adapter, then on one adapter each, then each agent's next turn, with one agent more than
+/// there are places for adapters.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
@@ -51,10 +51,10 @@ pub(crate) fn adapters(input: &Input, work: &Decode) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// Two turns of each agent, one agent after the other: the smallest share of a second turn's history that was kept.
+/// Runs two turns of each agent in rotation. Returns the smallest cached share of a second turn's history.
 fn rotation(engine: &Engine, names: &[AdapterName], work: &Decode) -> Result<f64, Failure> {
     let never = AtomicBool::new(false);
-    // Ids of the agent's own, so that nothing is shared but with its own first turn.
+    // Each agent has other ids, so that it shares only its own first turn.
     let history = |agent: u32| -> Vec<u32> {
         let ids = work.prompts[0].iter().cycle().take(600);
         ids.map(|id| id + 1 + agent).collect()
@@ -75,10 +75,10 @@ fn rotation(engine: &Engine, names: &[AdapterName], work: &Decode) -> Result<f64
     Ok(least)
 }
 
-/// Streams alone, training alone, and both.
+/// Measures streams alone, training alone, and both.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
@@ -110,7 +110,7 @@ pub(crate) fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// Seconds that a step takes.
+/// Returns the seconds of a step.
 fn train(engine: &Engine, samples: &[Sample]) -> Result<f64, Failure> {
     let begun = Instant::now();
     let (job, answer) = StepJob::new(samples)?;
@@ -119,10 +119,10 @@ fn train(engine: &Engine, samples: &[Sample]) -> Result<f64, Failure> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// One stream runs; then all prompts arrive at once.
+/// Runs one stream, and then lets all prompts arrive at once.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), 16)?;
@@ -149,10 +149,10 @@ pub(crate) fn arrivals(input: &Input, work: &Arrivals) -> Result<Value, Failure>
     Ok(figures)
 }
 
-/// Streams that begin anew as they end, each on the adapter of the moment; adapters nobody has asked for before.
+/// Restarts streams as they end, each on the current adapter. The adapters were not used before.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     let folder = scratch()?;
     let engine = input.engine(folder.clone(), work.prompts.len())?;
@@ -167,7 +167,7 @@ pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     let slot = |(i, prompt): (usize, &Vec<u32>)| -> Result<Vec<(usize, Heard)>, Failure> {
         let mut heard = Vec::new();
         let current = || n_tokens.load(Ordering::Relaxed) / work.tokens_a_swap;
-        // Replies of different lengths, or all streams would change their adapter at once.
+        // The replies have different lengths, because otherwise all streams would change their adapter at once.
         let (mut at, n) = (current(), work.new_tokens + i);
         while let Some(name) = names.get(at) {
             let reply = read(&engine, request(prompt, n, Some(name.clone())), &never)?;

@@ -1,4 +1,4 @@
-//! Training cells. All that knows the interface of training is in [`Trainer`].
+//! Measures training. Only [`Trainer`] uses the training interface.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::failure::Failure;
 use crate::input::{Input, Sample, Train};
 use crate::measure::Clock;
 
-/// The adapter's rank; `peer.py` has the same.
+/// The adapter's rank, the same as in `peer.py`.
 const RANK: i64 = 16;
 
-/// A run and how its jobs are cut.
+/// A run and the sizes of its slices.
 pub(crate) struct Trainer {
     run: Run,
     sizes: SliceSizes,
@@ -39,7 +39,7 @@ pub(crate) struct StepJob {
 /// Measures one step.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
@@ -59,12 +59,12 @@ pub(crate) fn run(input: &Input, work: &Train) -> Result<Value, Failure> {
     Ok(figures)
 }
 
-/// The model on this thread, with as many threads as are asked for.
+/// Loads the model on this thread, with the requested number of threads.
 ///
 /// # Errors
-/// What the engine says.
+/// Returns the engine's error.
 pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
-    // A thread's first call of libtorch sets the count back.
+    // A thread's first call of libtorch resets the number of threads.
     let _before = tch::get_num_threads();
     tch::set_num_threads(i32::try_from(input.threads)?);
     let (kind, devices) = (input.dtype()?.kind(), input.devices()?);
@@ -72,10 +72,10 @@ pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
     Ok(Model::load_as(&input.model, kind, &devices, quantization)?)
 }
 
-/// Samples with the mean loss over all that counts.
+/// Makes datums with the mean loss over all positions that count.
 ///
 /// # Errors
-/// A sample with no prediction.
+/// Fails for a sample without a prediction.
 pub(crate) fn batch(samples: &[Sample]) -> Result<Vec<Datum>, DatumError> {
     let n_targets = samples.iter().map(Sample::n_targets).sum();
     samples.iter().map(|it| it.datum(n_targets)).collect()
@@ -85,7 +85,7 @@ pub(crate) fn batch(samples: &[Sample]) -> Result<Vec<Datum>, DatumError> {
 
 impl Trainer {
     /// # Errors
-    /// What the engine says.
+    /// Returns the engine's error.
     pub(crate) fn new(model: &Model) -> Result<Self, Failure> {
         let lora = LoraSpec {
             rank: RANK,
@@ -97,20 +97,20 @@ impl Trainer {
         })
     }
 
-    /// Forward, backward, optimiser: the loss.
+    /// Runs forward, backward and optimiser, and returns the loss.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Returns the engine's error.
     pub(crate) fn step(&mut self, model: &Model, datums: &[Datum]) -> Result<f64, Failure> {
         let job = self.begin(model, datums)?;
         let out = job.finish(model)?;
         self.end(out)
     }
 
-    /// The likeliest tokens of the base after each position that counts.
+    /// Returns the base model's most likely tokens after each position that counts.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Returns the engine's error.
     pub(crate) fn teacher(
         &self,
         model: &Model,
@@ -140,7 +140,7 @@ impl Trainer {
         )?)
     }
 
-    /// Nobody else changes the run between [`Trainer::begin`] and this.
+    /// Nothing else changes the run between [`Trainer::begin`] and this.
     fn end(&mut self, mut out: TrainOut) -> Result<f64, Failure> {
         self.run.accumulate_grads(self.run.version(), &mut out)?;
         self.run.optim_step(&AdamConfig::default())?;
@@ -151,10 +151,10 @@ impl Trainer {
 // === impl StepJob ===
 
 impl StepJob {
-    /// A step, and where its loss is told.
+    /// Makes a step, and the receiver of its loss.
     ///
     /// # Errors
-    /// A sample with no prediction.
+    /// Fails for a sample without a prediction.
     pub(crate) fn new(
         samples: &[Sample],
     ) -> Result<(Self, oneshot::Receiver<Result<f64, Failure>>), DatumError> {
@@ -168,7 +168,7 @@ impl StepJob {
         Ok((job, receiver))
     }
 
-    /// The loss, at the end.
+    /// Returns the loss at the end.
     fn work(&mut self, state: &EngineState, slice: Duration) -> Result<Option<f64>, Failure> {
         let trainer = match self.trainer.take() {
             Some(trainer) => trainer,
@@ -195,7 +195,7 @@ impl Job for StepJob {
             return Progress::More;
         };
         if let Some(sender) = self.answer.take() {
-            // Whoever left needs no answer.
+            // The receiver may be gone.
             let _ = sender.send(answer);
         }
         Progress::Done

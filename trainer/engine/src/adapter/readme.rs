@@ -1,14 +1,14 @@
-//! `README.md` of an adapter that other programs can use wrongly.
+//! The `README.md` of an adapter that other programs may use wrongly.
 
 use crate::lora::Lora;
 
-/// The file; PEFT too writes one of this name.
+/// The file's name. PEFT also writes a file with this name.
 pub(super) const FILE: &str = "README.md";
 
-/// What a person must know who takes an adapter to another program; `None` where there is nothing to know.
+/// Returns what a person must know before using an adapter in another program, or `None` if there is nothing to know.
 ///
-/// A base whose LM head is its embedding has one matrix for both. PEFT's form of an adapter of the LM head is right
-/// for it (PEFT 0.21.2 gives the engine's logits), but merged into that matrix it changes the embedding as well.
+/// If the LM head is tied to the embedding, both are one matrix. PEFT's form of an adapter of the LM head is correct
+/// for it (PEFT 0.21.2 gives the engine's logits), but merging it into that matrix changes the embedding too.
 pub(super) fn text(lora: &Lora, base_name: &str) -> Option<String> {
     let is_needed = lora.dims.tied && lora.spec.targets.lm_head;
     is_needed.then(|| TIED.replace("BASE", base_name))

@@ -77,7 +77,7 @@ impl Saved {
         load(self.root.path(), &name("a@1"), &spec(&base("tiny")))
     }
 
-    /// What loading says, after the folder.
+    /// Returns the error of loading it, without the folder.
     fn error(&self) -> String {
         let text = self.load().unwrap_err().to_string();
         text.replace(&*self.folder.to_string_lossy(), "<adapter>")
@@ -137,10 +137,10 @@ fn is_known_by_what_it_holds() {
     let first = sha256(&saved);
     assert_eq!(info(&saved.folder).unwrap().sha256.as_ref(), Some(&first));
     assert_eq!(first.len(), 64);
-    // Neither its name, its folder's age, its base's name nor its steps are part of it.
+    // Neither its name, its folder's age, its base model's name nor its steps are part of the identity.
     let other = save(saved.root.path(), &name("b"), &lora(), &base("other"), 8).unwrap();
     assert_eq!(other.sha256, first);
-    // Alpha alone is, and so is one number of one matrix.
+    // Alpha is part of it, and so is a single number of a matrix.
     saved.change("lora_alpha", 16.into());
     assert_ne!(sha256(&saved), first);
     saved.change("lora_alpha", 32.into());
@@ -149,7 +149,7 @@ fn is_known_by_what_it_holds() {
     let nudged = lora().try_map(nudge).unwrap();
     let other = save(saved.root.path(), &name("b"), &nudged, &base("tiny"), 7).unwrap();
     assert_ne!(other.sha256, first);
-    // One that was written without is as good.
+    // An adapter that was saved without the file is valid too.
     fs::remove_file(saved.folder.join(ORIGIN)).unwrap();
     assert_eq!(info(&saved.folder).unwrap().sha256, None);
     assert_eq!(sha256(&saved), first);
@@ -179,7 +179,8 @@ fn of_another_base_is_refused_by_name() {
     assert!(error.ends_with(wanted), "{error}");
 }
 
-/// B12: its hash of the base changed with a blank in config.json. What was trained under it is not lost.
+/// Row B12 of the tests: its hash of the base model changed when a blank in config.json changed. Adapters that were
+/// trained with it are not lost.
 #[test]
 fn of_an_older_version_is_known_by_the_name_of_its_base() {
     let saved = Saved::new();

@@ -30,7 +30,7 @@ fn only_positions_with_a_loss_are_computed() {
     assert_eq!(sample.loss_positions(&loss), [false, true, true]);
 }
 
-/// Two targets a position.
+/// Sets two targets per position.
 fn twofold(parts: &mut DatumParts) {
     parts.target_tokens = Tensor2::shaped(vec![2, 3, 4, 5, 6, 7], &[3, 2]).unwrap();
     let weights = vec![0.0, 0.0, 0.0, 1.0, 0.0, 0.0];

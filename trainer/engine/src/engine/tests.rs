@@ -16,7 +16,7 @@ use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
 
-/// A tiny model on disk, and settings for it.
+/// A tiny model on disk, and its settings.
 struct Place {
     dir: TempDir,
 }
@@ -34,7 +34,7 @@ impl Place {
         let path = |name: &str| self.dir.path().join(name);
         let mut config = EngineConfig::new(path("tiny"), path("cache"), path("ckpt"));
         config.dtype = Some(Dtype::F32);
-        // Tests run side by side: more threads each would only wait for one another.
+        // Tests run in parallel, so more threads for each would only wait for one another.
         config.threads = 1;
         config
     }
@@ -47,7 +47,7 @@ impl Place {
         Engine::start(self.config()).unwrap()
     }
 
-    /// An adapter that is felt: B is not zero.
+    /// Makes an adapter with an effect: B is not zero.
     fn adapter(&self, name: &str, seed: u64) -> Lora {
         let (model, info) = (self.model(), self.engine().info().clone());
         let dims = BaseDims::of(&model.config);
@@ -124,7 +124,7 @@ fn ids(tokens: &[Token]) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
-/// Greedy decoding without any cache, and the log-probability of each choice.
+/// Decodes greedily without a cache, and returns the log-probability of each choice.
 fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> Vec<(u32, f64)> {
     let mut ids: Vec<i64> = prompt.iter().copied().map(i64::from).collect();
     let mut chosen = Vec::new();
@@ -148,7 +148,7 @@ fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> Ve
 async fn a_reply_is_that_of_the_plain_forward_pass() {
     let place = Place::new();
     let engine = place.engine();
-    // Longer than a portion of the prompt.
+    // It is longer than one portion of a prompt.
     let prompt = prompt(300);
     let (tokens, finished) = run(&engine, request(&prompt, 12)).await.unwrap();
     let want = reference(&place.model(), None, &prompt, 12);
@@ -318,7 +318,7 @@ async fn a_reply_ends_on_the_adapter_that_it_began_with() {
     assert!(!engine.adapters().unload(&name("a")));
 }
 
-/// Counts its slices and panics at the third.
+/// A job that counts its slices and panics at the third.
 struct Clumsy {
     slices: u32,
     _reply: oneshot::Sender<()>,
@@ -401,7 +401,7 @@ fn a_missing_or_damaged_model_is_named() {
     );
 }
 
-// The loop itself, round by round, without its thread.
+// Runs the loop itself, round by round, without its thread.
 
 fn begin(
     core: &mut Core,

@@ -11,7 +11,7 @@ fn gradient_is_that_of_autograd() {
         Tensor::randn([3, 5], OPTIONS),
         Tensor::randn([11, 5], OPTIONS),
     );
-    // The second position names one target twice: its gradients must add up.
+    // The second position has the same target twice, so its gradients must add up.
     let targets = Tensor::from_slice(&[1i64, 2, 7, 7, 0, 10]).reshape([3, 2]);
     let gradients = Tensor::from_slice(&[0.5f32, -1.0, 2.0, 1.0, 0.0, 0.25]).reshape([3, 2]);
 
@@ -64,7 +64,7 @@ fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
     };
     let (one, two) = (adapter(1), adapter(2));
     let hidden = Tensor::randn([5, 16], OPTIONS);
-    // The second row has the base alone.
+    // The second row has only the base model.
     let part = |start, len, lora| Segment { start, len, lora };
     let segments = [part(0, 1, &one), part(2, 3, &two)];
     let delta = |lora: &Lora| {

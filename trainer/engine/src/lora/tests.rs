@@ -238,7 +238,7 @@ fn the_lm_head_is_the_last_of_the_parameters() {
     let spec = with_head();
     assert_eq!(set.n_params(), spec.targets.n_params(2, &DIMS, 2));
     assert_eq!(set.n_params(), 2 * 2 * (20 + 20 + 20) + 2 * (8 + 20));
-    // Its first numbers are those of a set that adapts nothing else, and no layer's.
+    // Its first numbers equal those of a set that adapts nothing else. None of them belongs to a layer.
     let alone = LoraSpec {
         targets: Targets::groups(false, false, true),
         ..spec
@@ -274,7 +274,7 @@ fn a_set_that_serves_has_the_scale_of_the_head_in_its_b() {
     ));
 }
 
-/// PEFT puts the base's own matrix beside an adapter of it.
+/// PEFT stores the base model's own matrix beside an adapter of it.
 #[test]
 fn the_bases_lm_head_in_a_file_of_peft_is_left_out() {
     let set = Lora::init(with_head(), DIMS, 1, 4).unwrap();

@@ -45,7 +45,7 @@ fn values_by_hand() {
     );
 }
 
-/// Acceptance test 2 of OpenClaw-RL's specification: its clip of 0.2 below and 0.28 above.
+/// This is acceptance test 2 of OpenClaw-RL's specification: its clip of 0.2 below and 0.28 above.
 #[test]
 fn the_clip_table_of_openclaw_rl() {
     let bounds = [("clip_low_threshold", 0.8), ("clip_high_threshold", 1.28)];
@@ -60,7 +60,7 @@ fn the_clip_table_of_openclaw_rl() {
     }
 }
 
-/// The product's bound of what a verdict pushes: min(exp(now - sampled), 2), which has no gradient of its own.
+/// The product's bound for policy-gradient weights is min(exp(now - sampled), 2), which has no gradient itself.
 #[test]
 fn cispo_up_to_2_is_the_truncated_correction() {
     let bounds = [("clip_low_threshold", 0.0), ("clip_high_threshold", 2.0)];
@@ -92,7 +92,7 @@ fn a_masked_target_gives_zero_where_exp_overflows() {
     );
 }
 
-/// A prompt has advantage 0, and may well have log-probabilities.
+/// A prompt has advantage 0, and may have log-probabilities.
 #[test]
 fn advantage_0_is_masked_whatever_the_loss() {
     for loss in all() {
@@ -122,7 +122,8 @@ fn refuses_unknown_keys_and_values() {
 }
 
 proptest! {
-    /// The gradient is the derivative, away from the corners of a clip. For cispo the clipped ratio counts as a constant.
+    /// The gradient is the derivative, except at the corners of a clip. For cispo the clipped ratio counts as a
+    /// constant.
     #[test]
     fn gradients_are_finite_differences(l in -6.0..-0.05f64, q in -6.0..-0.05f32, weight in -3.0..3.0f32) {
         let (signal, h) = (Signal { weight, sampled: q }, 1e-6);

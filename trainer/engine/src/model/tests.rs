@@ -27,7 +27,7 @@ fn pool(model: &Model) -> KvPool {
     KvPool::new(&model.config, budget, model.kind, &model.placement).unwrap()
 }
 
-/// Rows of a sequence whose positions follow one another in the pool from `slot` on.
+/// Makes rows of a sequence whose positions are consecutive in the pool from `slot` on.
 fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -> Rows<'a> {
     let past = if ids.len() == 1 { start + 1 } else { start };
     let run = Run {
@@ -44,7 +44,7 @@ fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -
     }
 }
 
-/// Logits of the last position of each portion that the ids come in.
+/// Returns the logits of the last position of each portion of the ids.
 fn in_portions(model: &Model, portions: &[usize]) -> Tensor {
     let mut pool = pool(model);
     let mut start = 0;
@@ -90,7 +90,7 @@ fn cached_decoding_equals_the_full_forward() {
     }
 }
 
-/// An adapter that is felt: B is not zero.
+/// Makes an adapter with an effect: B is not zero.
 fn adapter(model: &Model, seed: i64) -> Lora {
     let dims = BaseDims::of(&model.config);
     let spec = LoraSpec {
@@ -103,7 +103,8 @@ fn adapter(model: &Model, seed: i64) -> Lora {
         .unwrap()
 }
 
-/// Every family: four sequences in one batch, prompts and a decoding row, two adapters and none, against each alone.
+/// For every family: four sequences in one batch, prompts and a decoding row, two adapters and none, compared with each
+/// alone.
 #[test]
 fn a_batch_computes_what_each_row_computes_alone() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
@@ -119,7 +120,7 @@ fn a_batch_computes_what_each_row_computes_alone() {
             hidden.unwrap().select(1, -1)
         };
         let mut pool = pool(&model);
-        // The third has a past already.
+        // The third one has cached positions already.
         let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
         let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
         let batch = [
@@ -185,7 +186,7 @@ fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
         KvPool::position_bytes(&model_config, Kind::BFloat16),
         147_456
     );
-    // Nothing of it is written, so nothing of it is taken.
+    // Nothing of it is written, so it takes no memory.
     let pool = KvPool::new(
         &model_config,
         4 << 30,
@@ -197,7 +198,7 @@ fn a_qwen3_4b_has_room_for_a_prompt_of_15000_tokens() {
     assert_eq!(pool.n_pages() * crate::kv::PAGE, 29_120);
 }
 
-/// `golden/families.py` made the values with transformers: every family, each kind of stretched angles.
+/// `golden/families.py` made the values with transformers: every family, each kind of rotary scaling.
 #[test]
 fn every_family_computes_what_transformers_computes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
@@ -221,7 +222,7 @@ fn every_family_computes_what_transformers_computes() {
         let norm = |t: &Tensor| t.to_kind(Kind::Double).norm().double_value(&[]);
         let distance = |found: &Tensor| norm(&(found - &wanted[name])) / norm(&wanted[name]);
         assert!(distance(&logits) < 1e-5, "{name}: {:e}", distance(&logits));
-        // Position by position, and in portions longer and shorter than a window, from pages.
+        // The positions are computed one by one, and in portions shorter and longer than a window, from pages.
         for portions in [vec![1; 100], vec![1, 1, 60, 3, 30, 1, 3, 1]] {
             let logits = of_portions(&model, &numbers("ids"), &portions);
             let logits = logits.index_select(0, &rows);
@@ -231,7 +232,7 @@ fn every_family_computes_what_transformers_computes() {
     }
 }
 
-/// Logits of all positions, which come in portions.
+/// Returns the logits of all positions, computed in portions.
 fn of_portions(model: &Model, ids: &[i64], portions: &[usize]) -> Tensor {
     let ids: Vec<u32> = ids.iter().map(|&id| u32::try_from(id).unwrap()).collect();
     let mut pool = pool(model);

@@ -32,7 +32,7 @@ fn reads_a_llama() {
     );
     assert_eq!(config.eos_ids, [2, 3]);
     assert!(config.tied && !config.qkv_bias && !config.qk_norm);
-    // embedding 1600 + final norm 16 + 2 layers of (2*16 norms + 16*48 attention + 3*16*32 MLP)
+    // The sum is: embedding 1600 + final norm 16 + 2 layers of (2*16 norms + 16*48 attention + 3*16*32 MLP).
     assert_eq!(config.n_params(), 1600 + 16 + 2 * (32 + 768 + 1536));
 }
 

@@ -115,7 +115,7 @@ fn refuses_what_would_ruin_the_adapter() {
     );
     grads[1] = grads[1].full_like(f64::INFINITY);
     assert!(error(&grads, plain).starts_with("the gradient is not finite (norm inf"));
-    // Finite itself, but its square is not, and would freeze the parameter for ever.
+    // The value is finite, but its square is not, and would freeze the parameter forever.
     grads[1] = grads[1].full_like(1e20);
     assert!(error(&grads, plain).starts_with("the gradient is not finite (norm"));
     let clipped = AdamConfig {

@@ -55,7 +55,7 @@ fn a_few_ids_in_common_join_nothing() {
 }
 
 fn conversation() -> impl Strategy<Value = Vec<Vec<i64>>> {
-    // Two ids only, so that beginnings are often shared, wholly at times.
+    // There are only two ids, so that beginnings are often shared, sometimes completely.
     prop::collection::vec(prop::collection::vec(0i64..2, 1..20), 0..12)
 }
 
@@ -82,7 +82,7 @@ proptest! {
         prop_assert!(seen.iter().all(|&n| n == 1));
     }
 
-    /// What a chunk's list of keys rests on.
+    /// The list of keys of a chunk relies on this.
     #[test]
     fn earlier_ancestors_are_the_first_ancestors_of_the_place_before(
         samples in conversation(), tree in 1usize..80, at in 0usize..40,

@@ -1,16 +1,17 @@
-//! Which gradients are out of line, measured by those before.
+//! Detects outlier gradients by comparing them with earlier ones.
 
 use std::collections::VecDeque;
 
-/// Norms of a run's last gradients, in order; skipped ones too, so that a run whose gradients grew for good goes on.
+/// Norms of a run's last gradients in order, including skipped ones, so that a run whose gradients grew permanently
+/// continues.
 #[derive(Debug, Default)]
 pub(super) struct RecentNorms {
     norms: VecDeque<f64>,
 }
 
-/// As many as are remembered: about as many steps as a day of learning has.
+/// The number that is remembered, about as many steps as a day of learning has.
 pub(super) const REMEMBERED: usize = 32;
-/// Before so many there is no line to be out of.
+/// With fewer norms, no gradient is an outlier.
 const FEWEST: usize = 5;
 
 // === impl RecentNorms ===
@@ -23,7 +24,7 @@ impl RecentNorms {
         }
     }
 
-    /// `None` while there are too few to judge by.
+    /// Returns `None` if there are too few norms.
     pub(super) fn median(&self) -> Option<f64> {
         if self.norms.len() < FEWEST {
             return None;
@@ -33,7 +34,7 @@ impl RecentNorms {
         sorted.get(sorted.len() / 2).copied()
     }
 
-    /// Whether a norm is over `factor` times the median; 0 is never.
+    /// Returns whether a norm is over `factor` times the median. 0 means never.
     pub(super) fn is_outlier(&self, norm: f64, factor: f64) -> bool {
         let median = self.median().filter(|&median| median > 0.0);
         factor > 0.0 && median.is_some_and(|median| norm > factor * median)

@@ -225,7 +225,7 @@ fn a_gradient_that_is_not_finite_is_dropped_and_the_run_goes_on() {
     assert_eq!(train(&mut run, &model, 1).step, 1);
 }
 
-/// One waiting gradient of this norm.
+/// Adds one pending gradient with this norm.
 fn wait_with(run: &mut Run, norm: f64) {
     let mut gradients: Vec<Tensor> = run.lora().params().map(Tensor::zeros_like).collect();
     let n = gradients[0].numel() as f64;
@@ -247,7 +247,7 @@ fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
         assert!(run.gradients.is_empty());
         stepped
     };
-    // The first ones are what others are measured by.
+    // Others are compared with the first ones.
     for (i, norm) in [50.0, 1.0, 2.0, 0.5, 1.0].into_iter().enumerate() {
         let taken = step(norm, &plain);
         assert_eq!((taken.step, taken.skipped), (i as u64 + 1, false));
@@ -263,7 +263,7 @@ fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
         ..plain
     };
     assert_eq!(step(1e6, &never).step, 7);
-    // What came to stay is no outlier.
+    // A permanent growth is no outlier.
     let until = (0..norms::REMEMBERED)
         .take_while(|_| step(1e4, &plain).skipped)
         .count();
@@ -368,7 +368,7 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
         saved.unwrap()
     };
     train(&mut run, &model, 1);
-    // Whichever of the two is first.
+    // Either of the two may be the first.
     let checkpoint = save(&run, dir.path(), "one", &Value::Null);
     let saved = adapter(&run, "one");
     assert_eq!(inode(&checkpoint), inode(&saved.folder));
@@ -379,7 +379,7 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
         inode(&two.folder)
     );
     assert_ne!(inode(&two.folder), inode(&saved.folder));
-    // Once more is no write at all; another content is one.
+    // Saving again writes nothing. Saving another content does.
     let before = inode(&saved.folder);
     assert_eq!(adapter(&run, "one"), saved);
     assert_eq!(inode(&saved.folder), before);

@@ -1,13 +1,13 @@
-//! Which ids a reply has met.
+//! Counts the ids that a reply has met.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use metaclaw_trainer_terms::SamplingParams;
 
-/// Ids that a reply has met, as far as its penalties ask for them.
+/// Ids that a reply has met, as far as its penalties need them.
 #[derive(Debug, Clone)]
 pub(super) struct Counts {
-    /// Ids of the prompt, and 0; ids of the reply, and how often it holds them.
+    /// Ids of the prompt with 0, and ids of the reply with their number.
     pub(super) seen: BTreeMap<u32, u32>,
     is_counting: bool,
 }
@@ -34,7 +34,7 @@ impl Counts {
     }
 }
 
-/// Whether a penalty is on.
+/// Returns whether a penalty is switched on.
 pub(super) fn differs(value: f64, off: f64) -> bool {
     (value - off).abs() > f64::EPSILON
 }

@@ -2,7 +2,7 @@ use tch::Device;
 
 use super::*;
 
-/// Probabilities 0.5, 0.25, 0.125, 0.125 at ids 2, 0, 3, 1.
+/// Makes probabilities 0.5, 0.25, 0.125, 0.125 at ids 2, 0, 3, 1.
 fn logits() -> Tensor {
     Tensor::from_slice(&[0.25_f32, 0.125, 0.5, 0.125]).log() + 3.0
 }
@@ -24,7 +24,7 @@ fn seeded(params: SamplingParams, prompt_ids: &[u32], end_ids: &[u32]) -> Sample
     Sampler::new(params, 11, prompt_ids, end_ids).unwrap()
 }
 
-/// How often each id comes, and its two log-probabilities.
+/// Returns how often each id is sampled, and its two log-probabilities.
 fn draws(params: SamplingParams, n: usize) -> ([f64; 4], Vec<SampledToken>) {
     draws_of(seeded(params, &[], &[]), n)
 }
@@ -69,7 +69,7 @@ fn tokens_come_as_often_as_their_probability_says() {
 
 #[test]
 fn temperature_changes_what_is_drawn_and_not_the_models_own_probability() {
-    // p^2 renormalised: 16/22, 4/22, 1/22, 1/22.
+    // This is p^2 renormalised: 16/22, 4/22, 1/22, 1/22.
     let (shares, drawn) = draws(params(0.5, 1.0, 0), 4000);
     assert!(close(shares[2], 16.0 / 22.0, 0.03), "{shares:?}");
     let best = drawn.iter().find(|d| d.id == 2).unwrap();
@@ -105,7 +105,7 @@ fn top_k_top_p_and_min_p_leave_the_likeliest_renormalised() {
 
 #[test]
 fn top_p_is_a_share_of_what_min_p_left() {
-    // Of 0.5, 0.25 and twice 0.125, min_p leaves 2/3 and 1/3: the first alone holds 0.6.
+    // Of 0.5, 0.25 and twice 0.125, min_p leaves 2/3 and 1/3. The first alone covers 0.6.
     let params = SamplingParams {
         min_p: 0.4,
         ..params(1.0, 0.6, 0)
@@ -129,7 +129,7 @@ fn the_repetition_penalty_counts_prompt_and_reply_and_shrinks_either_sign() {
         repetition_penalty: 2.0,
         ..SamplingParams::greedy()
     };
-    // Logits 2.3 (id 2), 1.6 (0), 0.92 (1 and 3).
+    // The logits are 2.3 (id 2), 1.6 (0), 0.92 (1 and 3).
     let mut sampler = seeded(params, &[2, 2], &[]);
     assert_eq!(one(&logits(), &sampler).unwrap().id, 0, "2.3 / 2 < 1.6");
     sampler.accept(0);
@@ -149,7 +149,7 @@ fn presence_and_frequency_penalties_count_the_reply_alone() {
         frequency_penalty,
         ..SamplingParams::greedy()
     };
-    // The lead of id 2 over id 0 is 0.69.
+    // Id 2 leads over id 0 by 0.69.
     for (params, n, want) in [
         (presence(0.8), 0, 2),
         (presence(0.8), 1, 0),

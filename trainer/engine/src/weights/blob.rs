@@ -1,8 +1,7 @@
-//! Files as tensors without a copy.
+//! Maps files as tensors without a copy.
 //!
-//! A map is never unmapped. A [`Tensor`] carries no lifetime, so nothing could stop one from
-//! outliving an unmapped file; a process serves one base model, and unused pages go back to the
-//! system by themselves, so keeping the map costs address space only.
+//! A map is never unmapped. A [`Tensor`] has no lifetime, so it could outlive an unmapped file. A process serves one
+//! base model, and unused pages are returned to the system anyway, so keeping the map only costs address space.
 #![expect(
     unsafe_code,
     reason = "mapping a file and viewing it as a tensor cross the FFI"
@@ -17,18 +16,18 @@ use tch::{Device, Kind, TchError, Tensor};
 /// Maps a file for the rest of the process.
 pub(super) fn map(file: &Path) -> std::io::Result<&'static [u8]> {
     let opened = File::open(file)?;
-    // SAFETY: the mapped bytes must not change while they are borrowed. Model files are written
-    // under another name and renamed into place, never in place, by us and by every downloader we
-    // know of; who rewrites one under a running process breaks that process and nothing else.
+    // SAFETY: the mapped bytes must not change while they are borrowed. Model files are written under another name and
+    // renamed, never changed in place, by us and by every downloader that we know. Somebody who rewrites one under a
+    // running process breaks only that process.
     let map = unsafe { Mmap::map(&opened) }?;
-    // A hint alone: without it the first prompt pays for the reading.
+    // This is only a hint. Without it the first prompt waits for the reading.
     let _ = map.advise(Advice::WillNeed);
     Ok(Box::leak(Box::new(map)))
 }
 
-/// Views `bytes` as a tensor. It is read-only memory: only operations that make a new tensor are allowed on it.
+/// Views `bytes` as a tensor. It is read-only memory, so only operations that make a new tensor are allowed on it.
 ///
-/// `bytes` must be as long as `shape` and `kind` say and aligned to the element, else `None`.
+/// Returns `None` unless `bytes` is as long as `shape` and `kind` require, and aligned to the element.
 pub(super) fn view(
     bytes: &'static [u8],
     shape: &[i64],
@@ -41,8 +40,8 @@ pub(super) fn view(
     if n_bytes != bytes.len() || !(bytes.as_ptr() as usize).is_multiple_of(size) {
         return None;
     }
-    // SAFETY: the pointer is valid and aligned for `n_bytes`, checked above, and for the rest of the
-    // process, since the slice is 'static; empty strides mean contiguous. No code of this crate
-    // applies an in-place operation to a base weight (`layer.rs` states it).
+    // SAFETY: the pointer is valid and aligned for `n_bytes`, as checked above, for the rest of the process, because
+    // the slice is 'static. Empty strides mean contiguous. No code of this crate changes a base weight in place
+    // (`layer.rs` states this).
     Some(unsafe { Tensor::f_from_blob(bytes.as_ptr(), shape, &[], kind, Device::Cpu) })
 }

@@ -1,4 +1,4 @@
-//! Which tensor lies where in the safetensors files of a directory.
+//! Finds the place of each tensor in the safetensors files of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ struct Entry {
     dtype: Dtype,
     shape: Vec<i64>,
     bytes: &'static [u8],
-    /// The whole map that `bytes` are of.
+    /// The whole map that contains `bytes`.
     map: &'static [u8],
 }
 
@@ -31,8 +31,8 @@ pub(super) struct SafeFiles {
 }
 
 impl SafeFiles {
-    /// The tensors of a folder; of a model that takes images too (`is_part`) those of its text part, by the names that they
-    /// would have alone.
+    /// Opens the tensors of a folder. For a model that also takes images, opens those of its text part, by the names
+    /// that they would have alone.
     pub(super) fn open(dir: &Path, is_part: bool) -> Result<Self, LoadError> {
         let mut entries = BTreeMap::new();
         for file in files(dir)? {
@@ -50,8 +50,8 @@ impl SafeFiles {
         })
     }
 
-    /// Every expected tensor is there in its shape and of finite numbers, and no other: an unexpected bias or norm
-    /// would mean that the forward pass leaves something out.
+    /// Checks that every expected tensor exists with its shape and finite numbers, and no other tensor: an unexpected
+    /// bias or norm would mean that the forward pass leaves something out.
     pub(super) fn check(
         &self,
         expected: &[(String, Vec<i64>)],
@@ -87,8 +87,8 @@ impl SafeFiles {
         }
     }
 
-    /// Tensors one under the other, `[sum of their first sides, ..]`: mapped as they are where the file has them
-    /// so (gate and up of Hugging Face's files), else a copy.
+    /// Returns tensors stacked along their first dimension: mapped in place if the file has them so (gate and up of
+    /// Hugging Face's files), else a copy.
     pub(super) fn stacked(
         &self,
         names: &[String],
@@ -114,7 +114,7 @@ impl SafeFiles {
         self.entry(name)?.tensor(name, kind, device)
     }
 
-    /// A tensor as it lies in its file.
+    /// Returns a tensor as it is in its file.
     pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8]), LoadError> {
         let entry = self.entry(name)?;
         Ok((entry.dtype, entry.bytes))
@@ -128,9 +128,10 @@ impl SafeFiles {
     }
 }
 
-/// The name that a tensor of a model of text and images has in its text part; `None` for one of the images' part.
+/// Returns the name in the text part of a tensor of a model of text and images, or `None` for a tensor of the image
+/// part.
 fn name_in_part(name: String) -> Option<String> {
-    // Before and after transformers 4.52.
+    // These are the prefixes before and after transformers 4.52.
     const TEXT: [(&str, &str); 2] = [("language_model.", ""), ("model.language_model.", "model.")];
     const IMAGES: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
     for (theirs, ours) in TEXT {
@@ -162,12 +163,13 @@ impl Entry {
         };
         let tensor = match blob::view(self.bytes, &self.shape, stored) {
             Some(mapped) => mapped?,
-            // Only a file whose header length is odd is not aligned; it costs a copy.
+            // Only a file with an odd header length is not aligned. It needs a copy.
             None => Tensor::f_from_data_size(self.bytes, &self.shape, stored)?,
         };
-        // Converted where it will be: a GPU does it faster, and less goes there of a file that is narrow.
+        // The tensor is converted on its device, because a GPU does it faster, and less is copied if the file's type is
+        // smaller.
         let tensor = tensor.f_to_device(device)?.f_to_kind(kind)?;
-        // Of all dtypes f16 alone has a smaller range than what may be stored.
+        // f16 is the only dtype with a smaller range than a stored one.
         if kind == Kind::Half && stored != kind {
             let is_finite = tensor.f_isfinite()?.f_all()?.f_int64_value(&[])? == 1;
             if !is_finite {
@@ -185,7 +187,7 @@ impl Entry {
     }
 }
 
-/// Entries that lie one behind the other in one file as one, if they do.
+/// Joins adjacent entries of one file, if they are adjacent.
 fn joint(entries: &[&Entry]) -> Option<Entry> {
     let first = *entries.first()?;
     let offset =
@@ -211,7 +213,7 @@ fn joint(entries: &[&Entry]) -> Option<Entry> {
     })
 }
 
-/// The weight files of a directory, in order.
+/// Returns the weight files of a directory, in order.
 fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);
@@ -239,7 +241,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
     names
         .into_iter()
         .map(|name| {
-            // A file name of a downloaded index must not lead out of its folder.
+            // A file name in a downloaded index must not lead out of its folder.
             if name.contains(['/', '\\']) || name.starts_with('.') {
                 return Err(damaged(format!(
                     "weight_map names {name:?}, allowed: plain file names"

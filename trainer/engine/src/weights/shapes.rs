@@ -1,4 +1,4 @@
-//! What a model's files must hold.
+//! The required content of a model's files.
 
 use crate::model_config::ModelConfig;
 
@@ -6,7 +6,7 @@ pub(super) const EMBED: &str = "model.embed_tokens.weight";
 pub(super) const NORM: &str = "model.norm.weight";
 pub(super) const LM_HEAD: &str = "lm_head.weight";
 
-/// Names and shapes that a directory must hold for this family, in file order.
+/// Returns the names and shapes that a directory must have for this family, in file order.
 pub fn expected(config: &ModelConfig) -> Vec<(String, Vec<i64>)> {
     let (d, m) = (config.hidden, config.intermediate);
     let mut all = vec![(EMBED.to_owned(), vec![config.vocab, d])];
@@ -58,7 +58,8 @@ fn layer_shapes(config: &ModelConfig, d: i64, m: i64) -> Vec<(&'static str, Vec<
     shapes
 }
 
-/// The norm before the MLP. Where what attention adds has a norm, that has the name which this one has elsewhere.
+/// Returns the name of the norm before the MLP. If the output of attention has a norm, that one has the name which this
+/// norm has otherwise.
 pub(super) const fn mlp_norm(config: &ModelConfig) -> &'static str {
     if config.added_norms {
         "pre_feedforward_layernorm.weight"

@@ -1,21 +1,21 @@
-//! Which texts spell a control token, wholly or in part.
+//! Finds texts that spell a control token completely or in part.
 
 use std::collections::{BTreeSet, HashSet};
 
 use aho_corasick::{AhoCorasick, BuildError};
 use tokenizers::AddedToken;
 
-/// What a text is to the template.
+/// The role of a text for the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
-    /// What the model said: `<think>` and its like are its own tokens, special ones are not.
+    /// The model's own text. `<think>` and similar tokens are its own, special ones are not.
     Said,
-    /// A word that templates compare (a role, a type, a switch): broken only where it spells a whole token.
+    /// A word that templates compare (a role, a type, a switch). It is broken only if it spells a complete token.
     Word,
 }
 
-/// All control tokens in lower case: a filter may give a token back the case that a text left out.
+/// All control tokens in lower case, because a filter may change the case of a text.
 #[derive(Debug)]
 pub(super) struct Spellings {
     anywhere: AhoCorasick,
@@ -53,8 +53,8 @@ impl Spellings {
         })
     }
 
-    /// Byte places for marks, in order: within each token spelled, unless `kept` by its place in the list, and
-    /// at an edge where the template or a neighbour could complete one.
+    /// Returns byte positions for marks, in order: within each token that is spelled, unless its index is `kept`, and
+    /// at an edge where the template or a neighbouring text could complete one.
     pub(super) fn breaks(
         &self,
         text: &str,
@@ -79,7 +79,7 @@ impl Spellings {
         places.into_iter().collect()
     }
 
-    /// Whether the text, or its beginning, is the end or the middle of a token.
+    /// Returns whether the text, or its beginning, is the end or the middle of a token.
     fn ends_a_token(&self, text: &str) -> bool {
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         let lower = |end: usize| text[..end].to_ascii_lowercase();
@@ -88,7 +88,7 @@ impl Spellings {
         middle || heads.any(|head| self.suffixes.contains(&head))
     }
 
-    /// Whether the end of the text is the beginning of a token.
+    /// Returns whether the end of the text is the beginning of a token.
     fn begins_a_token(&self, text: &str) -> bool {
         let starts = text.char_indices().rev().map(|(at, _)| at);
         let mut tails = starts

@@ -58,7 +58,7 @@ fn a_token_is_broken_wherever_it_may_come_whole() {
     assert_eq!(breaks("aa_aa_", Kind::Word), [1, 4]);
     assert_eq!(breaks("<think> <|end|>", Kind::Said), [9]);
     assert_eq!(breaks("plain text", Kind::Text), [0_usize; 0]);
-    // The edges: what stands beside it may be the rest.
+    // At the edges, the text beside it may be the rest of a token.
     assert_eq!(breaks("> quoted", Kind::Text), [0]);
     assert_eq!(breaks("END|> quoted", Kind::Text), [0]);
     assert_eq!(breaks("if a <", Kind::Text), [6]);

@@ -1,4 +1,4 @@
-//! What the hub says of a file before it is read.
+//! The hub's information about a file before it is downloaded.
 
 use reqwest::{Response, StatusCode, header::HeaderMap};
 
@@ -7,21 +7,21 @@ use super::{
     place::{HubName, is_part},
 };
 
-/// What a file is.
+/// Information about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Meta {
-    /// Which commit it is of.
+    /// The commit that it belongs to.
     pub(super) commit: String,
-    /// Its content's name: SHA-256 of a large file, git's hash of a small one.
+    /// The hash of its content: SHA-256 of a large file, git's hash of a small one.
     pub(super) etag: String,
-    /// Bytes, if they are said.
+    /// Its size in bytes, if it is given.
     pub(super) size: Option<u64>,
 }
 
-/// Reads the headers of an answer, be it the file or a redirection to where it is kept.
+/// Reads the headers of an answer, which is the file or a redirection to it.
 ///
 /// # Errors
-/// [`HubError::Unreadable`] where one is missing that a hub sends.
+/// Returns [`HubError::Unreadable`] if a header is missing that a hub sends.
 pub(super) fn meta(url: &str, response: &Response) -> Result<Meta, HubError> {
     let headers = response.headers();
     let unreadable = |why: &str| HubError::Unreadable {
@@ -47,13 +47,13 @@ pub(super) fn meta(url: &str, response: &Response) -> Result<Meta, HubError> {
     })
 }
 
-/// Whether there is no such file in a model that is there.
+/// Returns whether the model exists but not this file.
 pub(super) fn is_absent(response: &Response) -> bool {
     let code = text(response.headers(), "x-error-code");
     response.status() == StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound")
 }
 
-/// The error of an answer that is none.
+/// Makes the error of a failed request.
 pub(super) async fn refusal(
     model: &HubName,
     url: &str,

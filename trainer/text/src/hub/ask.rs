@@ -1,4 +1,4 @@
-//! The hub's server, asked.
+//! Requests to the hub's server.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,28 +7,28 @@ use tokio::time::timeout;
 
 use super::{answer, error::HubError, place::home_dir};
 
-/// Where models are unless `HF_ENDPOINT` says otherwise.
+/// The hub's address unless `HF_ENDPOINT` names another.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
-/// How often an answer may send us elsewhere.
+/// The largest number of redirections.
 const REDIRECTS: usize = 8;
-/// An answer or a body that is silent for so long has broken off.
+/// If an answer or a body is silent for this long, it counts as broken off.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
-/// The hub's server, and who asks it.
+/// The hub's server, and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
-    /// Without a slash at its end.
+    /// Its address without a slash at the end.
     pub(super) endpoint: String,
     pub(super) token: Option<String>,
-    /// Named where files may be put by hand.
+    /// The folder that errors name as the place for files that are added by hand.
     cache: PathBuf,
 }
 
 // === impl Server ===
 
 impl Server {
-    /// `set` are the variables that are not empty.
+    /// `set` returns variables that are not empty.
     pub(super) fn from_env(
         client: Client,
         cache: PathBuf,
@@ -50,7 +50,7 @@ impl Server {
         }
     }
 
-    /// Asks for `url` and wherever it leads; the token goes to the hub alone.
+    /// Requests `url` and follows redirections. The token is sent only to the hub.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -66,7 +66,7 @@ impl Server {
         let home = at.origin();
         for _ in 0..REDIRECTS {
             let mut request = self.client.request(method.clone(), at.clone());
-            // A length that is said is that of the file itself.
+            // Without compression, a given length is that of the file itself.
             request = request.header(header::ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(header::RANGE, format!("bytes={from}-"));
@@ -89,8 +89,8 @@ impl Server {
     }
 }
 
-/// Where an answer says that the thing is. What a file is stands in the first answer, even where its bytes are
-/// elsewhere: HEAD goes on only to another path of the same server, which is a model's new name.
+/// Returns where an answer redirects to. The first answer describes the file, even if its bytes are at another server.
+/// So HEAD follows only a redirection to another path of the same server, which is a model's new name.
 fn next_of(at: &Url, response: &Response, method: &Method) -> Option<Url> {
     let location = answer::text(response.headers(), "location");
     let location = location.filter(|_| response.status().is_redirection())?;
@@ -100,7 +100,7 @@ fn next_of(at: &Url, response: &Response, method: &Method) -> Option<Url> {
         .filter(|_| is_path || *method != Method::HEAD)
 }
 
-/// An error of reqwest with what is behind it: the outermost says only that something was sent.
+/// Formats an error of reqwest with its causes, because the outermost one only says that a request failed.
 pub(super) fn reason(error: &reqwest::Error) -> String {
     let mut words = error.to_string();
     let mut source = std::error::Error::source(error);

@@ -1,18 +1,18 @@
-//! Why a file cannot be fetched from the hub.
+//! Why a file cannot be downloaded from the hub.
 
 use std::path::PathBuf;
 
-/// Why a model's files cannot be fetched.
+/// Why a model's files cannot be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The environment forbids it.
+    /// The environment forbids downloads.
     #[error("{model} is not in the cache {cache}, and HF_HUB_OFFLINE is set: unset it, or copy the model there", cache = cache.display())]
     Offline {
         model: String,
-        /// Where it was looked for.
+        /// The folder that was searched.
         cache: PathBuf,
     },
-    /// The hub wants to know who asks.
+    /// The hub requires a token.
     #[error("{model}: {url} answers {status}: no such model, or one that is not public; {}", key_hint(*has_token))]
     Unauthorized {
         model: String,
@@ -21,7 +21,7 @@ pub enum HubError {
         /// Whether a token was sent.
         has_token: bool,
     },
-    /// The model's licence was not accepted by whoever asks.
+    /// The owner of the token has not accepted the model's licence.
     #[error("{model}: {url} answers {status}: its licence must be accepted on the model's page first; {}", key_hint(*has_token))]
     Gated {
         model: String,
@@ -33,34 +33,34 @@ pub enum HubError {
     /// There is no such model, or no such revision of it.
     #[error("{model}: {url} answers 404: there is no such model or revision; check the name")]
     NoModel { model: String, url: String },
-    /// The model has no tokenizer that can be read.
+    /// The model has no readable tokenizer.
     #[error(
         "{model} has neither tokenizer.json nor tiktoken.model at the hub: give a folder that has one"
     )]
     NoTokenizer { model: String },
-    /// The model has no weights that can be loaded.
+    /// The model has no supported weights.
     #[error(
         "{model} has neither model.safetensors nor model.safetensors.index.json at the hub: weights of other forms are not read; give a model that has them, or a GGUF file by its path"
     )]
     NoWeights { model: String },
-    /// The model is not in Hugging Face form.
+    /// The model is not in Hugging Face format.
     #[error("{model} has no config.json at the hub: it is no model in Hugging Face form")]
     NoConfig { model: String },
-    /// More is to be fetched than the disk has room for.
+    /// The download is larger than the free disk space.
     #[error("{model}: {} are to be fetched into {folder}, where {} are free: free {} more, or set HF_HOME to a folder on a larger disk", size(*needed), size(*free), size(needed.saturating_sub(*free)), folder = folder.display())]
     NoRoom {
         model: String,
-        /// Bytes that are to come.
+        /// Bytes to download.
         needed: u64,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
         folder: PathBuf,
     },
-    /// The disk became full meanwhile.
+    /// The disk became full during the download.
     #[error("{file}: the disk is full, after {} of it; make room, then try again: it goes on where it ended", size(*done), file = file.display())]
     Full {
         file: PathBuf,
-        /// Bytes that are there.
+        /// Bytes that were downloaded.
         done: u64,
     },
     /// The hub cannot be reached.
@@ -68,23 +68,23 @@ pub enum HubError {
     Unreachable {
         url: String,
         why: String,
-        /// Where files may be put by hand.
+        /// The folder for files that are added by hand.
         cache: PathBuf,
     },
     #[error("{url} answers {status}: {message}")]
     Status {
         url: String,
         status: u16,
-        /// The first line of its words.
+        /// The first line of the hub's message.
         message: String,
     },
-    /// An answer that a hub does not give.
+    /// The answer is not one of a hub.
     #[error("{url} answers what is no hub's: {why}")]
     Unreadable { url: String, why: String },
-    /// What came is not what was announced.
+    /// The downloaded bytes differ from the announced ones.
     #[error("{url}: {why}; the file was removed, try again")]
     Damaged { url: String, why: String },
-    /// Another process fetches the same file.
+    /// Another process downloads the same file.
     #[error("{file} is being written by another process: wait until it has ended", file = file.display())]
     Locked { file: PathBuf },
     /// A file of the cache cannot be read or written.
@@ -92,12 +92,12 @@ pub enum HubError {
     File {
         /// The file or folder.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Bytes in words, as hubs count them: in units of 1000.
+/// Formats a number of bytes in units of 1000, as hubs do.
 pub(super) fn size(n: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
     let mut value = n as f64;

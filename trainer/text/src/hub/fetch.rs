@@ -1,5 +1,5 @@
-//! Fetching a model's text files: tokenizer, its configuration, chat template, config.json. Weights are in
-//! [`super::weights`].
+//! Downloads a model's text files: tokenizer, its configuration, chat template, config.json. [`super::weights`]
+//! downloads weights.
 
 use std::{
     fmt,
@@ -17,10 +17,10 @@ use super::{
     store::ModelFolder,
 };
 
-/// The pause before a file is tried again; each further one is twice as long.
+/// The pause before a file is tried again. Each following one is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A hub of models, and the cache that is filled from it.
+/// A hub of models, and the cache for it.
 #[derive(Clone)]
 pub struct Hub {
     pub(super) server: Server,
@@ -41,9 +41,9 @@ impl fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// The hub that the environment names, as `huggingface_hub` reads it: `HF_ENDPOINT`, `HF_TOKEN` or the file of
-    /// `hf auth login`, `HF_HUB_OFFLINE`, and [`cache_dir`]'s. `None` where no variable leads to a cache. `client`
-    /// must follow no redirections: tokens are for the hub alone.
+    /// Returns the hub that the environment names, like `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN` or the file of
+    /// `hf auth login`, `HF_HUB_OFFLINE`, and the variables of [`cache_dir`]. Returns `None` if no variable gives a
+    /// cache. `client` must not follow redirections, because tokens are only for the hub.
     pub fn from_env(client: Client, env: &impl Fn(&str) -> Option<String>) -> Option<Self> {
         let cache = cache_dir(env)?;
         let set = |name: &str| env(name).filter(|value| !value.trim().is_empty());
@@ -58,21 +58,21 @@ impl Hub {
         })
     }
 
-    /// Where models are kept.
+    /// Returns the folder of the cache.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// The folder with a model's text files; what is missing is fetched.
+    /// Returns the folder with a model's text files, and downloads missing ones.
     ///
-    /// Where a commit of the model is in the cache already, the files are that commit's, and nothing is asked if it
-    /// has a tokenizer; else they are those of `main` now.
+    /// If the cache has a commit of the model, the files are that commit's, and if it has a tokenizer, no request is
+    /// sent. Otherwise they are those of the present `main`.
     ///
     /// # Errors
-    /// [`HubError`].
+    /// Returns [`HubError`] if a file cannot be downloaded.
     ///
     /// # Cancel safety
-    /// What came of a file stays, and the next call goes on there.
+    /// If the future is dropped, the downloaded part of a file stays, and the next call continues there.
     pub async fn fetch(
         &self,
         model: &HubName,
@@ -91,10 +91,10 @@ impl Hub {
         fetching.finish()
     }
 
-    /// Sees that the environment lets something be fetched.
+    /// Checks that the environment allows downloads.
     ///
     /// # Errors
-    /// [`HubError::Offline`], for this model.
+    /// Returns [`HubError::Offline`] for this model.
     pub fn check_online(&self, model: &HubName) -> Result<(), HubError> {
         if self.is_offline {
             return Err(HubError::Offline {
@@ -105,10 +105,10 @@ impl Hub {
         Ok(())
     }
 
-    /// What fetches a model's files: of the commit that is in the cache, else of `main` now.
+    /// Prepares the download of a model's files: of the commit in the cache, or else of the present `main`.
     ///
     /// # Errors
-    /// [`HubError::Offline`].
+    /// Returns [`HubError::Offline`] if downloads are forbidden.
     pub(super) fn fetching<'a>(
         &'a self,
         model: &'a HubName,

@@ -1,4 +1,4 @@
-//! One model's files on their way into the cache.
+//! The download of one model's files into the cache.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,52 +16,52 @@ use super::{
     store::{ModelFolder, Partial},
 };
 
-/// What every model has that can be loaded.
+/// The file that every supported model has.
 pub(super) const CONFIG: &str = "config.json";
-/// Read besides a tokenizer; a model may lack any of them.
+/// Files besides a tokenizer. A model may lack any of them.
 const BESIDE: [&str; 4] = [
     CONFIG,
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
 ];
-/// The tokenizer: the first that there is.
+/// The tokenizer is the first existing one of these.
 pub(super) const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
-/// Tries of one file that breaks off or cannot be reached; each goes on where the last one ended.
+/// Number of tries of one file. Each continues where the last one ended.
 const TRIES: u32 = 4;
 
-/// How far a file is.
+/// The progress of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     pub file: &'a str,
-    /// Bytes that are here.
+    /// Bytes that are downloaded.
     pub done: u64,
-    /// Bytes in all, if they are said.
+    /// Bytes in total, if the server gives them.
     pub total: Option<u64>,
 }
 
-/// Whether an answer's bytes are those from `from` on.
+/// Returns whether an answer's bytes begin at `from`.
 fn goes_on(response: &Response, from: u64) -> bool {
     let range = answer::text(response.headers(), "content-range");
     range.is_some_and(|range| range.starts_with(&format!("bytes {from}-")))
 }
 
-/// One model's files being fetched.
+/// The running download of one model's files.
 pub(super) struct Fetching<'a> {
     server: &'a Server,
     cache: &'a Path,
     pause: Duration,
     pub(super) model: &'a HubName,
     pub(super) folder: ModelFolder,
-    /// The commit, once it is known: all files must be of one.
+    /// The commit, once it is known. All files must belong to the same one.
     revision: Option<String>,
-    /// Bytes that came, of all files.
+    /// Bytes received for all files.
     n_read: u64,
     progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
 }
 
 impl<'a> Fetching<'a> {
-    /// Of the commit that is in the cache, else of `main` now.
+    /// Downloads the commit in the cache, or else the present `main`.
     pub(super) fn new(
         server: &'a Server,
         cache: &'a Path,
@@ -82,15 +82,15 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// A tokenizer, and what is read beside it.
+    /// Downloads a tokenizer and the files besides it.
     ///
     /// # Errors
-    /// [`HubError::NoTokenizer`], and others.
+    /// Returns [`HubError::NoTokenizer`] and other errors.
     pub(super) async fn text(&mut self) -> Result<(), HubError> {
         for file in BESIDE {
             self.fetch(file).await?;
         }
-        // Last, so that a folder that has one has all the rest.
+        // The tokenizer comes last, so that a folder that has one has all other files.
         for file in TOKENIZERS {
             if self.fetch(file).await? {
                 return Ok(());
@@ -100,10 +100,10 @@ impl<'a> Fetching<'a> {
         Err(HubError::NoTokenizer { model })
     }
 
-    /// One file; whether there is one.
+    /// Downloads one file. Returns whether it exists.
     ///
     /// # Errors
-    /// [`HubError`].
+    /// Returns [`HubError`] if it cannot be downloaded.
     pub(super) async fn fetch(&mut self, file: &str) -> Result<bool, HubError> {
         let mut pause = self.pause;
         let mut n_left = TRIES;
@@ -113,7 +113,7 @@ impl<'a> Fetching<'a> {
                 Err(HubError::Unreachable { url, why, .. }) if n_left > 1 => (url, why),
                 done => return done,
             };
-            // A connection that brings something is tried as often as it takes.
+            // As long as a connection brings bytes, the number of tries is not limited.
             if self.n_read == before {
                 n_left -= 1;
             } else {
@@ -125,10 +125,10 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// What the hub says of a file; none where there is no such file.
+    /// Requests information about a file. Returns `None` if it does not exist.
     ///
     /// # Errors
-    /// [`HubError`].
+    /// Returns [`HubError`] if the hub does not answer.
     pub(super) async fn look(&mut self, file: &str) -> Result<Option<(String, Meta)>, HubError> {
         let (endpoint, model) = (&self.server.endpoint, self.model);
         let revision = self.revision.as_deref().unwrap_or(MAIN);
@@ -147,10 +147,10 @@ impl<'a> Fetching<'a> {
         Ok(Some((url, meta)))
     }
 
-    /// As [`Self::look`], tried again where the hub cannot be reached.
+    /// Works like [`Self::look`], and tries again if the hub cannot be reached.
     ///
     /// # Errors
-    /// [`HubError`].
+    /// Returns [`HubError`] if the hub does not answer.
     pub(super) async fn look_patiently(
         &mut self,
         file: &str,
@@ -169,7 +169,7 @@ impl<'a> Fetching<'a> {
         self.look(file).await
     }
 
-    /// Where models are kept.
+    /// Returns the folder of the cache.
     pub(super) fn cache(&self) -> &Path {
         self.cache
     }
@@ -187,13 +187,13 @@ impl<'a> Fetching<'a> {
         Ok(true)
     }
 
-    /// The file of the commit that is being fetched.
+    /// Returns the path of a file of the commit that is being downloaded.
     pub(super) fn path(&self, file: &str) -> PathBuf {
         let commit = self.revision.as_deref().unwrap_or(MAIN);
         self.folder.snapshot(commit).join(file)
     }
 
-    /// Reads a file to its end, from where it was left.
+    /// Reads a file to its end, from where an earlier download stopped.
     async fn read(
         &mut self,
         url: &str,
@@ -216,7 +216,7 @@ impl<'a> Fetching<'a> {
                     why: "not the range that was asked for".to_owned(),
                 });
             }
-            // Whoever has the bytes cannot begin in their middle.
+            // This server cannot begin in the middle of a file.
             status if status.is_success() => partial.clear()?,
             _ => {
                 let has_token = self.server.token.is_some();
@@ -260,12 +260,12 @@ impl<'a> Fetching<'a> {
         }
     }
 
-    /// Says that the commit is whole; its folder.
+    /// Marks the commit as complete, and returns its folder.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// Returns the system's error.
     pub(super) fn finish(self) -> Result<PathBuf, HubError> {
-        // Known as soon as a file was fetched.
+        // The commit is known as soon as a file was downloaded.
         let commit = self.revision.unwrap_or_else(|| MAIN.to_owned());
         self.folder.set_main(&commit)?;
         Ok(self.folder.snapshot(&commit))

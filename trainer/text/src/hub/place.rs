@@ -1,20 +1,20 @@
-//! Names of models at the hub, and where the cache has them.
+//! Names of models at the hub, and their places in the cache.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The revision that is meant where none is named.
+/// The default revision.
 pub const MAIN: &str = "main";
 
-/// The name of a model at the hub: `owner/name`. Neither part can hold a path separator.
+/// The name of a model at the hub: `owner/name`. Neither part can contain a path separator.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HubName {
     owner: String,
     name: String,
 }
 
-/// A text is not the name of a model at the hub.
+/// A text is not a valid name of a model at the hub.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is no owner/name of a model: letters, digits, -, _ and ., one slash")]
 pub struct HubNameError {
@@ -46,30 +46,30 @@ impl fmt::Display for HubName {
 }
 
 impl HubName {
-    /// The part after the slash, which is what a loaded model is called.
+    /// Returns the part after the slash, which is the name of the loaded model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The model's folder in a cache.
+    /// Returns the model's folder in a cache.
     pub fn folder(&self, cache: &Path) -> PathBuf {
         cache.join(format!("models--{}--{}", self.owner, self.name))
     }
 }
 
-/// Whether `text` may be a part of a name or a revision, which becomes a part of a path.
+/// Returns whether `text` is valid in a name or a revision, which becomes a part of a path.
 pub(super) fn is_part(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     !text.is_empty() && !text.starts_with('.') && text.bytes().all(legal)
 }
 
-/// The cache folder, as `huggingface_hub` finds it from the environment; `None` where no variable leads to one.
+/// Returns the cache folder, as `huggingface_hub` finds it from the environment, or `None` if no variable gives one.
 pub fn cache_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let hub = env("HF_HUB_CACHE").map(PathBuf::from);
     hub.or_else(|| Some(home_dir(env)?.join("hub")))
 }
 
-/// Where `huggingface_hub` keeps the cache and a token.
+/// Returns the folder in which `huggingface_hub` keeps the cache and a token.
 pub(super) fn home_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let home = env("HF_HOME").map(PathBuf::from);
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("huggingface"));
@@ -77,14 +77,14 @@ pub(super) fn home_dir(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf>
     home.or_else(xdg).or_else(own)
 }
 
-/// The folder of a model's `main` revision in the cache, if it is there and holds `file`.
+/// Returns the folder of a model's `main` revision in the cache, if it exists and contains `file`.
 pub fn cached(cache: &Path, model: &HubName, file: &str) -> Option<PathBuf> {
     let folder = model.folder(cache);
     let path = folder.join("snapshots").join(commit(&folder)?);
     path.join(file).is_file().then_some(path)
 }
 
-/// The commit that `main` names in a model's folder.
+/// Returns the commit that `main` names in a model's folder.
 pub(super) fn commit(folder: &Path) -> Option<String> {
     let commit = std::fs::read_to_string(folder.join("refs").join(MAIN)).ok()?;
     let commit = commit.trim();

@@ -1,4 +1,4 @@
-//! The cache on disk, as `huggingface_hub` lays it out: blobs by content, and commits as links to them.
+//! The cache on disk in the layout of `huggingface_hub`: blobs by content, and commits as links to them.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -17,7 +17,7 @@ const SHA256_DIGITS: usize = 64;
 #[derive(Debug)]
 pub(super) struct ModelFolder(PathBuf);
 
-/// A file on its way, locked against other processes.
+/// A file that is being downloaded, locked against other processes.
 #[derive(Debug)]
 pub(super) struct Partial {
     path: PathBuf,
@@ -40,7 +40,7 @@ impl ModelFolder {
         self.0.join("blobs").join(etag)
     }
 
-    /// Bytes that are there of a file, whole or not.
+    /// Returns the bytes of a file that exist, complete or not.
     pub(super) fn n_bytes(&self, etag: &str) -> u64 {
         let blob = self.blob(etag);
         let partial = blob.with_file_name(format!("{etag}.incomplete"));
@@ -48,7 +48,7 @@ impl ModelFolder {
         length(&blob).or_else(|| length(&partial)).unwrap_or(0)
     }
 
-    /// Bytes that are free where the folder is to be; none where the system does not say.
+    /// Returns the free bytes of the disk for the folder, or `None` if the system does not report them.
     pub(super) fn n_free(&self) -> Option<u64> {
         let there = self.0.ancestors().find(|path| path.exists())?;
         let found = rustix::fs::statvfs(there).ok()?;
@@ -59,10 +59,10 @@ impl ModelFolder {
         self.blob(etag).is_file()
     }
 
-    /// What is there of a blob, to be written on.
+    /// Opens the existing part of a blob to continue it.
     ///
     /// # Errors
-    /// [`HubError::Locked`] where another process writes it; the system's refusal.
+    /// Returns [`HubError::Locked`] if another process writes it, or the system's error.
     pub(super) fn partial(&self, etag: &str) -> Result<Partial, HubError> {
         let path = self.0.join("blobs").join(format!("{etag}.incomplete"));
         let open = || {
@@ -84,10 +84,10 @@ impl ModelFolder {
         }
     }
 
-    /// Makes a file that is whole a blob.
+    /// Turns a complete file into a blob.
     ///
     /// # Errors
-    /// [`HubError::Damaged`] where its content is not what its name says; the system's refusal.
+    /// Returns [`HubError::Damaged`] if its content does not match its name, or the system's error.
     pub(super) fn keep(&self, url: &str, mut partial: Partial, etag: &str) -> Result<(), HubError> {
         let found = partial.sha256().map_err(failed(&partial.path))?;
         if is_sha256(etag) && found != etag {
@@ -103,10 +103,10 @@ impl ModelFolder {
         placed.map_err(failed(&blob))
     }
 
-    /// Shows a blob as a file of a commit.
+    /// Links a blob as a file of a commit.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// Returns the system's error.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let link = self.snapshot(commit).join(file);
         let made = make_parent(&link).and_then(|()| {
@@ -122,10 +122,10 @@ impl ModelFolder {
         made.map_err(failed(&link))
     }
 
-    /// Says which commit `main` is, unless that is known: files of another commit may stand there.
+    /// Records which commit `main` is, unless that is recorded already, because files of another commit may be there.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// Returns the system's error.
     pub(super) fn set_main(&self, commit: &str) -> Result<(), HubError> {
         let path = self.0.join("refs").join(MAIN);
         if path.exists() {
@@ -142,19 +142,19 @@ impl ModelFolder {
 // === impl Partial ===
 
 impl Partial {
-    /// Bytes that are there.
+    /// Returns the number of existing bytes.
     pub(super) fn n_bytes(&self) -> u64 {
         self.n_bytes
     }
 
-    /// Appends what came.
+    /// Appends received bytes.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// Returns the system's error.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), HubError> {
         let written = self.file.write_all(bytes);
         if let Err(error) = &written {
-            // A part may have been written before that.
+            // A part may have been written before the error.
             self.n_bytes = self.file.metadata().map_or(self.n_bytes, |it| it.len());
             if matches!(
                 error.kind(),
@@ -171,10 +171,10 @@ impl Partial {
         Ok(())
     }
 
-    /// Forgets all that is there.
+    /// Removes all existing bytes.
     ///
     /// # Errors
-    /// The system's refusal.
+    /// Returns the system's error.
     pub(super) fn clear(&mut self) -> Result<(), HubError> {
         if self.n_bytes > 0 {
             self.file.set_len(0).map_err(failed(&self.path))?;

@@ -1,4 +1,4 @@
-//! Fetching a whole model: weights in safetensors, beside what is read of it as text.
+//! Downloads a complete model: weights in safetensors, besides its text files.
 
 use std::{
     collections::BTreeSet,
@@ -15,13 +15,13 @@ use super::{
     place::{HubName, commit, is_part},
 };
 
-/// Weights in one file.
+/// The file of weights that are in one file.
 const SINGLE: &str = "model.safetensors";
-/// Which file has which tensor, where there are several.
+/// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
-/// A model may lack it.
+/// A model may lack this file.
 const GENERATION: &str = "generation_config.json";
-/// Bytes that are left free on the disk.
+/// Bytes that stay free on the disk.
 const SPARE: u64 = 256 << 20;
 
 #[derive(Deserialize)]
@@ -29,7 +29,8 @@ struct Index {
     weight_map: std::collections::BTreeMap<String, String>,
 }
 
-/// The folder of a model in the cache, if all is there that loading it takes: config, tokenizer, and every file of weights.
+/// Returns the folder of a model in the cache, if it has everything for loading: config, tokenizer, and every file of
+/// weights.
 pub fn whole(cache: &Path, model: &HubName) -> Option<PathBuf> {
     let folder = model.folder(cache);
     let snapshot = folder.join("snapshots").join(commit(&folder)?);
@@ -42,10 +43,10 @@ pub fn whole(cache: &Path, model: &HubName) -> Option<PathBuf> {
     (has_text && files.iter().all(|file| has(file))).then_some(snapshot)
 }
 
-/// The files that an index names.
+/// Returns the files that an index names.
 ///
 /// # Errors
-/// In words, where it is no index, or names what is no file of weights beside it.
+/// Returns an error in words if it is not an index, or names something other than a file of weights beside it.
 fn shards(index: &[u8]) -> Result<BTreeSet<String>, String> {
     let index: Index = serde_json::from_slice(index).map_err(|error| error.to_string())?;
     let files: BTreeSet<String> = index.weight_map.into_values().collect();
@@ -65,16 +66,16 @@ fn shards(index: &[u8]) -> Result<BTreeSet<String>, String> {
 // === impl Hub ===
 
 impl Hub {
-    /// The folder with all that loading a model takes; what is missing is fetched.
+    /// Returns the folder with everything for loading a model, and downloads missing files.
     ///
-    /// A model that is whole in the cache is not asked about. Before the first byte of weights is fetched, the disk is
-    /// looked at: the sizes of all files that are missing are known by then.
+    /// For a model that is complete in the cache, no request is sent. Before the first byte of weights is downloaded,
+    /// the free disk space is checked. The sizes of all missing files are known by then.
     ///
     /// # Errors
-    /// [`HubError`].
+    /// Returns [`HubError`] if a file cannot be downloaded.
     ///
     /// # Cancel safety
-    /// What came of a file stays, and the next call goes on there.
+    /// If the future is dropped, the downloaded part of a file stays, and the next call continues there.
     pub async fn fetch_model(
         &self,
         model: &HubName,
@@ -104,7 +105,7 @@ impl Hub {
 // === impl Fetching ===
 
 impl Fetching<'_> {
-    /// Which files have the weights.
+    /// Returns the files with the weights.
     async fn files(&mut self) -> Result<BTreeSet<String>, HubError> {
         if !self.fetch(INDEX).await? {
             return Ok(BTreeSet::from([SINGLE.to_owned()]));
@@ -120,7 +121,7 @@ impl Fetching<'_> {
         })
     }
 
-    /// The error of weights that are not at the hub.
+    /// Makes the error for weights that are not at the hub.
     fn lacks(&self, file: &str) -> HubError {
         let model = self.model.to_string();
         if file == SINGLE {
@@ -132,7 +133,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// Sees that the disk has room for what is not here yet.
+    /// Checks that the disk has room for the missing files.
     async fn check_room(&mut self, files: &BTreeSet<String>) -> Result<(), HubError> {
         let mut needed = 0_u64;
         for file in files {

@@ -17,7 +17,7 @@ fn said(role: &str, content: &str) -> Value {
     json!({"role": role, "content": content})
 }
 
-/// A tokenizer and what it has served.
+/// A tokenizer and its served sequences.
 struct Server {
     tokenizer: ChatTokenizer,
     index: ServedTokenIndex,
@@ -49,7 +49,7 @@ fn letters(text: &str) -> Vec<u32> {
 #[test]
 fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     let server = Server::new(tiny());
-    // No text gives these: the bytes of a letter that was never ended.
+    // No text gives these ids: the bytes of a letter that never ended.
     let reply = [letters("ok "), vec![0xE5, END]].concat();
     let first = server.serve(&[said("user", "hi")], &reply);
     let messages = [
@@ -65,7 +65,7 @@ fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     assert_eq!(server.ids(&messages).1[..longer.len()], longer);
 }
 
-/// The template writes thinking and calls as it likes.
+/// The template writes thinking and calls in its own way.
 #[test]
 fn a_reply_that_comes_back_in_another_form_goes_on_with_its_ids() {
     let server = Server::new(tiny());
@@ -82,7 +82,7 @@ fn a_reply_that_comes_back_in_another_form_goes_on_with_its_ids() {
     assert!(!goes_on(&next), "it was cut off");
     index.remember_turn(tokenizer, &rendered, &first[..n_prompt], &reply);
     assert!(goes_on(&next));
-    // What says something else does not.
+    // A conversation with another content does not match.
     let other = [
         said("user", "hi"),
         said("assistant", "{\"a\": 2}"),
@@ -105,7 +105,7 @@ fn a_conversation_that_spells_the_end_of_a_turn_is_not_the_one_that_had_it() {
     );
     let n_ends = |ids: &[u32]| ids.iter().filter(|&&id| id == END).count();
     assert_eq!((n_ends(&served), n_ends(&ids)), (3, 2));
-    // Nor is what the model spelled the end of its turn.
+    // The text that the model spelled is not the end of its turn.
     let spelled = server.serve(&[said("user", "q")], &letters("no<|im_end|>"));
     let (_, ids) = server.ids(&[said("user", "q"), said("assistant", "no")]);
     assert_ne!(ids[..spelled.len()], spelled);
@@ -115,7 +115,7 @@ fn a_conversation_that_spells_the_end_of_a_turn_is_not_the_one_that_had_it() {
 fn a_reply_ended_by_a_stop_text_is_known_up_to_it() {
     let server = Server::new(FAMILIES[0].load());
     let letter = |c: char| server.tokenizer.encode_data(&c.to_string()).unwrap()[0];
-    // Not as a tokenizer cuts it.
+    // These ids are not the tokenizer's own.
     let reply: Vec<u32> = "hello\n\nUser:".chars().map(letter).collect();
     assert_ne!(server.tokenizer.encode_data("hello").unwrap(), reply[..5]);
     let served = server.serve(&[said("user", "hi")], &reply);
@@ -132,7 +132,7 @@ fn text_that_goes_on_after_ids_gets_no_blank() {
         let name = family.name;
         let server = Server::new(family.load());
         let tokenizer = &server.tokenizer;
-        // Ended by length within a word.
+        // The reply ended by length within a word.
         let reply = tokenizer.encode_data("hello us").unwrap();
         assert_eq!(tokenizer.decode(&reply), "hello us");
         let served = server.serve(&[said("user", "hi")], &reply);
@@ -150,7 +150,7 @@ fn text_that_goes_on_after_ids_gets_no_blank() {
     }
 }
 
-/// Replies of random ids, the unlikeliest that a model can give; clients send back the text they got.
+/// Replies have random ids, the most unlikely that a model can sample. Clients send back the text.
 #[test]
 fn turns_of_fifty_conversations_merge() {
     const TURNS: usize = 6;
@@ -170,7 +170,7 @@ fn turns_of_fifty_conversations_merge() {
             let mut draw = |below: u64| u32::try_from(rng.next_u64() % below).unwrap();
             let mut reply = vec![first];
             reply.extend((0..draw(40)).map(|_| draw(256)));
-            // A third ends by length.
+            // A third of the replies end by length.
             reply.extend((draw(3) > 0).then_some(end));
             let (_, prompt) = server.ids(&messages);
             if turn > 0 {

@@ -1,10 +1,10 @@
-//! `strftime_now`: today's date, which some templates write into the system text.
+//! `strftime_now`: today's date, which some templates write into the system prompt.
 
 use jiff::Zoned;
 use jiff::fmt::strtime::{BrokenDownTime, Config};
 use minijinja::{Error, ErrorKind};
 
-/// Formats the current local time, as `transformers` does; a code that is none is written as it is.
+/// Formats the present local time like `transformers`. An unknown code is written unchanged.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "minijinja hands arguments over"

@@ -1,4 +1,5 @@
-//! JSON as Python's `json.dumps(x, ensure_ascii=False)` writes it: tool lists were learned in that form.
+//! Writes JSON like Python's `json.dumps(x, ensure_ascii=False)`, because models were trained on tool lists in that
+//! form.
 
 use std::io::{self, Write};
 
@@ -8,10 +9,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
-/// No template indents deeper.
+/// No template uses a larger indent.
 const MOST_INDENT: usize = 16;
 
-/// The `tojson` filter: `indent` as an argument or by name, and by name `separators`, `ensure_ascii` and `sort_keys` of
+/// The `tojson` filter: `indent` by position or by name, and by name `separators`, `ensure_ascii` and `sort_keys` of
 /// `json.dumps`.
 #[expect(
     clippy::needless_pass_by_value,
@@ -40,7 +41,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("tojson: {error}"))
 }
 
-/// What stands between items, and between a key and its value.
+/// Returns the separators between items, and between a key and its value.
 fn pair(separators: &Jinja) -> Result<(String, String), Error> {
     let both: Vec<String> = separators.try_iter()?.map(|it| it.to_string()).collect();
     match <[String; 2]>::try_from(both) {
@@ -49,7 +50,7 @@ fn pair(separators: &Jinja) -> Result<(String, String), Error> {
     }
 }
 
-/// Puts the keys of all objects in order, as Python's `sorted` does.
+/// Sorts the keys of all objects like Python's `sorted`.
 pub(crate) fn sort_keys(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -67,21 +68,22 @@ fn dumps(value: &Value, style: Style) -> Result<String, io::Error> {
     String::from_utf8(out).map_err(io::Error::other)
 }
 
-/// How `json.dumps` was asked to write.
+/// The options of `json.dumps`.
 struct Style {
     item: String,
     key: String,
     indent: Option<usize>,
     ascii: bool,
     depth: usize,
-    /// Whether the innermost list or object has anything in it.
+    /// Whether the innermost list or object has a value yet.
     has_value: bool,
 }
 
 // === impl Style ===
 
 impl Style {
-    /// Without separators those of `json.dumps`: `", "` and `": "`, and where lines are indented no blank at their end.
+    /// The default separators are those of `json.dumps`: `", "` and `": "`, and with an indent no blank at the end of
+    /// lines.
     fn new(indent: Option<usize>, separators: Option<(String, String)>, ascii: bool) -> Self {
         let item = if indent.is_some() { "," } else { ", " };
         let (item, key) = separators.unwrap_or_else(|| (item.to_owned(), ": ".to_owned()));
@@ -192,7 +194,7 @@ mod tests {
     use minijinja::Environment;
     use serde_json::json;
 
-    /// What a template's expression gives of `v`.
+    /// Evaluates a template's expression on `v`.
     fn eval(expression: &str, value: &Value) -> String {
         let mut environment = Environment::new();
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(eval("v | tojson(1)", &json!([[1]])), "[\n [\n  1\n ]\n]");
     }
 
-    /// Kimi's template asks for the first.
+    /// Kimi's template uses the first.
     #[test]
     fn options_of_json_dumps_are_done() {
         let value = json!({"b": [1, 2], "a": "é🙂\n"});

@@ -1,11 +1,11 @@
-//! Marks in what a template is given: see [`crate::content`].
+//! Marks in a template's input. See [`crate::content`].
 
 use serde_json::{Map, Value};
 
 use super::RenderError;
 use crate::content::{ControlTokens, Kind, free_mark, may_be_mark};
 
-/// What a template is given that may spell control tokens.
+/// The input of a template, which may contain control tokens.
 pub(super) struct Given {
     pub(super) messages: Vec<Value>,
     pub(super) tools: Option<Value>,
@@ -13,20 +13,20 @@ pub(super) struct Given {
     pub(super) extra: Map<String, Value>,
 }
 
-/// How the keys of an object are met by templates.
+/// How templates use the keys of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// Looked up by name.
+    /// They look them up by name.
     Fields,
-    /// Written out: parameters of a tool, arguments of a call.
+    /// They write them: parameters of a tool, arguments of a call.
     Names,
 }
 
 impl Given {
-    /// Breaks every control token that is spelled; returns the mark, or nothing where none is.
+    /// Breaks every control token in the input. Returns the mark, or `None` if there is none.
     ///
     /// # Errors
-    /// [`RenderError::NoMark`] when the request itself holds every character that a mark could be.
+    /// Returns [`RenderError::NoMark`] if the request itself contains every possible mark.
     pub(super) fn mark(
         &mut self,
         controls: &ControlTokens,
@@ -71,7 +71,7 @@ impl Given {
     }
 }
 
-/// Templates compare roles and types with words of their own.
+/// Templates compare roles and types with their own words.
 fn kind_of(key: &str) -> Kind {
     match key {
         "role" | "type" => Kind::Word,
@@ -100,7 +100,7 @@ fn visit(value: &mut Value, kind: Kind, keys: Keys, see: &mut impl FnMut(&mut St
             }
         }
         Value::Object(map) => {
-            // Keys cannot be changed in place; the order is kept.
+            // Keys cannot be changed in place, so the map is rebuilt in the same order.
             for (mut key, mut value) in std::mem::take(map) {
                 let named = keys == Keys::Names;
                 let within = match key.as_str() {

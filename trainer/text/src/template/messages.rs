@@ -1,13 +1,13 @@
-//! Messages as clients send them, made into what templates expect.
+//! Converts messages from the form of clients to the form that templates expect.
 
 use serde_json::{Map, Value, json};
 
 use super::RenderError;
 
-/// Content as one string, arguments of tool calls as objects, `developer` as `system`.
+/// Makes content one string, arguments of tool calls objects, and `developer` `system`.
 ///
-/// Templates are written against Python dictionaries of that form; the OpenAI API allows more. A template that
-/// `takes_text` for arguments gets them as they were written: so a call that the model made reads as it did then.
+/// Templates are written for Python dictionaries of that form. The OpenAI API allows more. A template that `takes_text`
+/// gets arguments unchanged, so that the model's own call reads as it was sampled.
 pub(super) fn normalise(messages: &[Value], takes_text: bool) -> Result<Vec<Value>, RenderError> {
     messages
         .iter()
@@ -16,7 +16,8 @@ pub(super) fn normalise(messages: &[Value], takes_text: bool) -> Result<Vec<Valu
         .collect()
 }
 
-/// Adds `text` to the system text; with none, to the template's default, which a message of ours would replace.
+/// Adds `text` to the system prompt. If there is none, adds it to the template's default, which a message of ours would
+/// replace.
 pub(super) fn append_system(messages: &mut Vec<Value>, default: Option<&str>, text: &str) {
     let joined = |old: &str| {
         if old.is_empty() {
@@ -81,11 +82,11 @@ fn text_of(part: &Value) -> Option<&str> {
     }
 }
 
-/// Calls as templates go over them: each with a function whose arguments are an object, and no empty list of calls,
-/// which some templates take for calls.
+/// Converts calls to what templates iterate over: each has a function whose arguments are an object. An empty list of
+/// calls is removed, because some templates treat it as calls.
 ///
-/// `transformers` wants objects, and vLLM makes objects of JSON text and of nothing. Here the rest becomes one as well:
-/// a history that cannot be rendered would end its session for good.
+/// `transformers` requires objects, and vLLM makes objects of JSON text and of nothing. Here anything else becomes an
+/// object too, because a history that cannot be rendered would end its session for good.
 fn normalise_calls(fields: &mut Map<String, Value>, takes_text: bool) {
     let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
@@ -101,12 +102,12 @@ fn normalise_calls(fields: &mut Map<String, Value>, takes_text: bool) {
 }
 
 fn normalise_call(call: &mut Value, takes_text: bool) {
-    // A custom tool takes one text.
+    // A custom tool has one text as input.
     if let Some(custom) = call.get("custom").cloned() {
         let function = json!({"name": custom["name"], "arguments": {"input": custom["input"]}});
         *call = json!({"id": call["id"], "type": "function", "function": function});
     }
-    // Some clients leave the object around a function out.
+    // Some clients leave out the object around a function.
     let function = match call {
         Value::Object(call) if call.get("function").is_some_and(Value::is_object) => {
             call.get_mut("function")
@@ -118,7 +119,7 @@ fn normalise_call(call: &mut Value, takes_text: bool) {
     }
 }
 
-/// Makes an object of a call's arguments, which the API carries as JSON text; one that is text of an object may stay.
+/// Makes an object of a call's arguments, which the API sends as JSON text. Text that is an object may stay text.
 fn read_arguments(function: &mut Map<String, Value>, takes_text: bool) {
     let given = function.get("arguments").unwrap_or(&Value::Null);
     let is_object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
@@ -129,7 +130,7 @@ fn read_arguments(function: &mut Map<String, Value>, takes_text: bool) {
     function.insert("arguments".into(), Value::Object(object));
 }
 
-/// How often JSON text is looked for in JSON text: some clients quote arguments twice.
+/// How many levels of JSON text in JSON text are parsed, because some clients quote arguments twice.
 const QUOTED: usize = 3;
 
 fn object_of(given: &Value, depth: usize) -> Map<String, Value> {
@@ -147,12 +148,12 @@ fn object_of(given: &Value, depth: usize) -> Map<String, Value> {
     }
 }
 
-/// What is no object, under the name that Anthropic gives it.
+/// Wraps a value that is not an object under Anthropic's name for such input.
 fn unreadable(given: Value) -> Map<String, Value> {
     Map::from_iter([("INVALID_JSON".to_owned(), given)])
 }
 
-/// A value for an error message: long content is not repeated in it.
+/// Describes a value for an error message, without repeating long content.
 fn kind_of(value: &Value) -> String {
     match value {
         Value::Null => "missing".into(),

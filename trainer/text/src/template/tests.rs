@@ -130,7 +130,7 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
     assert_eq!(render(source, &RenderRequest::default()).unwrap(), "  a\nb");
 }
 
-/// What templates of the families use of Jinja and Python, and what `transformers` 5.23 makes of it
+/// Constructs of Jinja and Python from templates of all families, and the results of `transformers` 5.23
 /// (`render_jinja_template` with `bos_token="<s>"`, `enable_thinking=False`).
 #[test]
 fn constructs_of_templates_render_as_in_transformers() {
@@ -148,8 +148,8 @@ fn constructs_of_templates_render_as_in_transformers() {
     assert_eq!(text, include_str!("testdata/constructs.txt"));
 }
 
-/// A template in the way of Gemma 3, which has no turn for the system: its text begins the first user's. The expected texts are
-/// what `transformers` 5.19 makes of it.
+/// The template resembles Gemma 3's, which has no system turn: the system prompt comes at the beginning of the first
+/// user turn. The expected texts are those of `transformers` 5.19.
 #[test]
 fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
     let source = include_str!("testdata/gemma.jinja");
@@ -183,7 +183,7 @@ fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
     assert_eq!(alone, "<s><start_of_turn>user\nHi<end_of_turn>\n");
     let lessons = of(&user, Some("Be short."), false).unwrap();
     assert_eq!(lessons, alone.replace("Hi", "Be short.\n\nHi"));
-    // Lessons replace no default: there is none.
+    // Lessons replace no default, because there is none.
     let template = ChatTemplate::new(source, BTreeMap::new()).unwrap();
     assert_eq!(template.default_system(), None);
     let twice = json!([{"role": "user", "content": "Hi"}, {"role": "user", "content": "there"}]);
@@ -194,7 +194,7 @@ fn a_template_without_a_system_turn_puts_its_text_before_the_first_users() {
     );
 }
 
-/// A template in the way of Qwen's coders, over calls of an assistant's message.
+/// A template that resembles Qwen's coder models, over calls of an assistant's message.
 const ITEMS: &str = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set c = c.function if c.function is defined else c %}[{{ c.name }}\
     {% for k, v in c.arguments|items %} {{ k }}={{ v if v is string else v|tojson }}{% endfor %}]{% endfor %}{% endfor %}";
 
@@ -263,7 +263,7 @@ fn calls_of_other_shapes_are_given_as_templates_know_them() {
     }
 }
 
-/// A model may write `{"a":1}`, and the next prompt must read so.
+/// A model may write `{"a":1}`, and the next prompt must contain exactly that.
 #[test]
 fn arguments_stay_as_they_were_written_where_a_template_takes_text() {
     const TAKES: &str = "{% for m in messages %}{% for call in m.tool_calls %}{{ call.function.name }}\

@@ -1,4 +1,4 @@
-//! What stands beside a tokenizer: its configuration and the chat templates.
+//! Reads the files beside a tokenizer: its configuration and the chat templates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
 pub(super) struct TokenizerConfig {
     file: PathBuf,
     pub(super) json: Value,
-    /// `bos_token` and its like, which templates write themselves.
+    /// `bos_token` and similar tokens, which templates write themselves.
     pub(super) special: BTreeMap<String, String>,
 }
 
@@ -42,9 +42,9 @@ impl TokenizerConfig {
         })
     }
 
-    /// The chat template, and the one for conversations with tools where the model has two.
+    /// Returns the chat template, and the one for conversations with tools if the model has two.
     ///
-    /// As `transformers` does, files of their own come before what stands here, and one named `tool_use` is taken where
+    /// As in `transformers`, separate files take precedence over this one, and a template named `tool_use` is used if
     /// there are tools.
     pub(super) fn templates(
         &self,
@@ -63,7 +63,7 @@ impl TokenizerConfig {
         };
         let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
         let default = match find("default", &default)? {
-            // Models that read images have it there, before they had a file of its own.
+            // Models that read images had it in this file before they had a separate file.
             None => processor_template(&dir.join("chat_template.json"), &self.special)?,
             found => found,
         };
@@ -97,7 +97,7 @@ fn processor_template(
         .map_err(wrong)
 }
 
-/// The template of that name; a single one is the default.
+/// Returns the template with this name. If there is only one, it is the default.
 fn named_template(config: &Value, name: &str) -> Option<String> {
     let template = config.get("chat_template")?;
     let is_named = |it: &&Value| it["name"] == name;

@@ -1,8 +1,8 @@
-//! Ids to text, byte by byte.
+//! Converts ids to text, byte by byte.
 //!
-//! A token is a piece of bytes, not of characters: a Chinese letter or an emoji may be split over
-//! several. The bytes of each token are known once the vocabulary is read, so decoding is joining
-//! them and giving out what is whole; it needs no look-back and loses nothing.
+//! A token is a sequence of bytes, not of characters. A Chinese letter or an emoji may be split over several tokens.
+//! The bytes of each token are known once the vocabulary is read. So decoding joins them and returns complete
+//! characters. It needs no look-back and loses nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-/// What each id stands for.
+/// The bytes of each id.
 #[derive(Debug)]
 pub(super) struct TokenBytes {
     pieces: Vec<Piece>,
-    /// A text begins with a blank that the tokenizer put there (SentencePiece).
+    /// Whether a text begins with a blank that the tokenizer added (SentencePiece).
     pub(super) strips_blank: bool,
 }
 
@@ -24,20 +24,20 @@ struct Piece {
     special: bool,
 }
 
-/// Models have fewer (`model_config` refuses more); an id beyond comes from a damaged file and has no text.
+/// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
 
-/// How a vocabulary spells bytes.
+/// How a vocabulary encodes bytes.
 #[derive(Debug, Clone, Copy)]
 enum Spelling {
-    /// GPT-2's printable stand-in for each byte.
+    /// GPT-2's printable character for each byte.
     ByteLevel,
     /// SentencePiece: `▁` for a space, `<0x0A>` for a byte without a token.
     Metaspace,
 }
 
 impl TokenBytes {
-    /// `None` when the decoder spells bytes in neither known way.
+    /// Returns `None` if the decoder uses neither known encoding.
     pub(super) fn new(tokenizer: &Tokenizer, decoder: &Value) -> Option<Self> {
         let spelling = if mentions(decoder, "ByteLevel") {
             Spelling::ByteLevel
@@ -59,7 +59,7 @@ impl TokenBytes {
                 Spelling::Metaspace => metaspace(token),
             };
         }
-        // Added tokens are spelled as they are.
+        // Added tokens are written literally.
         for (id, added) in tokenizer.get_added_tokens_decoder() {
             if let Some(piece) = pieces.get_mut(id as usize) {
                 piece.bytes = added.content.as_bytes().into();
@@ -72,7 +72,7 @@ impl TokenBytes {
         })
     }
 
-    /// Of ids with their bytes, each with whether it is special.
+    /// Makes the table from ids with their bytes, each with whether it is special.
     pub(super) fn of_pieces<'a>(given: impl Iterator<Item = (u32, &'a [u8], bool)>) -> Self {
         let mut pieces = Vec::new();
         for (id, bytes, special) in given.filter(|(id, _, _)| (*id as usize) < MOST_IDS) {
@@ -91,13 +91,13 @@ impl TokenBytes {
         }
     }
 
-    /// Bytes of the longest token.
+    /// Returns the number of bytes of the longest token.
     pub(super) fn longest(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
         lengths.max().unwrap_or(0)
     }
 
-    /// What an id stands for; nothing where there is no such id.
+    /// Returns the bytes of an id, or nothing if it does not exist.
     pub(super) fn of(&self, id: u32) -> &[u8] {
         self.pieces
             .get(id as usize)
@@ -105,8 +105,8 @@ impl TokenBytes {
     }
 }
 
-/// Whether the decoder takes a blank from the beginning of a text: Llama 2's and Mistral's `Strip`, or a
-/// `Metaspace` that was put there when encoding.
+/// Returns whether the decoder removes a blank from the beginning of a text: Llama 2's and Mistral's `Strip`, or a
+/// `Metaspace` that encoding added.
 fn strips_blank(decoder: &Value) -> bool {
     let own = match decoder["type"].as_str() {
         Some("Strip") => decoder["content"] == " " && decoder["start"] != 0,
@@ -128,7 +128,7 @@ fn mentions(decoder: &Value, kind: &str) -> bool {
 
 fn byte_level(token: &str, letters: &HashMap<char, u8>) -> Box<[u8]> {
     let bytes: Option<Vec<u8>> = token.chars().map(|c| letters.get(&c).copied()).collect();
-    // A token with other letters was added to the vocabulary as it is.
+    // A token with other letters was added to the vocabulary literally.
     bytes.unwrap_or_else(|| token.as_bytes().to_vec()).into()
 }
 
@@ -144,7 +144,7 @@ pub(super) fn metaspace(token: &str) -> Box<[u8]> {
     }
 }
 
-/// GPT-2's printable stand-in of each byte, in order of the bytes.
+/// Returns GPT-2's printable character for each byte, in order of the bytes.
 pub fn byte_letters() -> Vec<char> {
     let plain = |b: u32| matches!(b, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     let mut next = 256;
@@ -167,7 +167,7 @@ pub struct StreamDecoder {
     tokens: Arc<TokenBytes>,
     special: bool,
     pending: Vec<u8>,
-    /// The first blank is not part of the text, and no text has come yet.
+    /// Whether the first blank is not part of the text, and no text has come yet.
     strips_blank: bool,
 }
 
@@ -181,15 +181,15 @@ impl StreamDecoder {
         }
     }
 
-    /// With the blank before the text, if there is one.
+    /// Keeps the blank before the text, if there is one.
     pub(super) fn with_blank(mut self) -> Self {
         self.strips_blank = false;
         self
     }
 
-    /// The text that is whole with this id: possibly empty, never half a character.
+    /// Returns the text that is complete with this id, which may be empty, and never half a character.
     ///
-    /// Bytes that can no longer become a character come as U+FFFD. Unknown ids have no text.
+    /// Bytes that can no longer become a character are returned as U+FFFD. Unknown ids have no text.
     pub fn push(&mut self, id: u32) -> String {
         if let Some(piece) = self.tokens.pieces.get(id as usize)
             && (self.special || !piece.special)
@@ -207,7 +207,7 @@ impl StreamDecoder {
         }
     }
 
-    /// Whether a character was begun and not ended.
+    /// Returns whether a character was begun and not ended.
     pub(crate) fn is_within_character(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -235,7 +235,7 @@ impl StreamDecoder {
         }
     }
 
-    /// What is left at the end: U+FFFD for a character that was begun and not ended, else nothing.
+    /// Returns the rest at the end: U+FFFD for a character that was begun and not ended, else nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
     }

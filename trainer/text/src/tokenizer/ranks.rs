@@ -1,9 +1,8 @@
-//! Kimi's tokenizer: `tiktoken.model`, which has tokens by rank and neither special tokens nor a pattern.
+//! Kimi's tokenizer: `tiktoken.model`, which has tokens by rank, but neither special tokens nor a pattern.
 //!
-//! Both stand in the Python file that goes with it, as do the bounds below; special tokens have their names in
-//! `tokenizer_config.json`. That file also puts the keys of tools in order before the template sees them, which is done
-//! here as well; what it does not have from us is the form of tools in TypeScript (`tools_ts_str`) that Kimi K2.5's template
-//! prefers to JSON.
+//! Both are in the Python file that belongs to it, and so are the limits below. The names of special tokens are in
+//! `tokenizer_config.json`. That file also sorts the keys of tools before the template sees them, which is done here
+//! too. Not done here is the TypeScript form of tools (`tools_ts_str`), which Kimi K2.5's template prefers to JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 use tiktoken_rs::CoreBPE;
 use tokenizers::AddedToken;
 
-/// How a text is cut before it is merged: `tokenization_kimi.py` of moonshotai/Kimi-K2-Instruct.
+/// The pattern that cuts a text before merging: `tokenization_kimi.py` of moonshotai/Kimi-K2-Instruct.
 const PATTERN: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -23,23 +22,24 @@ const PATTERN: &str = concat!(
     r"|\s+(?!\S)",
     r"|\s+",
 );
-/// Ids after the ranks that are special tokens, named or not.
+/// Number of ids after the ranks that are special tokens, named or not.
 const N_SPECIAL: u32 = 256;
 /// Characters that are tokenised at once.
 const CHUNK: usize = 400_000;
-/// Characters of a run of blanks, or of none, that are tokenised at once: the pattern goes back over such a run.
+/// Characters of a run with only white space, or without any, that are tokenised at once, because the pattern
+/// backtracks over such a run.
 const RUN: usize = 25_000;
 
-/// Text to ids by ranks.
+/// Converts text to ids by ranks.
 pub(super) struct RankEncoder {
     bpe: CoreBPE,
     special: BTreeMap<String, u32>,
 }
 
-/// What a `tiktoken.model` and its configuration hold.
+/// The content of a `tiktoken.model` and its configuration.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// Each token's bytes, by id.
+    /// The bytes of each token by id.
     tokens: BTreeMap<u32, Vec<u8>>,
     pub(super) special: BTreeMap<u32, AddedToken>,
 }
@@ -47,11 +47,11 @@ pub(super) struct Ranks {
 // === impl Ranks ===
 
 impl Ranks {
-    /// Reads `BASE64 RANK` a line; names of special tokens are those of `tokenizer_config.json`'s
-    /// `added_tokens_decoder`.
+    /// Reads one `BASE64 RANK` per line. The names of special tokens are in `added_tokens_decoder` of
+    /// `tokenizer_config.json`.
     ///
     /// # Errors
-    /// Which line is wrong and how, or which byte no token is.
+    /// Returns which line is wrong and how, or which byte has no token.
     pub(super) fn read(text: &str, config: &Value) -> Result<Self, String> {
         let mut tokens = BTreeMap::new();
         let lines = (1..).zip(text.lines());
@@ -68,7 +68,7 @@ impl Ranks {
         if known.len() < tokens.len() {
             return Err("a token is there twice".into());
         }
-        // What no longer token covers is made of these.
+        // Text that no longer token covers consists of these.
         if let Some(byte) = (0..=u8::MAX).find(|byte| !known.contains([*byte].as_slice())) {
             return Err(format!(
                 "no token is the byte {byte:#04x}: all 256 must be there"
@@ -83,16 +83,16 @@ impl Ranks {
         Ok(Self { tokens, special })
     }
 
-    /// The encoder.
+    /// Returns the encoder.
     ///
     /// # Errors
-    /// What `tiktoken-rs` refuses.
+    /// Fails if `tiktoken-rs` refuses the ranks.
     pub(super) fn encoder(&self) -> Result<RankEncoder, String> {
         let by_bytes = self
             .tokens
             .iter()
             .map(|(rank, bytes)| (bytes.clone(), *rank));
-        // Special tokens are cut out before: here all text is data.
+        // Special tokens were cut out before, so all text here is data.
         let none = std::iter::empty::<(String, u32)>().collect();
         let bpe = CoreBPE::new(by_bytes.collect(), none, PATTERN);
         let special = self.special.iter();
@@ -102,7 +102,7 @@ impl Ranks {
         })
     }
 
-    /// Each id's bytes, and whether it is special.
+    /// Returns each id's bytes, and whether it is special.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (u32, &[u8], bool)> {
         let tokens = self.tokens.iter();
         let tokens = tokens.map(|(id, bytes)| (*id, bytes.as_slice(), false));
@@ -146,7 +146,8 @@ impl RankEncoder {
     }
 }
 
-/// Cuts a text into parts of at most `chunk` characters, in which no run of blanks or of none is longer than `run`.
+/// Cuts a text into parts of at most `chunk` characters, in which no run with only white space, or without any, is
+/// longer than `run`.
 fn parts(text: &str, chunk: usize, run: usize) -> Vec<&str> {
     let (mut parts, mut start) = (Vec::new(), 0);
     let (mut in_chunk, mut in_run, mut was_blank) = (0, 0, false);

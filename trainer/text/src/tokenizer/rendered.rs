@@ -1,11 +1,11 @@
-//! A rendered conversation, in which control tokens and text that spells them are two things.
+//! A rendered conversation, in which a control token differs from text that spells it.
 
 use crate::content::{ControlTokens, Part};
 
-/// Stands before the four bytes of a control token's id; no byte of UTF-8 is it.
+/// The byte before the four bytes of a control token's id. It never occurs in UTF-8.
 const CONTROL: u8 = 0xFF;
 const ID_BYTES: usize = size_of::<u32>();
-/// What a control token takes of a key.
+/// Bytes of a control token in a key.
 pub(crate) const CONTROL_BYTES: usize = 1 + ID_BYTES;
 
 /// A conversation as the chat template writes it.
@@ -23,7 +23,7 @@ pub(crate) enum KeyPart<'a> {
 }
 
 impl Rendered {
-    /// Of a text that a template wrote; `mark` breaks what is not its own.
+    /// Makes it from a text that a template wrote. `mark` breaks control tokens that are not its own.
     pub(super) fn new(text: String, mark: Option<char>, controls: &ControlTokens) -> Self {
         let mut key = Vec::with_capacity(text.len());
         for part in controls.split(&text) {
@@ -43,12 +43,12 @@ impl Rendered {
         Self { text, key }
     }
 
-    /// The text; what it spells of control tokens may be the template's or data.
+    /// Returns the text. A control token in it may be the template's or data.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text with control tokens as ids: equal where a model reads the same.
+    /// Returns the text with control tokens as ids. Two keys are equal if a model reads the same.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
@@ -60,7 +60,7 @@ pub(crate) fn push_control(key: &mut Vec<u8>, id: u32) {
     key.extend_from_slice(&id.to_le_bytes());
 }
 
-/// The parts of a key, or of the end of one that begins at a part or within a text.
+/// Returns the parts of a key, or of the end of one that begins at a part or within a text.
 pub(crate) fn parts(key: &[u8]) -> impl Iterator<Item = KeyPart<'_>> {
     let mut rest = key;
     std::iter::from_fn(move || {
@@ -72,7 +72,7 @@ pub(crate) fn parts(key: &[u8]) -> impl Iterator<Item = KeyPart<'_>> {
         let end = rest.iter().position(|&byte| byte == CONTROL);
         let (text, next) = rest.split_at(end.unwrap_or(rest.len()));
         rest = next;
-        // A key is made of text and cut between its characters.
+        // A key consists of text and is cut between its characters.
         let text = std::str::from_utf8(text).ok()?;
         (!text.is_empty()).then_some(KeyPart::Text(text))
     })

@@ -1,16 +1,16 @@
-//! Text to ids, with control tokens off.
+//! Converts text to ids with control tokens off.
 
 use serde_json::{Value, json};
 use tokenizers::Tokenizer;
 
 use crate::content::ControlTokens;
 
-/// Why a text cannot be turned into ids.
+/// Why a text cannot be converted to ids.
 #[derive(Debug, thiserror::Error)]
 #[error("the text cannot be tokenised: {0}")]
 pub struct EncodeError(String);
 
-/// What stands before a piece of text.
+/// The place of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Start,
@@ -18,23 +18,23 @@ pub(crate) enum Place {
     Inside,
 }
 
-/// A tokenizer that takes control tokens for text, and blanks before a text only where it stands.
+/// A tokenizer that treats control tokens as text, and adds a blank before a text only at the beginning.
 ///
-/// SentencePiece tokenizers put `▁` before a text; text that goes on where ids end must not get one.
+/// SentencePiece tokenizers add `▁` before a text. Text that continues after ids must not get one.
 #[derive(Debug)]
 pub(super) struct TextEncoder {
     lead: Tokenizer,
-    /// Without `▁` before a text; `None` where there never is one.
+    /// The tokenizer that adds no `▁` before a text, or `None` if it never does.
     inside: Option<Tokenizer>,
-    /// `▁` stands before the first text only, not after each control token.
+    /// Whether `▁` comes only before the first text, and not after each control token.
     lead_once: bool,
 }
 
 impl TextEncoder {
-    /// Of a tokenizer and its file.
+    /// Makes it from a tokenizer and its file.
     ///
     /// # Errors
-    /// What `tokenizers` refuses.
+    /// Fails if `tokenizers` refuses the change.
     pub(super) fn new(
         mut lead: Tokenizer,
         mut json: Value,
@@ -42,7 +42,7 @@ impl TextEncoder {
     ) -> tokenizers::Result<Self> {
         let tokens = controls.as_special();
         let as_text = |tokenizer: &mut Tokenizer| {
-            // Of the special ones alone it can be told to take them for text.
+            // Only special tokens can be treated as text by it.
             tokenizer.add_special_tokens(&tokens);
             tokenizer.set_encode_special_tokens(true);
         };
@@ -69,7 +69,7 @@ impl TextEncoder {
     /// Appends the ids of a text.
     ///
     /// # Errors
-    /// [`EncodeError`] when there is no token for a part and no fall-back.
+    /// Returns [`EncodeError`] if there is no token for a part and no fall-back.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -97,7 +97,7 @@ impl TextEncoder {
     }
 }
 
-/// The steps of a normaliser or pre-tokeniser.
+/// Returns the steps of a normaliser or pre-tokeniser.
 fn steps(part: &Value) -> impl Iterator<Item = &Value> {
     let lists = ["normalizers", "pretokenizers"].into_iter();
     lists.filter_map(|key| part[key].as_array()).flatten()
@@ -107,7 +107,7 @@ fn first_only(pre_tokenizer: &Value) -> bool {
     pre_tokenizer["prepend_scheme"] == "first" || steps(pre_tokenizer).any(first_only)
 }
 
-/// The same without what puts `▁` before a text.
+/// Returns it without the step that adds `▁` before a text.
 fn without_lead(mut part: Value) -> Value {
     for key in ["normalizers", "pretokenizers"] {
         if let Some(list) = part.get_mut(key).and_then(Value::as_array_mut) {

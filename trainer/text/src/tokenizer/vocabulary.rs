@@ -1,4 +1,4 @@
-//! The two kinds of file that a tokenizer may be.
+//! The two kinds of tokenizer files.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::text::{EncodeError, Place, TextEncoder};
 use crate::LoadError;
 use crate::content::ControlTokens;
 
-/// Text to ids, by one of two kinds of file.
+/// Converts text to ids, for one of two kinds of files.
 #[derive(Debug)]
 pub(super) enum Encoder {
     /// `tokenizer.json`.
@@ -21,13 +21,13 @@ pub(super) enum Encoder {
     Ranks(Box<RankEncoder>),
 }
 
-/// What the two kinds of file give.
+/// The common content of both kinds of files.
 pub(super) struct Vocabulary {
     pub(super) encoder: Encoder,
     pub(super) controls: ControlTokens,
     pub(super) bytes: TokenBytes,
     pub(super) file: PathBuf,
-    /// Whether keys of tools are put in order before the template sees them: Kimi's own code does.
+    /// Whether keys of tools are sorted before the template sees them, as Kimi's own code does.
     pub(super) sorts_tools: bool,
 }
 

@@ -54,7 +54,7 @@ fn owners(request: &ChatRequest) -> Vec<bool> {
     messages.map(is_owners).collect()
 }
 
-/// Role and text of each message.
+/// Returns role and text of each message.
 fn said(api: Api, raw: &str) -> Vec<(Role, String)> {
     let request = read(api, raw);
     let each = request.messages();
@@ -208,8 +208,8 @@ fn any_request() -> impl Strategy<Value = (Api, Value)> {
 }
 
 proptest! {
-    /// What identity reads where it stands is what the log reads as values: else a session would not
-    /// know its own turns.
+    /// The code that identifies sessions reads requests in place, and the log reads values. Both must find the same
+    /// text, because a session would otherwise not recognise its own turns.
     #[test]
     fn it_is_read_as_the_log_will_read_it((api, body) in any_request()) {
         let request = read(api, &body.to_string());
@@ -228,7 +228,7 @@ proptest! {
     }
 }
 
-/// Found by the fuzz target of identity: no client writes so, and the log reads it so.
+/// The fuzz target of identity found this. No client writes it, and the log reads it in this way.
 #[test]
 fn a_text_beside_what_a_tool_returned_is_not_the_owners() {
     let raw = r#"{"messages":[{"role":"user","content":[{"type":"tool_result","text":"its"},{"type":"text","text":"go on"}]}]}"#;

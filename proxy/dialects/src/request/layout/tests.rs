@@ -77,8 +77,8 @@ fn a_half_surrogate_pair_may_stand_anywhere() {
 }
 
 proptest! {
-    /// Texts that are nearly JSON: both must agree on which are. serde_json's limits on values (numbers
-    /// beyond f64, lone surrogates) are not in the alphabet.
+    /// The texts are nearly JSON, and both parsers must agree on which are valid. serde_json's limits on values
+    /// (numbers beyond f64, lone surrogates) are not in the alphabet.
     #[test]
     fn agrees_with_serde_json_on_what_is_json(
         text in r#"\{("[ab\\n]{0,2}"[: ]|[\[\]{},: 0-9.e-]|true|null|"messages":\[){0,12}\}?"#,

@@ -1,8 +1,8 @@
-//! Calls as Qwen3-Coder writes them.
+//! Tests of calls in Qwen3-Coder's notation.
 
 use super::*;
 
-/// What a model of the family wrote, as its chat template has it.
+/// The text of a model of the family, in the notation of its chat template.
 const CALLS: &str = "I look.\n<tool_call>\n<function=exec>\n<parameter=command>\necho \"a\" > b\ncat b\n</parameter>\n<parameter=timeout>\n30\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>";
 
 fn options() -> Options {
@@ -55,7 +55,7 @@ fn markers_without_end_cost_their_length() {
     assert_eq!((said.len(), calls.len()), (text.len(), 0));
 }
 
-/// The calls that are read from a text, where two tools are offered, and the text that is left.
+/// Returns the calls that are read from a text if two tools are offered, and the remaining text.
 fn slips(text: &str) -> String {
     let glob =
         json!({ "pattern": { "type": "string" }, "limit": { "type": "integer" }, "path": {} });

@@ -1,4 +1,5 @@
-//! The conversation as Anthropic takes it: each message is `{role, content: [blocks]}`, and the roles alternate.
+//! Changes the conversation so that Anthropic accepts it: each message is `{role, content: [blocks]}`, and the roles
+//! alternate.
 
 use std::collections::HashSet;
 
@@ -6,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::translate::content::as_text;
 
-/// What the user says where the conversation begins with the assistant.
+/// The user message before a conversation that begins with the assistant.
 const BEGINNING: &str = "(The conversation begins with the assistant.)";
-/// What the user says where the assistant's message is the last one, and may not be gone on with.
+/// The user message after a last assistant message that may not be continued.
 const CONTINUE: &str = "Continue.";
 /// The result of a call that has none.
 const NO_RESULT: &str = "(no result)";
 
-/// Every call has an id of its own, and one result in the message after it; a result of no such call is text.
+/// Gives every call a unique id, and one result in the message after it. A result without such a call becomes text.
 pub(crate) fn pair_results(messages: &mut Vec<Value>) {
     let mut seen = HashSet::new();
-    // The calls of the message before: their ids as they came, and as they are.
+    // The calls of the previous message: their original ids, and the present ones.
     let mut open: Vec<(String, String)> = Vec::new();
     let mut at = 0;
     while at < messages.len() {
@@ -40,7 +41,7 @@ pub(crate) fn pair_results(messages: &mut Vec<Value>) {
     }
 }
 
-/// The calls of a message, each renamed where its id was there before.
+/// Returns the calls of a message, and renames those whose id occurred before.
 fn calls(content: &mut [Value], seen: &mut HashSet<String>) -> Vec<(String, String)> {
     let calls = content.iter_mut().filter(|it| it["type"] == "tool_use");
     let rename = |call: &mut Value| {
@@ -57,7 +58,7 @@ fn calls(content: &mut [Value], seen: &mut HashSet<String>) -> Vec<(String, Stri
     calls.map(rename).collect()
 }
 
-/// The blocks of the message after those calls: their results first.
+/// Returns the blocks of the message after those calls, with the results first.
 fn results(content: Vec<Value>, mut open: Vec<(String, String)>) -> Vec<Value> {
     let (mut results, mut rest) = (Vec::new(), Vec::new());
     for mut block in content {
@@ -89,7 +90,8 @@ pub(super) fn begin_with_user(messages: &mut Vec<Value>) {
     }
 }
 
-/// A last message of the assistant's is gone on with: it may not end in blanks, and some models take none.
+/// Changes a last message of the assistant, which would be continued: it may not end in white space, and some models
+/// accept none.
 pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
     let Some(last) = messages.last_mut().filter(|it| it["role"] == "assistant") else {
         return;
@@ -104,14 +106,14 @@ pub(super) fn end(messages: &mut Vec<Value>, takes_prefill: bool) {
     if let Some(Value::String(text)) = content.last_mut().and_then(|it| it.get_mut("text")) {
         text.truncate(text.trim_end().len());
     }
-    // Thinking cannot be gone on with.
+    // Thinking cannot be continued.
     let can_end = content.last().is_some_and(|it| it["type"] == "text");
     if !can_end {
         messages.push(user(CONTINUE));
     }
 }
 
-/// Whether the results of calls are the last that was said, and their answer began without thinking.
+/// Returns whether the last messages are results of calls, and their reply began without thinking.
 pub(super) fn is_mid_call_without_thinking(messages: &[Value]) -> bool {
     first_reply_under_way(messages).is_some_and(|at| {
         let kind = &messages[at]["content"][0]["type"];
@@ -119,7 +121,7 @@ pub(super) fn is_mid_call_without_thinking(messages: &[Value]) -> bool {
     })
 }
 
-/// Where an answer that waits for results began: at the first reply after what the user said last. What comes after
+/// Returns where a reply that waits for results began: at the first reply after the user's last message. Replies after
 /// further results may come without thinking.
 pub(crate) fn first_reply_under_way(messages: &[Value]) -> Option<usize> {
     let has = |message: &Value, kind: &str| {

@@ -1,8 +1,8 @@
-//! JSON schemas as Anthropic takes them.
+//! Changes JSON schemas so that Anthropic accepts them.
 
 use serde_json::{Map, Value};
 
-/// What Anthropic's constrained replies know no way to keep; it refuses the schema that says it.
+/// Keywords that Anthropic's constrained replies do not support. It refuses a schema with one of them.
 const UNKNOWN: [&str; 9] = [
     "minimum",
     "maximum",
@@ -15,8 +15,8 @@ const UNKNOWN: [&str; 9] = [
     "uniqueItems",
 ];
 
-/// A tool's: no alternatives at its top, since all of a call's arguments are one object. The fields of all of
-/// them stay.
+/// Changes a tool's schema: no alternatives at its top, because all arguments of a call are one object. The fields of
+/// all alternatives stay.
 pub(super) fn of_tool(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else {
         return;
@@ -41,7 +41,7 @@ pub(super) fn of_tool(schema: &mut Value) {
     }
 }
 
-/// A reply's: objects that allow no other fields, and no bounds on numbers and lengths.
+/// Changes a reply's schema: objects allow no other fields, and numbers and lengths have no bounds.
 pub(super) fn of_reply(schema: &mut Value) {
     match schema {
         Value::Array(list) => list.iter_mut().for_each(of_reply),
@@ -50,7 +50,7 @@ pub(super) fn of_reply(schema: &mut Value) {
                 fields.insert("additionalProperties".into(), false.into());
             }
             fields.retain(|name, value| value.is_object() || !UNKNOWN.contains(&name.as_str()));
-            // Names of fields are no words of the schema, but their values are schemas.
+            // Names of fields are not keywords of the schema, but their values are schemas.
             fields.values_mut().for_each(of_reply);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -1,4 +1,4 @@
-//! Tool calls in streams.
+//! Tests of tool calls in streams.
 
 use proptest::{collection::vec, prelude::*};
 use serde_json::json;
@@ -7,12 +7,12 @@ use super::*;
 
 const DONE: &str = "data: [DONE]\n\n";
 
-/// A chunk with one piece of a call.
+/// Makes a chunk with one piece of a call.
 fn call(piece: &str) -> String {
     format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{piece}]}}}}]}}\n\n")
 }
 
-/// A call's first piece, or a later one.
+/// Makes a call's first piece, or a later one.
 fn piece(index: usize, is_first: bool, arguments: &str) -> String {
     let function = if is_first {
         json!({ "name": format!("f{index}"), "arguments": arguments })
@@ -26,7 +26,7 @@ fn piece(index: usize, is_first: bool, arguments: &str) -> String {
     call(&piece.to_string())
 }
 
-/// What each block of an Anthropic stream holds, each of which has to end before the next begins.
+/// Returns the content of each block of an Anthropic stream. Each has to end before the next begins.
 fn blocks(stream: &str) -> Vec<String> {
     let mut blocks: Vec<String> = Vec::new();
     let mut is_open = false;

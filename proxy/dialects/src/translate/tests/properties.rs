@@ -7,7 +7,7 @@ use crate::{Reply, chat_form, testing};
 
 const ALL: [Direction; 3] = [ChatToMessages, MessagesToChat, ResponsesToChat];
 
-/// A reply as each upstream streams it, to be translated.
+/// Makes a reply as each upstream streams it, to be translated.
 fn streams(said: &Said) -> [(Direction, String); 3] {
     ALL.map(|direction| match direction {
         ChatToMessages => (direction, messages_stream(said)),
@@ -15,7 +15,7 @@ fn streams(said: &Said) -> [(Direction, String); 3] {
     })
 }
 
-/// What a model says, in the order in which it says it.
+/// The parts of a model's reply, in order.
 #[derive(Debug, Clone)]
 enum Piece {
     Thinking(Vec<String>),
@@ -26,7 +26,7 @@ enum Piece {
 #[derive(Debug, Clone)]
 struct Said {
     pieces: Vec<Piece>,
-    /// As each API says it.
+    /// The stop reason in each API.
     stop: (&'static str, &'static str),
     has_usage: bool,
     /// How much of the end is missing.
@@ -154,13 +154,13 @@ fn messages_stream(said: &Said) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What both APIs can say of a reply.
+/// Returns the parts of a reply that both APIs can express.
 fn gist(reply: &Reply) -> (Value, Option<String>, bool) {
     let message = reply.message.as_ref();
     let calls: Vec<_> = message.map(Message::tool_calls).unwrap_or_default();
     let calls: Vec<_> = calls
         .iter()
-        // Anthropic has no call without an input: no arguments are `{}` there.
+        // Anthropic has no call without an input, so no arguments are `{}` there.
         .map(|call| {
             json!([
                 call.id,
@@ -177,7 +177,7 @@ fn gist(reply: &Reply) -> (Value, Option<String>, bool) {
     (said, reply.finish_reason.clone(), reply.error.is_some())
 }
 
-/// Neither a word nor a reason to stop.
+/// Returns whether the reply has neither text nor a stop reason.
 fn said_nothing(reply: &Reply) -> bool {
     let (said, reason, _) = gist(reply);
     reason.is_none() && said == json!({ "text": "", "thinking": null, "calls": [] })
@@ -185,7 +185,8 @@ fn said_nothing(reply: &Reply) -> bool {
 
 // === conversations ===
 
-/// A conversation as chat has it when it comes back from messages: what there has one shape, has it here.
+/// Returns a conversation as chat completions have it after a translation to messages and back. Forms that are unique
+/// there are unique here.
 fn conversation() -> impl Strategy<Value = Vec<Value>> {
     let text = "[a-z é\"\\\\\n]{0,8}[a-z]";
     let image =
@@ -224,14 +225,14 @@ fn conversation() -> impl Strategy<Value = Vec<Value>> {
     });
     (option::of(text), vec(turn, 1..4)).prop_map(|(system, turns)| {
         let system = system.map(|text| json!({ "role": "system", "content": text }));
-        // Each call of a conversation has an id of its own.
+        // Each call of a conversation has a unique id.
         let turns = turns.into_iter().enumerate().flat_map(|(n, turn)| {
             let renamed = Value::from(turn).to_string();
             let renamed = renamed.replace("\"c_", &format!("\"c_{n}_"));
             serde_json::from_str::<Vec<Value>>(&renamed).unwrap()
         });
         let mut messages: Vec<Value> = system.into_iter().chain(turns).collect();
-        // Anthropic has no two users in a row.
+        // Anthropic has no two user messages in a row.
         messages.dedup_by(|b, a| a["role"] == "user" && b["role"] == "user");
         messages
     })
@@ -253,8 +254,7 @@ proptest! {
             let translated = streamed(direction, &stream);
             let (theirs, ours) = (there.read_sse(stream.as_bytes()), here.read_sse(translated.as_bytes()));
             if said_nothing(&theirs) {
-                // The end of the body came before a word: an error.
-                // A failed response is an end of Responses.
+                // The body ended before any text, which is an error. A failed response is an end in Responses.
                 let is_whole = ours.is_whole() && here != Api::Responses;
                 prop_assert!(ours.error.is_some() && !is_whole, "{}", translated);
                 continue;
@@ -273,7 +273,7 @@ proptest! {
         let said = Said { n_cut: 0, has_usage: true, ..said };
         for (direction, stream) in [(MessagesToChat, chat_stream(&said)), (ChatToMessages, messages_stream(&said))] {
             let translated = streamed(direction, &stream);
-            // Back again: what was said in the caller's words is a reply in them, and can be translated whole.
+            // It is translated back: the translation is a valid reply, and can be translated completely.
             let (api, back) = match direction {
                 ChatToMessages => (Api::Chat, MessagesToChat),
                 MessagesToChat | ResponsesToChat => (Api::Messages, ChatToMessages),
@@ -344,7 +344,7 @@ proptest! {
         let turns = there["messages"].as_array().unwrap();
         prop_assert!(turns.windows(2).all(|turns| turns[0]["role"] != turns[1]["role"]), "{}", there);
         let mut back = request(MessagesToChat, &there).unwrap();
-        // Anthropic wants the tools of the history defined.
+        // Anthropic requires definitions of the tools in the history.
         back.as_object_mut().unwrap().retain(|name, _| body.get(name).is_some());
         prop_assert_eq!(back, body, "{}", there);
     }
@@ -380,7 +380,7 @@ proptest! {
     }
 }
 
-/// Items of Responses in any order.
+/// Makes items of Responses in any order.
 fn items() -> impl Strategy<Value = Vec<Value>> {
     let id = select(vec!["a", "b"]);
     let item = (0..9usize, id).prop_map(|(kind, id)| match kind {
@@ -397,7 +397,7 @@ fn items() -> impl Strategy<Value = Vec<Value>> {
     vec(item, 1..12)
 }
 
-/// A reply as its API has it whole.
+/// Makes a reply in its API's unstreamed form.
 fn whole(api: Api, reply: &Reply) -> Value {
     let message = reply
         .message

@@ -1,10 +1,10 @@
-//! Responses in the words of chat completions, and back.
+//! Tests of translating Responses to chat completions, and back.
 
 use serde_json::json;
 
 use super::*;
 
-/// A request as Codex sends it, with a tool of each kind that it has.
+/// Makes a request as Codex sends it, with a tool of each of its types.
 fn codex(input: &Value) -> Value {
     json!({
         "model": "m", "stream": true, "store": false, "tool_choice": "auto", "parallel_tool_calls": true,
@@ -24,7 +24,7 @@ fn asked(input: &Value) -> Value {
     request(ResponsesToChat, &codex(input)).unwrap()
 }
 
-/// The events of a reply to Codex, and its last response.
+/// Returns the events of a reply to Codex, and its last response.
 fn events(chunks: &[Value]) -> (Vec<Value>, Value) {
     let stream = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
     let stream = stream.collect::<String>() + "data: [DONE]\n\n";

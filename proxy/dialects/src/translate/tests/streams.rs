@@ -105,7 +105,7 @@ fn usage_is_a_chunk_only_for_those_who_asked() {
     assert!(!String::from_utf8(out).unwrap().contains("usage"));
 }
 
-/// What has come out by the time that `stream` breaks off, and what the end of the body adds.
+/// Returns the output when `stream` breaks off, and the addition at the end of the body.
 fn cut_off(direction: Direction, stream: &str) -> (String, String) {
     let mut rewrite = super::super::stream(direction, &ASKED);
     let (mut out, mut end) = (Vec::new(), Vec::new());

@@ -1,10 +1,10 @@
-//! How the errands of known clients begin, word for word.
+//! Beginnings of known clients' side turns, word for word.
 //!
-//! As read in the packages of Claude Code 2.1.331, Codex 0.169.0, opencode 1.18.33, Hermes 0.19.0, nanobot 0.3.5,
-//! aider 0.86.2, QwenPaw 2.2.2 and OpenClaw 2026.9.6, and in what others publish. Each takes a whole phrase: an
-//! owner who asks for a title or a summary must not be taken for a client.
+//! They were read in the packages of Claude Code 2.1.331, Codex 0.169.0, opencode 1.18.33, Hermes 0.19.0, nanobot
+//! 0.3.5, aider 0.86.2, QwenPaw 2.2.2 and OpenClaw 2026.9.6, and in published sources of others. Each is a complete
+//! phrase, so that an owner who asks for a title or a summary is not mistaken for a client.
 
-/// Beginnings of the last text in the user's place.
+/// Beginnings of the last text in the user's role.
 pub(super) const OF_USERS: [&str; 80] = [
     // Claude Code: compaction, memory, recaps, labels, suggestions, its own searches and pages, insights.
     "CRITICAL: Respond with TEXT ONLY",
@@ -105,7 +105,7 @@ pub(super) const OF_USERS: [&str; 80] = [
     "You have been working on the task described above but have not yet completed it. Write a continuation summary",
 ];
 
-/// Beginnings of a system text, or of one of its parts.
+/// Beginnings of a system prompt, or of one of its parts.
 pub(super) const OF_SYSTEMS: [&str; 89] = [
     "You are a context summarization assistant",
     "You are a context summarization agent",
@@ -210,14 +210,14 @@ pub(super) const OF_SYSTEMS: [&str; 89] = [
     "You summarize meeting transcripts. Return only valid JSON with keys",
 ];
 
-/// Lines that stand below an agent's own system text where it speaks to a sub-agent.
+/// Lines below an agent's own system prompt when it talks to a sub-agent.
 pub(super) const OF_SUB_AGENTS: [&str; 3] = [
     "You are a focused subagent working on a specific delegated task",
     "You are a subagent spawned by the main agent",
     "You are running as a subagent (depth",
 ];
 
-/// Whether a text begins with a phrase, however its blanks and capitals are written.
+/// Returns whether a text begins with a phrase, regardless of white space and case.
 pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
     let mut said = text.split_whitespace();
     let mut words = phrase.split_whitespace().peekable();

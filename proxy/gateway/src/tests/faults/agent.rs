@@ -1,4 +1,4 @@
-//! The agent fails: it hangs up, reads slowly, or asks as nobody should.
+//! Tests in which the agent fails: it disconnects, reads slowly, or sends bad requests.
 
 use std::{
     sync::{
@@ -58,8 +58,8 @@ async fn hangs_up_after_the_last_word() {
     scene.leaves_nothing().await;
 }
 
-/// What lies between an upstream that has a gigabyte to say and an agent that takes a kilobyte now
-/// and then: the buffers of two connections, and nothing of ours.
+/// Between an upstream that sends a gigabyte and an agent that reads a kilobyte now and then, there are only the
+/// buffers of two connections, and none of ours.
 #[tokio::test]
 async fn reads_a_kilobyte_at_a_time() {
     const BETWEEN: u64 = 32 << 20;
@@ -84,7 +84,7 @@ async fn reads_a_kilobyte_at_a_time() {
         for _ in 0..100 {
             client.stream.read_exact(&mut kilobyte).await.unwrap();
             read.fetch_add(1 << 10, Ordering::Relaxed);
-            // Time for the upstream to say all that anybody takes.
+            // The upstream gets time to send everything that anybody reads.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         drop(client);

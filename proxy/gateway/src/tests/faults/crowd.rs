@@ -1,4 +1,4 @@
-//! A thousand at once.
+//! Tests with a thousand requests at once.
 
 use futures_util::future::join_all;
 use metaclaw_turns::StreamEnd;
@@ -12,7 +12,7 @@ const STREAMS: usize = 1_000;
 
 #[tokio::test]
 async fn a_thousand_streams_at_once_are_all_served() {
-    // Client, gateway twice and upstream are one process here.
+    // Client, gateway (twice) and upstream are in one process here.
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limits.maximum,

@@ -1,4 +1,4 @@
-//! Many requests on one connection of HTTP/2: what breaks one of them breaks no other.
+//! Tests with many requests on one HTTP/2 connection: a failure of one affects no other.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::tests::harness::{
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// A connection that both sides know to be HTTP/2.
+/// Makes a connection that both sides know to be HTTP/2.
 async fn connect(scene: &Scene, tasks: &mut JoinSet<()>) -> Sender {
     connect_as(scene, tasks, &Builder::new(TokioExecutor::new())).await
 }
@@ -42,7 +42,7 @@ fn chat(question: &str) -> Request<Full<Bytes>> {
     request.body(Full::new(body.into())).unwrap()
 }
 
-/// Asks, and lets the upstream begin its reply.
+/// Sends a request, and lets the upstream begin its reply.
 async fn begun(
     scene: &mut Scene,
     sender: &mut Sender,
@@ -98,7 +98,7 @@ async fn a_stream_that_breaks_takes_no_other_with_it() {
     ] {
         assert!(turns.contains(&turn), "{turn:?} in {turns:?}");
     }
-    // And the connection goes on.
+    // The connection continues.
     let asked = sender.send_request(chat("Spain"));
     let answer = async {
         let mut exchange = scene.harness.upstream.next().await;
@@ -160,7 +160,7 @@ async fn a_stream_whose_window_stays_shut_gives_its_place_back_and_others_go_on(
     upstream_of_read.send(done.as_bytes()).await;
     let rest = timeout(SOON, read.collect()).await.expect("the end");
     assert_eq!(rest.unwrap().to_bytes(), "data: [DONE]\n\n");
-    // The agent that reads after all sees that it was cut.
+    // The agent that reads again later sees that its reply was cut.
     let cut = async { while next(&mut stuck).await.expect("a cut").is_ok() {} };
     timeout(SOON, cut).await.expect("the cut");
     let turns = scene.harness.log.wait(2).await;

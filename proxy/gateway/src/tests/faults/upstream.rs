@@ -1,4 +1,4 @@
-//! The upstream fails.
+//! Tests in which the upstream fails.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Closes the connection as a process that died does, with a reset.
+/// Closes the connection with a reset, like a process that died.
 fn reset(exchange: Exchange) {
     let stream = exchange.stream;
     let linger = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
@@ -89,7 +89,7 @@ async fn stalls_within_its_reply() {
     scene.leaves_nothing().await;
 }
 
-/// Deadlines of 200 ms.
+/// Makes a set-up with deadlines of 200 ms.
 fn impatient() -> SetUp {
     let mut set_up = SetUp::default();
     let llm = UpstreamConfig {
@@ -130,7 +130,7 @@ async fn cuts_within_a_chunk() {
     scene.leaves_nothing().await;
 }
 
-/// A byte a second, but for the seconds: those pass in `relay`'s own tests.
+/// The upstream sends one byte at a time. The test of one byte per second is in `relay`.
 #[tokio::test]
 async fn sends_a_byte_at_a_time() {
     let mut scene = Scene::start().await;
@@ -192,7 +192,7 @@ async fn sends_more_than_it_announced() {
     let seen = client.read().await;
     assert_eq!((seen.text(), seen.is_whole), (&*completion("Paris"), true));
     assert!(exchange.is_closed().await, "it is not asked there again");
-    // What it sent beside is nobody's: the next request has its own connection.
+    // Additional bytes of the reply are discarded: the next request has its own connection.
     client.send(&post_chat(CHAT)).await;
     let mut exchange = scene.harness.upstream.next().await;
     exchange

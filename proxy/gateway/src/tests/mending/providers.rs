@@ -1,4 +1,4 @@
-//! Providers as they are strict: each refuses what the real one refuses, in its words.
+//! Strict providers: each refuses what the real one refuses, with the same words.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::Api;
 
 pub(super) const SIGNATURE: &str = "c2lnbmVkIGJ5IGl0cyBtYWtlcg==";
 
-/// What a provider answers: a status and a body.
+/// A provider's answer: a status and a body.
 pub(super) type Answers = fn(&Value) -> (u16, Value);
 
 pub(super) fn refused(message: &str) -> (u16, Value) {
@@ -26,7 +26,7 @@ pub(super) fn calls(request: &Value) -> Vec<&Value> {
     calls.flatten().collect()
 }
 
-/// The first reply calls, the reply to a result says something.
+/// Makes a reply: the first one calls a tool, and the reply to a result is text.
 pub(super) fn completion(request: &Value, more: &Value, call: &Value) -> (u16, Value) {
     let ends_with_result =
         request["messages"].as_array().unwrap().last().unwrap()["role"] == "tool";
@@ -51,7 +51,7 @@ pub(super) fn merge(into: &mut Value, more: &Value) {
     into.extend(more.as_object().unwrap().clone());
 }
 
-/// As Gemini 3 behind its OpenAI route.
+/// Behaves like Gemini 3 behind its OpenAI route.
 pub(super) fn gemini(request: &Value) -> (u16, Value) {
     let known = [SIGNATURE, "skip_thought_signature_validator"];
     let is_signed = |call: &&Value| {
@@ -65,7 +65,7 @@ pub(super) fn gemini(request: &Value) -> (u16, Value) {
     completion(request, &json!({}), &signature)
 }
 
-/// As DeepSeek while it thinks, for requests that offer tools.
+/// Behaves like DeepSeek with thinking, for requests that offer tools.
 pub(super) fn deepseek(request: &Value) -> (u16, Value) {
     let has_thought = |message: &Value| {
         let thought = message["reasoning_content"].as_str();
@@ -83,7 +83,7 @@ pub(super) fn deepseek(request: &Value) -> (u16, Value) {
     )
 }
 
-/// As a strict server without thinking.
+/// Behaves like a strict server without thinking.
 pub(super) fn strict(request: &Value) -> (u16, Value) {
     let has_more = assistants(request).any(|message| message.get("reasoning_content").is_some())
         || calls(request)
@@ -95,7 +95,7 @@ pub(super) fn strict(request: &Value) -> (u16, Value) {
     completion(request, &json!({}), &json!({}))
 }
 
-/// As Anthropic with thinking.
+/// Behaves like Anthropic with thinking.
 pub(super) fn claude(request: &Value) -> (u16, Value) {
     let messages = request["messages"].as_array().unwrap();
     let no = |message: &str| {
@@ -143,7 +143,7 @@ pub(super) fn claude(request: &Value) -> (u16, Value) {
     )
 }
 
-/// The whole reply as a stream.
+/// Makes a stream of the whole reply.
 pub(super) fn streamed(api: Api, reply: &Value) -> String {
     if api == Api::Messages {
         let mut begun = reply.clone();

@@ -1,5 +1,6 @@
-//! Against a real X server and a real compositor, which show nothing to anybody: `cargo nextest run -p metaclaw-schedule
-//! --features display-tests` with Xvfb, xkbcomp and kwin_wayland (5.27 or later) installed.
+//! Tests with a real X server and a real compositor, which show no window:
+//! `cargo nextest run -p metaclaw-schedule --features display-tests` with Xvfb, xkbcomp and kwin_wayland (5.27 or
+//! later) installed.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -49,11 +50,11 @@ fn an_x_server_tells_when_it_was_touched() {
     };
     let first = touched(&mut source);
     assert!(now_ms().abs_diff(first) < 60_000, "it has just begun");
-    // Time passes, and nobody touches it.
+    // Time passes without any input.
     while now_ms() < first + 1_200 {
         assert!(touched(&mut source).abs_diff(first) < 100);
     }
-    // A key.
+    // A key is pressed.
     press(&display);
     assert!(touched(&mut source) > first + 1_000);
     drop(server);
@@ -63,7 +64,7 @@ fn an_x_server_tells_when_it_was_touched() {
     ));
 }
 
-/// A display that is headless itself: KWin renders nowhere, and knows ext-idle-notify.
+/// The display has no screen: KWin renders nowhere, and supports ext-idle-notify.
 #[test]
 fn a_compositor_tells_when_its_owner_is_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +85,7 @@ fn a_compositor_tells_when_its_owner_is_away() {
     };
     let idle = Duration::from_secs(2);
     let mut source = None;
-    // It takes a moment to start.
+    // The compositor takes a moment to start.
     let begun = loop {
         match look(&mut source, &displays, idle) {
             Keyboard::Touched { source, at_ms } if source == "Wayland" => break at_ms,
@@ -96,7 +97,7 @@ fn a_compositor_tells_when_its_owner_is_away() {
         Keyboard::Touched { at_ms, .. } => at_ms,
         other => panic!("{other:?}"),
     };
-    // In use until it says otherwise, after the time that was asked for.
+    // The state is "in use" until the compositor reports idleness after the requested time.
     while now_ms() < begun + 1_500 {
         assert!(touched().abs_diff(now_ms()) < 500);
     }
@@ -109,7 +110,7 @@ fn a_compositor_tells_when_its_owner_is_away() {
     assert!(matches!(gone, Keyboard::Silent { .. }), "{gone:?}");
 }
 
-/// Presses a key, as a test driver can.
+/// Presses a key through the test extension.
 fn press(display: &str) {
     use x11rb::{connection::Connection as _, protocol::xtest::ConnectionExt as _};
     let (connection, _) = x11rb::rust_connection::RustConnection::connect(Some(display)).unwrap();

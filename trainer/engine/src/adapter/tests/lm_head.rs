@@ -1,4 +1,4 @@
-//! An adapter with a part for the LM head, on disk.
+//! Tests of an adapter with a part for the LM head, on disk.
 
 use super::*;
 use crate::lora::Targets;

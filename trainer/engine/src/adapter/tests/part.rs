@@ -1,4 +1,4 @@
-//! An adapter of a text model that is a part of a model of text and images, on disk.
+//! Tests of an adapter, on disk, of a text model that is a part of a model of text and images.
 
 use super::*;
 use crate::lora::IN_PART;

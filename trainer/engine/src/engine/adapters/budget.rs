@@ -1,4 +1,4 @@
-//! Bytes that adapters may take, reserved before they are read.
+//! The budget of bytes for adapters, reserved before they are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ pub(super) struct Budget {
     used: AtomicUsize,
 }
 
-/// Bytes that were taken from a budget, and are given back when this drops.
+/// Bytes that were taken from a budget. Dropping it gives them back.
 #[derive(Debug)]
 pub(super) struct Reserved {
     budget: Arc<Budget>,

@@ -17,7 +17,7 @@ const DIMS: BaseDims = BaseDims {
     tied: true,
     layers_at: crate::lora::ALONE,
 };
-/// Of one of rank 2 on q, in two layers.
+/// The size of an adapter of rank 2 on q, in two layers.
 const BYTES: usize = 2 * (8 + 8) * 2 * 4;
 
 struct Place(tempfile::TempDir);
@@ -48,7 +48,7 @@ impl Place {
         adapter::save(self.0.path(), &name(text), &lora, &Self::base().id, 1).unwrap();
     }
 
-    /// Room for `n` adapters.
+    /// Makes a pool with room for `n` adapters.
     fn pool(&self, n: usize) -> AdapterPool {
         let folder = self.0.path().to_owned();
         let placement = Placement::on(tch::Device::Cpu);
@@ -99,7 +99,7 @@ fn what_is_held_stays_and_leaves_with_its_last_lease() {
         "adapter \"b\" takes 256 bytes of memory, adapters in use leave 0 of 256: try again when their replies have ended"
     );
     assert!(pool.unload(&name("a")));
-    // It is still found by the reply that has it, or waits with it, and by no other.
+    // The reply that has it, or waits with it, still finds it, and no other does.
     assert!(pool.held(&name("a")).is_ok() && pool.is_in_use(&name("a")));
     assert!(pool.ready(&name("a")).is_none());
     assert_eq!(pool.bytes(), BYTES);
@@ -144,8 +144,8 @@ fn the_same_content_has_the_same_key_whenever_it_is_read() {
     assert_eq!(key("b"), a);
 }
 
-/// Rewrites a file in its place, with the length and the age that it had: what tells it is the time of the change
-/// itself, which the system keeps in ticks.
+/// Rewrites a file in place with the same length and modification time. Only the time of the change itself differs,
+/// which the system keeps in ticks.
 fn rewrite(file: &std::path::Path, bytes: &[u8]) {
     use std::os::unix::fs::MetadataExt as _;
     let before = fs::metadata(file).unwrap();
@@ -188,7 +188,7 @@ fn a_changed_adapter_is_told_by_its_content_alone() {
     };
     assert!(b(&third).equal(&b(&second)));
 
-    // Written again with the same content, it is the same, and no second one is loaded.
+    // Written again with the same content, it is the same adapter, and no second one is loaded.
     let again = third.clone();
     rewrite(&config, &fs::read(&config).unwrap());
     assert!(pool.load(&name("a")).unwrap().is(&again));

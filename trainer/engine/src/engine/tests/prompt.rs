@@ -1,10 +1,11 @@
-//! What is told of a prompt: the same as by one dense pass, however it was read.
+//! Tests that the results for a prompt equal those of one dense pass, however the prompt was read.
 
 use super::serving::{core, finish};
 use super::*;
 use crate::generate::{PromptLogprobs, PromptToken};
 
-/// Log-probability of each token from the second on, and the ids and log-probabilities of the likeliest there, `[n, k]`.
+/// Returns the log-probability of each token from the second on, and the ids and log-probabilities of the most likely
+/// ones there, `[n, k]`.
 fn dense(model: &Model, lora: Option<&Lora>, prompt: &[u32], k: i64) -> (Vec<f32>, Tensor, Tensor) {
     let ids: Vec<i64> = prompt.iter().copied().map(i64::from).collect();
     let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
@@ -52,13 +53,13 @@ async fn a_prompt_is_told_under_every_adapter_and_from_a_warm_cache() {
     let place = Place::new();
     let (engine, model) = (place.engine(), place.model());
     let lora = place.adapter("a", 3);
-    // Longer than the first round's rows, and than what goes through the LM head at once.
+    // It is longer than the rows of the first round, and than the positions of the LM head at once.
     let prompt = prompt(300);
     let with = |request| GenerateRequest {
         adapter: Some(name("a")),
         ..request
     };
-    // The whole prompt is cached before it is told.
+    // The whole prompt is cached before it is requested.
     let plain = ids(&run(&engine, request(&prompt, 3)).await.unwrap().0);
     let adapted = ids(&run(&engine, with(request(&prompt, 3))).await.unwrap().0);
     let (base, own) = tokio::join!(
@@ -90,7 +91,7 @@ async fn what_is_not_asked_for_or_cannot_be_is_not_told() {
     );
 }
 
-/// A reply that loses its place in the middle of its prompt goes on where it was, with nothing told twice.
+/// If a reply loses its place in the middle of its prompt, it continues there, and reports nothing twice.
 #[test]
 fn a_prompt_that_is_put_off_is_told_once() {
     let place = Place::new();
@@ -102,7 +103,7 @@ fn a_prompt_that_is_put_off_is_told_once() {
         ..told(prompt_ids, 2)
     };
     let mut answer = begin(&mut core, with(&prompt));
-    // 128 positions, of which 127 or 128 are told.
+    // Of 128 positions, 127 or 128 are reported.
     core.round();
     core.serving_mut().put_youngest_off();
     assert_eq!(core.serving().n_preempted(), 1);
@@ -115,7 +116,7 @@ fn a_prompt_that_is_put_off_is_told_once() {
         .unwrap();
     let told = runtime.block_on(begun.prompt());
     assert_told(&told.unwrap(), &dense(&model, Some(&lora), &prompt, 2));
-    // Its pages are of use to the next one.
+    // The next one can use its pages.
     let next = GenerateRequest {
         prompt_logprobs: None,
         ..with(&prompt)

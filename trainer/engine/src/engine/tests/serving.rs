@@ -1,4 +1,5 @@
-//! Many replies at once: the same ids as alone, whatever is shared, evicted or put off meanwhile.
+//! Tests of many replies at once: they have the same ids as alone, whatever is shared, evicted or postponed in the
+//! meantime.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn place(change: impl Fn(&mut Value)) -> Place {
     place
 }
 
-/// A core with room for so many positions.
+/// Makes a core with room for so many positions.
 pub(super) fn core(place: &Place, positions: usize) -> Core {
     let config = EngineConfig {
         kv_budget: Some(positions * POSITION),
@@ -28,7 +29,7 @@ pub(super) fn core(place: &Place, positions: usize) -> Core {
     Core::load(&config).unwrap().0
 }
 
-/// Takes what is ready.
+/// Takes the available output.
 fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
     let (mut ids, mut end) = (Vec::new(), None);
     while stream.n_ready() > 0 && end.is_none() {
@@ -43,7 +44,7 @@ fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
     (ids, end)
 }
 
-/// Rounds until every request has ended; what each said.
+/// Runs rounds until every request has ended, and returns each one's output.
 pub(super) fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Finished)> {
     let mut rounds = 0;
     while core.serving().has_live() || !core.serving().is_idle() {
@@ -64,7 +65,7 @@ fn alone(place: &Place, request: &GenerateRequest) -> Vec<u32> {
     finish(&mut core, vec![answer]).remove(0).0
 }
 
-/// All pages can be had again.
+/// Returns whether all pages are free or evictable.
 fn nothing_is_held(core: &Core) -> bool {
     let (available, all) = core.serving().pages();
     available == all
@@ -133,7 +134,7 @@ fn copies_of_one_prompt_compute_it_once() {
     assert!(said.iter().all(|(ids, _)| *ids == said[0].0));
 }
 
-/// B4: room was made, before the prefix was taken, by evicting that very prefix.
+/// Row B4 of the tests: before the prefix was used, room was made by evicting this very prefix.
 #[test]
 fn a_request_never_evicts_what_it_goes_on_from() {
     let place = place(|config| config["max_position_embeddings"] = json!(4096));
@@ -150,7 +151,7 @@ fn a_request_never_evicts_what_it_goes_on_from() {
     );
 }
 
-/// B1: the need is that of the pages, not of the next power of two.
+/// Row B1 of the tests: the required size is that of the pages, not of the next power of two.
 #[tokio::test]
 async fn a_prompt_beyond_all_memory_is_refused_by_its_own_bytes() {
     let place = Place::new();
@@ -237,7 +238,7 @@ fn dropping_a_stream_frees_its_place_at_the_next_token() {
     assert!(core.serving().is_idle() && nothing_is_held(&core));
 }
 
-/// B7: each prompt had a portion of its own in every round.
+/// Row B7 of the tests: each prompt had a separate portion in every round.
 #[test]
 fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
     let place = Place::new();
@@ -258,12 +259,12 @@ fn prompts_that_arrive_never_keep_a_running_reply_waiting() {
         rounds += 1;
         assert_eq!(running.n_ready(), rounds, "a token in every round");
     }
-    // 15 x 450 rows, at most 512 a round.
+    // There are 15 x 450 rows, at most 512 per round.
     assert!(rounds > 13, "{rounds}");
     assert_eq!(answers.len(), 15);
 }
 
-/// B3: what live replies grow by was never counted.
+/// Row B3 of the tests: the growth of running replies was never counted.
 #[test]
 fn who_is_put_off_says_the_same_in_the_end() {
     let place = Place::new();
@@ -306,7 +307,7 @@ fn what_fails_in_a_batch_ends_alone() {
     let place = Place::new();
     let mut core = core(&place, 1024);
     let good = begin(&mut core, request(&prompt(20), 6));
-    // The check of ids is the handle's: here it is left out.
+    // The handle checks ids. Here this check is left out.
     let mut bad = begin(&mut core, request(&[1, 5000], 6));
     let said = finish(&mut core, vec![good]);
     assert_eq!(said[0].0, alone(&place, &request(&prompt(20), 6)));
@@ -359,7 +360,7 @@ async fn min_tokens_and_stop_ids_are_obeyed_together() {
     );
 }
 
-/// One layer with the heads of Qwen3-4B's cache; 15,000 ids are what an OpenClaw turn has.
+/// The model has one layer with the heads of Qwen3-4B's cache. An OpenClaw turn has 15,000 ids.
 #[tokio::test]
 async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
     let place = place(|config| {
@@ -389,7 +390,7 @@ async fn a_turn_of_15000_tokens_and_the_next_one_from_the_cache() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// Sixteen replies that grow, some of which share their beginning and some of which are dropped.
+    /// Sixteen replies grow. Some of them share their beginning, and some are dropped.
     #[test]
     fn bytes_never_pass_the_budget_and_every_page_comes_back(
         streams in prop::collection::vec((1..80_usize, 1..60_usize, 0..3_u32, 0..6_u32), 16),

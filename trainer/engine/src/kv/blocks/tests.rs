@@ -6,7 +6,7 @@ fn ids(n: usize) -> Vec<u32> {
     (0..n).map(|i| u32::try_from(i).unwrap()).collect()
 }
 
-/// As if a sequence had been computed up to `n`.
+/// Makes a table as if a sequence had been computed up to `n`.
 fn computed(blocks: &mut BlockManager, key: WeightsKey, ids: &[u32]) -> PageTable {
     let mut table = blocks.begin(key, ids);
     assert!(blocks.reserve(&mut table, ids.len()));
@@ -60,7 +60,7 @@ fn the_least_recently_used_end_goes_first_and_never_what_is_held() {
     blocks.release(old);
     blocks.release(new);
     assert_eq!(blocks.n_available(), 8);
-    // A request goes on from the older one: it holds that before it makes room.
+    // A request continues the older one, so it holds that before it makes room.
     let mut table = blocks.begin(0, &ids(100));
     assert_eq!(table.n_known(), 48);
     assert!(blocks.reserve(&mut table, 100));
@@ -85,7 +85,7 @@ fn runs_join_neighbouring_pages() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A prompt of this stem and length begins.
+    /// A prompt with this stem and length begins.
     Begin(u32, usize),
     /// A sequence computes so many positions.
     Run(usize, usize),
@@ -102,7 +102,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// Every page is free, in the tree, or private to one table; holders of a node are counted right.
+/// Checks that every page is free, in the tree, or private to one table, and that holders of a node are counted
+/// correctly.
 fn check(blocks: &BlockManager, live: &[(PageTable, Vec<u32>, usize)]) {
     let private: usize = live.iter().map(|(t, ..)| t.pages.len() - t.n_shared).sum();
     let mut shared: Vec<usize> = live

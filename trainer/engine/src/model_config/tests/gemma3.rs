@@ -1,8 +1,8 @@
-//! Gemma 3 in the forms that its files have.
+//! Tests of Gemma 3's configuration files.
 
 use super::*;
 
-/// The files of google/gemma-3-1b-it and, beneath `text_config`, gemma-3-4b-it: what they say is all that they say.
+/// Returns the files of google/gemma-3-1b-it and, below `text_config`, gemma-3-4b-it, with all their fields.
 fn gemma(with: &[(&str, Value)]) -> Value {
     let mut json = json!({
         "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "vocab_size": 262_144, "hidden_size": 1152,
@@ -27,7 +27,7 @@ fn reads_a_gemma_3() {
     assert_eq!((config.query_scale, config.context), (1.0, 32768));
     assert!((config.embed_scale - 1152_f64.sqrt()).abs() < 1e-12);
     assert_eq!(config.eos_ids, [1, 106]);
-    // Of six layers five have a window.
+    // Five of six layers have a window.
     let full = [5, 11, 17, 23];
     for (i, layer) in config.layers.iter().enumerate() {
         let wanted = if full.contains(&i) {
@@ -37,11 +37,11 @@ fn reads_a_gemma_3() {
         };
         assert_eq!((layer.window, layer.rope.theta), wanted, "layer {i}");
     }
-    // As the model's page has it: 1.0 billion.
+    // The model's page gives this number: 1.0 billion.
     assert_eq!(config.n_params(), 999_885_952);
 }
 
-/// `<end_of_turn>` ends a reply as `<eos>` does, whichever file says so.
+/// `<end_of_turn>` ends a reply like `<eos>`, whichever file lists it.
 #[test]
 fn every_id_that_ends_a_reply_is_taken_from_both_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! What is refused, in words.
+//! Tests of what is refused, and of the messages.
 
 use super::*;
 
-/// One of each: what this engine would compute wrongly is refused before a weight is read.
+/// These are one example each: a model that this engine would compute wrongly is refused before any weights are read.
 #[test]
 fn what_is_not_supported_says_what_it_is() {
     let of_type = |model_type: &str| refusal("model_type", json!(model_type));

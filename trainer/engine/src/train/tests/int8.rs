@@ -1,4 +1,5 @@
-//! Training through rounded weights: as through a model whose weights are those numbers, and it learns.
+//! Tests of training through quantised weights: it equals training of a model with these numbers as weights, and it
+//! learns.
 
 use super::*;
 use crate::matrix::{Matrix, Quantization};
@@ -6,7 +7,7 @@ use crate::optim::AdamConfig;
 use crate::run::{Run, RunConfig};
 use crate::testing::write_tiny_model;
 
-/// The tiny model as it is and rounded, and the second one's numbers in a model that is not rounded.
+/// Makes the tiny model unquantised and quantised, and an unquantised model with the quantised one's numbers.
 fn models(kind: Kind) -> [Model; 3] {
     let dir = tempfile::tempdir().unwrap();
     write_tiny_model(dir.path(), 7).unwrap();
@@ -38,13 +39,13 @@ fn logits(model: &Model, n: i64) -> Tensor {
 
 #[test]
 fn logits_are_those_of_the_rounded_numbers_and_near_the_others() {
-    // A short row goes through the product in 8 bits, a long one through the matrix that is made of it.
+    // A short row uses the 8-bit product, and a long one the matrix that is made from it.
     for n in [5, 30] {
         let [plain, rounded, unrolled] = models(Kind::Float);
         let found = logits(&rounded, n);
         let exact = distance(&found, &logits(&unrolled, n));
         assert!(exact < 1e-5, "{n} ids: {exact:e}");
-        // The bound of docs/operating/gpu.md.
+        // This is the bound in docs/operating/gpu.md.
         let near = distance(&found, &logits(&plain, n));
         assert!((1e-6..4e-2).contains(&near), "{n} ids: {near:e}");
     }

@@ -1,9 +1,9 @@
-//! What is kept and what is computed again, and what is refused.
+//! Tests of what is kept, what is recomputed, and what is refused.
 
 use super::*;
 use crate::train::plan::bytes;
 
-/// Of one sample of 30 tokens.
+/// Returns the result for one sample of 30 tokens.
 fn whole(model: &Model, lora: &Lora, sizes: SliceSizes) -> TrainOut {
     let (one, loss) = (&datums(true)[1..2], Loss::ImportanceSampling);
     let job = TrainJob::forward_backward(model, lora, one, loss, sizes).unwrap();
@@ -27,13 +27,14 @@ fn what_is_computed_again_is_what_was_kept_to_the_bit() {
         let same = |(a, b): (&Tensor, &Tensor)| a.equal(b);
         assert!(kept.gradients.iter().zip(&recomputed.gradients).all(same));
         if chunk_tokens == 8 {
-            // Keys are there on the way down, or have to be made once more: 3 chunks of two layers.
+            // Keys exist in the forward pass, or have to be recomputed: 3 chunks of two layers.
             assert_eq!(recomputed.slices.count - kept.slices.count, 2 * 3);
         }
     }
 }
 
-/// Keys of a chunk, then what sees them, up and down: no slice is longer than a chunk, however long the row.
+/// Keys of a chunk come first, then everything that attends to them, forward and backward. No slice is longer than a
+/// chunk, however long the row is.
 #[test]
 fn a_long_row_is_cut_in_every_part() {
     let model = model();
@@ -74,7 +75,7 @@ fn a_sample_that_cannot_fit_is_refused_with_the_sizes() {
             bytes(costs.recomputed(29)),
         )
     );
-    // Room for one token more, and the same batch is trained on.
+    // With room for one more token, the same batch is trained on.
     let sizes = SliceSizes {
         memory: Some(costs.recomputed(30)),
         ..sizes

@@ -1,7 +1,7 @@
-//! Layers that several devices share: the same numbers, to the last bit, as on one.
+//! Tests of layers on several devices: the results equal those of one device to the last bit.
 //!
-//! The CPU is named several times: what moves at the borders, and which device's own angles, masks and pages a layer takes,
-//! is computed as it would be between GPUs.
+//! The CPU is named several times. Copies at the borders, and the choice of each device's own angles, masks and pages,
+//! are the same as between GPUs.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::run::{Run as TrainingRun, RunConfig};
 
 const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
 
-/// The same model of 7 layers on one device and on three: 2, 2 and 3 layers.
+/// Makes the same model of 7 layers on one device and on three: 2, 2 and 3 layers.
 fn models(kind: Kind, tied: bool) -> [Model; 2] {
     let mut config = tiny_config();
     config["num_hidden_layers"] = json!(7);
@@ -31,7 +31,7 @@ fn models(kind: Kind, tied: bool) -> [Model; 2] {
     models
 }
 
-/// Logits of a whole row, and of the same ids in portions over pages beside another sequence.
+/// Returns logits of a whole row, and of the same ids in portions over pages beside another sequence.
 fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
     let _guard = tch::no_grad_guard();
     let ids: Vec<i64> = IDS.iter().copied().map(i64::from).collect();
@@ -67,7 +67,7 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
     all
 }
 
-/// What a batch gives, and the parameters after a step on it.
+/// Returns the results of a batch, and the parameters after a step on it.
 fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec<Tensor>) {
     let targets = Targets::groups(true, true, true);
     let lora = LoraSpec {
@@ -77,7 +77,7 @@ fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec
     };
     let mut run = TrainingRun::new(model, &RunConfig { lora, seed: 1 }).unwrap();
     let mut out = None;
-    // B is zero before the first step, and hides gradients.
+    // B is zero before the first step, which hides gradients.
     for _ in 0..2 {
         let datums = datums(false);
         let job = TrainJob::forward_backward(model, run.lora(), &datums, Loss::CrossEntropy, sizes);
@@ -121,7 +121,7 @@ fn logits_are_the_same_to_the_last_bit() {
 fn gradients_and_steps_are_the_same_to_the_last_bit() {
     for kind in [Kind::Float, Kind::BFloat16] {
         let [one, three] = models(kind, true);
-        // One chunk a row and several; every graph kept, and every layer computed again.
+        // The cases are: one chunk per row and several; every graph kept, and every layer recomputed.
         for (chunk_tokens, memory) in [(64, 1 << 30), (8, 1 << 30), (8, 400_000)] {
             let sizes = SliceSizes {
                 chunk_tokens,

@@ -1,4 +1,5 @@
-//! Samples that begin alike: computed once, and the gradient is that of each alone.
+//! Tests of samples with common beginnings, which are computed once. The gradient equals the sum of those of each
+//! alone.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -6,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::device::Devices;
 
-/// One conversation's turns as samples, made of random numbers.
+/// Makes one conversation's turns as samples from random numbers.
 struct Maker {
     rng: SplitMix64,
     policy: bool,
@@ -23,8 +24,8 @@ impl Maker {
         (0..n).map(|_| self.below(259) as u32).collect()
     }
 
-    /// Turns that go on from one another; thinking is stripped from what came before, at times the system text
-    /// changes, at times two replies answer one prompt.
+    /// Turns continue one another. Thinking is removed from earlier ones, sometimes the system prompt changes, and
+    /// sometimes two replies answer one prompt.
     fn conversation(&mut self, system: &[u32], n_turns: usize) -> Vec<Datum> {
         let mut history = system.to_vec();
         let mut turns = Vec::new();
@@ -45,7 +46,7 @@ impl Maker {
         turns
     }
 
-    /// A turn whose reply counts 1 however long it is, sampled by whatever adapter served then.
+    /// A turn whose reply counts 1 whatever its length, sampled by the adapter of that time.
     fn turn(&mut self, prompt: &[u32], reply: &[u32]) -> Datum {
         let whole = [prompt, reply].concat();
         let n = whole.len() - 1;
@@ -56,7 +57,7 @@ impl Maker {
         let mut weights = vec![0.0; masked * k];
         weights.resize(n * k, share);
         if k > 1 {
-            // Within a position, too, a target may have no loss.
+            // A target within a position may also have no loss.
             weights[masked * k] = 0.0;
         }
         let targets = |i: usize| (0..k).map(move |j| (i + j * 7) % 259);
@@ -102,7 +103,7 @@ proptest! {
         let system = maker.ids(5, 20);
         let mut batch = maker.conversation(&system, 4);
         batch.extend(maker.conversation(&system, 2));
-        // One and the same sample twice counts twice.
+        // The same sample twice counts twice.
         batch.push(batch[0].clone());
         let longest = batch.iter().map(Datum::n_tokens).max().unwrap();
         let mut sizes = SliceSizes { chunk_tokens, row_tokens, ..sizes() };

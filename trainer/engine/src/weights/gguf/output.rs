@@ -1,4 +1,4 @@
-//! Files of the converted model.
+//! Writes the files of the converted model.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::weights::LoadError;
 
-/// Creates a file, fills it and brings it to disk.
+/// Creates a file, fills it and syncs it to the disk.
 pub(super) fn write(
     path: &Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,

@@ -1,29 +1,29 @@
-//! tokenizer.json and tokenizer_config.json from GGUF metadata.
+//! Makes tokenizer.json and tokenizer_config.json from GGUF metadata.
 //!
-//! GGUF names how text is cut before merging (`tokenizer.ggml.pre`) instead of describing it, so
-//! the cuts stand here. Only byte-level BPE (`gpt2`) is covered: it is what the families use.
+//! GGUF only names the way in which text is cut before merging (`tokenizer.ggml.pre`), so the patterns are here. Only
+//! byte-level BPE (`gpt2`) is supported, which the supported families use.
 
 use serde_json::{Map, Value, json};
 
 use super::header::{CONTROL, Header, Meta};
 use crate::weights::LoadError;
 
-/// ggml's token type of those that are only never split; control tokens are special.
+/// ggml's token type of tokens that are never split. Control tokens are special.
 const USER_DEFINED: i64 = 4;
 
-/// Llama 3's cut, from its tokenizer.json.
+/// Llama 3's pattern, from its tokenizer.json.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2's: as Llama 3, but one digit at a time.
+/// Qwen 2's pattern: like Llama 3's, but one digit at a time.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// How text is cut before merging.
+/// The way in which text is cut before merging.
 struct Cut {
     normalizer: Value,
     pre_tokenizer: Value,
     ignore_merges: bool,
 }
 
-/// tokenizer.json, as both `tokenizers` and `transformers` read it.
+/// Returns tokenizer.json, in the form of both `tokenizers` and `transformers`.
 pub(super) fn tokenizer(header: &Header) -> Result<Value, LoadError> {
     let model = header.text("tokenizer.ggml.model")?;
     if model != "gpt2" {
@@ -65,7 +65,7 @@ pub(super) fn tokenizer(header: &Header) -> Result<Value, LoadError> {
     }))
 }
 
-/// Names of the special tokens and the chat template.
+/// Returns the names of the special tokens, and the chat template.
 pub(super) fn tokenizer_config(header: &Header) -> Result<Value, LoadError> {
     let tokens = header.texts("tokenizer.ggml.tokens")?;
     let arch = header.text("general.architecture")?;
@@ -173,7 +173,7 @@ fn sequence(steps: &[Value]) -> Value {
     json!({"type": "Sequence", "pretokenizers": steps})
 }
 
-/// `use_regex`: also cuts as GPT-2 does.
+/// `use_regex` also cuts like GPT-2.
 fn byte_level(use_regex: bool) -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
 }

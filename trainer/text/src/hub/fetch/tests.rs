@@ -1,4 +1,4 @@
-//! Against a server of the test's own that answers as the hub does.
+//! Tests with a server that answers like the hub.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -19,30 +19,30 @@ mod weights;
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const TOKENIZER: &[u8] = b"{\"model\": \"not small\"}";
 
-/// What the server has, and does.
+/// The server's files and behaviour.
 #[derive(Default)]
 struct Site {
     small: BTreeMap<&'static str, &'static [u8]>,
-    /// Kept elsewhere: the hub answers with where.
+    /// Files at another server. The hub redirects to it.
     large: BTreeMap<&'static str, &'static [u8]>,
-    /// What every request is answered with instead.
+    /// The answer to every request instead.
     refuses: Option<&'static str>,
-    /// The bytes after which the next body breaks off.
+    /// Number of bytes after which the next body breaks off.
     cut: Mutex<Option<usize>>,
-    /// The same, for each body of a large file in turn.
+    /// The same for each body of a large file in turn.
     cuts: Mutex<VecDeque<usize>>,
-    /// A file that is said to be larger than any disk.
+    /// A file that claims to be larger than any disk.
     huge: Option<&'static str>,
-    /// Bytes of large files that were sent.
+    /// Number of bytes of large files that were sent.
     n_sent: Mutex<usize>,
-    /// Whether bodies are other than announced.
+    /// Whether bodies differ from the announced ones.
     lies: bool,
-    /// Head of each request.
+    /// The head of each request.
     seen: Mutex<Vec<String>>,
 }
 
 impl Site {
-    /// A model with a small configuration and a tokenizer that is kept elsewhere.
+    /// Makes a model with a small configuration and a tokenizer at another server.
     fn usual() -> Self {
         Self {
             small: [
@@ -70,7 +70,7 @@ impl Site {
             *self.n_sent.lock().unwrap() += answer.len() - begin;
             return answer;
         }
-        // The model was renamed: its old name leads to the new one.
+        // The model was renamed: its old name redirects to the new one.
         if let Some(rest) = path.strip_prefix("/old/tiny/") {
             return format!("HTTP/1.1 307 Moved\r\nlocation: /own/tiny/{rest}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").into();
         }
@@ -125,7 +125,7 @@ impl Site {
         [head.into_bytes(), rest].concat()
     }
 
-    /// What was asked for, as `METHOD path`, without the configuration's files.
+    /// Returns the requests as `METHOD path`, without the configuration's files.
     fn asked(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         let line = |head: &String| head.split(" HTTP").next().unwrap().to_owned();
@@ -149,7 +149,7 @@ fn rig(site: Site, token: Option<&str>) -> Rig {
     let address = listener.local_addr().unwrap();
     let site = Arc::new(site);
     let serving = Arc::clone(&site);
-    // Ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             answer_one(&serving, stream.unwrap(), address);
@@ -178,7 +178,7 @@ fn answer_one(site: &Site, mut stream: TcpStream, address: SocketAddr) {
     }
     let answer = site.answer(&head, address);
     site.seen.lock().unwrap().push(head);
-    // Whoever left needs no answer.
+    // The client may have disconnected.
     let _ = stream.write_all(&answer);
 }
 
@@ -198,7 +198,7 @@ impl Rig {
         self.hub.fetch(&name.parse().unwrap(), &|_| {}).await
     }
 
-    /// The error's words, without what differs from run to run.
+    /// Returns the error's message without parts that differ from run to run.
     async fn error(&self) -> String {
         let error = self.fetch("own/tiny").await.unwrap_err().to_string();
         let error = error.replace(&self.hub.server.endpoint, "[hub]");
@@ -246,7 +246,7 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
         seen.lock().unwrap().last(),
         Some(&("tokenizer.json".to_owned(), size, Some(size)))
     );
-    // All files are of the commit that the first one was of.
+    // All files are of the same commit as the first one.
     let asked = rig.site.asked();
     assert_eq!(asked[0], "HEAD /own/tiny/resolve/main/config.json");
     assert!(
@@ -256,12 +256,12 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
         "{asked:?}"
     );
     assert!(!asked.iter().any(|it| it.contains("tiktoken")));
-    // The token is for the hub, not for where it sends us.
+    // The token is only for the hub, not for the server that it redirects to.
     for head in rig.site.seen.lock().unwrap().iter() {
         let has_token = head.contains("Bearer hf_secret");
         assert_eq!(has_token, !head.contains("/bytes/"), "{head}");
     }
-    // What is there is not asked for again.
+    // Existing files are not requested again.
     let n_asked = asked.len();
     assert_eq!(rig.fetch("own/tiny").await.unwrap(), folder);
     assert_eq!(rig.site.asked().len(), n_asked);
@@ -270,14 +270,14 @@ async fn text_files_are_fetched_into_the_layout_of_huggingface_hub() {
 #[tokio::test]
 async fn a_file_that_broke_off_goes_on_where_it_ended() {
     let rig = rig(Site::usual(), None);
-    // First an earlier process, whose bytes are on the disk.
+    // An earlier process has left bytes on the disk.
     let partial = rig
         .model()
         .join("blobs")
         .join(format!("{}.incomplete", digest(TOKENIZER)));
     std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
     std::fs::write(&partial, &TOKENIZER[..5]).unwrap();
-    // Then a connection that is cut after 4 bytes more.
+    // Then a connection is cut after 4 more bytes.
     let cut = |progress: Progress<'_>| {
         if progress.file == "tokenizer_config.json" {
             *rig.site.cut.lock().unwrap() = Some(4);
@@ -324,7 +324,7 @@ async fn a_model_that_was_renamed_is_found() {
     );
 }
 
-/// Weights of an older commit may stand there, and must stay what `main` means.
+/// The cache may have weights of an older commit, which must stay the meaning of `main`.
 #[tokio::test]
 async fn a_commit_that_is_in_the_cache_is_not_changed_for_another() {
     let rig = rig(Site::usual(), None);
@@ -393,7 +393,7 @@ async fn what_is_not_what_was_announced_is_not_kept() {
 
 #[tokio::test]
 async fn a_hub_that_is_not_there_is_told_in_words() {
-    // A port that nobody has any more.
+    // Nothing listens on this port any more.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::tokenizer::ChatTokenizer;
 
-/// Longer tokens, after the 256 bytes: merges go by rank, so `he` comes before `hell`.
+/// Longer tokens after the 256 bytes. Merges go by rank, so `he` comes before `hell`.
 const MERGED: [&str; 8] = [
     "he",
     "ll",
@@ -19,7 +19,7 @@ const MERGED: [&str; 8] = [
 ];
 const N: u32 = 256 + 8;
 
-/// As Kimi K2's, shortened.
+/// A shortened form of Kimi K2's template.
 const TEMPLATE: &str = "{% if tools %}{{ '<|im_system|>tool_declare<|im_middle|>' + (tools | tojson(separators=(',', ':'))) + '<|im_end|>' }}{% endif %}\
 {% for message in messages %}{{ '<|im_' + ('user' if message['role'] == 'user' else 'assistant' if message['role'] == 'assistant' else 'system') + '|>' + message['role'] + '<|im_middle|>' + message['content'] + '<|im_end|>' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_assistant|>assistant<|im_middle|>' }}{% endif %}";
@@ -75,12 +75,12 @@ fn pieces_are_merged_by_rank_within_what_the_pattern_cuts() {
     };
     assert_eq!(ids("hello"), [merged("hello")]);
     assert_eq!(ids("hell o"), [merged("hell"), 32, u32::from(b'o')]);
-    // The blank belongs to the word, and three digits at most stand together.
+    // The blank belongs to the word, and at most three digits are together.
     assert_eq!(
         ids("he w1234"),
         [merged("he"), merged(" w"), merged("123"), u32::from(b'4')]
     );
-    // Han letters are cut from others before anything is merged.
+    // Han letters are separated from others before anything is merged.
     assert_eq!(
         ids("he\u{4e2d}\u{6587}"),
         [merged("he"), merged("\u{4e2d}\u{6587}")]
@@ -96,10 +96,10 @@ fn special_tokens_have_the_names_of_the_configuration() {
         .unwrap();
     assert_eq!(ids, [N + 2, N + 7, N + 1]);
     assert!(ids.iter().all(|&id| tokenizer.is_control(id)));
-    // Of the others there is a name as well.
+    // The other ids have names too.
     let reserved = format!("<|reserved_token_{}|>", N + 9);
     assert_eq!(tokenizer.encode(&reserved).unwrap(), [N + 9]);
-    // A call's marks are part of what is said, the end of a turn is not.
+    // A call's marks are part of the text, and the end of a turn is not.
     assert_eq!(tokenizer.decode(&ids), "<|tool_calls_section_begin|>");
     assert_eq!(tokenizer.end_id(), Some(N + 1));
     assert_eq!(tokenizer.end_ids(), [N + 1, N + 2]);
@@ -164,7 +164,7 @@ fn long_texts_are_cut_as_kimi_cuts_them() {
     assert_eq!(parts("ab     cd", 100, 3), ["ab   ", "  cd"]);
     assert_eq!(parts("a b c d", 4, 3), ["a b ", "c d"]);
     assert_eq!(parts("", 4, 3), Vec::<&str>::new());
-    // The pattern goes back over such a run: it must neither fail nor take for ever.
+    // The pattern backtracks over such a run. It must neither fail nor take forever.
     let tokenizer = tokenizer();
     let text = " ".repeat(120_000) + "hello";
     let ids = tokenizer.encode_data(&text).unwrap();

@@ -1,4 +1,4 @@
-//! Small tokenizers and templates in the manner of each family, for tests.
+//! Small tokenizers and templates that resemble each family, for tests.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value, json};
 use crate::testing::TEMPLATE;
 use crate::tokenizer::{ChatTokenizer, byte_letters};
 
-/// How a family spells text and ends turns.
+/// How a family encodes text and ends turns.
 pub(crate) struct Family {
     pub(crate) name: &'static str,
     template: &'static str,
     sentencepiece: Option<Prefix>,
     special: &'static [&'static str],
-    /// Added, and not special.
+    /// Added tokens that are not special.
     plain: &'static [&'static str],
     /// `bos_token` and `eos_token`.
     ends: [&'static str; 2],
 }
 
-/// Where SentencePiece puts `▁`.
+/// Where SentencePiece adds `▁`.
 #[derive(Clone, Copy)]
 enum Prefix {
     Normaliser,
@@ -95,7 +95,7 @@ pub(crate) const FAMILIES: [Family; 6] = [
     },
 ];
 
-/// Not among the others: its template has no tools, and system texts have no turn of their own.
+/// Gemma is separate from the others: its template has no tools, and system prompts have no turn of their own.
 pub(crate) const GEMMA: Family = Family {
     name: "gemma",
     template: include_str!("../../template/testdata/gemma.jinja"),
@@ -113,7 +113,7 @@ pub(crate) const GEMMA: Family = Family {
     ends: ["<bos>", "<end_of_turn>"],
 };
 
-/// The last is a run of blanks, as some models add: no control token.
+/// The last one is a run of white space, which some models add. It is no control token.
 const QWEN_PLAIN: &[&str] = &[
     "<think>",
     "</think>",
@@ -175,7 +175,7 @@ impl Family {
             })
             .collect();
         if self.sentencepiece.is_some() {
-            // As in Llama's file: the model knows its special tokens too.
+            // As in Llama's file, the model contains its special tokens too.
             for token in &added {
                 vocab.insert(
                     token["content"].as_str().unwrap().into(),
@@ -231,7 +231,7 @@ impl Family {
         }
     }
 
-    /// The tokenizer, with its template.
+    /// Loads the tokenizer with its template.
     pub(crate) fn load(&self) -> ChatTokenizer {
         let dir = tempfile::tempdir().unwrap();
         self.write(dir.path());
@@ -245,7 +245,7 @@ impl Family {
         std::fs::write(dir.join("tokenizer_config.json"), config.to_string()).unwrap();
     }
 
-    /// Special tokens by their role.
+    /// Returns special tokens by their role.
     pub(crate) fn ends(&self) -> [&'static str; 2] {
         self.ends
     }

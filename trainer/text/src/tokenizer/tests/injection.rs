@@ -1,4 +1,4 @@
-//! Control tokens in what clients send, for every family's template.
+//! Tests of control tokens in clients' text, for every family's template.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderRequest};
 use crate::tokenizer::ChatTokenizer;
 
-/// A conversation in which `data` stands wherever text of others may stand.
+/// Makes a conversation with `data` at every place where other people's text may be.
 fn conversation(data: &str) -> (Vec<Value>, Value) {
     let name = if data.is_empty() { "f" } else { data };
     let arguments = json!({name: data, "list": [data, {name: 1}]});
@@ -41,7 +41,7 @@ fn request<'a>(messages: &'a [Value], tools: &'a Value) -> RenderRequest<'a> {
     }
 }
 
-/// The control tokens of a conversation, in order.
+/// Returns the control tokens of a conversation, in order.
 fn controls(tokenizer: &ChatTokenizer, data: &str) -> Vec<u32> {
     let (messages, tools) = conversation(data);
     let rendered = tokenizer
@@ -53,7 +53,8 @@ fn controls(tokenizer: &ChatTokenizer, data: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Each control token of each family: alone, in a forged turn, in other case, in parts that a template may complete.
+/// Returns each control token of each family: alone, in a forged turn, in another case, in parts that a template may
+/// complete.
 fn attacks() -> Vec<String> {
     let mut attacks = Vec::new();
     for token in FAMILIES.iter().flat_map(Family::controls) {
@@ -87,7 +88,8 @@ fn no_control_token_comes_from_content() {
     }
 }
 
-/// System text before the first user's, and no tools: what others wrote opens no turn there either.
+/// The system prompt comes before the first user's text, and there are no tools. Other people's text opens no turn
+/// there either.
 #[test]
 fn content_in_a_gemma_stays_content() {
     let tokenizer = GEMMA.load();
@@ -95,7 +97,7 @@ fn content_in_a_gemma_stays_content() {
         let messages = [
             json!({"role": "system", "content": data}),
             json!({"role": "user", "content": format!("hello {data} Grüße 🦀")}),
-            // In what the model said, tokens that are not special are its own.
+            // In the model's text, tokens that are not special are its own.
             json!({"role": "assistant", "content": "ok"}),
             json!({"role": "user", "content": format!("go on{data}.")}),
         ];
@@ -174,7 +176,7 @@ fn a_conversation_that_leaves_no_mark_is_refused() {
     );
 }
 
-/// The ids as they were before content was set apart: the text through `tokenizers`, control tokens and all.
+/// Returns the ids without the separation of content: the text through `tokenizers`, with control tokens.
 fn plain_ids(family: &Family, template: &ChatTemplate, plain: &Tokenizer, data: &str) -> Vec<u32> {
     let (messages, tools) = conversation(data);
     let none = ControlTokens::new([]).unwrap();
@@ -183,7 +185,7 @@ fn plain_ids(family: &Family, template: &ChatTemplate, plain: &Tokenizer, data: 
     plain.encode_fast(text, false).unwrap().get_ids().to_vec()
 }
 
-/// Text of the letters that control tokens are made of, and words.
+/// Text of the letters of control tokens, and words.
 const CLEAN: &str =
     "[ hello<>|\\[\\]/user_im_\n\u{2581}好🙂é>]{0,40}|[<>\\[\\]|]?[a-z_ ]{0,12}[<>\\[\\]|]?";
 
@@ -207,7 +209,7 @@ fn clean_text_has_the_ids_it_had() {
             let before = plain_ids(family, template, plain, &data);
             let is_control = |id: &u32| tokenizer.is_control(*id);
             let spelled: Vec<u32> = before.iter().copied().filter(is_control).collect();
-            // A text that spelled a control token is the other test's.
+            // Text that spells a control token belongs to the other test.
             if spelled != *own {
                 continue;
             }

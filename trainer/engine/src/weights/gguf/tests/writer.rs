@@ -1,4 +1,4 @@
-/// Writes GGUF as the format says: the other side of what is tested.
+/// Writes GGUF according to the format, to test the reader.
 #[derive(Default)]
 pub(super) struct Gguf {
     meta: Vec<u8>,

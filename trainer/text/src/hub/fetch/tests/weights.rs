@@ -1,11 +1,11 @@
-//! Whole models.
+//! Tests of complete models.
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 use super::*;
 use crate::hub::whole;
 
-/// Of a shard: no byte is like the one before, so that a wrong offset is another content.
+/// Makes a shard in which each byte differs from the one before, so that a wrong offset changes the content.
 fn shard(seed: u8, n: usize) -> &'static [u8] {
     let small = |n: usize| u8::try_from(n % 251).unwrap();
     let byte = |at: usize| small(at) ^ small(at / 251) ^ seed;
@@ -23,7 +23,7 @@ fn in_shards() -> Site {
     ];
     site.large.insert(files[0], shard(1, 300_000));
     site.large.insert(files[1], shard(2, 200_000));
-    // Nobody loads these.
+    // Nobody loads these files.
     site.large.insert("pytorch_model.bin", b"pickle");
     site
 }
@@ -43,7 +43,7 @@ impl Rig {
 #[tokio::test]
 async fn all_that_loading_takes_is_fetched_and_nothing_else() {
     let rig = rig(in_shards(), None);
-    // Its text alone is no model.
+    // Its text files alone are not a complete model.
     rig.fetch("own/tiny").await.unwrap();
     assert_eq!(rig.whole(), None);
     let folder = rig.fetch_model().await.unwrap();
@@ -94,7 +94,7 @@ async fn weights_in_one_file_are_fetched() {
     );
 }
 
-/// Each time everything ends, as with a killed process, and another one goes on.
+/// Each time the process ends, as if it were killed, and another one continues.
 #[tokio::test]
 async fn what_broke_off_at_ten_random_points_goes_on_and_is_whole() {
     let seed = 7;
@@ -103,7 +103,7 @@ async fn what_broke_off_at_ten_random_points_goes_on_and_is_whole() {
     rig.fetch("own/tiny").await.unwrap();
     *rig.site.n_sent.lock().unwrap() = 0;
     for at in 0..10 {
-        // The tries after the first one bring nothing at all.
+        // The tries after the first one receive nothing.
         let cut = random.random_range(0..40_000);
         *rig.site.cuts.lock().unwrap() = VecDeque::from([cut, 0, 0, 0, 0, 0]);
         let mut next = rig.hub.clone();
@@ -128,7 +128,7 @@ async fn what_broke_off_at_ten_random_points_goes_on_and_is_whole() {
     {
         assert_eq!(std::fs::read(folder.join(name)).unwrap(), *bytes, "{name}");
     }
-    // No byte came twice.
+    // No byte was sent twice.
     assert_eq!(*rig.site.n_sent.lock().unwrap(), 500_000, "seed {seed}");
 }
 
@@ -144,7 +144,7 @@ async fn a_connection_that_keeps_breaking_off_is_gone_on_with() {
 async fn weights_that_are_not_what_was_announced_are_not_kept() {
     let rig = rig(in_shards(), None);
     rig.fetch("own/tiny").await.unwrap();
-    // Half of it is of another file.
+    // Half of it belongs to another file.
     let hash = digest(shard(1, 300_000));
     let partial = rig.model().join("blobs").join(format!("{hash}.incomplete"));
     std::fs::write(&partial, vec![7; 1_000]).unwrap();
@@ -185,7 +185,7 @@ async fn a_disk_that_becomes_full_is_told() {
     rig.fetch("own/tiny").await.unwrap();
     let hash = digest(shard(1, 300_000));
     let partial = rig.model().join("blobs").join(format!("{hash}.incomplete"));
-    // A file of the system's on which every write fails for want of room.
+    // All writes to this file of the system fail because of a full disk.
     std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
     let error = rig.fetch_model().await.unwrap_err();
     assert!(matches!(error, HubError::Full { .. }), "{error}");
