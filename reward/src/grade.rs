@@ -99,10 +99,13 @@ pub fn read(answer: &str, n: usize) -> Result<Vec<Result<Option<Grade>, GradeErr
         let (given, turns) = (scores.len(), n);
         return Err(GradeError::Length { given, turns });
     }
-    Ok(scores.iter().enumerate().map(read_one).collect())
+    let grades = scores.iter().enumerate();
+    Ok(grades
+        .map(|(index, given)| read_one(index, given))
+        .collect())
 }
 
-fn read_one((index, given): (usize, &Value)) -> Result<Option<Grade>, GradeError> {
+fn read_one(index: usize, given: &Value) -> Result<Option<Grade>, GradeError> {
     if given.is_null() {
         return Ok(None);
     }

@@ -85,7 +85,8 @@ impl Rules {
     ///
     /// Returns [`RuleError`], which gives the rule's index in `judge.rules`.
     pub fn compile(rules: &[Rule]) -> Result<Self, RuleError> {
-        let compiled: Result<_, _> = rules.iter().enumerate().map(compile).collect();
+        let rules = rules.iter().enumerate();
+        let compiled: Result<_, _> = rules.map(|(index, rule)| compile(index, rule)).collect();
         Ok(Self(compiled?))
     }
 
@@ -137,7 +138,7 @@ impl Rules {
     }
 }
 
-fn compile((index, rule): (usize, &Rule)) -> Result<Compiled, RuleError> {
+fn compile(index: usize, rule: &Rule) -> Result<Compiled, RuleError> {
     match (&rule.pattern, rule.min_words, rule.max_words) {
         (None, None, None) => return Err(RuleError::Empty { index }),
         (_, Some(min), Some(max)) if min > max => {

@@ -191,46 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_what_was_learned_is_told_how_to_look() {
-        use crate::{Library, SkillsConfig, WishesConfig};
-        let dir = tempfile::tempdir().unwrap();
-        install(dir.path()).unwrap();
-        let (library, _) =
-            Library::open(dir.path(), SkillsConfig::default(), WishesConfig::default());
-        let finds = |text: &str| {
-            let lessons = library.lessons(&metaclaw_chat::AgentId::default_agent(), text);
-            lessons
-                .skills
-                .iter()
-                .any(|it| it.name.as_str() == "metaclaw")
-        };
-        for text in [
-            "What have you learned about me?",
-            "so what did you learn from me this week",
-            "Forget that.",
-            "undo that last lesson please",
-            "which of my wishes are in force?",
-            "delete that wish about emojis",
-            "你从我这里学到了什么？",
-            "你都记住了我什么偏好",
-            "忘掉刚才那条",
-            "把这条撤销：撤销这条要求",
-        ] {
-            assert!(finds(text), "{text}");
-        }
-        for text in [
-            "Hello!",
-            "I forgot my password",
-            "I want to learn about lifetimes in Rust",
-            "What is the capital of France?",
-            "写一首关于雨的诗",
-            "我忘了带伞",
-        ] {
-            assert!(!finds(text), "{text}");
-        }
-    }
-
-    #[test]
     fn a_newer_one_takes_the_place_of_what_was_installed() {
         let dir = tempfile::tempdir().unwrap();
         install(dir.path()).unwrap();

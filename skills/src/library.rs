@@ -135,7 +135,7 @@ impl Library {
         let snapshot = self.0.current.load();
         let view = snapshot.view(agent);
         let skills = if self.0.skills.enabled {
-            self.0.retrieve(&snapshot, view, (query, held_back))
+            self.0.retrieve(&snapshot, view, query, held_back)
         } else {
             Vec::new()
         };
@@ -371,7 +371,8 @@ impl Inner {
         &self,
         snapshot: &Snapshot,
         view: &View,
-        (query, held_back): (&str, &HeldBack),
+        query: &str,
+        held_back: &HeldBack,
     ) -> Vec<Arc<Skill>> {
         let ranked = snapshot.index.search(query, &view.skills).into_iter();
         let ranked = snapshot.numbered(ranked);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use metaclaw_tests::{
     client::Refusal,
     external,
-    home::{Home, signal, trainers_of, until},
+    home::{Home, signal, trainers_of},
+    wait::until,
 };
 use rustix::process::Signal;
 use serde_json::json;

@@ -13,9 +13,10 @@ use std::{
 use metaclaw_tests::{
     client::Refusal,
     external,
-    home::{Home, signal, trainers_of, until},
+    home::{Home, signal, trainers_of},
     laptop::{Conversation, Script},
     questions,
+    wait::until,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use metaclaw_tests::{
     client::Client,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     laptop::{Conversation, Script},
+    wait::until,
 };
 use serde_json::Value;
 

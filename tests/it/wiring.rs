@@ -8,9 +8,9 @@ use std::{
 
 use metaclaw_tests::{
     external,
-    home::until,
     openclaw::{Api, OpenClaw, Run},
     upstream::{Asked, Play, Upstream},
+    wait::until,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::{client::Client, upstream::Upstream};
+use crate::{
+    client::Client,
+    upstream::Upstream,
+    wait::{found, until},
+};
 
 /// How long a start may take before the test gives up: a cold trainer converts its model first.
 const READY_WITHIN: Duration = Duration::from_secs(180);
-/// How often a condition is looked at again.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A home folder with its configuration; gone when dropped, unless it was made [`Home::at`] a place.
 #[derive(Debug)]
@@ -151,15 +153,14 @@ impl Home {
             .spawn()?;
         let pid = child.id().context("just spawned")?;
         let ready = async {
-            let base_url = self.announced(pid).await?;
+            let base_url = found(READY_WITHIN, async || self.announced(pid)).await?;
             let client = Client::new(&base_url);
-            while client.get_json("/readyz").await.is_err() {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-            Ok(base_url)
+            let is_ready = async || client.get_json("/readyz").await.is_ok();
+            until(READY_WITHIN, is_ready).await?;
+            anyhow::Ok(base_url)
         };
-        let base_url: Result<String> = tokio::select! {
-            found = tokio::time::timeout(READY_WITHIN, ready) => found.context("not ready in time")?,
+        let base_url = tokio::select! {
+            base_url = ready => base_url.context("not ready in time"),
             status = child.wait() => bail!("metaclaw ended with {}: {}", status?, self.log()),
         };
         Ok(Proxy {
@@ -173,20 +174,17 @@ impl Home {
         std::fs::read_to_string(self.path().join("test.log")).unwrap_or_default()
     }
 
-    /// The base URL that the process `pid` wrote to `run.json`.
-    async fn announced(&self, pid: u32) -> Result<String> {
-        let file = self.path().join("run.json");
-        loop {
-            let run = std::fs::read(&file).ok();
-            let run = run.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-            if let Some(run) = run.filter(|run| run["pid"] == pid) {
-                let url = run["base_url"]
-                    .as_str()
-                    .context("run.json has no base_url")?;
-                return Ok(url.trim_end_matches("/v1").to_owned());
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    /// The base URL that the process `pid` wrote to `run.json`, once it has.
+    fn announced(&self, pid: u32) -> Result<Option<String>> {
+        let run = std::fs::read(self.path().join("run.json")).ok();
+        let run = run.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let Some(run) = run.filter(|run| run["pid"] == pid) else {
+            return Ok(None);
+        };
+        let url = run["base_url"]
+            .as_str()
+            .context("run.json has no base_url")?;
+        Ok(Some(url.trim_end_matches("/v1").to_owned()))
     }
 }
 
@@ -239,18 +237,6 @@ pub fn signal(pid: u32, signal: Signal) -> Result<()> {
         .and_then(Pid::from_raw)
         .context("not a pid")?;
     kill_process(pid, signal).with_context(|| format!("{signal:?} to {pid:?}"))
-}
-
-/// Waits until `true`, at most `within`.
-pub async fn until(within: Duration, mut is_true: impl AsyncFnMut() -> bool) -> Result<()> {
-    let watch = async {
-        while !is_true().await {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    };
-    tokio::time::timeout(within, watch)
-        .await
-        .context("waited in vain")
 }
 
 /// Every running process whose command line names `metaclaw-trainer` and this checkpoint folder.

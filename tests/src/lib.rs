@@ -19,4 +19,5 @@ pub mod tinker;
 pub mod trainer;
 pub mod upstream;
 pub mod vllm;
+pub mod wait;
 pub mod watched;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use crate::{external, home::until};
+use crate::{external, wait::until};
 
 /// How long a gateway may take to come up: it loads some hundred megabytes of JavaScript.
 const READY_WITHIN: Duration = Duration::from_secs(90);

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tokio::process::{Child, Command};
 
-use crate::home::until;
+use crate::wait::until;
 
 /// On two cores that others use as well.
 pub const STARTS_WITHIN: Duration = Duration::from_secs(400);

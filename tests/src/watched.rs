@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::{
     external,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     judge::Judge,
     upstream::{Asked, Play, Received, Upstream},
+    wait::until,
 };
 
 /// What stands in each request that is taught anything.

@@ -1,31 +1,37 @@
-//! No two files of a crate import each other, directly or through others: a reader then finds a floor to start on, and
-//! a change says how far it reaches. rustc does not mind circles, so that this check has to.
+//! No two files of a crate import each other, directly or through others. A reader then finds a file to start with, and
+//! a change shows how far it reaches. rustc accepts circles, so this check is needed.
 //!
-//! It reads words, not meaning: `use` items and paths, resolved to the file that defines the name, in code outside
-//! `#[cfg(test)]`. A parent that declares `mod x;` and hands names on by `pub use` imports nothing. What no path shows,
-//! a method of a type whose `impl`s stand in several files, it does not see.
+//! The rules:
+//!
+//! - A path in a `use` or in code imports the file that it names, and the file that defines the name, if another file
+//!   re-exports it. Test code counts as all other code does.
+//! - `mod child;` imports nothing, and neither does a `pub use` of names from below: a parent may declare its children
+//!   and re-export what they define. A parent that uses a child's name itself, or re-exports a name from elsewhere,
+//!   imports that file.
+//! - So a child may import what its parent defines if the parent only declares and re-exports the child. A child names
+//!   a sibling by the sibling's own path; `super::Name` is an import of the parent, whoever defines `Name`.
+//!
+//! The check reads names, not meaning. It does not see a method of a type whose `impl`s stand in several files.
 
 mod graph;
 mod imports;
-mod modules;
-mod source;
-mod tokens;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use metaclaw_fetch::command;
-use serde_json::Value;
+use anyhow::{Result, bail};
 
-use crate::cargo::cargo;
 use crate::places::Places;
+use crate::sources::{self, Modules};
 
-/// Fails where any crate of the workspace has a circle, and names them all.
+/// Prints every circle of every crate in the workspace.
+///
+/// # Errors
+/// At least one circle.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut n_circles = 0;
-    for root in targets(places)? {
-        let folder = root.parent().unwrap_or(&places.root);
-        for circle in find(folder, &root)? {
+    for target in sources::targets(places)? {
+        let folder = target.root.parent().unwrap_or(&places.root);
+        for circle in find(folder, &target.root)? {
             let shown = folder.strip_prefix(&places.root).unwrap_or(folder);
             println!("{}: {circle}", shown.display());
             n_circles += 1;
@@ -33,8 +39,8 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     }
     if n_circles > 0 {
         bail!(
-            "{n_circles} circles of files that import each other (in brackets: what the file before takes from it). Move \
-             what both need into a file of its own"
+            "{n_circles} circles of files that import each other (in brackets: the names that the file before imports). \
+             Move what both need into a file of its own, and name each item by the path of the file that defines it"
         );
     }
     Ok(())
@@ -43,7 +49,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
 /// The circles of the crate whose first file is `root`, each as `a.rs -> b.rs (names of b) -> a.rs (names of a)`,
 /// with paths from `folder`.
 fn find(folder: &Path, root: &Path) -> Result<Vec<String>> {
-    let modules = modules::read(root)?;
+    let modules = Modules::read(root)?;
     let arrows = imports::arrows(&modules);
     let shown = |file: usize| {
         let path = &modules.files[file];
@@ -60,22 +66,6 @@ fn find(folder: &Path, root: &Path) -> Result<Vec<String>> {
     };
     let circles = graph::circles(modules.files.len(), &arrows);
     Ok(circles.into_iter().map(words).collect())
-}
-
-/// The first file of each crate: libraries, programs and test binaries.
-fn targets(places: &Places) -> Result<Vec<PathBuf>> {
-    let args = ["metadata", "--no-deps", "--format-version=1"];
-    let text = command::output(&mut cargo(places, &args))?;
-    let metadata: Value =
-        serde_json::from_str(&text).context("cannot read what cargo metadata says")?;
-    let list = |value: &Value, key| value[key].as_array().cloned().unwrap_or_default();
-    let mut roots: Vec<PathBuf> = list(&metadata, "packages")
-        .iter()
-        .flat_map(|package| list(package, "targets"))
-        .filter_map(|target| target["src_path"].as_str().map(PathBuf::from))
-        .collect();
-    roots.sort();
-    Ok(roots)
 }
 
 #[cfg(test)]

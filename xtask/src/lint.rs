@@ -1,32 +1,67 @@
-//! What is checked of the code without running it.
+//! Checks of the code that do not run it.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
 use crate::circles;
+use crate::names;
+use crate::parameters;
 use crate::places::Places;
 use crate::tools;
 
-/// Circles of files, unused dependencies, licences and sources of all crates, and clippy with every feature: the
-/// quickest first. Anything found ends it.
+/// A check and its name.
+type Check = (&'static str, fn(&Places) -> Result<()>);
+
+/// All checks, the quickest first.
+const CHECKS: [Check; 6] = [
+    ("circles of files", circles::run),
+    ("tuple parameters", parameters::run),
+    ("repeated type names", names::run),
+    ("unused dependencies", unused_dependencies),
+    (
+        "licences, banned crates and sources",
+        forbidden_dependencies,
+    ),
+    ("clippy with every feature", clippy_all_features),
+];
+
+/// Runs all checks, also after one has failed.
+///
+/// # Errors
+/// The names of the checks that failed. Their findings are printed before.
 pub(crate) fn run(places: &Places) -> Result<()> {
-    circles::run(places)?;
-    dependencies(places)?;
-    let all = ["--workspace", "--all-targets", "--all-features"];
-    clippy(places, &all)
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS {
+        if let Err(error) = check(places) {
+            eprintln!("{name}: {error:#}\n");
+            failed.push(name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join("; "));
+    }
+    Ok(())
 }
 
-/// Dependencies that are declared and used by nothing, and what deny.toml forbids.
-pub(crate) fn dependencies(places: &Places) -> Result<()> {
-    command::run(&mut tools::MACHETE.command(places, &["--skip-target-dir"])?)?;
+/// Runs clippy on `metaclaw` with its default features. The tests are built with every feature, so they do not check this.
+pub(crate) fn default_features(places: &Places) -> Result<()> {
+    clippy(places, &["--package", "metaclaw", "--no-deps"])
+}
+
+fn unused_dependencies(places: &Places) -> Result<()> {
+    command::run(&mut tools::MACHETE.command(places, &["--skip-target-dir"])?)
+}
+
+/// Checks the dependencies against deny.toml.
+fn forbidden_dependencies(places: &Places) -> Result<()> {
     let forbidden = ["check", "licenses", "bans", "sources"];
     command::run(&mut tools::DENY.command(places, &forbidden)?)
 }
 
-/// Clippy on the program as it is built where nobody names a feature: what the tests are built with has them all.
-pub(crate) fn default_features(places: &Places) -> Result<()> {
-    clippy(places, &["--package", "metaclaw", "--no-deps"])
+fn clippy_all_features(places: &Places) -> Result<()> {
+    let all = ["--workspace", "--all-targets", "--all-features"];
+    clippy(places, &all)
 }
 
 fn clippy(places: &Places, of: &[&str]) -> Result<()> {

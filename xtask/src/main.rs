@@ -15,11 +15,14 @@ mod laptop;
 mod libtorch;
 mod lint;
 mod model;
+mod names;
 mod npm;
+mod parameters;
 mod places;
 mod report;
 mod setup;
 mod soak;
+mod sources;
 mod start;
 mod test;
 mod tools;
@@ -59,8 +62,11 @@ usage: cargo xtask <command> [arguments]
   golden          make the golden values of the engine anew (PyTorch and transformers: 60 packages, 2.8 GB)
   gpu [args]      what the engine does on a GPU: golden values, speed, gaps, memory; writes a report (--help)
   circles         list the files of a crate that import each other in a circle
+  parameters      list the functions that take a tuple
+  names           list the type names that are defined more than once
   fmt             format the code
-  lint            circles of files, unused dependencies, licences, and clippy with every feature
+  lint            check for circles of files, tuple parameters, unused dependencies and licences, and run clippy
+                  with every feature
   doc             the documentation, warnings refused
 
 Everything that is fetched is kept in one folder: $METACLAW_CACHE, else $XDG_CACHE_HOME/metaclaw, else ~/.cache/metaclaw.";
@@ -103,6 +109,8 @@ fn run(command: &str, args: &[String]) -> Result<()> {
         "golden" => golden::run(&places),
         "gpu" => gpu::run(&places, args),
         "circles" => circles::run(&places),
+        "names" => names::run(&places),
+        "parameters" => parameters::run(&places),
         "fmt" => cargo::fmt(&places),
         "lint" => lint::run(&places),
         "doc" => cargo::doc(&places),

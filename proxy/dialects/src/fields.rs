@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_appended_unread_is_what_is_appended_read(known in crate::testing::json(), more in crate::testing::json()) {
+        fn what_is_appended_unread_is_what_is_appended_read(known in crate::any_json::any_json(), more in crate::any_json::any_json()) {
             let mut map = Map::from_iter([("x".to_owned(), known)]);
             let mut read = map.clone();
             let more = more.to_string();

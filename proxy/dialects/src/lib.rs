@@ -6,6 +6,8 @@
 //! what the agent sees is a [`rewrite::Rewrite`], and stands in the way of those replies alone that
 //! cannot go as they came: [`translate`], [`toolcalls`], [`vllm`].
 
+#[cfg(test)]
+mod any_json;
 mod api;
 mod calls;
 mod chat;

@@ -34,7 +34,8 @@ pub fn has_own_fields(reply: &Message) -> bool {
 /// Mends a request of `api` that goes to an upstream of `target`, before it is translated where the two are not the
 /// same. `past` are the session's replies with calls, the oldest first.
 pub fn mend(
-    (api, target): (Api, Api),
+    api: Api,
+    target: Api,
     request: &mut Value,
     past: &[PastReply<'_>],
     demands: Demands,

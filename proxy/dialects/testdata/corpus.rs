@@ -7,7 +7,7 @@ use metaclaw_chat::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Api, Reply};
+use crate::{Api, Reply};
 
 /// One case, as it stands in a file of `cases`.
 #[derive(Debug, Deserialize)]

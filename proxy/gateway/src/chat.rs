@@ -328,7 +328,7 @@ impl Turn {
         // Responses' next request may name this reply in place of what was said.
         let is_named_later = self.chat.api() == Api::Responses;
         let keeping = self.keeping;
-        let captured = || self.captured(server, &upstream, (api, has_ids));
+        let captured = || self.captured(server, &upstream, api, has_ids);
         let recording = recorder.and_then(|it| match keeping {
             Keeping::Kept => it.begin(captured(), meta),
             // A sub-agent that it sends out is off the record as well.
@@ -345,7 +345,8 @@ impl Turn {
         self,
         server: &Chat,
         upstream: &Upstream,
-        (replied_in, has_ids): (Api, bool),
+        replied_in: Api,
+        has_ids: bool,
     ) -> CapturedRequest {
         let identifier = &server.identifier;
         let served = self.served(upstream);

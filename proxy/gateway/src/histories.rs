@@ -23,7 +23,7 @@ use metaclaw_turns::{Done, NewTurn, Replied};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::{lock::lock, past_replies::PastReplies};
+use crate::{lock::lock, past_replies::PastReplies, session_key::SessionKey};
 
 /// Sessions that are kept; of another the log is read again.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
@@ -48,7 +48,7 @@ pub(crate) struct Histories {
 }
 
 struct Known {
-    sessions: LruCache<(AgentId, SessionId), History>,
+    sessions: LruCache<SessionKey, History>,
     n_bytes: usize,
 }
 
@@ -100,7 +100,7 @@ impl Histories {
         session: &SessionId,
         last_call: &(dyn Fn() -> Option<String> + Sync),
     ) -> History {
-        let key = (agent.clone(), session.clone());
+        let key = SessionKey::new(agent, session);
         let until = Instant::now() + HEARD_WITHIN;
         let mut last = None;
         loop {
@@ -124,7 +124,7 @@ impl Histories {
     /// repeats.
     pub(crate) fn begin(&self, agent: &AgentId, session: &SessionId) {
         let mut known = lock(&self.known);
-        let key = (agent.clone(), session.clone());
+        let key = SessionKey::new(agent, session);
         let history = known.take(&key).unwrap_or_default();
         known.put(
             key,
@@ -136,8 +136,8 @@ impl Histories {
     }
 
     /// What the log has of a session, and what was heard meanwhile.
-    async fn read(&self, key: &(AgentId, SessionId)) -> History {
-        let logged = self.past.replies(&key.0, &key.1).await;
+    async fn read(&self, key: &SessionKey) -> History {
+        let logged = self.past.replies(&key.agent, &key.session).await;
         let mut history = History {
             // Else the next request reads it again.
             is_whole: logged.is_ok(),
@@ -164,11 +164,7 @@ impl Histories {
     }
 
     /// What an upstream wanted of this session's history.
-    pub(crate) fn refused(
-        &self,
-        (agent, session): (&AgentId, &SessionId),
-        upstream: &str,
-    ) -> Demands {
+    pub(crate) fn refused(&self, agent: &AgentId, session: &SessionId, upstream: &str) -> Demands {
         let key = (agent.clone(), session.clone(), upstream.to_owned());
         lock(&self.refused).get(&key).copied().unwrap_or_default()
     }
@@ -176,7 +172,8 @@ impl Histories {
     /// An upstream wants this of the session's history.
     pub(crate) fn refuse(
         &self,
-        (agent, session): (&AgentId, &SessionId),
+        agent: &AgentId,
+        session: &SessionId,
         upstream: &str,
         demands: Demands,
     ) {
@@ -194,14 +191,14 @@ impl Histories {
             masked: false,
             reply: reply.clone(),
         };
-        let key = (turn.agent.clone(), turn.session.clone());
+        let key = SessionKey::new(&turn.agent, &turn.session);
         let messages = || turn.messages.iter();
         // A session that has had no call has nothing in the log.
         let began_here = || !messages().any(|message| has_calls(message.text.as_str()));
         self.add(key, began_here, replied);
     }
 
-    fn add(&self, key: (AgentId, SessionId), began_here: impl FnOnce() -> bool, replied: Replied) {
+    fn add(&self, key: SessionKey, began_here: impl FnOnce() -> bool, replied: Replied) {
         let mut known = lock(&self.known);
         let mut history = known.take(&key).unwrap_or_else(|| History {
             is_whole: began_here(),
@@ -219,13 +216,13 @@ fn has_calls(message: &str) -> bool {
 // === impl Known ===
 
 impl Known {
-    fn take(&mut self, key: &(AgentId, SessionId)) -> Option<History> {
+    fn take(&mut self, key: &SessionKey) -> Option<History> {
         let history = self.sessions.pop(key)?;
         self.n_bytes -= history.n_bytes;
         Some(history)
     }
 
-    fn put(&mut self, key: (AgentId, SessionId), history: History) {
+    fn put(&mut self, key: SessionKey, history: History) {
         self.n_bytes += history.n_bytes;
         if let Some((_, pushed_out)) = self.sessions.push(key, history) {
             self.n_bytes -= pushed_out.n_bytes;
@@ -315,14 +312,14 @@ impl Mending<'_> {
     }
 
     /// Mends a request in the API that goes to the upstream, or that is translated to it.
-    pub(crate) fn apply(&self, way: (Api, Api), request: &mut Value) -> Mended {
+    pub(crate) fn apply(&self, api: Api, target: Api, request: &mut Value) -> Mended {
         let past = self.history.replies.iter().map(|it| PastReply {
             is_own: it.upstream == self.upstream,
             is_masked: it.masked,
             reply: &it.reply,
         });
         let past: Vec<PastReply<'_>> = past.collect();
-        mend::mend(way, request, &past, self.demands)
+        mend::mend(api, target, request, &past, self.demands)
     }
 }
 
@@ -373,8 +370,8 @@ mod tests {
         }
     }
 
-    fn key() -> (AgentId, SessionId) {
-        ("main".parse().unwrap(), "s".parse().unwrap())
+    fn key() -> SessionKey {
+        SessionKey::new(&"main".parse().unwrap(), &"s".parse().unwrap())
     }
 
     fn histories(logged: &[&str]) -> (Arc<Logged>, Histories) {
@@ -384,7 +381,7 @@ mod tests {
     }
 
     async fn ids(histories: &Histories) -> Vec<String> {
-        let (agent, session) = key();
+        let SessionKey { agent, session } = key();
         let history = histories.of(&agent, &session, &|| None).await;
         let call = |it: &Arc<Replied>| it.reply.tool_calls().remove(0).id;
         history.replies.iter().map(call).collect()
@@ -421,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_session_that_begins_with_calls_of_another_the_log_is_not_asked() {
         let (log, histories) = histories(&["a"]);
-        let (agent, session) = key();
+        let SessionKey { agent, session } = key();
         histories.begin(&agent, &session);
         assert_eq!(ids(&histories).await, Vec::<String>::new());
         histories.add(key(), || false, replied("b"));
@@ -445,7 +442,8 @@ mod tests {
         }
         assert_eq!(ids(&histories).await, ["c"]);
         for n in 0..40 {
-            let other = ("main".parse().unwrap(), format!("s{n}").parse().unwrap());
+            let session = format!("s{n}").parse().unwrap();
+            let other = SessionKey::new(&"main".parse().unwrap(), &session);
             histories.add(other, || true, long("a"));
         }
         let known = lock(&histories.known);
@@ -456,7 +454,7 @@ mod tests {
     async fn a_reply_that_is_on_its_way_is_waited_for() {
         let (_, histories) = histories(&[]);
         histories.add(key(), || true, replied("a"));
-        let (agent, session) = key();
+        let SessionKey { agent, session } = key();
         let last_call = || Some("b".to_owned());
         let look = histories.of(&agent, &session, &last_call);
         let hear = async {

@@ -32,6 +32,7 @@ pub(crate) use self::{
     side::SidePatterns,
 };
 use self::{
+    delegations::CallingRequest,
     marks::Mark,
     naming::{Named, cache_key},
     replies::{Replied, Replies},
@@ -123,7 +124,7 @@ impl Identifier {
         let named = named.or_else(|| Named::of_client(claims.headers, chat, mark));
         let named = named.or_else(|| system.session.map(Named::of_runtime));
         let told = named.as_ref().map(|named| &named.session);
-        let told = self.told(claims.caller, told, (system.agent, &user));
+        let told = self.told(claims.caller, told, system.agent, &user);
         let agent = self.agent(claims, told)?;
         let replied = self.replied(claims, &agent);
         let start = match &replied {
@@ -182,7 +183,13 @@ impl Identifier {
         let delegations = Arc::clone(&self.delegations);
         let (caller, session, kind) = (caller.clone(), who.session.clone(), who.kind);
         Box::new(move |chat, reply| {
-            delegations.note((&caller, &session), (kind, chat), reply, now_ms());
+            let request = CallingRequest {
+                caller: &caller,
+                session: &session,
+                kind,
+                chat,
+            };
+            delegations.note(&request, reply, now_ms());
         })
     }
 
@@ -214,7 +221,8 @@ impl Identifier {
         &self,
         caller: &Caller,
         session: Option<&SessionId>,
-        (system, user): (Option<AgentId>, &Runtime),
+        system: Option<AgentId>,
+        user: &Runtime,
     ) -> Option<NamedAgent> {
         let named = |by_system| move |agent| NamedAgent { agent, by_system };
         let system = system.map(named(true));
@@ -280,4 +288,6 @@ impl Identifier {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -41,12 +41,16 @@ mod serve_calls;
 mod server;
 mod services;
 mod serving;
+mod session_key;
 mod sessions;
 mod stack;
 mod stalled_streams;
 mod timed_body;
 mod timed_stream;
 mod upstream;
+
+#[cfg(test)]
+use metaclaw_dialects::Reply;
 
 pub use metaclaw_chat::Secret;
 pub use metaclaw_dialects::{Api, translate::upstream_reply_id};

@@ -13,7 +13,7 @@ use std::{
 };
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, SessionId, Speaker};
+use metaclaw_chat::{AgentId, Speaker};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_skills::{Lessons, Library, Refresh, host_part};
 use metaclaw_turns::TurnKind;
@@ -24,6 +24,7 @@ use crate::{
     lock::lock,
     metrics::Metrics,
     serving::{Lease, Serving},
+    session_key::SessionKey,
 };
 
 /// How many sessions are kept; one that falls out is as if it had paused.
@@ -54,8 +55,6 @@ pub(crate) struct Sessions {
     /// What each agent's last session was given: mostly the next one is given the same.
     last: Mutex<LruCache<AgentId, Arc<Lessons>>>,
 }
-
-type SessionKey = (AgentId, SessionId);
 
 #[derive(Debug)]
 struct Session {
@@ -143,7 +142,7 @@ impl Sessions {
         let last = chat.utterances().next();
         let query = last.map(|said| said.text.into_owned()).unwrap_or_default();
         let shown = self.shown_by_host(agent, chat);
-        let lessons = self.retrieve(agent, (query, shown), lease.adapter()).await;
+        let lessons = self.retrieve(agent, query, shown, lease.adapter()).await;
         self.shared(agent, lessons)
     }
 
@@ -187,7 +186,8 @@ impl Sessions {
     async fn retrieve(
         &self,
         agent: &AgentId,
-        (query, shown): (String, Vec<String>),
+        query: String,
+        shown: Vec<String>,
         adapter: Option<&str>,
     ) -> Lessons {
         let permit = Arc::clone(&self.retrievals).acquire_owned().await;
@@ -285,8 +285,8 @@ impl Session {
     }
 }
 
-fn key(who: &Identity) -> (AgentId, SessionId) {
-    (who.agent.clone(), who.session.clone())
+fn key(who: &Identity) -> SessionKey {
+    SessionKey::new(&who.agent, &who.session)
 }
 
 #[cfg(test)]

@@ -146,7 +146,8 @@ fn change(dir: &Path, change: impl Fn(&HistoryEntry) -> Option<HistoryEntry>) ->
 impl HistoryEntry {
     /// Makes the line about one answer.
     pub(super) fn new(
-        (agent, at_ms): (&AgentId, u64),
+        agent: &AgentId,
+        at_ms: u64,
         failures: &[Failure],
         proposals: &[Proposal],
         refused: &[String],

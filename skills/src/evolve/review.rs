@@ -135,9 +135,10 @@ impl Library {
                         draft.map_err(|refusal| refusal.to_string())
                     });
                     match drafted {
-                        Ok(placed) => evolved
-                            .proposals
-                            .push(self.propose(&mut store, run, placed)?),
+                        Ok((draft, at)) => {
+                            let proposal = self.propose(&mut store, run, draft, at)?;
+                            evolved.proposals.push(proposal);
+                        }
                         Err(why) => {
                             let named = metaclaw_chat::excerpt(&named).into_owned();
                             evolved.refused.push(format!("{named:?}: {why}"));
@@ -148,7 +149,7 @@ impl Library {
         }
         store.write(self.dir())?;
         let (proposals, refused) = (&evolved.proposals, &evolved.refused);
-        let entry = HistoryEntry::new((&run.agent, run.at_ms), &run.failures, proposals, refused);
+        let entry = HistoryEntry::new(&run.agent, run.at_ms, &run.failures, proposals, refused);
         history::append(self.dir(), &entry).map_err(|source| EvolveError::File {
             path: self.dir().join(history::FILE),
             source,
@@ -195,7 +196,8 @@ impl Library {
         &self,
         store: &mut Store,
         run: &EvolutionRun,
-        (draft, at): (Draft, Option<usize>),
+        draft: Draft,
+        at: Option<usize>,
     ) -> Result<Proposal, EvolveError> {
         let mut proposal = Proposal {
             n: store.next_n(),

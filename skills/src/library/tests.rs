@@ -370,3 +370,72 @@ fn what_weights_do_untold_is_left_out_where_they_answer() {
     let of_a1 = lessons.where_answers(Some("a1"));
     assert_eq!(*of_a1, Lessons::default(), "nothing is left to be said");
 }
+
+const WRITES: u64 = 25;
+
+/// Two libraries know no more of each other than two processes do.
+#[test]
+fn two_writers_lose_nothing_of_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent: AgentId = "main".parse().unwrap();
+    let write = |who: &str| {
+        let (library, _) = open(&dir);
+        for n in 0..WRITES {
+            let wish = format!("Mention {who}{n}.");
+            let lesson = library.write_down(&agent, &wish, n).unwrap();
+            assert!(lesson.is_some());
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| write("a"));
+        scope.spawn(|| write("b"));
+    });
+    let (library, _) = open(&dir);
+    let lessons = library.journal().unwrap();
+    let numbers: Vec<u64> = lessons.iter().map(|it| it.n).collect();
+    assert_eq!(numbers, (1..=2 * WRITES).collect::<Vec<_>>());
+    let mut learned: Vec<_> = lessons.into_iter().map(|it| it.wish).collect();
+    let standing = library.own_wishes(&agent).into_iter();
+    let mut standing: Vec<_> = standing.map(|it| it.text).collect();
+    learned.sort();
+    standing.sort();
+    assert_eq!(standing, learned);
+}
+
+#[test]
+fn who_asks_what_was_learned_is_told_how_to_look() {
+    let dir = tempfile::tempdir().unwrap();
+    crate::bank::install(dir.path()).unwrap();
+    let (library, _) = open(&dir);
+    let finds = |text: &str| {
+        let lessons = library.lessons(&AgentId::default_agent(), text);
+        lessons
+            .skills
+            .iter()
+            .any(|it| it.name.as_str() == "metaclaw")
+    };
+    for text in [
+        "What have you learned about me?",
+        "so what did you learn from me this week",
+        "Forget that.",
+        "undo that last lesson please",
+        "which of my wishes are in force?",
+        "delete that wish about emojis",
+        "你从我这里学到了什么？",
+        "你都记住了我什么偏好",
+        "忘掉刚才那条",
+        "把这条撤销：撤销这条要求",
+    ] {
+        assert!(finds(text), "{text}");
+    }
+    for text in [
+        "Hello!",
+        "I forgot my password",
+        "I want to learn about lifetimes in Rust",
+        "What is the capital of France?",
+        "写一首关于雨的诗",
+        "我忘了带伞",
+    ] {
+        assert!(!finds(text), "{text}");
+    }
+}

@@ -9,8 +9,6 @@ mod ruin;
 
 use std::fmt::Write as _;
 
-#[cfg(test)]
-pub use self::promise::testing::references as references_of;
 pub use self::promise::{Promise, Results};
 
 pub fn promises(results: Results<'_>) -> Vec<Promise> {

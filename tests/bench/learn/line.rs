@@ -59,7 +59,7 @@ impl OnLine {
             return None;
         }
         let gain = references.gains.get(&served.wish).copied();
-        let (kept, by_rules) = kept(wish, &served.replies, (plain, told, gain));
+        let (kept, by_rules) = kept(wish, &served.replies, plain, told, gain);
         let at = |base: f64, told: f64| base * (1.0 - kept) + told * kept;
         let (base, reference) = (
             Wavering::of(plain, relevance),
@@ -125,7 +125,9 @@ impl Wavering {
 fn kept(
     wish: &Wish,
     own: &[Scored],
-    (plain, told, plain_gain): (&[Scored], &[Scored], Option<f64>),
+    plain: &[Scored],
+    told: &[Scored],
+    plain_gain: Option<f64>,
 ) -> (f64, bool) {
     let place = |own: f64, base: f64, told: f64| ((own - base) / (told - base)).clamp(0.0, 1.0);
     let [own_rate, base, reference] =
@@ -157,7 +159,7 @@ fn untold(reply: &Scored) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{limits::references_of as references, record::testing::served};
+    use crate::{record::testing::served, reference::testing::references};
 
     /// The base has 0.9, and obeys in 3 of 60; the reference 0.4 here, and obeys in 54.
     #[test]

@@ -114,13 +114,11 @@ impl Play<'_> {
         let train = &self.stage.scorer.content.train;
         let progress = &mut self.progress;
         let name = progress.next_session(&self.agent);
-        let talk = Talk::new((&self.client, self.stage.scorer.trainer), name);
+        let talk = Talk::new(&self.client, self.stage.scorer.trainer, name);
         let questions = &mut progress.questions;
         let index = questions.next();
         let draw = || questions.draw();
-        let session = talk
-            .hold(owner, (index, train[index].as_str()), draw)
-            .await?;
+        let session = talk.hold(owner, index, train[index].as_str(), draw).await?;
         self.n_turns += session.n_requests - session.failures.len() as u64;
         progress.sessions.push(session);
         let n = progress.sessions.len();

@@ -48,7 +48,9 @@ pub struct NotRun(pub String);
 impl Product {
     /// Starts one of this name before `trainer` with `judge.*`, unless the build does not have what the row sets.
     pub async fn start(
-        (bin_dir, out, name): (&Path, &Path, &str),
+        bin_dir: &Path,
+        out: &Path,
+        name: &str,
         trainer: &Trainer,
         row: &Row,
         judge: &Value,
@@ -118,7 +120,7 @@ impl Product {
     }
 
     /// Ends it; its log and its last status stay in `out`, and its folder if it `has_more` to do.
-    pub async fn stop(self, (out, name): (&Path, &str), has_more: bool) -> Result<()> {
+    pub async fn stop(self, out: &Path, name: &str, has_more: bool) -> Result<()> {
         let logs = out.join("logs");
         fs::create_dir_all(&logs)?;
         if let Ok(status) = self.status().await {

@@ -144,8 +144,8 @@ impl Group<'_> {
         let bin_dir = external::bin_dir();
         let judge = place.judge.config(self.phases());
         let starting = place.slots.acquire().await?;
-        let at = (&*bin_dir, place.out, self.name.as_str());
-        let started = Product::start(at, place.trainer, self.row, &judge);
+        let (out, trainer) = (place.out, place.trainer);
+        let started = Product::start(&bin_dir, out, &self.name, trainer, self.row, &judge);
         let started = started.await?;
         drop(starting);
         let product = match started {
@@ -167,7 +167,7 @@ impl Group<'_> {
         let done = done.into_iter().collect::<Result<Vec<_>>>()?;
         let broken_off: Vec<Unsound> = done.into_iter().flatten().collect();
         let has_more = !broken_off.is_empty();
-        product.stop((place.out, &self.name), has_more).await?;
+        product.stop(place.out, &self.name, has_more).await?;
         Ok(broken_off)
     }
 

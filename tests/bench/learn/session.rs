@@ -52,7 +52,7 @@ pub struct Talk<'a> {
 // === impl Talk ===
 
 impl<'a> Talk<'a> {
-    pub fn new((client, trainer): (&'a Client, &'a Trainer), name: String) -> Self {
+    pub fn new(client: &'a Client, trainer: &'a Trainer, name: String) -> Self {
         let session = Session {
             question: 0,
             first: Reply::default(),
@@ -77,7 +77,8 @@ impl<'a> Talk<'a> {
     pub async fn hold(
         mut self,
         owner: &Owner,
-        (index, question): (usize, &str),
+        index: usize,
+        question: &str,
         mut draw: impl FnMut() -> u64,
     ) -> Result<Session> {
         let (first, adapter) = self.say(question, draw()).await?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_tests::client::Client;
+use metaclaw_tests::{client::Client, wait::found};
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -90,11 +90,10 @@ impl Trainer {
             .kill_on_drop(true)
             .spawn();
         let mut child = child.with_context(|| format!("cannot start {}", program.display()))?;
-        let began = Instant::now();
-        let line = loop {
+        let look = async || {
             let said = std::fs::read_to_string(&ready)?;
             if said.ends_with('\n') {
-                break said;
+                return Ok(Some(said));
             }
             if let Some(status) = child.try_wait()? {
                 bail!(
@@ -102,12 +101,9 @@ impl Trainer {
                     folder.display()
                 );
             }
-            ensure!(
-                began.elapsed() < READY_WITHIN,
-                "the trainer was not ready in time"
-            );
-            tokio::time::sleep(LOOK_EVERY).await;
+            Ok(None)
         };
+        let line = found(READY_WITHIN, look).await?;
         let line: Value = serde_json::from_str(&line)?;
         let url = format!("http://{}", line["address"].as_str().context("no address")?);
         Ok(Self {

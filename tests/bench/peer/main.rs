@@ -16,8 +16,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use metaclaw_tests::{
     external,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     laptop::Script,
+    wait::until,
 };
 use serde_json::{Value, json};
 

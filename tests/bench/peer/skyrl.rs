@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use metaclaw_tests::{client::Client, home::until};
+use metaclaw_tests::{client::Client, wait::until};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::process::{Child, Command};

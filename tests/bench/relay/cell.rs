@@ -15,6 +15,15 @@ use crate::{
     workload::{PACE, Workload},
 };
 
+/// Which cell it is.
+#[derive(Debug, Clone, Copy)]
+pub struct CellKey {
+    pub peer: PeerName,
+    pub workload: Workload,
+    /// From 1.
+    pub repeat: usize,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     pub peer: PeerName,
@@ -79,13 +88,17 @@ impl Cell {
 
     /// Makes a cell of what came; `window` is the time in which replies were counted.
     pub fn new(
-        at: (PeerName, Workload, usize),
+        key: CellKey,
         window: Duration,
         mut outcome: Outcome,
         cost: Cost,
         recorded: Option<Recorded>,
     ) -> Self {
-        let (peer, workload, repeat) = at;
+        let CellKey {
+            peer,
+            workload,
+            repeat,
+        } = key;
         let lag = recorded.map_or(0.0, |recorded| recorded.lag_ms / 1e3);
         let seconds = window.as_secs_f64() + lag;
         let n_within = outcome.n_within;

@@ -33,7 +33,7 @@ use metaclaw_tests::external;
 use serde::{Deserialize, Serialize};
 
 use self::{
-    cell::Cell,
+    cell::{Cell, CellKey},
     measure::{Bench, probe},
     peers::{Peer, PeerName, Programs},
     upstream::Upstream,
@@ -182,7 +182,12 @@ async fn run(flags: &Flags) -> Result<()> {
                     }
                 };
                 if let Some(peer) = peer {
-                    let cell = bench.measure(peer, (name, *workload, repeat)).await?;
+                    let key = CellKey {
+                        peer: name,
+                        workload: *workload,
+                        repeat,
+                    };
+                    let cell = bench.measure(peer, key).await?;
                     println!("{}", table::line(&cell));
                     cell.write(&flags.out)?;
                 }

@@ -1,6 +1,7 @@
 //! One cell, measured.
 
 use std::{
+    ops::Range,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -9,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::task::JoinSet;
 
 use crate::{
-    cell::{Cell, Cost},
+    cell::{Cell, CellKey, Cost},
     load::{Load, Outcome},
     peers::{LESSON, Peer, PeerName},
     processes::{Tree, machine_busy},
@@ -35,8 +36,8 @@ pub struct Bench {
 // === impl Bench ===
 
 impl Bench {
-    pub async fn measure(&self, peer: &Peer, at: (PeerName, Workload, usize)) -> Result<Cell> {
-        let (name, workload, _) = at;
+    pub async fn measure(&self, peer: &Peer, key: CellKey) -> Result<Cell> {
+        let workload = key.workload;
         let warm_up = match workload.kind {
             _ if self.wrk.is_some() => Duration::ZERO,
             Kind::Plain | Kind::Burst | Kind::Tls => self.window / WARM_UP,
@@ -44,7 +45,7 @@ impl Bench {
             Kind::Paced => Duration::ZERO,
         };
         let from = Instant::now() + warm_up;
-        let load = self.load(peer, name, workload, (from, from + self.window));
+        let load = self.load(peer, key, from..from + self.window);
         let before = match peer {
             Peer::Ours(ours) => Some(ours.counts().await?),
             Peer::Direct(_) | Peer::Program(_) => None,
@@ -54,25 +55,19 @@ impl Bench {
             (Peer::Ours(ours), Some(before)) => ours.flushed(before, outcome.n_well).await?,
             _ => None,
         };
-        Ok(Cell::new(at, self.window, outcome, cost, recorded))
+        Ok(Cell::new(key, self.window, outcome, cost, recorded))
     }
 
-    fn load(
-        &self,
-        peer: &Peer,
-        name: PeerName,
-        workload: Workload,
-        within: (Instant, Instant),
-    ) -> Load {
-        let reply = workload.kind.reply();
+    fn load(&self, peer: &Peer, key: CellKey, within: Range<Instant>) -> Load {
+        let reply = key.workload.kind.reply();
         self.upstream.answers(reply.clone());
         Load {
             target: peer.address(),
-            workload,
+            workload: key.workload,
             reply,
-            exactly: name.is_exact(),
-            from: within.0,
-            to: within.1,
+            exactly: key.peer.is_exact(),
+            from: within.start,
+            to: within.end,
         }
     }
 
@@ -126,8 +121,13 @@ pub async fn probe(bench: &Bench, peer: &Peer, name: PeerName) -> Result<()> {
             size,
             connections: 1,
         };
+        let key = CellKey {
+            peer: name,
+            workload,
+            repeat: 1,
+        };
         let now = Instant::now();
-        let load = bench.load(peer, name, workload, (now, now + Duration::from_millis(1)));
+        let load = bench.load(peer, key, now..now + Duration::from_millis(1));
         bench.upstream.keep(true);
         let outcome = load.run().await;
         bench.upstream.keep(false);

@@ -11,8 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_tests::{client::Client, external, home::signal};
+use anyhow::{Context as _, Result, bail};
+use metaclaw_tests::{
+    client::Client,
+    external,
+    home::signal,
+    wait::{found, until},
+};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -23,7 +28,6 @@ const JOURNAL: &str = "journal.jsonl";
 const READY_WITHIN: Duration = Duration::from_secs(180);
 /// What the server gives itself for running replies, and some.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A server that outlives this process.
 #[derive(Debug, Clone)]
@@ -70,18 +74,17 @@ impl Server {
             .process_group(0)
             .spawn()
             .context("cannot start metaclaw-trainer")?;
-        let began = Instant::now();
-        let line = loop {
+        let look = async || {
             let said = fs::read_to_string(&ready)?;
             if said.ends_with('\n') {
-                break said;
+                return Ok(Some(said));
             }
             if let Some(status) = child.try_wait()? {
                 bail!("metaclaw-trainer ended with {status}: trainer.log says why");
             }
-            ensure!(began.elapsed() < READY_WITHIN, "it was not ready in time");
-            tokio::time::sleep(LOOK_EVERY).await;
+            Ok(None)
         };
+        let line = found(READY_WITHIN, look).await?;
         let line: Value = serde_json::from_str(&line)?;
         let address = line["address"].as_str().context("no address")?;
         let server = Self {
@@ -161,14 +164,11 @@ impl Server {
         if let Err(error) = signal(self.pid, Signal::TERM) {
             return format!("it was gone before it was told to end: {error:#}");
         }
-        let began = Instant::now();
         // A child of ours that has ended has no memory any more; a stranger's has no folder.
-        while self.sample().is_ok() {
-            if began.elapsed() > ENDS_WITHIN {
-                let _ = signal(self.pid, Signal::KILL);
-                return format!("it had not ended {ENDS_WITHIN:?} after it was told to");
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+        let ended = until(ENDS_WITHIN, async || self.sample().is_err()).await;
+        if ended.is_err() {
+            let _ = signal(self.pid, Signal::KILL);
+            return format!("it had not ended {ENDS_WITHIN:?} after it was told to");
         }
         String::new()
     }

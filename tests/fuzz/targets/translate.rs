@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
     let asked = ReplyContext::for_request(direction, &asked, 1);
     match choice >> 1 & 3 {
         0 => request(direction, body),
-        1 => stream(direction, (&asked, &without_stops), lengths, body),
+        1 => stream(direction, &asked, &without_stops, lengths, body),
         2 => {
             if let Ok(out) = translate::reply(direction, &asked, body) {
                 assert_json(&out.body);
@@ -89,16 +89,16 @@ fn mended(body: &Value) {
         ids: CallIds::Nine,
         ..Demands::default()
     };
-    for way in [
+    for (api, target) in [
         (Api::Chat, Api::Chat),
         (Api::Chat, Api::Messages),
         (Api::Messages, Api::Messages),
     ] {
         for demands in [Demands::default(), some, others] {
             let mut once = body.clone();
-            mend(way, &mut once, &past, demands);
+            mend(api, target, &mut once, &past, demands);
             let mut twice = once.clone();
-            mend(way, &mut twice, &past, demands);
+            mend(api, target, &mut twice, &past, demands);
             assert_eq!(once, twice, "mended again, it is another");
         }
     }
@@ -107,7 +107,8 @@ fn mended(body: &Value) {
 /// `without_stops` is of the same request without its stop texts.
 fn stream(
     direction: Direction,
-    (asked, without_stops): (&ReplyContext, &ReplyContext),
+    asked: &ReplyContext,
+    without_stops: &ReplyContext,
     lengths: &[u8],
     body: &[u8],
 ) {

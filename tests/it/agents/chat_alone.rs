@@ -6,8 +6,9 @@ use std::{path::Path, time::Duration};
 use metaclaw_tests::{
     agents::{ClaudeCode, Codex},
     external,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     upstream::{Asked, Play, Upstream},
+    wait::until,
 };
 use metaclaw_turns::{StreamEnd, Turn, TurnKind};
 use serde_json::{Value, json};

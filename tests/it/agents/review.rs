@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use metaclaw_tests::{
-    home::until,
     openclaw::OpenClaw,
     upstream::{Asked, Play},
+    wait::until,
     watched::{Watched, told},
 };
 use metaclaw_turns::TurnKind;

@@ -2,7 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use metaclaw_tests::home::{Home, Proxy, until};
+use metaclaw_tests::{
+    home::{Home, Proxy},
+    wait::until,
+};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, future::join_all};
-use metaclaw_tests::home::{Home, Proxy, signal, until};
+use metaclaw_tests::{
+    home::{Home, Proxy, signal},
+    wait::until,
+};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::{

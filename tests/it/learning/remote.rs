@@ -4,8 +4,9 @@ use std::{fs, time::Duration};
 
 use metaclaw_tests::{
     external,
-    home::{Home, until},
+    home::Home,
     trainer::{Start, Trainer},
+    wait::until,
 };
 use serde_json::{Value, json};
 

@@ -9,9 +9,10 @@ use std::{
 
 use metaclaw_tests::{
     external,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     laptop::Script,
     trainer::{Start, Trainer},
+    wait::until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

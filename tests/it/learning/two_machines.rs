@@ -2,10 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use metaclaw_tests::{
-    external,
-    home::{Home, until},
-};
+use metaclaw_tests::{external, home::Home, wait::until};
 use serde_json::json;
 use tokio::process::{Child, Command};
 

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 use metaclaw_tests::{
     client::Refusal,
     external,
-    home::{Home, Proxy, signal, until},
+    home::{Home, Proxy, signal},
     trainer::{Start, Trainer},
     vllm::{self, STARTS_WITHIN},
+    wait::until,
 };
 use metaclaw_turns::Tokens;
 use rustix::process::Signal;

@@ -8,8 +8,9 @@ use std::{
 
 use metaclaw_tests::{
     external,
-    home::{Home, until},
+    home::Home,
     upstream::{Play, Upstream},
+    wait::until,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

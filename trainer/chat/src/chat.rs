@@ -67,9 +67,9 @@ pub(crate) async fn completions(
     };
     let served = adapter.as_ref().map(AdapterName::as_str);
     let head = Head::new(served.unwrap_or_else(|| model.name()).to_owned());
-    let prompt = (model, prompt);
     let n = draw.n;
-    let running = Running::new(&front, prompt, draw, &head, form.logprobs, place);
+    let running = Running::new(&front, model, prompt, draw, &head, place);
+    let running = running.with_logprobs(form.logprobs);
     let mut response = if form.stream {
         streamed(head, n, running, form).await?
     } else {

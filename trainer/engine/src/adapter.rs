@@ -29,13 +29,13 @@ use crate::tensors;
 pub struct LoadedAdapter {
     /// f32, on the CPU.
     pub lora: Lora,
-    /// Optimiser steps behind it; 0 where it is not one of ours.
+    /// Optimiser steps that made the adapter; 0 if the adapter is not one of ours.
     pub step: u64,
     /// SHA-256 of what it holds, in hexadecimal digits: rank, alpha, and every parameter by name.
     pub sha256: String,
 }
 
-/// What a folder says of its adapter without a number of it being read.
+/// An adapter's description, read from its folder without reading the weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterInfo {
     /// Optimiser steps behind it.
@@ -124,7 +124,7 @@ pub fn stamp(folder: &Path) -> Stamp {
     Stamp::of(folder, &[CONFIG, TENSORS, ORIGIN])
 }
 
-/// What a folder says of its adapter.
+/// Describes the adapter in a folder.
 ///
 /// # Errors
 /// A `metaclaw.json` that is damaged.
@@ -172,7 +172,7 @@ impl<'a> Files<'a> {
     pub(crate) fn write(&self, folder: &Path, twin: &Path) -> Result<(), AdapterError> {
         tensors::write_bytes(&folder.join(CONFIG), self.config.as_bytes())?;
         let file = folder.join(TENSORS);
-        // What refuses a link (another file system, one without links, too many) takes a copy.
+        // A hard link may be refused: another file system, one without links, too many links. Then the file is copied.
         let linked = self.are_in(twin) && std::fs::hard_link(twin.join(TENSORS), &file).is_ok();
         if !linked {
             let names = self.lora.names().into_iter();

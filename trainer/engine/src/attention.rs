@@ -63,7 +63,8 @@ pub fn paged(
     }
 }
 
-/// What a call gives: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exp of its scores, `[n_kv_heads, group, t]`, f32.
+/// The result of one kernel call: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exps of its scores, `[n_kv_heads,
+/// group, t]`, f32.
 type Part = (Tensor, Tensor);
 
 /// All rows see all of the past, unless it says otherwise. The query heads of a key head are laid out as if they were positions,
@@ -88,7 +89,7 @@ fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, T
             let all = |x: &Tensor| x.f_index_select(1, slots);
             Ok(vec![call(&all(&kv.k)?, &all(&kv.v)?)?])
         }
-        Past::Newest { slots, mask } => Ok(vec![over_newest(q_heads, kv, (slots, mask))?]),
+        Past::Newest { slots, mask } => Ok(vec![over_newest(q_heads, kv, slots, mask)?]),
     }
 }
 
@@ -105,11 +106,7 @@ fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, T
 }
 
 /// Each row sees what `mask` shows it. Key heads are laid out as in [`among_themselves`].
-fn over_newest(
-    q: &Tensor,
-    kv: &LayerKv,
-    (slots, mask): (&Tensor, &Tensor),
-) -> Result<Part, TchError> {
+fn over_newest(q: &Tensor, kv: &LayerKv, slots: &Tensor, mask: &Tensor) -> Result<Part, TchError> {
     let (n_kv, group, _, e) = q.size4()?;
     let repeated = |x: &Tensor| {
         let x = x.f_index_select(1, slots)?;

@@ -1,4 +1,4 @@
-//! What one forward pass runs: new positions of several sequences, one after the other.
+//! The rows of one forward pass: new positions of several sequences, one sequence after the other.
 
 use tch::{TchError, Tensor};
 
@@ -17,9 +17,9 @@ pub struct Rows<'a> {
     pub ids: &'a [u32],
     /// The position of the first.
     pub start: usize,
-    /// Where each is written in the pool.
+    /// The pool slot of each position.
     pub slots: Vec<usize>,
-    /// What is attended to besides one another: all positions before `start`, and the new one where it is one.
+    /// The cached positions that the rows attend to: all before `start`, and a single new row itself.
     pub past: Vec<Run>,
     /// The adapter of the sequence.
     pub lora: Option<&'a Lora>,
@@ -64,7 +64,7 @@ impl Model {
         let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
         let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
         let plans = self.windows.try_map(|&window| {
-            let plan = PagePlan::new(new.clone(), &slots, (heads, window), first)?;
+            let plan = PagePlan::new(new.clone(), &slots, heads, window, first)?;
             self.placement.each(|device| plan.to_device(device))
         })?;
         let mut n = 0;

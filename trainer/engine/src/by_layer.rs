@@ -1,4 +1,4 @@
-//! What layers differ in, each distinct value once: angles, windows, and what a pass makes of them.
+//! Values that differ between layers, such as angles and windows. Each distinct value is kept once.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct ByLayer<T> {
 // === impl ByLayer ===
 
 impl<T> ByLayer<T> {
-    /// The values of the layers in order; those that are equal are kept once.
+    /// Keeps the values of the layers in order, equal ones once.
     pub fn new(of_layers: impl Iterator<Item = T>) -> Self
     where
         T: PartialEq,

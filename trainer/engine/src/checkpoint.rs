@@ -24,7 +24,7 @@ use crate::optim::AdamState;
 use crate::placement::Placement;
 use crate::tensors;
 
-/// What training goes on from.
+/// The state that training continues from.
 #[derive(Debug)]
 pub struct Snapshot {
     pub lora: Lora,
@@ -38,8 +38,8 @@ pub struct Snapshot {
 const OPTIMIZER: &str = "optimizer.safetensors";
 
 impl Snapshot {
-    /// Handles of its own on the same numbers: parameters and state are never written in place, so another thread can
-    /// save them while training goes on.
+    /// Makes new handles on the same tensors. Parameters and state are never written in place, so another thread can
+    /// save them while training continues.
     ///
     /// # Shapes
     /// As they are.
@@ -50,7 +50,8 @@ impl Snapshot {
         self.with(self.lora.handles()?)
     }
 
-    /// The same adapter with each parameter, and its optimiser state, on the device of its layer. A tensor that is there already is shared.
+    /// The same snapshot with each parameter and its optimiser state on the device of its layer. Tensors that are
+    /// already there are shared.
     ///
     /// # Shapes
     /// As they are, f32.
@@ -61,7 +62,7 @@ impl Snapshot {
         self.with(self.lora.placed(placement)?)
     }
 
-    /// These parameters, and the state beside each of them.
+    /// A snapshot of these parameters with the optimiser state of this one.
     fn with(&self, lora: Lora) -> Result<Self, TchError> {
         let beside = |tensors: &[Tensor]| {
             let pairs = tensors.iter().zip(lora.params());
@@ -174,7 +175,7 @@ pub fn load(
     })
 }
 
-/// The adapter of a checkpoint; nobody has a reason to change one by hand, so another content is damage.
+/// Reads the adapter of a checkpoint. Checkpoints are not edited by hand, so a different fingerprint is damage.
 fn read_lora(folder: &Path, base: &BaseSpec) -> Result<Lora, AdapterError> {
     let read = adapter::read(folder, base)?;
     match adapter::info(folder)?.sha256 {

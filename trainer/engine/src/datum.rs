@@ -1,4 +1,5 @@
-//! What a model and a loss need of a datum, checked once.
+//! Checks datums against a model and a loss, once. A [`Datum`] already guarantees that its fields have one shape and
+//! finite numbers.
 //!
 //! That its fields have one shape and finite numbers a [`Datum`] says by being one.
 
@@ -9,7 +10,7 @@ use metaclaw_trainer_terms::{Datum, LossFn};
 pub use self::error::TrainInputError;
 use crate::loss::{Loss, Signal};
 
-/// What a model can take.
+/// The model's bounds on a datum.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Tokens in the embedding.
@@ -36,7 +37,7 @@ const LOGPROBS: &str = "logprobs";
 const WEIGHTS: &str = "weights";
 
 impl Sample {
-    /// Checks datums against a model and a loss; `None` for log-probabilities alone.
+    /// Checks datums against a model and a loss. Without a loss, only log-probabilities are computed.
     ///
     /// # Errors
     /// The first thing wrong, by datum, field, value and what is allowed.
@@ -53,12 +54,12 @@ impl Sample {
         datums.iter().enumerate().map(check).collect()
     }
 
-    /// Where the targets of a position are.
+    /// The indices of a position's targets.
     pub fn at(&self, position: usize) -> std::ops::Range<usize> {
         position * self.targets_per_position..(position + 1) * self.targets_per_position
     }
 
-    /// Of each position, whether a target of it has a loss.
+    /// For each position, whether one of its targets has a loss.
     pub fn loss_positions(&self, loss: &Loss) -> Vec<bool> {
         let has_loss = |i: usize| {
             let at = &self.signals[self.at(i)];
@@ -68,7 +69,7 @@ impl Sample {
     }
 }
 
-/// Of each position of each sample, whether it is listed; `None` lists all.
+/// For each position of each sample, whether the caller lists it. `None` lists all.
 ///
 /// # Errors
 /// [`TrainInputError::Positions`] and [`TrainInputError::Position`].

@@ -15,7 +15,7 @@ use tch::Device;
 pub use self::card::{Cuda, cuda, unused_gpus};
 pub use self::memory::{Memory, memory};
 
-/// One device or several; several share the layers of a model in this order.
+/// The devices that share the layers of a model, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices(Vec<Device>);
 
@@ -31,7 +31,7 @@ pub enum DeviceError {
     #[error("GPU {wanted} is asked for, {why}")]
     NoCuda {
         wanted: usize,
-        /// What this build has, what this machine has, and what mends it.
+        /// What this build supports, what this machine has, and how to mend it.
         why: String,
     },
     /// A number that no GPU has.
@@ -58,7 +58,8 @@ impl Devices {
         }
     }
 
-    /// Where to serve when nobody says: the second GPU where training has the first alone, else where training is.
+    /// The default devices of serving: the second GPU if training has only the first, otherwise the devices of
+    /// training.
     pub fn beside(training: &Self) -> Self {
         match cuda() {
             Cuda::Ready { n_gpus: 2.. } if training.0 == [Device::Cuda(0)] => {
@@ -68,7 +69,7 @@ impl Devices {
         }
     }
 
-    /// In the order of the layers; at least one.
+    /// The devices in the order of the layers; at least one.
     pub fn as_slice(&self) -> &[Device] {
         &self.0
     }
@@ -85,7 +86,7 @@ impl Devices {
         numbers
     }
 
-    /// Whether every one of them can be computed on.
+    /// Checks that libtorch can compute on every device.
     ///
     /// # Errors
     /// [`DeviceError`] says what was asked for, what there is, and what mends it.
@@ -139,7 +140,7 @@ impl fmt::Display for Devices {
     }
 }
 
-/// As PyTorch writes it: `cpu`, `cuda:0`.
+/// The device's name in PyTorch's form: `cpu`, `cuda:0`.
 pub fn name(device: Device) -> String {
     match device {
         Device::Cpu => "cpu".into(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use metaclaw_kernels::{self as kernels, Heads, Matrix, Pair, Scales, Slot};
 use tch::{Device, Kind, TchError, Tensor};
 
-/// `x Wᵀ` in f32, where that is computed faster here than by libtorch; `None` where it is not.
+/// `x Wᵀ` in f32. `None` if libtorch computes it faster.
 ///
 /// # Shapes
 /// `x`: `[.., in]`, any float dtype. `weight`: `[out, in]` in f32 or bf16, or in int8 with `scales`, `[out]`. Returns `[.., out]`, f32.
@@ -36,7 +36,7 @@ pub(crate) fn product(
     let Some(x_numbers) = numbers::<f32>(&x, Kind::Float) else {
         return Ok(None);
     };
-    // SAFETY: the tensor was just made: so many numbers in f32, one after the other, which nobody else knows of.
+    // SAFETY: the tensor was just made. It holds this many f32 numbers in one piece, and no other handle to it exists.
     let y_numbers = unsafe { std::slice::from_raw_parts_mut(y.data_ptr().cast(), y.numel()) };
     let width = usize::try_from(width).unwrap_or(0);
     let is_done = kernels::product(x_numbers, matrix, width, y_numbers, threads());
@@ -53,7 +53,7 @@ pub(crate) fn attends(heads: Heads, device: Device) -> bool {
     device == Device::Cpu && kernels::attends(heads, threads())
 }
 
-/// Attention of single rows over cached positions, where [`attends`] says yes.
+/// Attention of single rows over cached positions. Call it only if [`attends`] is true.
 ///
 /// # Shapes
 /// `q`: `[n, n_heads, head_dim]`; `keys` and `values`: `[n_kv_heads, positions, head_dim]`, f32 or bf16. `pasts`: of each row the
@@ -70,7 +70,7 @@ pub(crate) fn attention(
     let kind = q.f_kind()?;
     let q = q.f_to_kind(Kind::Float)?.f_contiguous()?;
     let out = Tensor::f_empty([n, n_heads * width], (Kind::Float, Device::Cpu))?;
-    // SAFETY: the tensor was just made: so many numbers in f32, one after the other, which nobody else knows of.
+    // SAFETY: the tensor was just made. It holds this many f32 numbers in one piece, and no other handle to it exists.
     let found = unsafe { std::slice::from_raw_parts_mut(out.data_ptr().cast(), out.numel()) };
     let heads = heads(n_heads, n_kv, width);
     let kv_kind = keys.f_kind()?;
@@ -122,11 +122,11 @@ pub(crate) fn adapt(x: &Tensor, y: &Tensor, slots: &[AdaptedRows<'_>]) -> Result
     let (Some(numbers_of_x), Some(slots)) = (numbers::<f32>(&x, Kind::Float), raw(slots)) else {
         return Ok(false);
     };
-    // SAFETY: `numbers` has looked: so many numbers in f32, one after the other. The caller has just made the tensor, and
-    // `x` is another.
+    // SAFETY: `numbers` has checked that the tensor holds this many f32 numbers in one piece. The caller has just made
+    // the tensor, and `x` is another.
     let found = unsafe { std::slice::from_raw_parts_mut(sums.data_ptr().cast(), sums.numel()) };
     let [width, n_out] = [width, n_out].map(|n| usize::try_from(n).unwrap_or(0));
-    let is_done = kernels::adapt(numbers_of_x, &slots, width, (found, n_out), threads());
+    let is_done = kernels::adapt(numbers_of_x, &slots, width, found, n_out, threads());
     if is_done && kind != Kind::Float {
         let _sum = y.shallow_clone().f_add_(&sums.f_to_kind(kind)?)?;
     }
@@ -197,18 +197,19 @@ fn matrix<'a>(weight: &'a Tensor, kind: Kind, scales: Option<&'a Tensor>) -> Opt
     }
 }
 
-/// A tensor's numbers in row-major order; `None` where they lie otherwise, or elsewhere. `T` is what `kind` has.
+/// A tensor's numbers in row-major order; `None` if they are laid out differently or on another device. `T` is the Rust
+/// type of `kind`.
 fn numbers<T: Number>(tensor: &Tensor, kind: Kind) -> Option<&[T]> {
     let is_plain = T::KIND == kind && tensor.is_contiguous() && tensor.device() == Device::Cpu;
     if !is_plain || tensor.numel() == 0 {
         return None;
     }
-    // SAFETY: so many numbers of this type lie there, one after the other, for as long as the tensor is borrowed; nothing of
-    // this crate writes to weights, or to inputs while a product is computed.
+    // SAFETY: the tensor holds this many numbers of this type in one piece for as long as it is borrowed. This crate
+    // never writes to weights, or to inputs while a product is computed.
     Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) })
 }
 
-/// What a tensor's numbers are in Rust.
+/// The Rust type of a tensor's numbers.
 trait Number {
     const KIND: Kind;
 }

@@ -1,4 +1,4 @@
-//! Where adapters and checkpoints are, in folders that appear whole or not at all.
+//! The folders of adapters and checkpoints. Each appears whole or not at all.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,12 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::tensors::FileError;
 
-/// Where a trainer's adapters are: each in a folder of its name.
+/// The folder of a trainer's adapters. Each adapter has a subfolder of its name.
 pub fn adapters(checkpoint_dir: &Path) -> PathBuf {
     checkpoint_dir.join("adapters")
 }
 
-/// Where a trainer's checkpoints are: each in a folder of its name.
+/// The folder of a trainer's checkpoints. Each checkpoint has a subfolder of its name.
 pub fn checkpoints(checkpoint_dir: &Path) -> PathBuf {
     checkpoint_dir.join("checkpoints")
 }
@@ -27,7 +27,7 @@ pub fn checkpoints(checkpoint_dir: &Path) -> PathBuf {
 pub struct Stamp(Vec<Option<(u64, i64, i64, u64)>>);
 
 impl Stamp {
-    /// Of `files` in `folder` as they are now; of missing ones, too.
+    /// The stamp of `files` in `folder` now. Missing files count too.
     pub fn of(folder: &Path, files: &[&str]) -> Self {
         let stamp = |name: &&str| {
             let file = fs::metadata(folder.join(name)).ok()?;
@@ -68,7 +68,7 @@ pub fn replace<E: From<FileError>>(
     result
 }
 
-/// Removes `target` whole; no name of it is left, and no half of it is ever seen under its name.
+/// Removes `target` whole. Readers never see half of it under its name.
 ///
 /// # Errors
 /// The system's refusal; [`io::ErrorKind::NotFound`] where there is none.
@@ -89,10 +89,10 @@ pub fn remove(target: &Path) -> Result<(), FileError> {
     })
 }
 
-/// Removes what a killed process left half written in `parent`. Whoever calls this holds the folder alone.
+/// Removes half-written folders that a killed process left in `parent`. The caller must hold the folder's lock.
 pub fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
-        // Not there yet, or not readable: then the first save says so.
+        // The folder is missing or unreadable. The first save reports that.
         return;
     };
     for entry in entries.flatten() {
@@ -109,7 +109,7 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// Whether a name is one that [`beside`] made in another process: `.<name>.<pid>-<count>`.
+/// Whether [`beside`] made the name in another process: `.<name>.<pid>-<count>`.
 fn is_left_over(name: &str) -> bool {
     let Some((hidden, made)) = name.rsplit_once('.') else {
         return false;

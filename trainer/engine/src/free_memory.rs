@@ -8,7 +8,8 @@ pub fn available() -> Option<usize> {
     let read = |file: &str| fs::read_to_string(file).ok();
     let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemAvailable:"));
     let machine = machine.and_then(|kilobytes| kilobytes.checked_mul(1024));
-    // Without a limit the file says "max", which is no number. Files that are mapped or cached give way.
+    // Without a limit the file says "max", which does not parse. Mapped and cached files can be evicted, so they count
+    // as free.
     let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
     let used = read("/sys/fs/cgroup/memory.stat").and_then(|text| field(&text, "anon"));
     let container = limit
@@ -17,7 +18,7 @@ pub fn available() -> Option<usize> {
     machine.into_iter().chain(container).min()
 }
 
-/// All bytes of the machine, or of a container's limit if that is less; `None` where the system does not say.
+/// Total bytes of the machine, or the container's limit if that is less; `None` if the system does not say.
 pub fn total() -> Option<usize> {
     let read = |file: &str| fs::read_to_string(file).ok();
     let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemTotal:"));

@@ -1,4 +1,4 @@
-//! What is asked for and what comes back: requests, tokens, errors, and a reply in the making.
+//! Requests for replies, the tokens and errors that come back, and replies under way.
 
 mod prompt;
 mod reply;
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::prompt::{PromptLogprobs, PromptToken};
 pub(crate) use self::prompt::{PromptScoring, Scores};
-pub(crate) use self::reply::{Reply, Step};
+pub(crate) use self::reply::{Reply, ReplyEnds, Step};
 pub use self::request::GenerateRequest;
 use crate::sampler::{ParamError, SampleError};
 
@@ -24,10 +24,10 @@ pub struct Token {
     pub text: String,
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,
-    /// Of its probability as drawn.
+    /// The log-probability under the distribution that was sampled from.
     pub sampling_logprob: f32,
-    /// The likeliest tokens of the model itself, likeliest first, with their `logprob`: as many as
-    /// [`crate::sampler::SamplingParams::top_logprobs`] asks for; the token need not be among them.
+    /// The model's likeliest tokens, likeliest first, each with its `logprob`: as many as
+    /// [`crate::sampler::SamplingParams::top_logprobs`] asks for. The sampled token need not be among them.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -43,7 +43,7 @@ pub struct Finished {
     pub cached: usize,
 }
 
-/// What a stream yields: tokens, then one end.
+/// An event of a reply's stream: tokens, then one end.
 #[derive(Debug, Clone, PartialEq)]
 pub enum GenerateEvent {
     Token(Token),
@@ -106,7 +106,7 @@ pub enum GenerateError {
     /// libtorch refused, for want of memory above all.
     #[error("libtorch: {0}")]
     Torch(#[from] TchError),
-    /// A defect of the engine; it goes on.
+    /// A defect of the engine, which keeps running.
     #[error("the engine failed: {0}")]
     Panicked(String),
     /// The engine is gone.

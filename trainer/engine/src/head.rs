@@ -149,7 +149,7 @@ impl LogProbs {
         Ok(Self { all_nv })
     }
 
-    /// Those of the targets, row-major.
+    /// The log-probabilities of the targets, row-major.
     ///
     /// # Shapes
     /// `targets_nk`: `[n, k]`, i64. Returns `n * k` numbers, f32.
@@ -187,7 +187,7 @@ impl LogProbs {
     /// What libtorch refuses.
     pub fn gradient(self, targets_nk: &Tensor, gradients_nk: &Tensor) -> Result<Tensor, TchError> {
         let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
-        // In place: the largest tensor of a step stands in memory once.
+        // This works in place, so that the largest tensor of a step is in memory once.
         let mut logits_nv = self.all_nv;
         let mut logits_nv = logits_nv.f_exp_()?.f_mul_(&total_n1.f_neg()?)?;
         logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)

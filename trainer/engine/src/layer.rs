@@ -33,16 +33,17 @@ pub struct LayerWeights {
     pub mlp_added_norm: Option<Tensor>,
 }
 
-/// What the new positions attend to.
+/// The positions that new positions attend to.
 #[derive(Debug)]
 pub enum Attention<'a> {
-    /// Themselves alone, whole rows at once; differentiable.
+    /// Whole rows, in which positions attend only to one another; differentiable.
     Causal {
         /// Added to the scores, `[t, t]` or broadcastable to `[b, h, t, t]`, in the dtype of the weights;
         /// `None` is the plain triangle.
         mask: Option<&'a Tensor>,
     },
-    /// What is cached of their own sequence, then themselves; inference only, rows of several sequences in one.
+    /// The cached positions of the same sequence, then the new ones. For inference only; one row holds several
+    /// sequences.
     Paged {
         /// This layer's pages, to which keys and values are written.
         kv: &'a mut LayerKv,
@@ -109,7 +110,7 @@ pub fn attention_half<'a>(
     x.f_add(&attention_out(config, w, adapters, &mixed)?)
 }
 
-/// What attention adds to the residual stream.
+/// The output of attention that is added to the residual stream.
 ///
 /// # Shapes
 /// `mixed`: `[b, t, heads * e]`, in the dtype of the weights. Returns `[b, t, d]`, in that dtype or f32.
@@ -153,7 +154,7 @@ pub fn mlp_half<'a>(
     x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
 }
 
-/// What a half of a layer adds to the residual stream, normalised where the layer has a norm for it.
+/// The output of half a layer, as it is added to the residual stream. Some layers normalise it first.
 fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Tensor, TchError> {
     match norm {
         Some(weight) => rms_norm(&out, weight, config.norm_eps, Kind::Float),

@@ -29,11 +29,11 @@ pub struct Segment<'a> {
     pub lora: &'a Lora,
 }
 
-/// What stands beside the base weights of one layer.
+/// The adapters beside the base weights of one layer.
 #[derive(Debug, Clone, Copy)]
 pub enum Adapters<'a> {
     None,
-    /// The same adapter for every row; differentiable.
+    /// One adapter for all rows; differentiable.
     One(&'a LayerLora),
     /// An adapter for each of some rows; inference only. Rows that no segment names have none.
     Rows {
@@ -52,7 +52,7 @@ impl<'a> From<Option<&'a LayerLora>> for Adapters<'a> {
 // === impl Segment ===
 
 impl<'a> Segment<'a> {
-    /// All of `len` rows, if they have an adapter.
+    /// A selection of all `len` rows, if there is an adapter.
     pub fn whole(len: i64, lora: Option<&'a Lora>) -> Option<Self> {
         let start = 0;
         lora.map(|lora| Self { start, len, lora })
@@ -90,7 +90,7 @@ impl Linear {
         }
     }
 
-    /// All adapters at once: few rows, served sets. Returns whether it was done.
+    /// Computes all adapters in one call, for few rows and served sets. Returns whether it did.
     fn adapt_together(
         &self,
         x: &Tensor,
@@ -137,14 +137,14 @@ impl Linear {
             if let Some(delta) = lora.map(|l| l.delta(&self.parts, &rows(x)?)).transpose()?
                 && let Some(delta) = delta
             {
-                // On the fresh output, never on a weight.
+                // Adds in place to the fresh output, never to a weight.
                 let _sum = rows(y)?.f_add_(&delta)?;
             }
         }
         Ok(())
     }
 
-    /// The weight of one projection; a view where it is not rounded.
+    /// The weight of one projection. It is a view unless the matrix is rounded.
     ///
     /// # Shapes
     /// Returns `[width of the projection, in]` in the engine's dtype.

@@ -35,7 +35,7 @@ use crate::rng::SplitMix64;
 pub struct Lora {
     /// Rank, alpha and targets.
     pub spec: LoraSpec,
-    /// Of the base, kept for checks.
+    /// The base's dimensions, kept for checks.
     pub dims: BaseDims,
     layers: Vec<LayerLora>,
     head: Option<HeadLora>,
@@ -72,7 +72,7 @@ impl Lora {
         })
     }
 
-    /// A set from tensors by their PEFT names, as f32.
+    /// Makes a set from tensors with PEFT's names, as f32.
     ///
     /// # Shapes
     /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32. The copy of the base's LM head that PEFT
@@ -194,7 +194,7 @@ impl Lora {
             .collect()
     }
 
-    /// The same set with every parameter replaced, in the order of [`Lora::params`].
+    /// The same set with each parameter replaced, in the order of [`Lora::params`].
     ///
     /// # Shapes
     /// `f` is given, and must return, those of [`Lora::params`]; the dtype may change.
@@ -242,7 +242,8 @@ impl Lora {
         Ok(served)
     }
 
-    /// The same without gradients, in f32, each layer where the model's is: handles of their own on what is so already.
+    /// The same set without gradients, in f32, with each layer on its device. Tensors that already fit are shared by
+    /// new handles.
     ///
     /// # Shapes
     /// As they are, f32.
@@ -262,7 +263,7 @@ impl Lora {
         })
     }
 
-    /// Handles of their own on the same numbers, without gradients: two threads must not share one.
+    /// New handles on the same tensors, without gradients. Two threads must not share one handle.
     ///
     /// # Shapes
     /// As they are.

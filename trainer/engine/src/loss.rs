@@ -6,7 +6,7 @@
 
 use metaclaw_trainer_terms::{LossConfig, LossFn};
 
-/// A loss and its constants; [`LossFn`] says what each computes, and of what.
+/// A loss and its constants. [`LossFn`] gives the formula of each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
     /// [`LossFn::CrossEntropy`].
@@ -40,7 +40,7 @@ pub struct Clip {
 /// What the caller says about one target of one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Signal {
-    /// The weight of cross_entropy, the advantage of the others.
+    /// The weight of `cross_entropy`; the advantage of all other losses.
     pub weight: f32,
     /// Log-probability under the sampler; 0 for cross_entropy.
     pub sampled: f32,
@@ -166,7 +166,7 @@ impl Loss {
             },
             Self::Ppo { clip } => {
                 let (unclipped, clipped) = (ratio * weight, clip.clamp(ratio) * weight);
-                // At a tie the ratio lies within its bounds, where both are the unclipped one.
+                // At a tie the ratio is within its bounds, where both terms are the unclipped one.
                 if unclipped <= clipped {
                     Term {
                         loss: -unclipped,

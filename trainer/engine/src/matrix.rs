@@ -174,7 +174,7 @@ impl Matrix {
         }
     }
 
-    /// The same where it is wanted: handles, if it is there.
+    /// Copies the matrix to `device`. A matrix that is already there is shared.
     ///
     /// # Errors
     /// What libtorch reports.

@@ -31,7 +31,7 @@ pub struct Model {
     pub kind: Kind,
     /// How its matrices are rounded, if they are.
     pub quantization: Option<Quantization>,
-    /// Where each layer is.
+    /// The device of each layer.
     pub placement: Placement,
 }
 
@@ -44,7 +44,7 @@ impl Model {
         Self::load_as(dir, kind, devices, None)
     }
 
-    /// As [`Model::load`], with matrices as they are or rounded; norms and biases are never rounded.
+    /// As [`Model::load`], with matrices optionally rounded. Norms and biases are never rounded.
     ///
     /// # Errors
     /// As [`Model::load`].
@@ -56,7 +56,7 @@ impl Model {
     ) -> Result<Self, LoadError> {
         let config = ModelConfig::read(dir)?;
         let placement = Placement::new(devices, config.n_layers);
-        let weights = weights::load(dir, &config, (kind, quantization), &placement)?;
+        let weights = weights::load(dir, &config, kind, quantization, &placement)?;
         let (head_dim, context) = (config.head_dim, config.context);
         let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
         let ropes =
@@ -90,7 +90,8 @@ impl Model {
         rows.f_view(shape.as_slice())
     }
 
-    /// What embeddings are multiplied by, where that is not 1: rounded to the dtype of the weights, as in training before us.
+    /// The factor of the embeddings, if it is not 1. It is rounded to the dtype of the weights, as in the model's own
+    /// training.
     fn embed_scale(&self) -> Result<Option<f64>, TchError> {
         let scale = self.config.embed_scale;
         #[expect(
@@ -135,7 +136,7 @@ impl Model {
             self.placement.each(|device| here.to_device(device))
         })?;
         let masks = self.windows.try_map(|&window| {
-            let mask = window::of_whole_rows(t, window, (self.kind, self.placement.first()))?;
+            let mask = window::of_whole_rows(t, window, self.kind, self.placement.first())?;
             let there = |device| {
                 mask.as_ref()
                     .map(|mask| mask.f_to_device(device))
@@ -167,7 +168,7 @@ impl Model {
         rms_norm(hidden, &self.weights.norm, eps, Kind::Float)
     }
 
-    /// Logits of hidden states, the last norm included; `lora` is what stands beside the LM head.
+    /// The logits of hidden states. The last norm is applied first; `lora` is the adapter of the LM head.
     ///
     /// # Shapes
     /// `hidden`: `[.., d]`, before the last norm, f32. Returns `[.., vocab]`, f32.
@@ -186,7 +187,7 @@ impl Model {
             .f_reshape(&shape)
     }
 
-    /// Logits of rows of several adapters, the last norm included.
+    /// The logits of rows of several adapters. The last norm is applied first.
     ///
     /// # Shapes
     /// `hidden_nd`: `[n, d]`, before the last norm, f32. Returns `[n, vocab]`, f32.

@@ -22,7 +22,7 @@ use self::fields::Fields;
 pub use self::layers::LayerSpec;
 pub use self::rope::{RopeScaling, RopeSpec};
 
-/// What the gate of an MLP goes through.
+/// The activation function of an MLP's gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// `x sigmoid(x)`.
@@ -64,13 +64,13 @@ pub struct ModelConfig {
     pub norm_eps: f64,
     /// How the norms' numbers are stored.
     pub norm_weights: NormWeights,
-    /// What attention and MLP give is normalised before it is added.
+    /// Whether the outputs of attention and MLP are normalised before they are added.
     pub added_norms: bool,
-    /// What the MLP's gate goes through.
+    /// The activation function of the MLP's gate.
     pub activation: Activation,
     /// Multiplies embeddings, rounded to the dtype of the weights.
     pub embed_scale: f64,
-    /// Multiplies queries, beside the `1 / sqrt(head_dim)` of every model.
+    /// A factor of the queries beside the `1 / sqrt(head_dim)` of every model.
     pub query_scale: f64,
     /// q, k and v have biases.
     pub qkv_bias: bool,
@@ -80,7 +80,7 @@ pub struct ModelConfig {
     pub qk_norm: bool,
     /// The LM head is the embedding.
     pub tied: bool,
-    /// It is the text part of a model that takes images too, whose tensors and modules have names of their own.
+    /// Whether this is the text part of a model that takes images too. Its tensors and modules have other names.
     pub is_part: bool,
     pub context: usize,
     /// Token ids that end a reply.
@@ -191,7 +191,7 @@ fn activation(c: &Fields, architecture: Architecture) -> Result<Activation, Mode
     }
 }
 
-/// Gemma's scores are divided by the root of a number of their own in place of `head_dim`.
+/// Gemma divides scores by the root of a separate number in place of `head_dim`.
 fn query_scale(
     c: &Fields,
     architecture: Architecture,

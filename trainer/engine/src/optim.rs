@@ -32,7 +32,7 @@ pub struct AdamConfig {
     pub skip_over: f64,
 }
 
-/// Running means, one pair a parameter, named as torch names them.
+/// Running means, one pair for each parameter, with torch's names.
 ///
 /// # Shapes
 /// Each that of its parameter, f32, in [`Lora::params`]' order.
@@ -55,7 +55,7 @@ pub struct Stepped {
 /// Why a step was not taken. Parameters and state are as before.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// Nothing to step with.
+    /// No gradients have been computed since the last step.
     #[error("there are no gradients: optim_step needs a forward_backward since the last step")]
     NoGradients,
     /// A setting out of range.
@@ -171,7 +171,7 @@ impl AdamState {
         })
     }
 
-    /// One step: new parameters and a new state.
+    /// Makes one step and returns the new parameters and the new state.
     ///
     /// # Shapes
     /// `gradients`: one f32 tensor a parameter, in [`Lora::params`]' order.
@@ -223,7 +223,7 @@ impl AdamState {
 /// The numbers of one step that all parameters share.
 struct Rates {
     config: AdamConfig,
-    /// What the gradient is multiplied by.
+    /// The factor that clips the gradient.
     clip_coef: f64,
     /// Learning rate over the bias correction of the mean.
     step_size: f64,

@@ -16,7 +16,7 @@ pub struct Span {
     pub len: usize,
 }
 
-/// Where a sample's positions stand in a row.
+/// The place of a sample's positions in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
     pub sample: usize,
@@ -33,7 +33,7 @@ pub struct Branch {
 /// list of keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Row {
-    /// In order of their places, without gaps.
+    /// The branches in the order of their places, without gaps.
     pub branches: Vec<Branch>,
 }
 
@@ -90,7 +90,7 @@ impl Span {
         self.start + self.len
     }
 
-    /// What lies from `from` on and before `to`; may be empty.
+    /// The part of the span within `from` and `to`; may be empty.
     #[must_use]
     pub fn clip(self, from: usize, to: usize) -> Self {
         let start = self.start.clamp(from, to);
@@ -111,7 +111,7 @@ pub(crate) fn push(spans: &mut Vec<Span>, span: Span) {
 // === impl Branch ===
 
 impl Branch {
-    /// How many positions stand in the row already.
+    /// How many of the positions are in the row already.
     pub fn n_shared(&self) -> usize {
         self.shared.iter().map(|span| span.len).sum()
     }
@@ -135,7 +135,7 @@ impl Row {
         self.len() == 0
     }
 
-    /// What stands at each place: of every branch, which sample and which of its positions.
+    /// For each place of every branch, its sample and the position in the sample.
     pub fn contents(&self) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         self.branches.iter().map(|branch| {
             let first = branch.n_shared();

@@ -12,7 +12,7 @@ use crate::device::{self, Devices};
 /// A device for each layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// In the order of the layers; at least one.
+    /// The stages in the order of the layers; at least one.
     stages: Vec<Stage>,
 }
 
@@ -34,7 +34,7 @@ impl Placement {
         }
     }
 
-    /// As many layers on each device; of more devices than layers the last ones have none.
+    /// Gives each device the same number of layers. If there are more devices than layers, the last devices have none.
     pub fn new(devices: &Devices, n_layers: usize) -> Self {
         let devices = devices.as_slice();
         let n = devices.len().min(n_layers).max(1);
@@ -52,17 +52,17 @@ impl Placement {
         }
     }
 
-    /// Where the embedding is, and ids go in.
+    /// The device of the embedding, where ids go in.
     pub fn first(&self) -> Device {
         self.of(0)
     }
 
-    /// Where the last norm and the LM head are, and logits come out.
+    /// The device of the last norm and the LM head, where logits come out.
     pub fn last(&self) -> Device {
         self.of(usize::MAX)
     }
 
-    /// Where a layer is.
+    /// The device of a layer.
     pub fn of(&self, layer: usize) -> Device {
         self.stages
             .get(self.stage_of(layer))
@@ -84,7 +84,7 @@ impl Placement {
         self.stages.iter().map(share)
     }
 
-    /// One of something for each device, in order.
+    /// Makes one value for each device, in order.
     ///
     /// # Errors
     /// The first that `make` returns.
@@ -113,14 +113,14 @@ impl Placement {
     }
 }
 
-/// One of something for each device of a [`Placement`].
+/// One value for each device of a [`Placement`].
 #[derive(Debug)]
 pub struct Staged<T>(Vec<T>);
 
 // === impl Staged ===
 
 impl<T> Staged<T> {
-    /// That of the device that a layer is on.
+    /// The value of the device that a layer is on.
     ///
     /// # Errors
     /// When it was made for another placement.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// For both dtypes and both products together.
+/// The time for both dtypes and both products together.
 const BUDGET: Duration = Duration::from_millis(50);
-/// One of two runs may have waited for a core: bf16 was once taken for 20 times as fast as it is.
+/// The fewest rounds. One of two rounds may have waited for a core: bf16 was once measured 20 times too fast.
 const FEWEST_ROUNDS: usize = 8;
 /// A matrix of this side is beyond the inner caches in f32 (16 MiB), as a model is.
 const SIDE: i64 = 2048;
@@ -48,7 +48,7 @@ pub fn fastest() -> Result<Kind, TchError> {
     Ok(kind)
 }
 
-/// Whether the processor multiplies bf16 numbers, as far as that can be asked. Whoever has AMX has AVX512-BF16.
+/// Whether the processor multiplies bf16 numbers, if that can be read. A processor with AMX also has AVX512-BF16.
 fn may_multiply_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
     let has = std::arch::is_x86_feature_detected!("avx512bf16");
@@ -59,7 +59,7 @@ fn may_multiply_bf16() -> bool {
     has
 }
 
-/// The same product in both dtypes.
+/// One product in both dtypes.
 struct Products {
     f32: [Tensor; 2],
     bf16: [Tensor; 2],

@@ -16,14 +16,14 @@ impl SplitMix64 {
         Self { state: seed }
     }
 
-    /// One of many generators under a seed: `stream` is mixed in, not added, so that neighbours do not overlap.
+    /// One of many generators under a seed. `stream` is mixed in, not added, so that neighbours do not overlap.
     pub const fn stream(seed: u64, stream: u64) -> Self {
         let mut outer = Self::new(seed);
         let mut inner = Self::new(stream ^ GOLDEN);
         Self::new(outer.next_u64() ^ inner.next_u64())
     }
 
-    /// What [`SplitMix64::new`] makes this generator from.
+    /// The seed from which [`SplitMix64::new`] makes this generator.
     pub const fn seed(&self) -> u64 {
         self.state
     }

@@ -27,7 +27,7 @@ pub struct Rope {
 pub struct RopeSlice {
     /// `[t, 1, head_dim]` or `[b, t, 1, head_dim]`.
     pub cos: Tensor,
-    /// As `cos`, first half negated.
+    /// The sines, as `cos`, with the first half negated.
     pub sin: Tensor,
 }
 
@@ -109,7 +109,7 @@ impl Rope {
 }
 
 impl RopeSlice {
-    /// The same where they are wanted: handles of their own, if they are there.
+    /// Copies the angles to `device`. Angles that are already there are shared.
     ///
     /// # Shapes
     /// As they are.

@@ -18,14 +18,14 @@ use crate::train::TrainOut;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunConfig {
     pub lora: LoraSpec,
-    /// Of the first values.
+    /// The seed of the initial values.
     pub seed: u64,
 }
 
 #[derive(Debug)]
 pub struct Run {
     state: Snapshot,
-    /// Where the base's layers are, and so the run's.
+    /// The devices of the base's layers, and of the run's.
     placement: Placement,
     gradients: Vec<Tensor>,
     since_step: Tally,
@@ -35,19 +35,19 @@ pub struct Run {
     checkpoint: Option<CheckpointName>,
 }
 
-/// Which parameters a job was begun with: gradients of others must not be added up with theirs. The default is that of
-/// no run in particular.
+/// The parameters that a job began with. Gradients of other parameters must not be added to its own. The default
+/// belongs to no run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParamsVersion(u64);
 
-/// What was seen since the last step.
+/// Statistics since the last step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     loss: f64,
     n_tokens: usize,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepOut {
     /// Steps taken so far, this one included if it was taken.

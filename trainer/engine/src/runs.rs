@@ -16,7 +16,7 @@ pub struct Runs {
     ids: SplitMix64,
 }
 
-/// How many runs may be open at once. One more closes those that were not used for longest.
+/// The number of runs that may be open. Opening one more closes the least recently used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunLimit {
     pub runs: usize,
@@ -29,7 +29,7 @@ pub struct RunLimit {
     "training run \"{id}\" is not open here: create one, then load a checkpoint to go on from it"
 )]
 pub struct UnknownRun {
-    /// What was asked for.
+    /// The requested id.
     pub id: RunId,
 }
 
@@ -45,7 +45,8 @@ impl Runs {
         }
     }
 
-    /// Opens a run and returns its id. Closes others, and says so, where that is too much.
+    /// Opens a run and returns its id. If there are too many, the least recently used are closed and a warning is
+    /// logged.
     pub fn open(&mut self, mut run: Run) -> RunId {
         self.make_room(run.bytes());
         let id = loop {

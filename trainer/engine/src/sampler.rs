@@ -36,9 +36,10 @@ pub struct SampledToken {
     pub id: u32,
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,
-    /// Of its probability as drawn: after penalties, temperature and cuts, which leave the rest renormalised.
+    /// The log-probability under the distribution that was sampled from: after penalties, temperature and cuts,
+    /// renormalised.
     pub sampling_logprob: f32,
-    /// The likeliest tokens with their `logprob`, as many as were asked for.
+    /// The likeliest tokens with their `logprob`, as many as the request asks for.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -90,10 +91,10 @@ pub fn sample(
     }
 }
 
-/// What is read back of one draw; `[n, 1]` each.
+/// The tensors of one draw, `[n, 1]` each.
 struct Draw {
     ids: Tensor,
-    /// As drawn, f32.
+    /// The log-probabilities as drawn, f32.
     logprobs: Tensor,
     /// Above 0 where the look at the likeliest tokens was too short.
     is_short: Tensor,

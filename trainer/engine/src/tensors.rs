@@ -16,21 +16,21 @@ pub enum FileError {
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The system refused to write.
     #[error("cannot write {file}: {source}", file = file.display())]
     Write {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Truncated, or something else than its name says.
+    /// The file is truncated, or its content does not fit its name.
     #[error("{file} is damaged: {detail}", file = file.display())]
     Damaged {
         file: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         detail: String,
     },
     /// libtorch refused, for want of memory above all.
@@ -71,7 +71,7 @@ pub fn write<'a>(
     open.sync_all().map_err(failed)
 }
 
-/// The length of the header, and the header: names, shapes, and where the numbers of each will stand.
+/// The length of the header, and the header: names, shapes, and the offsets of the numbers.
 fn header(tensors: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
     let mut end = 0;
     let info = |(name, tensor): &(String, &Tensor)| {
@@ -126,7 +126,7 @@ pub fn write_bytes(file: &Path, bytes: &[u8]) -> Result<(), FileError> {
     })
 }
 
-/// Reads a header, and checks that every tensor lies inside the file; the error is in words.
+/// Reads a header and checks that every tensor is inside the file. The error is a message.
 pub(crate) fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>, String> {
     SafeTensors::deserialize(bytes).map_err(|error| {
         let n = bytes.len();

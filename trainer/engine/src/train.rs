@@ -40,7 +40,7 @@ use crate::loss::Loss;
 use crate::model::Model;
 use crate::pack::{Row, pack};
 
-/// One forward_backward or forward on its way.
+/// A forward_backward or forward job under way.
 #[derive(Debug)]
 pub struct TrainJob {
     work: Work,
@@ -49,11 +49,11 @@ pub struct TrainJob {
     out: TrainOut,
 }
 
-/// What a forward job is asked for, beside the log-probabilities of targets.
+/// The outputs of a forward job beside the log-probabilities of targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Positions of each datum, ascending; `None` is every position. The LM head, most of the work for
-    /// a small model, is computed at no others.
+    /// Positions of each datum, ascending; `None` is every position. The LM head, most of the work for a small model,
+    /// is computed only at these.
     pub positions: Option<Vec<Vec<usize>>>,
     /// How many of the likeliest tokens at each; 0 is none.
     pub top_k: usize,
@@ -140,7 +140,7 @@ impl TrainJob {
         }
         let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
         let fitting = costs.fitting(work.memory);
-        // What follows the last position that is wanted is seen by none that is.
+        // Positions after the last wanted one are dropped, because no wanted position sees them.
         let pairs = work.samples.iter().zip(&work.wanted).enumerate();
         let needed = pairs.filter_map(|(sample, (s, wanted))| {
             let last = wanted.iter().rposition(|&is_wanted| is_wanted)?;
@@ -206,8 +206,8 @@ impl TrainJob {
         }
     }
 
-    /// The same work from its beginning, cut smaller: what was counted as enough memory was not. What was done is dropped, since
-    /// half a row's gradients are among the sums.
+    /// Begins the same work again in smaller slices after a lack of memory. Partial results are dropped, because the
+    /// sums hold half a row's gradients.
     fn begin_smaller(self, model: &Model, error: &TchError) -> Result<Self, TrainError> {
         let Self {
             mut work,
@@ -217,7 +217,7 @@ impl TrainJob {
         } = self;
         drop((rows, pass, out));
         let Some(sizes) = work.sizes.smaller() else {
-            // The first line: libtorch puts its stack below it, and what can be done about it stands behind.
+            // Only the first line counts: libtorch puts its stack below it.
             let text = error.to_string();
             let detail = text.lines().next().unwrap_or_default().to_owned();
             return Err(TrainError::OutOfMemory { detail });
@@ -240,12 +240,12 @@ impl TrainJob {
     pub fn finish(self, model: &Model) -> Result<TrainOut, TrainError> {
         match self.advance(model, Duration::MAX / 2)? {
             ControlFlow::Break(out) => Ok(out),
-            // Not reached within the lifetime of the universe, and right all the same.
+            // This is never reached in practice, and it is correct.
             ControlFlow::Continue(rest) => rest.finish(model),
         }
     }
 
-    /// One slice; false when that was the last.
+    /// Runs one slice. Returns false after the last one.
     fn slice(&mut self, model: &Model) -> Result<bool, TrainError> {
         let pass = match self.pass.take() {
             Some(pass) => pass,

@@ -51,7 +51,8 @@ pub struct Weights {
 pub fn load(
     dir: &Path,
     config: &ModelConfig,
-    (kind, quantization): (Kind, Option<Quantization>),
+    kind: Kind,
+    quantization: Option<Quantization>,
     placement: &Placement,
 ) -> Result<Weights, LoadError> {
     let files = SafeFiles::open(dir, config.is_part)?;
@@ -83,7 +84,7 @@ pub fn load(
     })
 }
 
-/// Files, and what is made of them.
+/// The files, and how their tensors are loaded.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     files: &'a SafeFiles,
@@ -92,7 +93,7 @@ struct Source<'a> {
     device: Device,
 }
 
-/// As it is, or rounded.
+/// The matrix as it is, or rounded.
 fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix, LoadError> {
     Ok(match quantization {
         Some(Quantization::Int8) => Matrix::int8(&plain)?,
@@ -108,7 +109,7 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
         stored_norm(config, stored)
     };
     let added = |part: &str| config.added_norms.then(|| norm(part)).transpose();
-    let linear = |parts: &[(Projection, &str)], bias| linear(config, source, (i, parts, bias));
+    let linear = |parts: &[(Projection, &str)], bias| linear(config, source, i, parts, bias);
     let qkv = [
         (Projection::Q, "self_attn.q_proj"),
         (Projection::K, "self_attn.k_proj"),
@@ -131,11 +132,13 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
     })
 }
 
-/// One map of the projections that read the same input.
+/// Loads the map of the projections that read the same input.
 fn linear(
     config: &ModelConfig,
     source: &Source<'_>,
-    (layer, parts, bias): (usize, &[(Projection, &str)], bool),
+    layer: usize,
+    parts: &[(Projection, &str)],
+    bias: bool,
 ) -> Result<Linear, LoadError> {
     let stacked = |what: &str| {
         let names = parts.iter();

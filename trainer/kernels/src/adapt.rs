@@ -29,10 +29,11 @@ pub(crate) fn adapt(
     x: &[f32],
     slots: &[Slot<'_>],
     width: usize,
-    (y, n_out): (&mut [f32], usize),
+    y: &mut [f32],
+    n_out: usize,
     threads: usize,
 ) -> bool {
-    let Some(tasks) = tasks(x, slots, width, (y, n_out)) else {
+    let Some(tasks) = tasks(x, slots, width, y, n_out) else {
         return false;
     };
     let left = Mutex::new(tasks.into_iter());
@@ -52,7 +53,8 @@ fn tasks<'a, 'b>(
     x: &'a [f32],
     slots: &'a [Slot<'_>],
     width: usize,
-    (y, n_out): (&'b mut [f32], usize),
+    y: &'b mut [f32],
+    n_out: usize,
 ) -> Option<Vec<Task<'a, 'b>>> {
     if width == 0 || n_out == 0 || !width.is_multiple_of(ALIGNMENT) {
         return None;

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use crate::job::Job;
 use crate::lanes::Weight;
-use crate::terms::{Heads, MOST_SHARING};
+use crate::terms::{Cached, Heads, MOST_SHARING};
 use crate::{team, tile};
 
 /// Largest number of positions of one segment. A long past is shared among threads.
@@ -22,12 +22,6 @@ struct Stretch {
     row: usize,
     kv_head: usize,
     positions: Range<usize>,
-}
-
-/// Keys and values of all sequences: `[n_kv, n_positions, width]` each.
-pub(crate) struct Cached<'a, W> {
-    pub(crate) keys: &'a [W],
-    pub(crate) values: &'a [W],
 }
 
 /// The results of segments, one after the other. For each query head of the key head: its sum, its highest score, the

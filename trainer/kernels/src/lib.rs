@@ -40,8 +40,8 @@ mod tile;
 use std::ops::Range;
 
 use crate::job::Job;
-use crate::terms::MOST_SHARING;
 pub use crate::terms::{ALIGNMENT, Heads, Matrix, Pair, Scales, Slot};
+use crate::terms::{Cached, MOST_SHARING};
 
 /// Returns whether [`product`] works on this machine with so many threads.
 pub fn is_supported(threads: usize) -> bool {
@@ -82,11 +82,12 @@ pub fn adapt(
     x: &[f32],
     slots: &[Slot<'_>],
     width: usize,
-    (y, n_out): (&mut [f32], usize),
+    y: &mut [f32],
+    n_out: usize,
     threads: usize,
 ) -> bool {
     #[cfg(all(target_arch = "x86_64", unix))]
-    return is_supported(threads) && adapt::adapt(x, slots, width, (y, n_out), threads);
+    return is_supported(threads) && adapt::adapt(x, slots, width, y, n_out, threads);
     #[cfg(not(all(target_arch = "x86_64", unix)))]
     return false;
 }
@@ -119,10 +120,10 @@ pub fn attend(
     }
     match (keys, values) {
         (Matrix::F32(keys), Matrix::F32(values)) => {
-            over(q, (keys, values), heads, pasts, out, threads)
+            over(q, &Cached { keys, values }, heads, pasts, out, threads)
         }
         (Matrix::Bf16(keys), Matrix::Bf16(values)) => {
-            over(q, (keys, values), heads, pasts, out, threads)
+            over(q, &Cached { keys, values }, heads, pasts, out, threads)
         }
         _ => false,
     }
@@ -131,16 +132,15 @@ pub fn attend(
 #[cfg(all(target_arch = "x86_64", unix))]
 fn over<W: lanes::Weight>(
     q: &[f32],
-    (keys, values): (&[W], &[W]),
+    cached: &Cached<'_, W>,
     heads: Heads,
     pasts: &[Vec<Range<usize>>],
     out: &mut [f32],
     threads: usize,
 ) -> bool {
-    let cached = attend::Cached { keys, values };
-    let fits = attend::fits(q, &cached, heads, pasts);
+    let fits = attend::fits(q, cached, heads, pasts);
     if fits {
-        attend::attend(q, &cached, heads, pasts, out, threads);
+        attend::attend(q, cached, heads, pasts, out, threads);
     }
     fits
 }
@@ -148,7 +148,7 @@ fn over<W: lanes::Weight>(
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 fn over<W>(
     _q: &[f32],
-    _cached: (&[W], &[W]),
+    _cached: &Cached<'_, W>,
     _heads: Heads,
     _pasts: &[Vec<Range<usize>>],
     _out: &mut [f32],

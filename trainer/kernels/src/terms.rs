@@ -37,6 +37,12 @@ pub(crate) const MOST_SHARING: usize = 16;
 /// A row's width is a multiple of this.
 pub const ALIGNMENT: usize = 16;
 
+/// Keys and values of all sequences: `[n_kv, n_positions, width]` each.
+pub(crate) struct Cached<'a, W> {
+    pub(crate) keys: &'a [W],
+    pub(crate) values: &'a [W],
+}
+
 /// Consecutive rows with the same adapter.
 #[derive(Debug)]
 pub struct Slot<'a> {

@@ -256,7 +256,7 @@ fn each_row_has_its_own_adapter() {
             }
         }
     }
-    assert!(adapt(&x, &slots, width, (&mut y, n_out), 1));
+    assert!(adapt(&x, &slots, width, &mut y, n_out, 1));
     assert_near(&y, &wanted);
 
     let before = y.clone();
@@ -265,12 +265,12 @@ fn each_row_has_its_own_adapter() {
         n: 2,
         pairs: vec![pair(0, 0)],
     }];
-    assert!(!adapt(&x, &beyond, width, (&mut y, n_out), 1));
+    assert!(!adapt(&x, &beyond, width, &mut y, n_out, 1));
     let too_wide = [Slot {
         first: 0,
         n: 1,
         pairs: vec![pair(0, 17)],
     }];
-    assert!(!adapt(&x, &too_wide, width, (&mut y, n_out), 1));
+    assert!(!adapt(&x, &too_wide, width, &mut y, n_out, 1));
     assert_eq!(y, before);
 }

@@ -189,7 +189,7 @@ unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
             }
             at += L::N;
         }
-        store::<L, W>(job, products.as_flattened(), row, (first, N));
+        store::<L, W>(job, products.as_flattened(), row, first, N);
     }
 }
 
@@ -202,7 +202,8 @@ unsafe fn store<L: Lanes, W>(
     job: &Job<'_, W>,
     products: &[L::V],
     row: usize,
-    (first, n): (usize, usize),
+    first: usize,
+    n: usize,
 ) {
     let mut done = 0;
     while done < products.len() {

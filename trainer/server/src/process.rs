@@ -131,7 +131,7 @@ fn run(args: &Args) -> Result<()> {
     let app = App::with_inference(host, limits(args), resolved.key.clone(), inference);
     let ended = runtime.block_on(async {
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
-        run_inference(&app, process, (&tasks, &ending));
+        run_inference(&app, process, &tasks, &ending);
         let ended = serve(listener, app, args.parent_stdin, &resolved).await;
         ending.cancel();
         tasks.close();
@@ -162,7 +162,8 @@ fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, O
 fn run_inference(
     app: &App,
     process: Option<Process>,
-    (tasks, ending): (&TaskTracker, &CancellationToken),
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
 ) {
     let Some(behind) = &app.inference else {
         return;

@@ -42,7 +42,8 @@ impl Sampler for Serving {
             let n = request.n;
             let generations = self.host.generate(request.into(), n).await?;
             let version = generations.first().and_then(Generation::version);
-            let events = (0..).zip(generations).map(events_of);
+            let events = (0..).zip(generations);
+            let events = events.map(|(choice, generation)| events_of(choice, generation));
             Ok(Sampling {
                 version,
                 events: Box::pin(stream::select_all(events)),
@@ -72,7 +73,8 @@ impl Sampler for Serving {
 
 /// What happens to one reply, to its end.
 fn events_of(
-    (choice, generation): (u32, Generation),
+    choice: u32,
+    generation: Generation,
 ) -> impl Stream<Item = Result<SampleEvent, SamplerError>> + Send + Unpin {
     let going = stream::unfold(Some(generation), move |generation| async move {
         let mut generation = generation?;

@@ -1,17 +1,26 @@
-//! Which file takes which names from which other: names are followed through `use` to the file that defines them.
+//! Which file imports which names from which other file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::modules::Modules;
+use crate::sources::{Import, Modules};
 
-/// From file, to file: the names that are taken.
+/// From file, to file: the names that are imported.
 pub(super) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// What a path leads to.
-enum Found {
+#[derive(Debug, Clone)]
+enum Target {
     Module(usize),
-    /// The module that defines it, and its name there.
-    Item(usize, String),
+    Item(Item),
+}
+
+#[derive(Debug, Clone)]
+struct Item {
+    name: String,
+    /// The module that the path names.
+    named: usize,
+    /// The module that defines the item. It differs from `named` where that one re-exports the item.
+    defined: usize,
 }
 
 /// `use` of `use` of `use` ends somewhere, unless it goes in a circle itself, which globs may.
@@ -27,34 +36,45 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
     };
     for (from, module) in modules.all.iter().enumerate() {
         let scope = &module.scope;
-        // What is handed on is taken only where it is used too, as a glob's names are; of a module that is imported,
-        // its paths tell what is taken.
-        let imported = scope.imports.iter().filter(|import| !import.is_handed_on);
-        let named = imported.filter(|import| import.name.is_some());
+        for import in &scope.imports {
+            match follow(modules, from, &import.path, 0) {
+                Some(Target::Item(item)) => {
+                    if import.is_reexport && modules.is_below(item.named, from) {
+                        continue;
+                    }
+                    add(from, item.named, item.name.clone());
+                    add(from, item.defined, item.name);
+                }
+                Some(Target::Module(to)) if import.name.is_none() => {
+                    if !(import.is_reexport && modules.is_below(to, from)) {
+                        add(from, to, "*".to_owned());
+                    }
+                }
+                // The paths that begin with the module say what is imported of it.
+                Some(Target::Module(_)) | None => {}
+            }
+        }
         let words = scope.words.iter().map(std::slice::from_ref);
-        let paths = named.map(|import| import.path.as_slice());
-        for path in paths
-            .chain(scope.paths.iter().map(Vec::as_slice))
-            .chain(words)
-        {
-            if let Some(Found::Item(to, item)) = follow(modules, from, path, 0) {
-                add(from, to, item);
+        for path in words.chain(scope.paths.iter().map(Vec::as_slice)) {
+            if let Some(Target::Item(item)) = follow(modules, from, path, 0) {
+                add(from, item.named, item.name.clone());
+                add(from, item.defined, item.name);
             }
         }
     }
     arrows
 }
 
-/// `None` for what is of another crate.
-fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Option<Found> {
+/// Follows a path; `None` if it leads to another crate.
+fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Option<Target> {
     let (first, rest) = path.split_first()?;
     let mut at = match first.as_str() {
         "crate" => 0,
         "self" => from,
         "super" => modules.all[from].parent?,
         _ => match look_up(modules, from, first, n_steps)? {
-            Found::Module(module) => module,
-            item @ Found::Item(..) => return Some(item),
+            Target::Module(module) => module,
+            item @ Target::Item(_) => return Some(item),
         },
     };
     for name in rest {
@@ -63,39 +83,62 @@ fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Op
             continue;
         }
         match look_up(modules, at, name, n_steps) {
-            Some(Found::Module(module)) => at = module,
+            Some(Target::Module(module)) => at = module,
             Some(item) => return Some(item),
-            // Made by a macro, it seems: by one of that module.
-            None => return Some(Found::Item(at, name.clone())),
+            // A macro of that module has made it, it seems.
+            None => return Some(Target::Item(Item::defined(at, name))),
         }
     }
-    Some(Found::Module(at))
+    Some(Target::Module(at))
 }
 
 /// What `name` stands for in a module.
-fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<Found> {
+fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<Target> {
     let module = &modules.all[at];
     if let Some(child) = module.children.get(name) {
-        return Some(Found::Module(*child));
+        return Some(Target::Module(*child));
     }
     if module.scope.defines.contains(name) {
-        return Some(Found::Item(at, name.to_owned()));
+        return Some(Target::Item(Item::defined(at, name)));
     }
     if n_steps == MOST_STEPS {
         return None;
     }
     let imports = &module.scope.imports;
-    let named = imports
-        .iter()
-        .find(|import| import.name.as_deref() == Some(name) && import.path != [name]);
-    if let Some(import) = named {
-        return follow(modules, at, &import.path, n_steps + 1);
+    let is_it = |import: &&Import| import.name.as_deref() == Some(name) && import.path != [name];
+    if let Some(import) = imports.iter().find(is_it) {
+        let target = follow(modules, at, &import.path, n_steps + 1)?;
+        return Some(target.seen_from(at));
     }
     let globs = imports.iter().filter(|import| import.name.is_none());
     globs
         .filter_map(|glob| follow(modules, at, &glob.path, n_steps + 1))
         .find_map(|found| match found {
-            Found::Module(module) if module != at => look_up(modules, module, name, n_steps + 1),
-            Found::Module(_) | Found::Item(..) => None,
+            Target::Module(module) if module != at => look_up(modules, module, name, n_steps + 1),
+            Target::Module(_) | Target::Item(_) => None,
         })
+        .map(|target| target.seen_from(at))
+}
+
+impl Target {
+    /// The same, reached by a path that ends at an import in `module`.
+    fn seen_from(self, module: usize) -> Self {
+        match self {
+            Self::Item(item) => Self::Item(Item {
+                named: module,
+                ..item
+            }),
+            Self::Module(_) => self,
+        }
+    }
+}
+
+impl Item {
+    fn defined(module: usize, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            named: module,
+            defined: module,
+        }
+    }
 }

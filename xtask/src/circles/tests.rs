@@ -1,6 +1,6 @@
 //! Made-up crates.
 
-use super::{find, source, tokens};
+use super::find;
 
 /// Writes the files of a crate and looks for circles from the first one on.
 fn circles(files: &[(&str, &str)]) -> Vec<String> {
@@ -65,49 +65,104 @@ fn a_parent_that_hands_on_is_none_and_one_that_uses_is() {
 }
 
 #[test]
-fn a_name_that_the_parent_only_passes_down_is_its_owners() {
+fn a_name_that_the_parent_hands_down_is_an_import_of_the_parent() {
+    let root = ("main.rs", "mod a;\nmod limit;");
+    let limit = ("limit.rs", "pub struct Limit;");
+    let uses_child = "mod child;\nuse crate::limit::Limit;\nfn f(l: Limit) { child::g(l) }";
+    let by_parent = "use super::Limit;\npub fn g(l: Limit) {}";
+    assert_eq!(
+        circles(&[root, ("a.rs", uses_child), ("a/child.rs", by_parent), limit]),
+        ["a.rs -> a/child.rs (g) -> a.rs (Limit)"]
+    );
+    let by_owner = "use crate::limit::Limit;\npub fn g(l: Limit) {}";
+    assert_eq!(
+        circles(&[root, ("a.rs", uses_child), ("a/child.rs", by_owner), limit]),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_reexport_is_an_import_of_both_files() {
+    let root = ("lib.rs", "mod a; mod b;");
     let found = circles(&[
-        ("main.rs", "mod a;\nmod limit;"),
+        root,
         (
             "a.rs",
-            "mod child;\nuse crate::limit::Limit;\nfn f(l: Limit) { child::g(l) }",
+            "mod purse;\npub use purse::Purse;\nuse crate::b::B;",
         ),
-        ("a/child.rs", "use super::Limit;\npub fn g(l: Limit) {}"),
-        ("limit.rs", "pub struct Limit;"),
+        ("a/purse.rs", "pub struct Purse;"),
+        ("b.rs", "pub struct B(crate::a::Purse);"),
+    ]);
+    assert_eq!(found, ["a.rs -> b.rs (B) -> a.rs (Purse)"]);
+    let found = circles(&[
+        root,
+        ("a.rs", "mod purse;\npub use purse::Purse;"),
+        ("a/purse.rs", "pub struct Purse(crate::b::B);"),
+        ("b.rs", "pub struct B(crate::a::Purse);"),
+    ]);
+    assert_eq!(found, ["a/purse.rs -> b.rs (B) -> a/purse.rs (Purse)"]);
+    let found = circles(&[
+        root,
+        ("a.rs", "pub use crate::b::B;\npub struct A;"),
+        ("b.rs", "pub struct B(crate::a::A);"),
+    ]);
+    assert_eq!(found, ["a.rs -> b.rs (B) -> a.rs (A)"]);
+}
+
+#[test]
+fn test_code_imports_as_all_other_code() {
+    let found = circles(&[
+        ("lib.rs", "mod a; mod b; #[cfg(test)] mod far;"),
+        ("a.rs", "pub struct A(crate::b::B);"),
+        (
+            "b.rs",
+            "pub struct B; #[cfg(test)] mod tests { use crate::a::A; }",
+        ),
+        (
+            "far.rs",
+            "use crate::a::*; fn f() { assert!(crate::b::B); }",
+        ),
+    ]);
+    assert_eq!(found, ["a.rs -> b.rs (B) -> a.rs (A)"]);
+    let found = circles(&[
+        ("lib.rs", "mod a;"),
+        (
+            "a.rs",
+            "#[cfg(test)] #[path = \"other/t.rs\"] mod tests; fn a() {}",
+        ),
+        ("other/t.rs", "use super::*;"),
     ]);
     assert_eq!(found, [""; 0]);
 }
 
 #[test]
-fn test_code_comments_and_strings_import_nothing() {
-    let tested = r##"
+fn comments_and_strings_import_nothing() {
+    let text = r##"
         pub struct B<'a>(&'a str);
         /* use crate::a::A; /* nested */ */
         // crate::a::A
         const S: &str = "crate::a::A";
         const R: &str = r#"" crate::a::A"#;
-        const C: char = '"';
-        #[cfg(test)]
-        use crate::a::A;
-        #[cfg(test)]
-        fn helper<T, U>(a: crate::a::A) -> [u8; 2] { crate::a::A; [0; 2] }
-        struct Hooks { #[cfg(test)] hook: crate::a::A, other: u8 }
-        #[cfg(all(test, unix))]
-        mod tests { use crate::a::A; }
-        #[cfg(test)]
-        mod far;
+        fn f(s: &B) { print!("crate::a::A {}", s.a::A) }
     "##;
     let found = circles(&[
         LIB,
         ("a.rs", "pub struct A(crate::b::B<'static>);"),
-        ("b.rs", tested),
-        ("c.rs", "#![cfg(test)]\nuse crate::a::A;"),
+        ("b.rs", text),
+        ("c.rs", ""),
     ]);
     assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn arguments_of_macros_are_read() {
     let found = circles(&[
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "pub struct A(crate::b::B);"),
-        ("b.rs", "#[cfg(not(test))] use crate::a::A; pub struct B;"),
+        (
+            "b.rs",
+            "pub struct B; fn f() { assert_eq!(1, [crate::a::A::n()]) }",
+        ),
     ]);
     assert_eq!(found, ["a.rs -> b.rs (B) -> a.rs (A)"]);
 }
@@ -163,48 +218,4 @@ fn each_circle_is_named_once_the_shortest_first() {
             "a.rs -> b.rs (B) -> c.rs (C) -> a.rs (A)",
         ]
     );
-}
-
-#[test]
-fn use_trees_are_read_to_their_leaves() {
-    let scopes = source::read("pub(crate) use a::{self, b::{c as d, *}, e};\nuse ::std::io;");
-    let leaves: Vec<_> = scopes[0]
-        .imports
-        .iter()
-        .map(|import| {
-            (
-                import.path.join("::"),
-                import.name.as_deref(),
-                import.is_handed_on,
-            )
-        })
-        .collect();
-    let expected = [
-        ("a", Some("a")),
-        ("a::b::c", Some("d")),
-        ("a::b", None),
-        ("a::e", Some("e")),
-    ];
-    let expected: Vec<_> = expected
-        .map(|(path, name)| (path.to_owned(), name, true))
-        .into();
-    assert_eq!(leaves, expected);
-}
-
-#[test]
-fn broken_text_ends() {
-    for text in [
-        "/*",
-        "\"",
-        "r#\"",
-        "'",
-        "use a::{",
-        "#[cfg(test)]",
-        "#[",
-        "}}}",
-        "mod x {",
-    ] {
-        let _ = tokens::tokens(text);
-        let _ = source::read(text);
-    }
 }

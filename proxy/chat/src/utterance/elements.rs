@@ -140,7 +140,7 @@ impl<'t> Split<'t> {
                 continue;
             }
             match (tag.kind, tag.close) {
-                (Kind::Open, Some(close)) if is_persons(text, &tags, (index, close), class) => {
+                (Kind::Open, Some(close)) if is_persons(text, &tags, index, close, class) => {
                     subject = tags[close].span.end;
                 }
                 (Kind::Open, Some(close)) => {
@@ -218,7 +218,7 @@ fn class(tag: &Tag<'_>) -> Class {
     }
 }
 
-fn is_persons(text: &str, tags: &[Tag<'_>], (open, close): (usize, usize), class: Class) -> bool {
+fn is_persons(text: &str, tags: &[Tag<'_>], open: usize, close: usize, class: Class) -> bool {
     match class {
         Class::Known | Class::Compound => false,
         Class::Word => is_document(text, tags, open, close),

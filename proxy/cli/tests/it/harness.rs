@@ -67,6 +67,15 @@ pub(crate) struct Running {
 
 type Shown = Arc<Mutex<String>>;
 
+/// Serves `routes` on a port of the system's choice until the task is dropped.
+pub(crate) async fn serve(routes: Router) -> Result<(SocketAddr, JoinSet<std::io::Result<()>>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, routes).await });
+    Ok((address, tasks))
+}
+
 /// An upstream that answers every chat with the same words; ends when dropped.
 pub(crate) struct Upstream {
     pub(crate) url: String,
@@ -79,9 +88,6 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) async fn new() -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let url = format!("http://{address}/v1");
         let n_asked = Arc::new(AtomicUsize::new(0));
         let shown = Shown::default();
         let note = Arc::clone(&shown);
@@ -98,10 +104,9 @@ impl Upstream {
             .route("/v1/models", get(models))
             .route("/v1/sample", post(sample))
             .route("/v1/load_lora_adapter", post(load));
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move { axum::serve(listener, routes).await });
+        let (address, tasks) = serve(routes).await?;
         Ok(Self {
-            url,
+            url: format!("http://{address}/v1"),
             address,
             n_asked,
             shown,

@@ -1,17 +1,12 @@
 //! A training server for which another server answers chats: that one has its own say about adapters.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::{Json, Router, extract, http::StatusCode, routing};
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
-use crate::harness::{TestHome, until};
+use crate::harness::{TestHome, serve, until};
 
 const ADAPTER: &str = "_default-0badcafe-000001";
 
@@ -64,7 +59,7 @@ async fn adapters(extract::State(chats): extract::State<Chats>) -> Json<Value> {
 }
 
 /// The training server itself has the adapter, and draws from it.
-async fn server(chats: &Chats) -> io::Result<(SocketAddr, JoinSet<()>)> {
+fn server(chats: &Chats) -> Router {
     let sequence = json!({"tokens": [1], "logprobs": [0.0], "stop_reason": "length"});
     let sample = json!({"sequences": [sequence]});
     let chat = async |Json(asked): Json<Value>| {
@@ -72,28 +67,20 @@ async fn server(chats: &Chats) -> io::Result<(SocketAddr, JoinSet<()>)> {
         let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
         Json(json!({"id": "chatcmpl-1", "model": asked["model"], "choices": [choice]}))
     };
-    let routes = Router::new()
+    Router::new()
         .route("/v1/health", routing::get(health))
         .route("/v1/load_lora_adapter", routing::post(load))
         .route("/v1/adapters", routing::get(adapters))
         .route("/v1/sample", routing::post(async || Json(sample)))
         .route("/v1/chat/completions", routing::post(chat))
-        .with_state(Arc::clone(chats));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        // It never ends by itself.
-        axum::serve(listener, routes).await.ok();
-    });
-    Ok((address, tasks))
+        .with_state(Arc::clone(chats))
 }
 
 #[tokio::test]
 async fn an_adapter_that_is_refused_where_chats_are_answered_is_lost_until_it_is_taken() {
     let chats = Chats::default();
     set(&chats, "away", StatusCode::SERVICE_UNAVAILABLE);
-    let (address, _server) = server(&chats).await.unwrap();
+    let (address, _server) = serve(server(&chats)).await.unwrap();
     let config = format!(
         "mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'}}\njudge: {{kind: rules}}\ngate: {{enabled: false}}\n"
     );

@@ -1,13 +1,12 @@
 //! A trainer of our own: started with us, missed when it dies, started again, gone when we are.
 
-use std::{net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
-use crate::harness::{TestHome, Upstream, until};
+use crate::harness::{TestHome, Upstream, serve, until};
 
 /// Notes each life, waits for `go` from the second one on, says that the upstream is its own
 /// address, and lives until its stdin closes.
@@ -254,18 +253,6 @@ async fn forks_health() -> axum::Json<Value> {
     )
 }
 
-/// A server that answers so; gone with what is returned.
-async fn served(routes: axum::Router) -> std::io::Result<(SocketAddr, JoinSet<()>)> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        // It never ends by itself.
-        axum::serve(listener, routes).await.ok();
-    });
-    Ok((address, tasks))
-}
-
 /// As our own server answers that was started without a model.
 async fn without_a_model() -> axum::Json<Value> {
     let capabilities = json!({"sampled": true, "forward": true, "manifests": true});
@@ -281,7 +268,7 @@ async fn status_says_what_a_training_server_elsewhere_lacks() {
     let routes = axum::Router::new()
         .route("/v1/health", axum::routing::get(without_a_model))
         .route("/v1/lora/create", axum::routing::post(refuse));
-    let (address, mut server) = served(routes).await.unwrap();
+    let (address, mut server) = serve(routes).await.unwrap();
     let config = |more: &str| {
         format!("mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'{more}}}\n")
     };
@@ -313,7 +300,7 @@ async fn status_says_what_a_training_server_elsewhere_lacks() {
 #[tokio::test]
 async fn a_training_server_that_gives_no_ids_is_refused_at_the_start() {
     let routes = axum::Router::new().route("/v1/health", axum::routing::get(forks_health));
-    let (address, _server) = served(routes).await.unwrap();
+    let (address, _server) = serve(routes).await.unwrap();
     let config = format!("mode: rl\nproxy: {{port: 0}}\nrl: {{remote_url: 'http://{address}'}}\n");
     let home = TestHome::new(&config).unwrap();
     let refusal = home.refusal(&["start"]).await.unwrap();

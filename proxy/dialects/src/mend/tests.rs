@@ -61,7 +61,7 @@ fn check(case: &Case) -> Result<(), String> {
     let past: Vec<PastReply<'_>> = past.collect();
     let demands = Demands::of_refusal(400, case.refusal.to_string().as_bytes());
     let mut request = case.request.clone();
-    let mended = mend((case.api, case.target), &mut request, &past, demands);
+    let mended = mend(case.api, case.target, &mut request, &past, demands);
     if request != case.expected {
         return Err(format!("sent {request}\n  not {}", case.expected));
     }
@@ -69,7 +69,7 @@ fn check(case: &Case) -> Result<(), String> {
         return Err(format!("said to be changed: {mended}"));
     }
     // Mending a second time changes nothing.
-    mend((case.api, case.target), &mut request, &past, demands);
+    mend(case.api, case.target, &mut request, &past, demands);
     if request != case.expected {
         return Err(format!("sent {request} the second time"));
     }

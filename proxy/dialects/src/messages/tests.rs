@@ -372,7 +372,7 @@ proptest! {
     #[test]
     fn no_event_makes_it_panic(
         kind in select(vec!["message_start", "content_block_start", "content_block_delta", "message_delta", "error", "x"]),
-        data in crate::testing::json(),
+        data in crate::any_json::any_json(),
         bytes in vec(any::<u8>(), 0..80),
     ) {
         let mut stream = format!("event: {kind}\ndata: {data}\n\n").into_bytes();

@@ -464,7 +464,7 @@ proptest! {
         kinds in vec(select(vec!["response.created", "response.output_item.added", "response.output_item.done",
             "response.output_text.delta", "response.refusal.done", "response.function_call_arguments.delta",
             "response.reasoning_summary_text.delta", "response.completed", "error", "x"]), 1..4),
-        data in crate::testing::json(),
+        data in crate::any_json::any_json(),
         bytes in vec(any::<u8>(), 0..80),
     ) {
         let mut stream: Vec<u8> = kinds.iter().flat_map(|kind| format!("event: {kind}\ndata: {data}\n\n").into_bytes()).collect();

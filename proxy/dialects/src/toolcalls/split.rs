@@ -134,7 +134,7 @@ impl Splitter {
             State::Blank { keep } => self.blank(keep, at_end, out),
             State::Thinking { has_begun } => self.think(has_begun, at_end, out),
             State::Text => self.text(at_end, out),
-            State::Call(style, scan) => self.look_for_end((style, scan), rest, out),
+            State::Call(style, scan) => self.look_for_end(style, scan, rest, out),
         }
     }
 
@@ -233,7 +233,8 @@ impl Splitter {
     /// After the first marker of a call: its end, unless that stands in a string of its JSON.
     fn look_for_end(
         &mut self,
-        (style, mut scan): (Style, Scan),
+        style: Style,
+        mut scan: Scan,
         rest: Rest,
         out: &mut Vec<Piece>,
     ) -> bool {

@@ -80,7 +80,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
                 Some(last) if n <= last => Place::History,
                 Some(_) | None => Place::New,
             };
-            conversation.item((n, item), place)?;
+            conversation.item(n, item, place)?;
         }
     }
     let messages = conversation.finish()?;
@@ -107,7 +107,8 @@ fn is_models(item: &Value) -> bool {
 // === the conversation ===
 
 impl Conversation<'_> {
-    fn item(&mut self, (n, item): (usize, &At<'_>), place: Place) -> Result<(), TranslateError> {
+    /// Adds the item at position `n` of `input`.
+    fn item(&mut self, n: usize, item: &At<'_>, place: Place) -> Result<(), TranslateError> {
         if item.is_string() {
             return self.user(vec![text_part(item.string()?)]);
         }

@@ -5,10 +5,7 @@ use super::{
     sampled::{Gathered, MAX_IDS},
     *,
 };
-use crate::{
-    rewrite::rewritten,
-    testing::{json as any_json, pieces},
-};
+use crate::{any_json::any_json, rewrite::rewritten, testing::pieces};
 
 const STREAM: &str = include_str!("streamed.sse");
 

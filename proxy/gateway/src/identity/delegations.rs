@@ -74,6 +74,15 @@ struct Texts {
     said: Vec<u64>,
 }
 
+/// A request whose reply has calls.
+#[derive(Debug)]
+pub(super) struct CallingRequest<'a> {
+    pub(super) caller: &'a Caller,
+    pub(super) session: &'a SessionId,
+    pub(super) kind: TurnKind,
+    pub(super) chat: &'a ChatRequest,
+}
+
 /// A session, and what stood in the calls of one of its replies.
 type Handed = (SessionId, Arc<Texts>);
 
@@ -122,22 +131,20 @@ impl Delegations {
     }
 
     /// Remembers the calls of a reply to a request.
-    pub(super) fn note(
-        &self,
-        (caller, session): (&Caller, &SessionId),
-        (kind, chat): (TurnKind, &ChatRequest),
-        reply: &Message,
-        at_ms: u64,
-    ) {
+    pub(super) fn note(&self, request: &CallingRequest<'_>, reply: &Message, at_ms: u64) {
         let calls = reply.tool_calls();
         if calls.is_empty() {
             return;
         }
-        let users = chat.messages().rev().filter(|it| it.role() == Role::User);
-        let said = said(kind, users.map(|it| Utterance::of_parts(it.heads(HEAD))));
+        let users = request.chat.messages().rev();
+        let users = users.filter(|it| it.role() == Role::User);
+        let said = said(
+            request.kind,
+            users.map(|it| Utterance::of_parts(it.heads(HEAD))),
+        );
         let arguments = calls.iter().map(|call| call.arguments.as_str());
-        if let Some(call) = Call::new(session, at_ms, arguments, said) {
-            lock(&self.known).note(Scope::Caller(caller.clone()), call);
+        if let Some(call) = Call::new(request.session, at_ms, arguments, said) {
+            lock(&self.known).note(Scope::Caller(request.caller.clone()), call);
         }
     }
 
@@ -295,7 +302,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     fn reply(task: &str) -> Message {
         let arguments = json!({ "task": task }).to_string();
@@ -308,8 +315,13 @@ mod tests {
     fn note(delegations: &Delegations, session: &str, task: &str, at_ms: u64) {
         let session = session.parse().unwrap();
         let chat = request(&[Message::user("Go on.")]);
-        let asked = (TurnKind::Main, &chat);
-        delegations.note((&Caller::Any, &session), asked, &reply(task), at_ms);
+        let request = CallingRequest {
+            caller: &Caller::Any,
+            session: &session,
+            kind: TurnKind::Main,
+            chat: &chat,
+        };
+        delegations.note(&request, &reply(task), at_ms);
     }
 
     fn session(delegations: &Delegations, task: &str, at_ms: u64) -> Option<String> {

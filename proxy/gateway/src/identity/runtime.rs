@@ -64,7 +64,7 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     const TEXT: &str = "[Fri 2026-11-20 05:31 UTC] Say hello.\n\nRuntime: agent=main | session=agent:main:explicit:0b3 | sessionId=0b3c9a52-0000-4000-8000-000000000001 | host=x | model=proxied/mock-model";
 

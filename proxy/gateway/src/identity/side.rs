@@ -110,7 +110,7 @@ mod tests {
     use metaclaw_chat::Message;
 
     use super::*;
-    use crate::identity::tests::request;
+    use crate::identity::testing::request;
 
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {

@@ -2,16 +2,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use metaclaw_chat::Message;
-use metaclaw_dialects::Api;
 use tokio::time::advance;
 
-use super::*;
-
-/// A chat completion of these messages.
-pub(crate) fn request(messages: &[Message]) -> ChatRequest {
-    let raw = serde_json::json!({ "messages": messages }).to_string();
-    ChatRequest::parse(Api::Chat, raw.into()).unwrap()
-}
+use super::{testing::request, *};
 
 const IDLE: Duration = Duration::from_secs(600);
 

@@ -129,7 +129,7 @@ async fn translated(
 ) -> Result<TranslatedRequest, UpstreamError> {
     let before = chat.said_before(upstream, variant).await?;
     let mending = chat.mending(upstream, demands).await;
-    TranslatedRequest::new(upstream, chat, variant, (before, mending))
+    TranslatedRequest::new(upstream, chat, variant, before, mending)
 }
 
 /// Says in the turn's line what was changed of the history that was answered.

@@ -139,8 +139,8 @@ impl Repeated<'_> {
 
     fn demands(&self, upstream: &Upstream) -> Demands {
         let known = upstream.capabilities.demands(self.model(upstream));
-        let key = (self.agent, self.session);
-        known.and(self.histories.refused(key, &upstream.name))
+        let histories = self.histories;
+        known.and(histories.refused(self.agent, self.session, &upstream.name))
     }
 
     fn remember(&self, upstream: &Upstream, demands: Demands) {
@@ -153,8 +153,8 @@ impl Repeated<'_> {
         );
         upstream.capabilities.demand(model, demands.of_server());
         if demands.has_of_history() {
-            let key = (self.agent, self.session);
-            self.histories.refuse(key, &upstream.name, demands);
+            let histories = self.histories;
+            histories.refuse(self.agent, self.session, &upstream.name, demands);
         }
     }
 

@@ -72,13 +72,16 @@ pub(super) struct TranslatedRequest {
 struct Instead(Vec<u8>);
 
 impl Translation {
-    /// Translates a request of `caller`'s API to `target`, in which `upstream` is asked.
+    /// Translates a request of `caller`'s API to `target`, which `upstream` speaks. If the history is mended after the
+    /// translation, [`Mended`] says how.
     fn translate(
         upstream: &Upstream,
-        (caller, target): (Api, Api),
+        caller: Api,
+        target: Api,
         body: Vec<Bytes>,
-        (ids, mending, mended): (Option<vllm::RequestedIds>, Option<Mending<'_>>, &mut Mended),
-    ) -> Result<(Self, Vec<Bytes>), UpstreamError> {
+        ids: Option<vllm::RequestedIds>,
+        mending: Option<Mending<'_>>,
+    ) -> Result<(Self, Vec<Bytes>, Option<Mended>), UpstreamError> {
         let mut translation = Self {
             ids,
             ..Self::default()
@@ -89,9 +92,10 @@ impl Translation {
             // What goes to another API is translated without.
             let body = of_others(upstream, target, body);
             if !has_text {
-                return Ok((translation, body));
+                return Ok((translation, body, None));
             }
-            return Ok(translation.in_text(body));
+            let (translation, body) = translation.in_text(body);
+            return Ok((translation, body, None));
         }
         let Some(given) = json::value(&body.concat()) else {
             return Err(no_value(upstream));
@@ -99,9 +103,8 @@ impl Translation {
         translation.wants_stream = given["stream"].as_bool() == Some(true);
         let mut now;
         (now, translation.steps) = translated(upstream, path, &given)?;
-        if let (Some(mending), Api::Chat) = (mending, target) {
-            *mended = mending.apply((Api::Chat, Api::Chat), &mut now);
-        }
+        let mending = mending.filter(|_| target == Api::Chat);
+        let mended = mending.map(|mending| mending.apply(Api::Chat, Api::Chat, &mut now));
         if translation.ids.is_some() {
             ask_for_ids(&mut now);
         }
@@ -109,7 +112,7 @@ impl Translation {
             translation.in_text = Some(toolcalls::Options::for_request(&now, false));
             now = toolcalls::request(&now).unwrap_or(now);
         }
-        Ok((translation, vec![now.to_string().into()]))
+        Ok((translation, vec![now.to_string().into()], mended))
     }
 
     /// A request in its upstream's own API, whose model writes calls as text.
@@ -369,13 +372,18 @@ fn of_others(upstream: &Upstream, target: Api, body: Vec<Bytes>) -> Vec<Bytes> {
 }
 
 /// A request in its caller's words with its history mended. What no value can hold passes as it is.
-fn mended_before(mending: Mending<'_>, way: (Api, Api), body: Vec<Bytes>) -> (Vec<Bytes>, Mended) {
-    let is_mended = way.0 == Api::Chat || way.0 == way.1;
+fn mended_before(
+    mending: Mending<'_>,
+    caller: Api,
+    target: Api,
+    body: Vec<Bytes>,
+) -> (Vec<Bytes>, Mended) {
+    let is_mended = caller == Api::Chat || caller == target;
     let request = is_mended.then(|| json::value(&body.concat()));
     let Some(mut request) = request.flatten() else {
         return (body, Mended::default());
     };
-    let mended = mending.apply(way, &mut request);
+    let mended = mending.apply(caller, target, &mut request);
     if mended.is_nothing() {
         return (body, mended);
     }
@@ -465,7 +473,8 @@ impl TranslatedRequest {
         upstream: &Upstream,
         chat: &Chat<'_>,
         variant: Variant,
-        (before, mending): (Option<&[Message]>, Option<Mending<'_>>),
+        before: Option<&[Message]>,
+        mending: Option<Mending<'_>>,
     ) -> Result<Self, UpstreamError> {
         let caller = chat.api;
         let target = upstream.capabilities.target_api(caller, variant);
@@ -481,16 +490,12 @@ impl TranslatedRequest {
         };
         let demands = mending.map(|mending| mending.demands);
         let mending = mending.filter(Mending::is_needed);
-        let (body, mut mended) = match mending {
-            Some(mending) => mended_before(mending, (caller, target), body),
+        let (body, mended_before) = match mending {
+            Some(mending) => mended_before(mending, caller, target, body),
             None => (body, Mended::default()),
         };
-        let (translation, body) = Translation::translate(
-            upstream,
-            (caller, target),
-            body,
-            (ids, mending, &mut mended),
-        )?;
+        let (translation, body, mended_after) =
+            Translation::translate(upstream, caller, target, body, ids, mending)?;
         let mut headers = chat.headers.clone();
         if target != caller {
             headers::reworded(&mut headers, target);
@@ -509,7 +514,7 @@ impl TranslatedRequest {
             api: target,
             is_guess: upstream.capabilities.is_guess(target, variant),
             translation,
-            mended,
+            mended: mended_after.unwrap_or(mended_before),
             demands,
         })
     }

@@ -4,11 +4,10 @@
 #[path = "../../../dialects/testdata/corpus.rs"]
 mod recorded;
 
-use metaclaw_dialects::Reply;
 use recorded::{Answer, Case, cases, differs};
 
 use super::harness::{Harness, SetUp, post};
-use crate::{Api, Provider};
+use crate::Provider;
 
 async fn before(case: &Case) -> Harness {
     let mut set_up = SetUp::default();

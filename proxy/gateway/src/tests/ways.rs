@@ -62,13 +62,14 @@ impl Encrypted {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = certificate.signed_by(&key, &authority).unwrap();
-        Self::showing(tasks, (certificate, key), &authority.pem(), alpn, serve).await
+        Self::showing(tasks, certificate, &key, &authority.pem(), alpn, serve).await
     }
 
     /// Shows a certificate that is trusted by `ca`.
     async fn showing<F>(
         tasks: &TaskTracker,
-        (certificate, key): (Certificate, KeyPair),
+        certificate: Certificate,
+        key: &KeyPair,
         ca_pem: &str,
         alpn: &[&str],
         serve: impl Fn(TlsStream<TcpStream>) -> F + Send + 'static,
@@ -517,7 +518,7 @@ async fn a_server_that_signed_its_own_certificate_is_trusted_or_told_what_to_do(
         let key = KeyPair::generate().unwrap();
         let own = own.self_signed(&key).unwrap();
         let (pem, tasks) = (own.pem(), TaskTracker::new());
-        let server = Encrypted::showing(&tasks, (own, key), &pem, &["h2"], serve).await;
+        let server = Encrypted::showing(&tasks, own, &key, &pem, &["h2"], serve).await;
         let seen = before(server.trusted())
             .await
             .refused(&post_chat(CHAT))

@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{content::Content, limits::promise::testing::references, record::testing::record};
+    use crate::{content::Content, record::testing::record, reference::testing::references};
 
     #[test]
     fn every_judged_turn_is_somewhere() {

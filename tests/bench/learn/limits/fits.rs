@@ -173,7 +173,7 @@ pub fn of_agents_apart(results: Results<'_>) -> Vec<Promise> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{content::Content, limits::promise::testing::references, record::testing::record};
+    use crate::{content::Content, record::testing::record, reference::testing::references};
 
     fn found(promises: &[Promise], what: &str) -> (Option<f64>, bool) {
         let promise = promises.iter().find(|it| it.what.contains(what)).unwrap();

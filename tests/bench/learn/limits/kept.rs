@@ -72,7 +72,7 @@ pub fn of_consolidation(results: Results<'_>) -> Vec<Promise> {
 mod tests {
     use super::*;
     use crate::{
-        content::Content, limits::promise::testing::references, record::testing::record,
+        content::Content, record::testing::record, reference::testing::references,
         session::Session, trainer::Reply,
     };
 

@@ -42,8 +42,8 @@ mod tests {
     use super::*;
     use crate::{
         content::Content,
-        limits::promise::testing::references,
         record::testing::{record, served},
+        reference::testing::references,
     };
 
     #[test]

@@ -81,45 +81,6 @@ pub fn highest(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 #[cfg(test)]
-pub mod testing {
-    use super::*;
-    use crate::measure::{Probed, Scored};
-
-    /// The base: 5 % obey, 100 words, relevance 0.9; told: 90 %, 20 words, relevance 1.5, likelihood 1.
-    pub fn references(wishes: &[&str], content: &Content) -> References {
-        let replies = |n_right: usize, wish: Option<&str>| -> Vec<Scored> {
-            let text = |i: usize| match wish {
-                Some("hello") if i < n_right => format!("Hello! {}", "word ".repeat(19)),
-                Some("numbered") if i < n_right => format!("1. take it {}", "word ".repeat(17)),
-                Some("terse") if i < n_right => "word ".repeat(20),
-                _ => "word ".repeat(100),
-            };
-            let reply = |i: usize| Scored {
-                question: content.test[i].clone(),
-                text: text(i),
-                ended: true,
-                relevance: if wish.is_some() { 1.5 } else { 0.9 },
-                nll: 1.0,
-                gain: 0.0,
-            };
-            (0..60).map(reply).collect()
-        };
-        References {
-            plain: replies(3, None),
-            probed: Probed {
-                known: 58,
-                hidden: 58,
-            },
-            told: wishes
-                .iter()
-                .map(|wish| ((*wish).to_owned(), replies(54, Some(wish))))
-                .collect(),
-            gains: std::collections::BTreeMap::new(),
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 

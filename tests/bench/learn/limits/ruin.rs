@@ -36,7 +36,7 @@ fn ruin(results: Results<'_>, run: &Record) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{content::Content, limits::promise::testing::references, record::testing::record};
+    use crate::{content::Content, record::testing::record, reference::testing::references};
 
     #[test]
     fn a_model_that_answers_is_no_ruin() {

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use metaclaw_tests::home::signal;
+use metaclaw_tests::{home::signal, wait::found};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::{
@@ -49,8 +49,8 @@ impl Program {
             address,
             folder,
         };
-        let listens = tokio::time::timeout(READY_WITHIN, program.listens());
-        listens.await.context("it did not listen in time")??;
+        let listens = found(READY_WITHIN, async || program.listens().await);
+        listens.await.context("it did not listen in time")?;
         Ok(program)
     }
 
@@ -63,17 +63,16 @@ impl Program {
         self.child.id()
     }
 
-    async fn listens(&mut self) -> Result<()> {
-        loop {
-            if answers(self.address).await.is_ok() {
-                return Ok(());
-            }
-            if let Some(status) = self.child.try_wait()? {
-                let said = std::fs::read_to_string(self.folder.path().join("said.log"));
-                bail!("it ended with {status}: {}", said.unwrap_or_default());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// Something once it answers.
+    async fn listens(&mut self) -> Result<Option<()>> {
+        if answers(self.address).await.is_ok() {
+            return Ok(Some(()));
         }
+        if let Some(status) = self.child.try_wait()? {
+            let said = std::fs::read_to_string(self.folder.path().join("said.log"));
+            bail!("it ended with {status}: {}", said.unwrap_or_default());
+        }
+        Ok(None)
     }
 }
 

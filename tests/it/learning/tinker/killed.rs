@@ -7,9 +7,10 @@ use std::{
 
 use metaclaw_tests::{
     external,
-    home::{Home, Proxy, until},
+    home::{Home, Proxy},
     questions,
     trainer::{Start, Trainer},
+    wait::until,
 };
 use serde_json::Value;
 
@@ -87,7 +88,9 @@ async fn a_server_with_tinkers_api_that_is_killed_in_its_steps_trains_no_turn_tw
 async fn talk_while_it_is_killed(
     proxy: &Proxy,
     seed: u64,
-    (trainer, start, after): (Trainer, &Start, Duration),
+    trainer: Trainer,
+    start: &Start,
+    after: Duration,
 ) -> Trainer {
     let killed = async {
         tokio::time::sleep(after).await;
@@ -129,7 +132,7 @@ async fn a_server_with_tinkers_api_that_is_killed_at_random_loses_no_turn() {
     for kill in 1..=n_kills {
         let after = Duration::from_millis(questions::split_mix(&mut state) % WITHIN_MS);
         let seed = u64::try_from(kill).unwrap();
-        trainer = talk_while_it_is_killed(&proxy, seed, (trainer, &start, after)).await;
+        trainer = talk_while_it_is_killed(&proxy, seed, trainer, &start, after).await;
         answers_again(&home).await;
         println!(
             "kill {kill} after {after:?}: {} steps",

@@ -80,11 +80,11 @@ impl Api {
         let mut state = seed;
         let draw = || metaclaw_tests::questions::split_mix(&mut state) % IDS + FIRST_ID;
         let ids: Vec<u64> = std::iter::repeat_with(draw).take(N_IDS).collect();
-        self.learn_ids(run, (&ids[..1], &ids[1..])).await;
+        self.learn_ids(run, &ids[..1], &ids[1..]).await;
     }
 
     /// A step on what follows a prompt.
-    pub(super) async fn learn_ids(&self, run: &str, (prompt, reply): (&[u64], &[u64])) {
+    pub(super) async fn learn_ids(&self, run: &str, prompt: &[u64], reply: &[u64]) {
         let all = [prompt, reply].concat();
         let weights = [vec![0.0; prompt.len() - 1], vec![1.0; reply.len()]].concat();
         let (inputs, targets) = (&all[..all.len() - 1], &all[1..]);

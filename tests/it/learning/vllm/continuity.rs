@@ -118,7 +118,7 @@ async fn teach(api: &Api) {
                 .await;
         let mut reply = ids(json!({"prompt": said})).await;
         reply.push(end);
-        api.learn_ids(&run, (&prompt, &reply)).await;
+        api.learn_ids(&run, &prompt, &reply).await;
     }
     api.save(&run, TAUGHT).await;
 }

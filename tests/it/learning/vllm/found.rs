@@ -9,9 +9,9 @@ use std::{
 
 use metaclaw_tests::{
     external,
-    home::until,
     trainer::{Start, Trainer},
     vllm::Vllm,
+    wait::until,
 };
 use metaclaw_turns::{Tokens, TurnLog, TurnsConfig};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use metaclaw_tests::{external, questions::split_mix, trainer::Trainer};
+use metaclaw_tests::{external, questions::split_mix, trainer::Trainer, wait::until};
 use metaclaw_turns::Tokens;
 use serde_json::{Value, json};
 
@@ -27,6 +27,8 @@ const SWAPS: usize = 6;
 const MANY: usize = 20;
 /// A refused stream comes again after this.
 const AGAIN: Duration = Duration::from_secs(1);
+/// vLLM may be starting anew, after a kill.
+const LOADED_WITHIN: Duration = Duration::from_secs(300);
 const WORDS: [&str; 8] = [
     "red", "tea", "seven", "moon", "river", "why", "count", "paint",
 ];
@@ -78,18 +80,16 @@ impl Streams {
 
     /// Waits until an adapter could be loaded, as whoever promotes it does.
     async fn loads(&self, name: &str) {
-        loop {
+        let is_loaded = async || {
             let (status, said) = self.api.load(name).await;
-            match status {
-                200 => return,
-                503 => tokio::time::sleep(AGAIN).await,
-                _ => panic!("{name}: {status}: {said}"),
-            }
-        }
+            assert!([200, 503].contains(&status), "{name}: {status}: {said}");
+            status == 200
+        };
+        until(LOADED_WITHIN, is_loaded).await.expect(name);
     }
 
     /// Makes so many adapters, one after the other, each to serve in the place of the one before.
-    async fn swap(&self, n: usize, (trainer, command): (&Trainer, &str)) {
+    async fn swap(&self, n: usize, trainer: &Trainer, command: &str) {
         let run = self.api.run(16).await;
         let kills = if n < MANY { 1 } else { 3 };
         let is_kill = |at: usize| (0..kills).any(|kill| at == n * (2 * kill + 1) / (2 * kills));
@@ -151,7 +151,7 @@ async fn no_stream_fails_by_a_swap_and_each_reply_is_of_the_adapter_that_it_name
     };
     let n = external::swaps().unwrap_or(SWAPS);
     let all = join_all((1..=STREAMS).map(|seed| streams.one(seed)));
-    tokio::join!(all, streams.swap(n, (&trainer, command)));
+    tokio::join!(all, streams.swap(n, &trainer, command));
 
     let replies = streams.replies.lock().unwrap().drain(..).collect();
     let largest = rescored(&api, replies).await;

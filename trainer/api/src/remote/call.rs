@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, Response, header};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Endpoint, RemoteConfig};
+use super::config::{Endpoint, RemoteConfig};
 use crate::{BackendError, ErrorBody};
 
 /// How much of an error's text goes into a message.

@@ -91,10 +91,10 @@ impl Running {
     /// which each reply's record is stored.
     pub(crate) fn new(
         front: &Front,
-        (model, prompt): (Arc<Model>, Prompt),
+        model: Arc<Model>,
+        prompt: Prompt,
         mut request: SamplerRequest,
         head: &Head,
-        logprobs: bool,
         place: Place,
     ) -> Self {
         request.prompt_ids.clone_from(&prompt.ids);
@@ -132,9 +132,14 @@ impl Running {
             n_open: replies.len(),
             replies,
             news: VecDeque::new(),
-            logprobs,
+            logprobs: false,
             _place: place,
         }
+    }
+
+    /// Reports the log-probability of each token if `logprobs` says so.
+    pub(crate) fn with_logprobs(self, logprobs: bool) -> Self {
+        Self { logprobs, ..self }
     }
 
     /// Waits until the sampler has accepted the request.

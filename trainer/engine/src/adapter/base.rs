@@ -1,4 +1,4 @@
-//! What an adapter belongs to, and what it must fit.
+//! The base model that an adapter belongs to, and the shapes that it must fit.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::model_config::ModelConfig;
 /// The base model that an adapter belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseId {
-    /// As a person would call it.
+    /// The base model's name, as a person would write it.
     #[serde(rename = "base_name")]
     pub name: String,
     /// A hash of its weights.
@@ -16,7 +16,7 @@ pub struct BaseId {
     pub fingerprint: String,
 }
 
-/// What an adapter must fit.
+/// The base model that an adapter must fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseSpec {
     pub id: BaseId,
@@ -27,7 +27,7 @@ pub struct BaseSpec {
 // === impl BaseSpec ===
 
 impl BaseSpec {
-    /// What fits a model of this family.
+    /// The specification of a model of this family.
     pub fn new(id: BaseId, config: &ModelConfig) -> Self {
         Self {
             id,

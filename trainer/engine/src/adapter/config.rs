@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{AdapterError, from_json};
 use crate::lora::{IN_PART, Lora, LoraSpec, Targets};
 
-/// The file and where it is, for messages.
+/// `adapter_config.json`, with its path for error messages.
 pub(super) struct Config {
     file: PathBuf,
     fields: Map<String, Value>,

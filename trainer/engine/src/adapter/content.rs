@@ -1,4 +1,4 @@
-//! What an adapter is known by: its content, whatever it is called and wherever it lies.
+//! The identity of an adapter: a hash of its content, which does not depend on its name or folder.
 
 use sha2::{Digest, Sha256};
 use tch::TchError;

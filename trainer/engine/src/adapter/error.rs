@@ -11,17 +11,17 @@ use crate::tensors::FileError;
 /// Why an adapter cannot be saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
-    /// Nothing under that name.
+    /// No adapter has this name.
     #[error("there is no adapter \"{name}\" in {folder}", folder = folder.display())]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: AdapterName,
         folder: PathBuf,
     },
-    /// Nothing under that name.
+    /// No checkpoint has this name.
     #[error("there is no checkpoint \"{name}\" in {folder}", folder = folder.display())]
     NoCheckpoint {
-        /// What was asked for.
+        /// The requested name.
         name: CheckpointName,
         folder: PathBuf,
     },
@@ -43,18 +43,18 @@ pub enum AdapterError {
         theirs: String,
         ours: String,
     },
-    /// What a file holds is not what was written with it.
+    /// A file's content differs from what was written.
     #[error(
         "{folder} is damaged: its content has the SHA-256 {found}, {wanted} was saved", folder = folder.display()
     )]
     Content {
         folder: PathBuf,
-        /// Of what it holds.
+        /// The fingerprint of the content found.
         found: String,
-        /// Of what was saved.
+        /// The fingerprint of the content that was saved.
         wanted: String,
     },
-    /// It was replaced again and again while it was read.
+    /// Other processes replaced the folder each time it was read.
     #[error("{folder} changed while it was read: try again", folder = folder.display())]
     Changing { folder: PathBuf },
     /// Other adapters are in use and leave no room for it.
@@ -65,7 +65,7 @@ pub enum AdapterError {
         name: AdapterName,
         needed: usize,
         free: usize,
-        /// What adapters may take together.
+        /// Memory that all adapters may take together.
         limit: usize,
     },
     /// The thread that read it ended early.
@@ -75,7 +75,7 @@ pub enum AdapterError {
     #[error("{file}: {source}", file = file.display())]
     Tensors {
         file: PathBuf,
-        /// What does not fit.
+        /// The shape that does not fit.
         source: LoraError,
     },
     /// libtorch refused, for want of memory above all.

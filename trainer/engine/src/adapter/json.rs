@@ -1,4 +1,4 @@
-//! JSON files beside the tensors.
+//! Reads and writes the JSON files beside the tensors.
 
 use std::path::Path;
 

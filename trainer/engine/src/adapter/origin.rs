@@ -8,7 +8,7 @@ use super::base::BaseId;
 use super::{AdapterError, from_json};
 
 pub(super) const FILE: &str = "metaclaw.json";
-/// What is written. 1 had another way to hash the base, so its fingerprint can be compared with none of today's.
+/// The format that is written. Format 1 hashed the base in another way, so its fingerprints cannot be compared.
 const FORMAT: u32 = 2;
 
 /// `metaclaw.json`.
@@ -35,7 +35,7 @@ impl Origin {
         }
     }
 
-    /// What stands in a folder, if anything does.
+    /// Reads the record of a folder, if it has one.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, AdapterError> {
         let file = folder.join(FILE);
         if !file.exists() {
@@ -54,7 +54,7 @@ impl Origin {
         })
     }
 
-    /// Whether it is of this base; of format 1 where the name is the same, since no more is known.
+    /// Whether the adapter was trained on this base. A record of format 1 is compared by the base's name only.
     fn is_of(&self, folder: &Path, ours: &BaseId) -> bool {
         if self.base.fingerprint == ours.fingerprint {
             return true;
@@ -70,7 +70,7 @@ impl Origin {
     }
 }
 
-/// The last part of a base's name, whoever owns the model and in whatever case it is written.
+/// Compares the last part of a base's name. Owner and case do not count.
 fn is_name_of(theirs: &str, ours: &BaseId) -> bool {
     let last = |name: &str| {
         let name = name.trim_end_matches('/').rsplit('/').next();
@@ -79,7 +79,7 @@ fn is_name_of(theirs: &str, ours: &BaseId) -> bool {
     last(theirs) == last(&ours.name)
 }
 
-/// Refuses the adapter of another base: by what it says of it, else by PEFT's `base_model_name_or_path`.
+/// Refuses an adapter of another base: by our own record, or without one by PEFT's `base_model_name_or_path`.
 pub(super) fn check_base(
     folder: &Path,
     ours: &BaseId,

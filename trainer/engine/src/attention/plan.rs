@@ -1,4 +1,5 @@
-//! Where the rows of a batch are written and what they attend to, made once for all layers.
+//! The plan of a batch's attention: which slots its rows are written to, and which positions they see. All layers share
+//! one plan.
 
 use std::ops::Range;
 
@@ -14,16 +15,16 @@ const MAX_RUNS: usize = 8;
 /// Numbers of a layer's keys that are gathered for one call at most on a CPU, 4 MB in f32. A step of eight replies of 100 positions each
 /// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
 pub(super) const MAX_GATHERED: usize = 1 << 20;
-/// The same on a GPU, where each call costs a launch and a copy next to nothing: 128 MB in bf16.
+/// The bound on a GPU, where each call costs a launch and a copy costs next to nothing: 128 MB in bf16.
 const MAX_GATHERED_GPU: usize = 1 << 26;
-/// A GPU's kernel takes masks whose rows begin at a multiple of so many numbers.
+/// Mask rows have to begin at a multiple of this many numbers for a GPU's kernel.
 const MASK_ALIGNMENT: usize = 8;
 
 /// New positions of one sequence, and what they attend to besides one another.
 #[derive(Debug, Clone)]
 pub struct NewRows {
     pub len: usize,
-    /// The positions before them, and the row itself where it is one.
+    /// The positions before the new rows. A single row is among them itself.
     pub past: Vec<Run>,
 }
 
@@ -41,7 +42,7 @@ pub(super) enum Past {
     Runs(Vec<Run>),
     /// Slots, `[n]`, i64.
     Scattered(Tensor),
-    /// The newest positions, of which each row sees another part; the rows themselves are among them.
+    /// The newest positions, the rows themselves among them. Each row sees a different part of them.
     Newest {
         /// Slots, `[s]`, i64.
         slots: Tensor,
@@ -60,7 +61,7 @@ pub(super) struct Singles {
     pub(super) longest: i64,
 }
 
-/// Where all rows of a batch are written and what they attend to.
+/// The slots of all rows of a batch, and the positions that the rows attend to.
 #[derive(Debug)]
 pub struct PagePlan {
     /// `[t]`, i64.
@@ -68,12 +69,12 @@ pub struct PagePlan {
     pub(super) reads: Reads,
 }
 
-/// What rows attend to.
+/// The positions that rows attend to.
 #[derive(Debug)]
 pub(super) enum Reads {
-    /// In the order of their rows.
+    /// One entry for each sequence, in the order of the rows.
     Spans(Vec<Span>),
-    /// Of single rows on a CPU with vector units: their positions where they are.
+    /// Single rows on a CPU with vector units: the positions of each, read where they lie in the cache.
     Few(Vec<Vec<Range<usize>>>),
     Singles(Singles),
 }
@@ -89,7 +90,8 @@ impl PagePlan {
     pub fn new(
         mut rows: Vec<NewRows>,
         slots: &[usize],
-        (heads, window): (Heads, Option<usize>),
+        heads: Heads,
+        window: Option<usize>,
         device: Device,
     ) -> Result<Self, TchError> {
         for one in &mut rows {
@@ -115,7 +117,7 @@ impl PagePlan {
         })
     }
 
-    /// The same where it is wanted: handles of its own, if it is there.
+    /// Copies the plan to `device`. A plan that is already there is shared.
     ///
     /// # Errors
     /// What libtorch reports.
@@ -141,7 +143,8 @@ impl PagePlan {
 // === impl Singles ===
 
 impl Singles {
-    /// None where a sequence has several rows, or there is only one, or there is too much to gather.
+    /// Gathers the pasts of single rows. `None` if a sequence has several rows, if there is one row only, or if the
+    /// pasts are too long.
     fn new(rows: &[NewRows], width: usize, device: Device) -> Result<Option<Self>, TchError> {
         let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
         let (longest, most) = match device {
@@ -188,7 +191,7 @@ impl Span {
         })
     }
 
-    /// One for each sequence.
+    /// Makes one span for each sequence.
     fn each(
         rows: Vec<NewRows>,
         slots: &[usize],
@@ -238,7 +241,7 @@ impl NewRows {
 // === impl Past ===
 
 impl Past {
-    /// What rows attend to that are written to the slots `own`; nothing in their past is seen by none of them.
+    /// The positions that rows written to the slots `own` attend to. `None` if they see nothing of the past.
     fn of(
         rows: NewRows,
         own: &[usize],
@@ -274,7 +277,7 @@ impl Past {
         if device != Device::Cpu {
             slots.resize(n.next_multiple_of(MASK_ALIGNMENT), 0);
         }
-        // What is filled up comes after all rows, so that none sees it.
+        // Filled-up positions come after all rows, so no row sees them.
         let seen = Tensor::f_arange(to_i64(slots.len()), (Kind::Int64, device))?;
         let rows = seen.f_narrow(0, to_i64(n_past), to_i64(n - n_past))?;
         let mask = window::of_newest(&rows, &seen, window, Kind::Float)?;

@@ -29,7 +29,7 @@ fn plan_of(
         past: past.clone(),
     });
     let heads = few_rows::heads(config.n_heads, config.n_kv_heads, config.head_dim);
-    PagePlan::new(rows.collect(), slots, (heads, window), Device::Cpu).unwrap()
+    PagePlan::new(rows.collect(), slots, heads, window, Device::Cpu).unwrap()
 }
 
 /// A head of 8 numbers is too narrow for the kernels; one of 16 is for them, where the processor has them.

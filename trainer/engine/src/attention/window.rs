@@ -1,8 +1,9 @@
-//! Layers whose positions see only the newest ones: what is added to scores to hide the others.
+//! Sliding windows: the masks of layers whose positions see only the newest positions.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// Where a position is too far behind another to be seen by it, `[t, s]`, bool: of `window` positions it is itself the newest.
+/// Which positions are too far behind others to be seen, `[t, s]`, bool. The window of `window` positions includes the
+/// position itself.
 ///
 /// # Shapes
 /// `seeing`: `[t]`, `seen`: `[s]`, positions, i64.
@@ -14,7 +15,7 @@ pub fn too_far(seeing: &Tensor, seen: &Tensor, window: usize) -> Result<Tensor, 
     distance.f_ge(to_i64(window))
 }
 
-/// What is added to the scores of whole rows, `[t, t]` in `kind`; `None` where the plain triangle is right.
+/// The mask of whole rows, `[t, t]` in `kind`. `None` if the causal mask is enough.
 ///
 /// # Shapes
 /// Returns 0 where a position is seen, else minus infinity.
@@ -24,7 +25,8 @@ pub fn too_far(seeing: &Tensor, seen: &Tensor, window: usize) -> Result<Tensor, 
 pub fn of_whole_rows(
     t: usize,
     window: Option<usize>,
-    (kind, device): (Kind, Device),
+    kind: Kind,
+    device: Device,
 ) -> Result<Option<Tensor>, TchError> {
     let Some(window) = window.filter(|&window| window < t) else {
         return Ok(None);
@@ -33,7 +35,7 @@ pub fn of_whole_rows(
     of_newest(&positions, &positions, window, kind).map(Some)
 }
 
-/// What is added to scores where positions see those before them as far as the window goes.
+/// The causal mask of a sliding window.
 ///
 /// # Shapes
 /// `seeing`: `[t]`, `seen`: `[s]`, positions, i64. Returns `[t, s]` in `kind`: 0 where a position is seen, else minus infinity.

@@ -19,7 +19,7 @@ pub struct CheckpointInfo {
     pub path: PathBuf,
     /// Optimiser steps behind it.
     pub step: u64,
-    /// The run that the first of its line was saved from: a run that was loaded goes on in the line of its checkpoint.
+    /// The run that saved the first checkpoint of the line. A run that loads a checkpoint continues its line.
     pub line: String,
     /// SHA-256 of its adapter's content.
     pub sha256: Option<String>,
@@ -29,14 +29,14 @@ pub struct CheckpointInfo {
     pub created_ms: u64,
 }
 
-/// What is known of the checkpoints of a folder: each is read once, and again when it was replaced.
+/// The index of the checkpoints in a folder. A checkpoint is read once, and again if it was replaced.
 #[derive(Debug, Default)]
 pub struct CheckpointIndex {
     known: BTreeMap<CheckpointName, (Stamp, CheckpointInfo)>,
 }
 
 impl CheckpointIndex {
-    /// All checkpoints, oldest first. One that cannot be read is logged and left out.
+    /// Lists all checkpoints, the oldest first. A checkpoint that cannot be read is logged and left out.
     ///
     /// # Errors
     /// When the folder is there and cannot be listed.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::adapter::{AdapterError, from_json};
 
 pub(super) const FILE: &str = "state.json";
-/// The file beside it that is the caller's own.
+/// The caller's own file in a checkpoint.
 pub(super) const MANIFEST: &str = "manifest.json";
-/// 1 called the moments of the optimiser by names of its own.
+/// The formats that can be read. Format 1 had other names for the optimiser's moments.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;
 
 /// `state.json`.
@@ -19,7 +19,7 @@ pub(super) struct State {
     format: u32,
     pub(super) step: u64,
     pub(super) seed: u64,
-    /// Empty in what was written before there was one.
+    /// Empty in files that were written before this field existed.
     #[serde(default)]
     pub(super) line: String,
     pub(super) created_ms: u64,
@@ -40,7 +40,8 @@ impl State {
         }
     }
 
-    /// What the optimiser's file calls the means of gradients and of their squares, before a parameter's name.
+    /// The prefixes of parameter names in the optimiser's file: for the means of gradients, and for the means of their
+    /// squares.
     pub(super) fn moments(&self) -> [&'static str; 2] {
         if self.format == 1 {
             ["mean", "square"]

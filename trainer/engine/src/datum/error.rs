@@ -1,4 +1,4 @@
-//! What is wrong with the input of a training pass, in words.
+//! Errors in the input of a training pass.
 
 use metaclaw_trainer_terms::LossFn;
 
@@ -47,7 +47,7 @@ pub enum TrainInputError {
         loss: LossFn,
         instead: &'static str,
     },
-    /// Not a list for each datum.
+    /// The number of lists is not the number of datums.
     #[error("positions has {found} lists, {wanted} are needed: one for each datum")]
     Positions { found: usize, wanted: usize },
     /// A position that is not there, or not in order.
@@ -56,7 +56,7 @@ pub enum TrainInputError {
     )]
     Position {
         datum: usize,
-        /// Where in the list.
+        /// The index in the list.
         index: usize,
         position: usize,
         max: usize,
@@ -66,7 +66,7 @@ pub enum TrainInputError {
 // === impl TrainInputError ===
 
 impl TrainInputError {
-    /// Which datum it is about, from 0; none where it is about the list.
+    /// The index of the datum that the error is about; `None` if the error is about the list.
     pub fn datum(&self) -> Option<usize> {
         match self {
             Self::None | Self::Positions { .. } => None,

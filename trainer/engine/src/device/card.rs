@@ -21,26 +21,26 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 const LIBRARY: &str = "libtorch_cuda.so";
 const MENDS: &str = "`metaclaw trainer install --cuda` (in a checkout, `cargo xtask setup --cuda`) fetches a libtorch with CUDA; or say cpu";
 
-/// What libtorch can do with GPUs.
+/// libtorch's support for GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cuda {
-    /// It computes on them.
+    /// libtorch can compute on GPUs.
     Ready {
         /// How many it sees; at least one.
         n_gpus: usize,
     },
-    /// It has CUDA, and sees no GPU.
+    /// libtorch supports CUDA but sees no GPU.
     NoGpu,
-    /// It is one for CPUs.
+    /// libtorch is built for CPUs only.
     Absent,
-    /// Its part for CUDA is there and cannot be loaded.
+    /// libtorch's CUDA library is there but cannot be loaded.
     Broken {
-        /// What the loader says.
+        /// The loader's message.
         detail: String,
     },
 }
 
-/// What libtorch can do with GPUs; found out once.
+/// libtorch's support for GPUs. The answer is computed once.
 pub fn cuda() -> &'static Cuda {
     static FOUND: OnceLock<Cuda> = OnceLock::new();
     FOUND.get_or_init(|| match load() {
@@ -60,7 +60,7 @@ fn load() -> Result<(), String> {
     // that this program is linked against, since it is looked for beside it, and it is never unloaded.
     let library = unsafe { Library::open(Some(LIBRARY), RTLD_NOW | RTLD_GLOBAL) };
     library.map(std::mem::forget).map_err(|error| {
-        // What the loader says is the error's cause; the error itself only says what failed.
+        // The loader's message is the error's cause; the error itself only says which call failed.
         let cause = error.source().map(ToString::to_string);
         cause.unwrap_or_else(|| error.to_string())
     })
@@ -71,8 +71,8 @@ fn is_absent(detail: &str) -> bool {
     detail.starts_with(LIBRARY) && detail.contains("No such file")
 }
 
-/// Why no GPU is used where one is to be expected: the machine has one that libtorch cannot use, or libtorch is one with
-/// CUDA. `None` on all others.
+/// The reason why no GPU is used although one can be expected: the machine has one that libtorch cannot use, or
+/// libtorch is built with CUDA. `None` otherwise.
 pub fn unused_gpus() -> Option<String> {
     let found = cuda();
     is_expected(found, gpus_seen()).then(|| found.to_string())
@@ -86,7 +86,7 @@ fn is_expected(found: &Cuda, n_seen: usize) -> bool {
     }
 }
 
-/// How many NVIDIA GPUs the system shows, whatever libtorch makes of them.
+/// The number of NVIDIA GPUs that the system shows, usable or not.
 fn gpus_seen() -> usize {
     seen_below(Path::new("/"))
 }
@@ -127,7 +127,7 @@ impl fmt::Display for Cuda {
     }
 }
 
-/// Free and all bytes of a GPU as CUDA's runtime says; `None` where that is not there.
+/// Free and total bytes of a GPU by CUDA's runtime; `None` without a runtime.
 pub(super) fn memory(gpu: usize) -> Option<(usize, usize)> {
     type SetDevice = unsafe extern "C" fn(c_int) -> c_int;
     type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;

@@ -8,12 +8,15 @@ use crate::free_memory;
 /// Memory of a device, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// What can still be had.
+    /// Bytes that are free.
     pub free: usize,
     pub total: usize,
 }
 
-/// What a device has, by its own count; `None` where that cannot be asked.
+/// The memory of a device by its own count; `None` if it cannot be read.
+///
+/// libtorch keeps freed GPU memory for itself, and CUDA counts it as taken. So read the free memory before training
+/// begins.
 ///
 /// libtorch keeps what it has freed of a GPU's memory for itself, and CUDA counts that as taken: what is free is to be asked
 /// before training begins.

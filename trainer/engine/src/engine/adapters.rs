@@ -24,10 +24,10 @@ use crate::lora::Lora;
 /// An adapter as the engine's thread serves it. A reply holds its own handle, so it ends on what it began with.
 #[derive(Debug)]
 pub struct ServedAdapter {
-    /// As it was asked for.
+    /// The requested name.
     pub name: AdapterName,
-    /// Its weights, detached, with the scale in B; f32 whatever the base is: for one token a small
-    /// product in bf16 costs six times as much on a CPU.
+    /// The adapter's weights, detached, with the scale multiplied into B. They are f32 for every base: for one token a
+    /// small product in bf16 costs six times as much on a CPU.
     pub lora: Lora,
     /// Optimiser steps behind it.
     pub step: u64,
@@ -60,7 +60,7 @@ impl ServedAdapter {
     }
 }
 
-/// What a reply that needs the adapter `name` is told.
+/// The error of a reply whose adapter `name` cannot be loaded.
 pub(super) fn refusal(name: &AdapterName, error: &AdapterError) -> GenerateError {
     let (name, detail) = (name.clone(), error.to_string());
     match error {

@@ -1,4 +1,4 @@
-//! What an engine is started with, and what it says of its model.
+//! The engine's settings, and its description of the model.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,15 @@ use crate::matrix::Quantization;
 use crate::precision;
 use crate::runs::RunLimit;
 
-/// What the engine computes in.
+/// The number format of the engine's computations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     /// Half the memory and, on CPUs with AVX512-BF16 or AMX, twice the speed.
     Bf16,
-    /// Half the memory, finer than bf16 and of smaller range; never taken by itself, since CPUs are slow in it.
+    /// Half the memory of f32, finer than bf16 and of smaller range. The engine never chooses it by itself, because
+    /// CPUs are slow in it.
     F16,
-    /// For comparing and for CPUs without bf16 instructions.
+    /// For comparisons, and for CPUs without bf16 instructions.
     F32,
 }
 
@@ -25,19 +26,19 @@ pub enum Dtype {
 pub struct EngineConfig {
     /// A `.gguf` file, or a Hugging Face folder.
     pub model: PathBuf,
-    /// What the model is called; `None` for its file's or folder's name, which in a hub's cache is a revision.
+    /// The model's name. `None` takes the name of its file or folder, which in a hub's cache is a revision.
     pub name: Option<String>,
-    /// Where a GGUF is unpacked to, once.
+    /// The folder where a GGUF file is unpacked, once.
     pub cache_dir: PathBuf,
     /// Holds `adapters/` and `checkpoints/`.
     pub checkpoint_dir: PathBuf,
-    /// What to compute in; `None` is what this processor does fastest.
+    /// The number format; `None` chooses the fastest on these devices.
     pub dtype: Option<Dtype>,
     /// How the base's matrices are rounded; `None` leaves them as they are. Training goes through the rounded ones.
     pub quantization: Option<Quantization>,
-    /// Where training is computed; several share the layers in order.
+    /// The devices of training. Several share the layers in order.
     pub training: Devices,
-    /// Where replies are computed. Other devices than those of training have a copy of the base of their own.
+    /// The devices of replies. If they differ from those of training, they have a copy of the base.
     pub inference: Devices,
     /// Threads of libtorch; 0 is one a physical core.
     pub threads: usize,
@@ -49,15 +50,15 @@ pub struct EngineConfig {
     pub memory: Option<usize>,
     /// Bytes of the adapters that are loaded for serving, those in use among them.
     pub adapter_budget: usize,
-    /// Replies that are generated at once.
+    /// The number of replies that are generated at the same time.
     pub max_streams: usize,
     /// Requests that may wait; one more is refused.
     pub max_waiting: usize,
-    /// Training runs that are open at once; one more closes the least recently used.
+    /// The number of training runs that are open at the same time. One more closes the least recently used.
     pub run_limit: RunLimit,
 }
 
-/// What an engine serves.
+/// The model that an engine serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelInfo {
     /// The file's or folder's name.
@@ -73,11 +74,11 @@ pub struct ModelInfo {
     pub sha: String,
     /// Ids that end a reply.
     pub end_ids: Vec<u32>,
-    /// What it computes in.
+    /// The number format of the computations.
     pub dtype: Dtype,
-    /// Where training is computed.
+    /// The devices of training.
     pub training: Devices,
-    /// Where replies are computed.
+    /// The devices of replies.
     pub inference: Devices,
     /// Positions of all sequences together that keys and values have room for.
     pub kv_positions: usize,
@@ -117,7 +118,8 @@ impl EngineConfig {
 // === impl Dtype ===
 
 impl Dtype {
-    /// What the devices do fastest: bf16 on GPUs; where a processor computes too, 50 ms of trying.
+    /// The fastest number format on these devices: bf16 on GPUs. If a CPU computes as well, both formats are tried for
+    /// 50 ms.
     ///
     /// # Errors
     /// What libtorch reports.
@@ -131,7 +133,7 @@ impl Dtype {
         })
     }
 
-    /// As libtorch calls it.
+    /// The same format as libtorch's kind.
     pub const fn kind(self) -> Kind {
         match self {
             Self::Bf16 => Kind::BFloat16,

@@ -25,7 +25,7 @@ use crate::weights::{self, LoadError};
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 
 pub(super) enum Command {
-    /// A reply is wanted.
+    /// A request for a reply.
     Generate(Waiting),
     Now(Box<dyn FnOnce(&mut EngineState) + Send>),
     Job(Box<dyn Job>),
@@ -57,7 +57,7 @@ impl Core {
             Ok(model)
         };
         let model = load(&config.training)?;
-        // On devices of its own there is a second copy, which is served from while the first one trains.
+        // Separate serving devices have a second copy of the base, so replies continue while the first copy trains.
         let serving = (config.inference != config.training)
             .then(|| load(&config.inference))
             .transpose()?;
@@ -155,14 +155,14 @@ impl Core {
         match command {
             Command::Generate(waiting) => self.serving.enqueue(waiting),
             Command::Now(function) => {
-                // What it would have answered through is dropped with it: the caller learns of it.
+                // A panic drops the call's answer channel, so the caller notices.
                 let _ = guarded("call", || function(&mut self.state));
             }
             Command::Job(job) => self.jobs.push_back(job),
         }
     }
 
-    /// One step of the live replies, and a slice of the job if it is due.
+    /// Runs one step of all live replies, and a slice of the job if one is due.
     pub(super) fn round(&mut self) {
         let begun = Instant::now();
         self.serving.round(&mut self.state, &self.tokenizer);

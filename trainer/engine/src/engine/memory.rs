@@ -11,13 +11,15 @@ use crate::model::Model;
 use crate::placement::Placement;
 use crate::weights::LoadError;
 
-/// Of a GPU that serves and trains, half is for keys and values; of one that serves only, nearly all.
+/// The share of a GPU for keys and values if it serves and trains. A GPU that only serves gives nearly all of its
+/// memory.
 const SHARED: f64 = 0.5;
 const ALONE: f64 = 0.9;
-/// Of what is left on a GPU, the activations of training have this much; runs, adapters and what libtorch keeps have the rest.
+/// The share of the remaining GPU memory for the activations of training. Runs, adapters and libtorch's cache take the
+/// rest.
 const ACTIVATIONS: f64 = 0.7;
 
-/// Memory for keys and values: what the settings say, or a share of what is free.
+/// Memory for keys and values: the setting, or a share of the free memory.
 pub(super) fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
     let model_config = &model.config;
     let position = KvPool::position_bytes(model_config, model.kind);
@@ -52,8 +54,8 @@ pub(super) fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, Lo
     Ok(pool)
 }
 
-/// Bytes for the activations of training, once everything else of the start has its place; `None` on a CPU without a setting:
-/// what is free there is asked anew for each job.
+/// Memory for the activations of training, after everything else of the start has its place. `None` on a CPU without a
+/// setting: there each job reads the free memory.
 pub(super) fn for_training(config: &EngineConfig, model: &Model, pool: &KvPool) -> Option<usize> {
     if let Some(all) = config.memory {
         return Some(all.saturating_sub(pool.bytes()));
@@ -64,7 +66,7 @@ pub(super) fn for_training(config: &EngineConfig, model: &Model, pool: &KvPool) 
     free(model, true).map(|free| scaled(free, ACTIVATIONS))
 }
 
-/// What may be spent on all layers together, so that no device has to hold more than it has.
+/// The memory that all layers together may take, so that no device exceeds its own.
 fn free(model: &Model, gpus_alone: bool) -> Option<usize> {
     let of = |device| device::memory(device).map(|memory| memory.free);
     let counted = |device: Device| !gpus_alone || device != Device::Cpu;
@@ -73,7 +75,7 @@ fn free(model: &Model, gpus_alone: bool) -> Option<usize> {
     })
 }
 
-/// The smallest of what each device allows, by its share of the layers; `None` where no device says.
+/// The smallest allowance over all devices, each scaled by its share of the layers. `None` if no device reports one.
 fn for_all_layers(
     placement: &Placement,
     n_layers: usize,

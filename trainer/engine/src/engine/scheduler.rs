@@ -1,4 +1,6 @@
-//! What runs in the next round: every reply that decodes, then prompts, as far as the round's budget goes.
+//! Chooses the rows of the next round: every reply that decodes, then prompts, within the round's budget.
+//!
+//! The scheduler has no tensors and no clock: numbers in, numbers out.
 //!
 //! No tensor and no clock in sight: numbers in, numbers out.
 
@@ -10,7 +12,7 @@ use crate::kv::PAGE;
 
 /// A round that lets readers of running replies wait no longer than this.
 const TARGET: Duration = Duration::from_millis(150);
-/// Where nobody waits for the next token, rounds end only so that others can join.
+/// The length of a round while no reply decodes. Such rounds end only so that new requests can join.
 const PATIENT: Duration = Duration::from_millis(800);
 /// Fewer rows would read all weights for little.
 const MIN_ROWS: usize = 2 * PAGE;
@@ -54,7 +56,7 @@ impl RoundBudget {
         rows.clamp(MIN_ROWS.min(self.most), self.most)
     }
 
-    /// Rounds have half as many rows from now on, since there was no memory for these; false where they cannot have fewer.
+    /// Halves the rows of later rounds after a lack of memory. Returns false if a round already has a single row.
     pub(super) fn shrink(&mut self) -> bool {
         let before = self.most;
         self.most = (before / 2).max(PAGE);
@@ -67,7 +69,7 @@ impl RoundBudget {
             return;
         }
         let now = time.as_secs_f64() / n_rows as f64;
-        // A slow round counts at once, a fast one by half: what surprises is a gap.
+        // A slow round counts in full, a fast one by half, because users notice gaps.
         self.per_row = Some(match self.per_row {
             Some(before) if now < before => f64::midpoint(before, now),
             _ => now,
@@ -75,7 +77,10 @@ impl RoundBudget {
     }
 }
 
-/// How many of its pending positions each sequence runs, for sequences in order of age.
+/// How many pending positions each sequence runs, for sequences in order of age.
+///
+/// A reply that decodes has one position pending and always runs. Half of the remaining budget goes to the shortest
+/// prompt, so that it does not wait behind a long one. The other half goes to the oldest.
 ///
 /// One position pending is a reply that decodes: it always runs. Half of what is left goes to the prompt
 /// that has least to go, so that a short one is not behind a long one; the rest to the oldest.
@@ -101,7 +106,7 @@ pub(super) fn plan(pending: &[usize], budget: &RoundBudget) -> Vec<usize> {
     rows
 }
 
-/// All that is pending, or as many whole pages as fit: the next portion then begins with a page of its own.
+/// Takes all pending positions, or as many whole pages as fit, so that the next portion begins a new page.
 fn portion(pending: usize, left: usize) -> usize {
     if pending <= left {
         return pending;

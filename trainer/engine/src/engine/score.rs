@@ -8,7 +8,8 @@ use crate::head::{LogProbs, TopK};
 use crate::linear::Segment;
 use crate::model::Model;
 
-/// Positions that go through the LM head at once: a prompt's whole rows would be the largest tensor of a round by far.
+/// Positions that go through the LM head in one call. The logits of a whole prompt would be the largest tensor of a
+/// round by far.
 const ROWS: usize = 32;
 
 /// What the next `n` positions of a stream say of its prompt; `None` where nothing is asked of them.

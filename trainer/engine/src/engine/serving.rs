@@ -13,7 +13,7 @@ use super::state::EngineState;
 use super::step::{self, Outcome};
 use super::stream::Stream;
 use crate::device;
-use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, Step};
+use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, ReplyEnds, Step};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
@@ -28,11 +28,11 @@ pub(super) struct Waiting {
     pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
 }
 
-/// All replies, and the pages of their keys and values.
+/// All live replies, and the pages of their keys and values.
 pub(super) struct Serving {
     pool: KvPool,
     blocks: BlockManager,
-    /// In order of age.
+    /// The live replies in order of age.
     live: Vec<Stream>,
     /// Replies that lost their place to older ones, in order of age. They hold no page.
     preempted: VecDeque<Stream>,
@@ -81,14 +81,14 @@ impl Serving {
             let busy = GenerateError::Busy {
                 waiting: self.waiting.len(),
             };
-            // Whoever left needs no answer, here and below.
+            // A send fails only if the caller has left, here and below.
             let _ = waiting.reply.send(Err(busy));
             return;
         }
         self.waiting.push_back(waiting);
     }
 
-    /// One step: every reply that decodes gets a token, prompts go on as far as the round's budget allows.
+    /// Runs one step: every reply that decodes gets a token, and prompts continue within the round's budget.
     pub(super) fn round(&mut self, state: &mut EngineState, tokenizer: &ChatTokenizer) {
         self.drop_cancelled();
         self.resume();
@@ -104,7 +104,7 @@ impl Serving {
         if chosen.is_empty() {
             return;
         }
-        // Rows of one adapter stand together.
+        // Rows of one adapter are put together.
         chosen.sort_by_key(|&(i, _)| (self.live[i].key(), i));
         let begun = Instant::now();
         let outcomes = step::run(state.served(), &mut self.pool, &self.live, &chosen);
@@ -114,13 +114,13 @@ impl Serving {
         let lacks_memory = |outcome: &Result<Outcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
         let is_smaller = outcomes.iter().any(lacks_memory) && self.budget.shrink();
         let pairs = chosen.into_iter().zip(outcomes);
-        // Prompts that lacked memory go on with fewer rows; a single row cannot have fewer.
+        // Prompts that lacked memory continue with fewer rows. A single row cannot shrink.
         let done = pairs.filter(|((_, n), it)| !(is_smaller && *n > 1 && lacks_memory(it)));
         let (chosen, outcomes): (Vec<_>, Vec<_>) = done.unzip();
         self.apply(&chosen, outcomes);
     }
 
-    /// Gives the places of those who left to others.
+    /// Frees the places of replies whose callers have left.
     fn drop_cancelled(&mut self) {
         self.preempted.retain(|stream| !stream.reply.is_cancelled());
         self.waiting.retain(|waiting| !waiting.reply.is_closed());
@@ -166,7 +166,7 @@ impl Serving {
         }
     }
 
-    /// Begins a reply; gives the request back where there is no room for it yet.
+    /// Begins a reply. Returns the request if there is no room for it yet.
     fn begin(
         &mut self,
         waiting: Waiting,
@@ -185,7 +185,7 @@ impl Serving {
             }
         };
         let key = adapter.as_ref().map_or(0, |adapter| adapter.key);
-        // What it goes on from is held before room is made for the rest.
+        // The reused prefix is held before room is made for the rest.
         let table = self.blocks.begin(key, request.reusable_ids());
         if !self.has_room(&table, request.prompt_ids.len()) {
             self.blocks.release(table);
@@ -196,9 +196,13 @@ impl Serving {
         let max_tokens = request.max_new_tokens(longest).max(1);
         // Room for a whole reply, so that a slow reader never blocks the thread.
         let (events, received) = mpsc::channel(max_tokens + 2);
-        let limits = (max_tokens, &*config.eos_ids, self.seeds.next_u64());
+        let ends = ReplyEnds {
+            max_tokens,
+            eos_ids: &config.eos_ids,
+        };
+        let seed = self.seeds.next_u64();
         let (scoring, prompt) = request.scoring().unzip();
-        match Reply::new(request, limits, tokenizer.stream_decoder(), events) {
+        match Reply::new(request, &ends, seed, tokenizer.stream_decoder(), events) {
             Ok(begun) => {
                 let begun = begun.scored(scoring);
                 let step = adapter.as_ref().map(|adapter| adapter.step);
@@ -215,7 +219,8 @@ impl Serving {
         None
     }
 
-    /// Whether a sequence of `n_ids` fits beside what live ones need to get to their next tokens, with some headroom.
+    /// Whether a sequence of `n_ids` fits beside the pages that live replies need for their next tokens, with some
+    /// headroom.
     fn has_room(&self, table: &PageTable, n_ids: usize) -> bool {
         let missing =
             |table: &PageTable, n_ids| pages_of(n_ids + 1).saturating_sub(table.n_pages());

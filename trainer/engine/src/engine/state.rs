@@ -1,4 +1,4 @@
-//! What jobs may touch on the engine's thread.
+//! The state that jobs may use on the engine's thread.
 
 use std::fmt;
 use std::rc::{Rc, Weak};
@@ -16,7 +16,7 @@ use crate::train::SliceSizes;
 /// The tensors of an engine and what they belong to.
 #[derive(Debug)]
 pub struct EngineState {
-    /// The base, where it is trained.
+    /// The base on the training devices.
     pub model: Model,
     /// The base where it serves, if that is on other devices.
     serving: Option<Model>,
@@ -27,7 +27,7 @@ pub struct EngineState {
     pub sizes: SliceSizes,
     /// Adapters that are loaded for serving.
     pub adapters: AdapterPool,
-    /// Those that live replies are made with.
+    /// The adapters of live replies.
     served: Vec<Weak<ServedAdapter>>,
 }
 
@@ -37,12 +37,12 @@ pub trait Job: Send {
     fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress;
 }
 
-/// What is left of a job.
+/// What a slice left of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Something: it will be called again.
     More,
-    /// Nothing: it has answered and is dropped.
+    /// The job has answered and is dropped.
     Done,
 }
 
@@ -80,7 +80,7 @@ impl EngineState {
         self.serving.as_ref().unwrap_or(&self.model)
     }
 
-    /// An adapter by name, which was loaded by whoever asks: nothing is read on this thread.
+    /// A handle on an adapter that the caller has loaded. This thread reads no files.
     ///
     /// # Errors
     /// [`AdapterError::Unknown`] where it is not loaded.

@@ -1,4 +1,4 @@
-//! One step of several replies: a pass over the weights, and a draw for those whose ids are then all run.
+//! One step of several replies: a forward pass, and a draw for those whose ids have then all run.
 
 use tch::{TchError, Tensor};
 
@@ -11,10 +11,10 @@ use crate::kv::KvPool;
 use crate::model::Model;
 use crate::sampler::{self, SampleError, SampledToken, Sampler};
 
-/// What running its rows gave a stream.
+/// The result of a step for one stream.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// How likely its prompt's next tokens were, where that is asked for.
+    /// Log-probabilities of the prompt's next tokens, if the request asks for them.
     pub(super) scores: Option<Scores>,
     /// A token, once all its ids are run.
     pub(super) token: Option<Result<SampledToken, SampleError>>,
@@ -56,7 +56,7 @@ fn guarded_together(
     Ok(done.map_err(GenerateError::Panicked)??)
 }
 
-/// One forward pass and one draw for the streams whose ids are then all run.
+/// Runs one forward pass, and one draw for the streams whose ids have then all run.
 fn together(
     model: &Model,
     pool: &mut KvPool,

@@ -1,4 +1,4 @@
-//! A reply that has its place: what it says, and where its keys and values are.
+//! A reply that has its place: its text so far, and its pages of keys and values.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -51,13 +51,13 @@ impl Stream {
         self.n_cached + n
     }
 
-    /// Takes over what others computed of the same ids meanwhile.
+    /// Takes over pages that other replies computed for the same ids.
     pub(super) fn adopt(&mut self, blocks: &mut BlockManager) {
         blocks.adopt(&mut self.table, self.reply.reusable_ids());
         self.n_cached = self.n_cached.max(self.table.n_known());
     }
 
-    /// Its next `n` positions for a batch; their pages are reserved.
+    /// The next `n` positions for a batch. Their pages are reserved.
     pub(super) fn rows(&self, n: usize) -> Rows<'_> {
         let (start, end) = (self.n_cached, self.n_cached + n);
         // A single row is written first and then attends to all, itself included.
@@ -76,15 +76,15 @@ impl Stream {
         }
     }
 
-    /// Of its next `n` positions those whose hidden states tell how likely the prompt's next tokens were, counted from the
-    /// first of the `n`.
+    /// The positions among the next `n` whose hidden states score the prompt's next tokens, counted from the first of
+    /// the `n`.
     pub(super) fn scored(&self, n: usize) -> Range<usize> {
         let Some(scoring) = self.reply.scoring() else {
             return 0..0;
         };
         let end = scoring.n_wanted().min(self.n_cached + n);
         let start = scoring.n_done().max(self.n_cached);
-        // What is cached was told before: `Reply::reusable_ids`.
+        // Cached positions were scored before: see `Reply::reusable_ids`.
         start - self.n_cached..end.max(start) - self.n_cached
     }
 
@@ -95,19 +95,19 @@ impl Stream {
         self.reply.ids().get(at).unwrap_or_default()
     }
 
-    /// Its adapter's weights; `None` of the base.
+    /// The adapter's weights; `None` for the base.
     pub(super) fn lora(&self) -> Option<&Lora> {
         self.adapter.as_ref().map(|adapter| &adapter.lora)
     }
 
-    /// Its next `n` positions were run.
+    /// Notes that the next `n` positions were run.
     pub(super) fn ran(&mut self, n: usize, blocks: &mut BlockManager) {
         self.n_cached += n;
         self.reply.ran(n);
         blocks.publish(&mut self.table, self.reply.ids(), self.n_cached);
     }
 
-    /// Gives its pages back and begins again with what is known of its ids.
+    /// Releases the pages and begins again with the ids so far.
     pub(super) fn begin_again(&mut self, blocks: &mut BlockManager) {
         let table = blocks.begin(self.key(), self.reply.reusable_ids());
         self.n_cached = table.n_known();

@@ -26,8 +26,8 @@ pub(super) fn set_threads(threads: usize) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Physical cores of those that this process may use: a second thread on one core waits for the same
-/// vector units, and each step waits for the slowest.
+/// The number of physical cores that this process may use. Two threads on one core would share its vector units, and
+/// each step waits for the slowest thread.
 fn cores() -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

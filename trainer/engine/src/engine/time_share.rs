@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// How long a job works at a time: a pause that a reader of a stream does not notice.
 pub(super) const SLICE: Duration = Duration::from_millis(40);
-/// Of the time while replies are live: training then takes at most 2.5 times as long as alone, and a slice
-/// follows a step of four replies, which it makes wait about twice as long.
+/// The share of training in the time while replies are live. Training then takes at most 2.5 times as long as alone. A
+/// slice follows a step of four replies and makes them wait about twice as long.
 const JOB_SHARE: f64 = 0.45;
 
 /// Times spent since the job at the head of the queue met a live reply.
@@ -30,7 +30,7 @@ impl TimeShare {
         self.job.as_secs_f64() <= JOB_SHARE * all.as_secs_f64()
     }
 
-    /// Nothing is owed to or by anybody: only one side has work.
+    /// Forgets all debts, because only one side has work.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -5,13 +5,13 @@ use tokio::sync::oneshot;
 use crate::head::TopK;
 use crate::sampler::ParamError;
 
-/// The most likely tokens that are told of a prompt's position.
+/// The most top tokens that can be reported for a prompt's position.
 const MAX_TOP: usize = 128;
 
-/// What is asked for of every token of a prompt but the first, which nothing stands before.
+/// What to report of every prompt token except the first, which has no context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PromptLogprobs {
-    /// So many of the likeliest tokens as well, 0 to 128.
+    /// How many of the likeliest tokens to report, 0 to 128.
     pub top: usize,
 }
 
@@ -20,7 +20,8 @@ pub struct PromptLogprobs {
 pub struct PromptToken {
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,
-    /// The likeliest tokens there, likeliest first, with their `logprob`: as many as [`PromptLogprobs::top`] asks for.
+    /// The likeliest tokens at the position, likeliest first, each with its `logprob`: as many as
+    /// [`PromptLogprobs::top`] asks for.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -32,11 +33,11 @@ pub(crate) struct Scores {
     pub(crate) top: TopK,
 }
 
-/// A prompt whose tokens are being told.
+/// A prompt whose tokens are being scored.
 #[derive(Debug)]
 pub(crate) struct PromptScoring {
     wanted: PromptLogprobs,
-    /// Of the tokens from the second on.
+    /// The scored tokens, from the second on.
     tokens: Vec<PromptToken>,
     n_wanted: usize,
     to: Option<oneshot::Sender<Vec<PromptToken>>>,
@@ -60,7 +61,7 @@ impl PromptLogprobs {
 // === impl PromptScoring ===
 
 impl PromptScoring {
-    /// For a prompt of `n_prompt` tokens; one of a single token is told at once.
+    /// The scoring of a prompt of `n_prompt` tokens. A prompt of one token is done immediately.
     pub(crate) fn new(
         wanted: PromptLogprobs,
         n_prompt: usize,
@@ -76,7 +77,7 @@ impl PromptScoring {
         scoring
     }
 
-    /// Positions from the first on whose hidden states have told what follows them.
+    /// How many positions, from the first on, have scored the token that follows them.
     pub(crate) fn n_done(&self) -> usize {
         self.tokens.len()
     }
@@ -90,7 +91,7 @@ impl PromptScoring {
         self.tokens.len() >= self.n_wanted
     }
 
-    /// So many of the likeliest tokens.
+    /// How many of the likeliest tokens to report.
     pub(crate) fn top(&self) -> usize {
         self.wanted.top
     }

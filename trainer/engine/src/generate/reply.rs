@@ -1,4 +1,4 @@
-//! A reply in the making, as far as it is text and ids: what is drawn goes in, events go out.
+//! A reply under way as text and ids: sampled tokens go in, events come out.
 
 use metaclaw_trainer_text::{stop::StopMatcher, tokenizer::StreamDecoder};
 use tokio::sync::mpsc::{self, error::TrySendError};
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::sampler::{SampledToken, Sampler};
 
-/// What a token left.
+/// What a token left of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     More,
-    /// The reply has ended, or nobody listens any more.
+    /// The reply has ended, or its caller has left.
     Ended,
 }
 
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// Prompt, then what was generated.
+    /// The prompt, then the generated ids.
     ids: Vec<u32>,
     n_prompt: usize,
     /// Positions that were run before the first token.
@@ -34,28 +34,37 @@ pub(crate) struct Reply {
     scoring: Option<PromptScoring>,
 }
 
+/// Where a reply ends at the latest.
+#[derive(Debug)]
+pub(crate) struct ReplyEnds<'a> {
+    pub(crate) max_tokens: usize,
+    /// The model's own.
+    pub(crate) eos_ids: &'a [u32],
+}
+
 impl Reply {
-    /// A reply of at most `max_tokens`; `eos_ids` are the model's own, `seed` is for a request without one.
+    /// Begins a reply. A request without a seed takes `seed`.
     ///
     /// # Errors
     /// A sampling parameter that is out of range.
     pub(crate) fn new(
         request: GenerateRequest,
-        (max_tokens, eos_ids, seed): (usize, &[u32], u64),
+        ends: &ReplyEnds<'_>,
+        seed: u64,
         decoder: StreamDecoder,
         events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
     ) -> Result<Self, GenerateError> {
         let (params, seed) = (request.sampling, request.seed.unwrap_or(seed));
         let mut end_ids = request.stop_token_ids;
         if !request.ignore_eos {
-            end_ids.extend(eos_ids);
+            end_ids.extend(ends.eos_ids);
         }
         Ok(Self {
             sampler: Sampler::new(params, seed, &request.prompt_ids, &end_ids)?,
             n_prompt: request.prompt_ids.len(),
             n_prefilled: 0,
             ids: request.prompt_ids,
-            max_tokens,
+            max_tokens: ends.max_tokens,
             min_tokens: params.min_tokens,
             end_ids,
             decoder,
@@ -65,12 +74,12 @@ impl Reply {
         })
     }
 
-    /// The same reply, whose prompt is told as well.
+    /// The same reply with its prompt scored as well.
     pub(crate) fn scored(self, scoring: Option<PromptScoring>) -> Self {
         Self { scoring, ..self }
     }
 
-    /// What is still to be told of the prompt, if anything is.
+    /// The scoring of the prompt, until it is done.
     pub(crate) fn scoring(&self) -> Option<&PromptScoring> {
         self.scoring.as_ref().filter(|scoring| !scoring.is_done())
     }
@@ -82,14 +91,14 @@ impl Reply {
         }
     }
 
-    /// The ids whose keys and values may be taken from others: a position that is still to be told is computed.
+    /// The ids whose keys and values may be shared. Positions that still have to be scored are computed.
     pub(crate) fn reusable_ids(&self) -> &[u32] {
         let all = &self.ids;
         let n = self.scoring().map(|scoring| scoring.n_done() + 1);
         n.and_then(|n| all.get(..n)).unwrap_or(all)
     }
 
-    /// Prompt and what was generated.
+    /// The prompt and the generated ids.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -98,12 +107,12 @@ impl Reply {
         &self.sampler
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the caller has left.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Says how many positions were run: those of the prompt that never are were found in the cache.
+    /// Notes how many positions were run. Positions of the prompt that never run were found in the cache.
     pub(crate) fn ran(&mut self, n: usize) {
         if self.ids.len() == self.n_prompt {
             self.n_prefilled += n;
@@ -112,7 +121,7 @@ impl Reply {
 
     /// Ends the reply with an error.
     pub(crate) fn fail(&self, error: GenerateError) {
-        // Nobody may be listening any more; then there is nobody to tell.
+        // A send fails only if the caller has left.
         let _ = self.events.try_send(Err(error));
     }
 
@@ -122,7 +131,7 @@ impl Reply {
         let n_generated = self.ids.len() - self.n_prompt;
         let ended = self.end_ids.contains(&sampled.id);
         let full = n_generated >= self.max_tokens;
-        let (text, stopped) = self.text(sampled.id, n_generated, (ended, full));
+        let (text, stopped) = self.text(sampled.id, n_generated, ended, full);
         let token = Token {
             id: sampled.id,
             text,
@@ -149,8 +158,8 @@ impl Reply {
     }
 
     /// The text that is certain with a token, and whether a stop text ended it.
-    fn text(&mut self, id: u32, n_generated: usize, (ended, full): (bool, bool)) -> (String, bool) {
-        // What ends a reply is no part of its text, not even where a vocabulary forgot to call it special.
+    fn text(&mut self, id: u32, n_generated: usize, ended: bool, full: bool) -> (String, bool) {
+        // The ending token is no part of the text, even if the vocabulary does not mark it as special.
         let piece = if ended {
             String::new()
         } else {
@@ -163,7 +172,7 @@ impl Reply {
             self.stops.push(&piece)
         };
         if !stopped && (ended || full) {
-            // Nothing more comes: a stop text that was begun is ordinary text, unless this completes it.
+            // No more tokens come. A stop text that has begun is ordinary text, unless this completes it.
             let (rest, now) = self.stops.push(&self.decoder.finish());
             text.push_str(&rest);
             stopped = now;

@@ -1,4 +1,4 @@
-//! What a reply is asked for with, and which values are allowed.
+//! A request for a reply, and the allowed values.
 
 use metaclaw_trainer_terms::{AdapterName, SamplerRequest};
 use tokio::sync::oneshot;
@@ -13,7 +13,7 @@ pub struct GenerateRequest {
     pub prompt_ids: Vec<u32>,
     /// An adapter of the checkpoint folder; `None` is the base.
     pub adapter: Option<AdapterName>,
-    /// At most so many tokens; what the context leaves if that is less.
+    /// The most tokens to generate; less if the context leaves less.
     pub max_tokens: usize,
     /// How its tokens are drawn.
     pub sampling: SamplingParams,
@@ -51,7 +51,7 @@ impl Default for GenerateRequest {
 }
 
 impl From<SamplerRequest> for GenerateRequest {
-    /// Of the first reply: how many there are to be is the caller's to see to.
+    /// Only the first reply: the caller handles `n`.
     fn from(request: SamplerRequest) -> Self {
         Self {
             prompt_ids: request.prompt_ids,
@@ -117,13 +117,14 @@ impl GenerateRequest {
         }
     }
 
-    /// The ids whose keys and values may be taken from others: of a prompt that is told none, since hidden states are not kept.
+    /// The ids whose keys and values may be shared. A prompt that is scored shares none, because hidden states are not
+    /// kept.
     pub(crate) fn reusable_ids(&self) -> &[u32] {
         let n = self.prompt_ids.len();
         &self.prompt_ids[..self.prompt_logprobs.map_or(n, |_| n.min(1))]
     }
 
-    /// What tells the prompt, and where that comes.
+    /// The scoring of the prompt, and the receiver of its result.
     pub(crate) fn scoring(&self) -> Option<(PromptScoring, oneshot::Receiver<Vec<PromptToken>>)> {
         let wanted = self.prompt_logprobs?;
         let (to, tokens) = oneshot::channel();

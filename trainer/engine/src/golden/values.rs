@@ -1,4 +1,4 @@
-//! What PyTorch computed, and how it is compared.
+//! The values that PyTorch computed, and how they are compared.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::tensors;
 use crate::train::{SliceSizes, TrainJob};
 
-/// Where and in what it is computed: on the CPU in f32, unless `cargo xtask gpu` says otherwise.
+/// The device and number format of a comparison: the CPU in f32, unless `cargo xtask gpu` says otherwise.
 pub(super) struct Setting {
     pub(super) devices: Devices,
     pub(super) kind: Kind,
@@ -142,7 +142,7 @@ impl Golden {
         lora: &Lora,
         loss: LossFn,
     ) -> Vec<(String, Tensor)> {
-        // As the engine cuts them: datums share rows, so packing is part of what is compared.
+        // The slices are cut as the engine cuts them, so the comparison covers packing.
         self.gradients_cut(model, lora, loss, SliceSizes::default())
     }
 

@@ -9,7 +9,7 @@ use super::{PAGE, Run};
 pub(crate) struct PageTable {
     key: WeightsKey,
     pages: Vec<usize>,
-    /// The first so many pages are in the tree.
+    /// The number of first pages that are in the tree.
     n_shared: usize,
     /// The node of the last of them.
     end: Option<NodeId>,
@@ -35,7 +35,7 @@ impl PageTable {
         self.n_shared * PAGE
     }
 
-    /// Where a position lies in the pool; it must be reserved.
+    /// The pool slot of a position, which must be reserved.
     pub(crate) fn slot(&self, position: usize) -> Option<usize> {
         let page = self.pages.get(position / PAGE)?;
         Some(page * PAGE + position % PAGE)
@@ -66,7 +66,7 @@ impl BlockManager {
         }
     }
 
-    /// All pages there are.
+    /// The number of all pages.
     pub(crate) fn n_pages(&self) -> usize {
         self.n_pages
     }
@@ -88,8 +88,7 @@ impl BlockManager {
         table
     }
 
-    /// Takes further pages of `ids` that became known meanwhile, at most all but the last id: that one is
-    /// run to get logits.
+    /// Takes over further cached pages of `ids`, at most all but the last id, which has to run to give logits.
     pub(crate) fn adopt(&mut self, table: &mut PageTable, ids: &[u32]) {
         let usable = &ids[..ids.len().saturating_sub(1)];
         while let Some(rest) = usable.get(table.n_known()..)
@@ -100,7 +99,7 @@ impl BlockManager {
         }
     }
 
-    /// Sets pages aside for `n_positions`, evicting what nobody holds; false when there are not enough.
+    /// Reserves pages for `n_positions` and evicts idle pages for that. Returns false if there are not enough.
     pub(crate) fn reserve(&mut self, table: &mut PageTable, n_positions: usize) -> bool {
         while table.pages.len() * PAGE < n_positions {
             if self.free.n_free() == 0
@@ -116,7 +115,7 @@ impl BlockManager {
         true
     }
 
-    /// Makes the pages that are full after `n_cached` positions known to others.
+    /// Publishes the pages that are full after `n_cached` positions, so that other sequences can share them.
     pub(crate) fn publish(&mut self, table: &mut PageTable, ids: &[u32], n_cached: usize) {
         while table.n_known() + PAGE <= n_cached {
             let rest = &ids[table.n_known()..];
@@ -134,7 +133,7 @@ impl BlockManager {
         }
     }
 
-    /// Takes everything back; what is in the tree stays known while there is room.
+    /// Releases all pages. Pages in the tree stay cached while there is room.
     pub(crate) fn release(&mut self, table: PageTable) {
         let PageTable {
             pages,
@@ -150,7 +149,7 @@ impl BlockManager {
         }
     }
 
-    /// The next page of a table is now that of `node`.
+    /// Makes the page of `node` the next page of a table.
     fn share(&mut self, table: &mut PageTable, node: NodeId, page: usize) {
         match table.pages.get_mut(table.n_shared) {
             Some(own) if *own != page => self.free.free(std::mem::replace(own, page)),

@@ -1,6 +1,6 @@
-//! How much memory keys and values may have when nobody says.
+//! The default budget for keys and values.
 
-/// Where the system does not say what is free.
+/// The budget if the system does not report its free memory.
 const UNKNOWN: usize = 1 << 30;
 
 /// Half of `free`, at most what two whole contexts need (1 GiB is always sensible), so that training and the

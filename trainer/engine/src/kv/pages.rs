@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// The pages that nobody holds.
+/// The pages that are free.
 #[derive(Debug)]
 pub(super) struct PageAllocator {
     /// First page of each free run, and its length.
@@ -47,9 +47,9 @@ impl PageAllocator {
         self.n_free += 1;
     }
 
-    /// In the middle of the longest free run: its beginning is left to the sequence that may be growing into it.
+    /// Takes the middle of the longest free run, because a sequence may be growing into its beginning.
     fn roomiest(&self) -> Option<usize> {
-        // Of several the first.
+        // Takes the first of equally long runs.
         let longest = self.runs.iter().rev().max_by_key(|&(_, &len)| len);
         longest.map(|(&start, &len)| if start == 0 { 0 } else { start + len / 2 })
     }

@@ -43,7 +43,8 @@ impl LayerKv {
 // === impl KvPool ===
 
 impl KvPool {
-    /// As many whole pages as `budget` bytes hold, of each layer where it is; memory that was never written is not taken from the system.
+    /// Makes a pool of as many whole pages as fit into `budget` bytes, with each layer on its own device. The system
+    /// provides memory only for pages that are written.
     ///
     /// # Shapes
     /// Of each layer keys and values `[n_kv_heads, positions, head_dim]`, in `kind`.
@@ -87,7 +88,7 @@ impl KvPool {
         self.n_pages
     }
 
-    /// One after the other, as the layers of the model.
+    /// The layers in the order of the model.
     pub fn layers_mut(&mut self) -> &mut [LayerKv] {
         &mut self.layers
     }

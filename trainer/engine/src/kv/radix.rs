@@ -1,4 +1,7 @@
-//! Which ids lie in which page, by the weights that computed them.
+//! The prefix cache: which ids each page holds, for each adapter.
+//!
+//! Pages form a tree in which the path from a root spells the ids. Running sequences hold the pages that they share. An
+//! idle page stays until its room is needed. The least recently used leaf goes first.
 //!
 //! A tree of whole pages: the path from a root spells the ids. Running sequences hold the pages they
 //! share; what nobody holds is kept until its room is needed, the least recently used end first.
@@ -27,20 +30,20 @@ struct Node {
     last_used: u64,
 }
 
-/// All pages whose ids are known.
+/// All published pages.
 #[derive(Debug, Default)]
 pub(super) struct RadixTree {
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
     roots: HashMap<WeightsKey, HashMap<PageIds, NodeId>>,
-    /// Ends that nobody holds, by their last use.
+    /// Idle leaves by their last use.
     idle_leaves: BTreeSet<(u64, NodeId)>,
     n_idle: usize,
     clock: u64,
 }
 
 impl RadixTree {
-    /// Pages that nobody holds: all of them can be evicted, ends first.
+    /// The number of idle pages. All of them can be evicted, leaves first.
     pub(super) fn n_idle(&self) -> usize {
         self.n_idle
     }
@@ -120,7 +123,7 @@ impl RadixTree {
         }
     }
 
-    /// Forgets the least recently used end that nobody holds, and gives its page.
+    /// Evicts the least recently used idle leaf and returns its page.
     pub(super) fn evict(&mut self) -> Option<usize> {
         let (_, id) = self.idle_leaves.pop_first()?;
         let node = self.nodes[id].take()?;

@@ -14,7 +14,7 @@ pub enum LoraError {
         /// The narrowest side of a projection of this model.
         max: i64,
     },
-    /// Nothing is to be adapted.
+    /// The list of targets is empty.
     #[error("lora targets are empty: at least one of {}", allowed_names())]
     NoTargets,
     /// A map that this engine does not adapt.
@@ -29,7 +29,7 @@ pub enum LoraError {
     /// A tensor that belongs to no parameter of this set.
     #[error("tensor {name:?} belongs to no adapted map of this model")]
     Unexpected {
-        /// As it was given.
+        /// The name as it was given.
         name: String,
     },
     /// A parameter of the wrong shape.

@@ -36,7 +36,7 @@ impl HeadLora {
         scaled(low, self.scale)
     }
 
-    /// Adds what the adapter says to fresh logits, in place: a second tensor as wide as the vocabulary never exists.
+    /// Adds the adapter's part to fresh logits in place. A second tensor as wide as the vocabulary is never made.
     ///
     /// # Shapes
     /// `low_nr`: as [`HeadLora::low`] gives it. `logits_nv`: `[n, v]`, in the same dtype; changed.
@@ -48,7 +48,7 @@ impl HeadLora {
         Ok(())
     }
 
-    /// What the adapter adds to the logits of some tokens.
+    /// The adapter's part of the logits of some tokens.
     ///
     /// # Shapes
     /// `low_nr`: as [`HeadLora::low`] gives it. `ids_nk`: `[n, k]`, i64. Returns `[n, k]`.
@@ -63,7 +63,8 @@ impl HeadLora {
             .f_squeeze_dim(-1)
     }
 
-    /// From the gradient by the logits to those by `A` and `B`, which are added to `sums`, and by the hidden states.
+    /// Computes the gradients by `A` and `B`, which are added to `sums`, and by the hidden states, from the gradient by
+    /// the logits.
     ///
     /// # Shapes
     /// `hidden_nd`: `[n, d]`; `grad_nv`: `[n, v]`; `sums`: `[r, d]` and `[v, r]`, changed; all f32. Returns `[n, d]`, f32.

@@ -82,7 +82,9 @@ impl LayerLora {
         is_one(self.scale)
     }
 
-    /// What the adapters of some projections add to their base outputs, side by side; `None` where there are none.
+    /// The sum that the adapters of some projections add to their base outputs, side by side; `None` without adapters.
+    ///
+    /// Several adapters are computed with one product for all `A`.
     ///
     /// Several are computed with one product for all `A`.
     ///
@@ -130,7 +132,7 @@ impl LayerLora {
         }
     }
 
-    /// The same in another dtype or on another device, what was stacked included.
+    /// The same layer in another dtype or on another device, stacked matrices included.
     pub(super) fn converted(
         &self,
         convert: impl Fn(&Tensor) -> Result<Tensor, TchError>,
@@ -174,7 +176,7 @@ impl LayerLora {
         Ok(())
     }
 
-    /// All parameters, `A` before `B`, projections in order.
+    /// All parameters: `A` before `B`, projections in order.
     ///
     /// # Shapes
     /// `[rank, d_in]`, then `[d_out, rank]` of each adapted projection, in the dtype of the set.
@@ -191,7 +193,7 @@ impl LayerLora {
         [q, k, v, o].into_iter().flatten().count() * 2
     }
 
-    /// The same layer with every parameter replaced.
+    /// The same layer with each parameter replaced.
     ///
     /// # Shapes
     /// `f` is given, and must return, those of [`LayerLora::params`]; the dtype may change.
@@ -209,7 +211,7 @@ impl LayerLora {
     }
 }
 
-/// The scale goes on the narrow tensor: rank numbers a token rather than `d_out`. Served sets have it in `B`.
+/// The scale multiplies the narrow tensor: `rank` numbers for a token instead of `d_out`. Served sets have it in `B`.
 pub(super) fn scaled(low: Tensor, scale: f64) -> Result<Tensor, TchError> {
     if is_one(scale) {
         return Ok(low);

@@ -1,20 +1,20 @@
-//! One parameter of a set: what PEFT calls it, and what its first numbers are drawn from.
+//! A parameter of a set: its name in PEFT, and the generator of its initial values.
 
 use super::projection::{Projection, Side, peft_head_name, peft_name};
 
 /// A parameter of a set by its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Param {
-    /// Of a layer's projection.
+    /// A parameter of a layer's projection.
     Layer(usize, Projection, Side),
-    /// Of the LM head.
+    /// A parameter of the LM head.
     Head(Side),
 }
 
 // === impl Param ===
 
 impl Param {
-    /// The LM head's stream is beyond that of any layer.
+    /// The LM head's generator, beyond that of any layer.
     const HEAD_STREAM: u64 = u64::MAX;
 
     pub(super) fn peft_name(self, layers_at: &str) -> String {

@@ -19,7 +19,7 @@ pub enum Projection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     pub projection: Projection,
-    /// Its rows of the weight.
+    /// The projection's rows of the weight.
     pub width: i64,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn allowed_names() -> String {
 // === impl Projection ===
 
 impl Projection {
-    /// All seven, in the order in which parameters are listed.
+    /// All seven projections, in the order in which parameters are listed.
     pub const ALL: [Self; 7] = [
         Self::Q,
         Self::K,

@@ -1,11 +1,11 @@
-//! What an adapter looks like before it has weights.
+//! The shape of an adapter without weights.
 
 use metaclaw_trainer_terms::{DEFAULT_ALPHA, DEFAULT_RANK};
 
 use super::error::LoraError;
 use super::target::{BaseDims, Targets};
 
-/// What a set of adapters looks like before it has weights.
+/// The shape of a set of adapters without weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoraSpec {
     /// Width of the bottleneck; 1 or more.

@@ -1,4 +1,4 @@
-//! What is adapted of a model, and how wide it is.
+//! The maps of a model that are adapted, and their widths.
 
 use super::error::LoraError;
 use super::projection::{LM_HEAD, Projection, Side};
@@ -7,13 +7,14 @@ use crate::model_config::ModelConfig;
 /// Which maps of a model have an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
-    /// The same projections in every layer, each once, in the order of [`Projection::ALL`] once they were checked.
+    /// The adapted projections, the same in every layer. Once checked, each is listed once, in the order of
+    /// [`Projection::ALL`].
     pub layers: Vec<Projection>,
     /// The LM head, from the last hidden state to the logits; the embedding stays as it is, also where both are one matrix.
     pub lm_head: bool,
 }
 
-/// What an adapter must know of a base model: the widths of its maps, and whether two of them are one matrix.
+/// The dimensions of a base model: the widths of its maps, and whether two of them are one matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseDims {
     /// Width of the residual stream.
@@ -28,13 +29,13 @@ pub struct BaseDims {
     pub vocab: i64,
     /// Whether the LM head is the embedding's matrix.
     pub tied: bool,
-    /// Where its layers are among its modules, as transformers names them.
+    /// The path of the layers among the model's modules, as transformers names them.
     pub layers_at: &'static str,
 }
 
-/// Where a text model has its layers.
+/// The path in a text model.
 pub const ALONE: &str = "model.layers";
-/// The same where it is a part of a model of text and images.
+/// The path in a model of text and images.
 pub const IN_PART: &str = "model.language_model.layers";
 
 // === impl Targets ===
@@ -56,7 +57,10 @@ impl From<Vec<Projection>> for Targets {
 }
 
 impl Targets {
-    /// By Tinker's groups (`train_attn`, `train_mlp`, `train_unembed`): q, k, v and o; gate, up and down; the LM head.
+    /// Chooses targets by Tinker's groups (`train_attn`, `train_mlp`, `train_unembed`): q, k, v and o; gate, up and
+    /// down; the LM head.
+    ///
+    /// The result is empty if all three are false, which [`super::LoraSpec::checked`] refuses.
     ///
     /// Empty where all are false, which [`super::LoraSpec::checked`] refuses.
     pub fn groups(attn: bool, mlp: bool, unembed: bool) -> Self {
@@ -74,7 +78,7 @@ impl Targets {
         }
     }
 
-    /// By the names that `target_modules` has, in any order: `q_proj`, `lm_head`.
+    /// Chooses targets by the names of `target_modules`, in any order: `q_proj`, `lm_head`.
     ///
     /// # Errors
     /// [`LoraError::UnknownTarget`], naming those that are known.
@@ -119,7 +123,7 @@ impl Targets {
 // === impl BaseDims ===
 
 impl BaseDims {
-    /// Those of a model.
+    /// The dimensions of a model.
     pub const fn of(config: &ModelConfig) -> Self {
         Self {
             hidden: config.hidden,

@@ -1,4 +1,4 @@
-//! Which architectures this engine computes, and why others are refused.
+//! The architectures that this engine computes, and why it refuses others.
 
 use serde_json::json;
 
@@ -19,10 +19,10 @@ pub enum Architecture {
     Gemma3,
 }
 
-/// What a `config.json` describes.
+/// The content of a `config.json`.
 pub(super) struct Described {
     pub(super) architecture: Architecture,
-    /// The text model's fields, those that the file may leave out filled in.
+    /// The text model's fields. Optional fields have their defaults.
     pub(super) text: Fields,
     /// The text model is a part of one that takes images too.
     pub(super) is_part: bool,
@@ -90,7 +90,7 @@ fn text_part(file: &Fields) -> Result<Fields, ModelConfigError> {
     Ok(text)
 }
 
-/// What `Gemma3TextConfig` of transformers takes where a file says nothing: files of Gemma 3 leave out what is so.
+/// The defaults of transformers' `Gemma3TextConfig`. Files of Gemma 3 leave out fields with these values.
 fn gemma3_defaults() -> serde_json::Value {
     json!({
         "vocab_size": 262_208, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,

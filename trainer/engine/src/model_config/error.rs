@@ -9,7 +9,7 @@ pub enum ModelConfigError {
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is no JSON object.

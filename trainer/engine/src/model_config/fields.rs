@@ -1,4 +1,4 @@
-//! Typed access to a JSON object whose errors name file, field, value and what is allowed.
+//! Typed access to a JSON object. Errors name the file, the field, the value and the allowed values.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ pub(super) const LARGEST: i64 = 1 << 20;
 
 pub(super) struct Fields {
     file: PathBuf,
-    /// Stands before a field's name in errors: `rope_scaling.`.
+    /// The prefix of field names in errors: `rope_scaling.`.
     prefix: String,
     map: Map<String, Value>,
 }
@@ -79,7 +79,7 @@ impl Fields {
         self.wrong_because(name, None, allowed)
     }
 
-    /// As [`Self::wrong`], with what it is about the value that is not supported.
+    /// As [`Self::wrong`], with the reason why the value is not supported.
     pub(super) fn wrong_because(
         &self,
         name: &str,
@@ -187,7 +187,7 @@ impl Fields {
         }
     }
 
-    /// One id or a list of ids; absent is none.
+    /// One id or a list of ids. A missing field is an empty list.
     pub(super) fn ids(&self, name: &str) -> Result<Vec<u32>, ModelConfigError> {
         let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
         let ids = match self.get(name) {

@@ -1,4 +1,4 @@
-//! What the layers of a model differ in: how far each sees, and by which angles.
+//! The properties that differ between layers: how far each sees, and its angles.
 
 use super::fields::Fields;
 use super::rope::{self, FULL};
@@ -7,13 +7,13 @@ use super::{Architecture, ModelConfigError, RopeSpec};
 /// How one layer attends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerSpec {
-    /// A position sees so many of the newest positions, itself among them; `None` is all.
+    /// How many of the newest positions a position sees, itself included; `None` is all.
     pub window: Option<usize>,
     pub rope: RopeSpec,
 }
 
 const SLIDING: &str = "sliding_attention";
-/// The window where a file has no word of it; that there is none is said by `null`.
+/// The window if the file does not have the field. A file says `null` for no window.
 const WINDOW: i64 = 4096;
 /// Qwen's first layer with a window, where a file has one and does not say.
 const QWEN_FULL_LAYERS: i64 = 28;
@@ -93,7 +93,7 @@ fn sliding(
     }
 }
 
-/// `layer_types`, where it is there.
+/// The field `layer_types`, if the file has it.
 fn listed(c: &Fields, n_layers: usize) -> Result<Option<Vec<bool>>, ModelConfigError> {
     const FIELD: &str = "layer_types";
     let Some(names) = c.texts(FIELD)? else {

@@ -1,4 +1,4 @@
-//! How rotary angles are stretched, as config.json says it.
+//! The scaling of rotary angles, as `config.json` gives it.
 
 use super::ModelConfigError;
 use super::fields::{Fields, LARGEST};
@@ -12,12 +12,12 @@ pub enum RopeScaling {
     None,
     /// Every frequency divided by `factor`.
     Linear {
-        /// At least 1.
+        /// The factor, at least 1.
         factor: f64,
     },
     /// Llama 3: low frequencies divided by `factor`, high ones kept, a ramp between.
     Llama3 {
-        /// At least 1.
+        /// The factor, at least 1.
         factor: f64,
         /// Wavelengths above `original / low` are divided.
         low: f64,
@@ -28,7 +28,7 @@ pub enum RopeScaling {
     },
     /// YaRN (<https://arxiv.org/abs/2309.00071>): a ramp over the pairs between two numbers of turns.
     Yarn {
-        /// At least 1.
+        /// The factor, at least 1.
         factor: f64,
         /// Pairs that turn more often within `original` are kept.
         beta_fast: f64,
@@ -44,7 +44,7 @@ pub enum RopeScaling {
 }
 
 impl RopeScaling {
-    /// Positions that the stretching makes usable by itself; 0 where config.json's own length says it.
+    /// The number of positions that the scaling makes usable; 0 if `config.json` gives the length itself.
     #[expect(clippy::cast_possible_truncation, reason = "bounded by LARGEST")]
     pub(super) fn context(self) -> i64 {
         match self {
@@ -145,7 +145,7 @@ fn llama3(rope: &Fields) -> Result<RopeScaling, ModelConfigError> {
     })
 }
 
-/// As `_compute_yarn_parameters` of transformers reads it.
+/// Reads the fields as transformers' `_compute_yarn_parameters` does.
 fn yarn(rope: &Fields, c: &Fields) -> Result<RopeScaling, ModelConfigError> {
     let factor = rope.positive("factor", None)?;
     let (beta_fast, beta_slow) = (

@@ -1,10 +1,10 @@
-//! What this engine does not compute, and says so.
+//! Refuses models that this engine does not compute.
 
 use super::ModelConfigError;
 use super::fields::Fields;
 use super::rope;
 
-/// What it is about a model type that this engine does not compute, where that is known.
+/// The reason why this engine does not compute a model type, if it is known.
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
     const EXPERTS: &str = "mixture of experts is not supported";
     match model_type {
@@ -54,7 +54,7 @@ pub(super) fn refuse(c: &Fields) -> Result<(), ModelConfigError> {
     refuse_other_heads(c)
 }
 
-/// Refuses weights that are stored as anything but plain numbers.
+/// Refuses quantised weights.
 ///
 /// # Errors
 /// The field that says so.

@@ -19,7 +19,7 @@ pub(super) fn of_pairs(spec: &RopeSpec, head_dim: i64) -> Vec<f32> {
         .collect()
 }
 
-/// What cosines and sines are multiplied by.
+/// The factor of cosines and sines.
 pub(super) fn attention(spec: &RopeSpec) -> f64 {
     match spec.scaling {
         RopeScaling::Yarn { attention, .. } => attention,
@@ -50,7 +50,7 @@ fn stretch(frequency: f64, pair: f64, spec: &RopeSpec, dim: f64) -> f64 {
             whole_pairs,
             ..
         } => {
-            // The pair that makes so many turns within the context trained first.
+            // The pair that makes this many turns within the original context.
             let turning =
                 |turns: f64| dim * (original / (turns * TAU)).ln() / (2.0 * spec.theta.ln());
             let (first, last) = (turning(beta_fast), turning(beta_slow));
@@ -60,7 +60,7 @@ fn stretch(frequency: f64, pair: f64, spec: &RopeSpec, dim: f64) -> f64 {
                 (first, last)
             };
             let (first, last) = (first.max(0.0), last.min(dim - 1.0));
-            // As transformers: no division by nothing.
+            // As in transformers, this avoids a division by zero.
             let width = if last > first { last - first } else { 0.001 };
             mixed(1.0 - ((pair - first) / width).clamp(0.0, 1.0), factor)
         }

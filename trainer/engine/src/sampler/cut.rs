@@ -63,7 +63,7 @@ fn rows<'a>(
     Ok(Some((which, rows)))
 }
 
-/// `min_p`: what is at least a share of the likeliest token's probability.
+/// `min_p`: keeps tokens with at least this share of the likeliest token's probability.
 fn above_floor(logprobs_mv: &Tensor, log_shares_m1: &Tensor) -> Result<Tensor, TchError> {
     let floors_m1 = logprobs_mv
         .f_amax([-1i64].as_slice(), true)?
@@ -75,7 +75,7 @@ fn above_floor(logprobs_mv: &Tensor, log_shares_m1: &Tensor) -> Result<Tensor, T
 }
 
 struct Limits {
-    /// So many of the likeliest tokens are looked at; at least every top-k.
+    /// How many of the likeliest tokens are looked at; at least every top-k.
     look: i64,
     /// `v` where off.
     top_k_m1: Tensor,

@@ -37,7 +37,7 @@ fn must_go_on(sampler: &Sampler) -> bool {
     sampler.n_generated < sampler.params.min_tokens && !sampler.end_ids.is_empty()
 }
 
-/// In place on a row of the copy.
+/// Penalises a row of the copy in place.
 fn penalise(row_v: &mut Tensor, sampler: &Sampler) -> Result<(), TchError> {
     let SamplingParams {
         repetition_penalty: repetition,

@@ -1,4 +1,4 @@
-//! What is drawn for one sequence, and what of it has been drawn.
+//! The sampling state of one sequence.
 
 use tch::{Device, TchError, Tensor};
 
@@ -6,7 +6,7 @@ use super::counts::Counts;
 use crate::rng::SplitMix64;
 use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
-/// What drawing for one sequence depends on.
+/// The parameters and the history that a draw for one sequence depends on.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     pub(super) params: SamplingParams,
@@ -20,7 +20,7 @@ pub struct Sampler {
 // === impl Sampler ===
 
 impl Sampler {
-    /// Before the first token of a reply to `prompt_ids`; `end_ids` are those that would end it.
+    /// The state before the first token of a reply to `prompt_ids`; `end_ids` are the ids that would end it.
     ///
     /// # Errors
     /// As [`SamplingParams::check`].
@@ -46,8 +46,8 @@ impl Sampler {
         self.counts.accept(id);
     }
 
-    /// A number in `[0, 1)` by the seed and the place in the reply: whatever was computed twice or beside others
-    /// meanwhile, it is the same.
+    /// A number in `[0, 1)` from the seed and the position in the reply. Recomputation and other sequences do not
+    /// change it.
     pub(super) fn point(&self) -> f64 {
         SplitMix64::stream(self.seed, self.n_generated as u64).unit()
     }
@@ -57,7 +57,7 @@ impl Sampler {
     }
 }
 
-/// One f64 for each sequence, `[n, 1]`.
+/// Makes a column with one f64 for each sequence, `[n, 1]`.
 pub(super) fn column(
     numbers: impl Iterator<Item = f64>,
     device: Device,

@@ -1,5 +1,5 @@
-//! One layer of a row on the way down: vector-Jacobian products of its chunks, which are computed again where
-//! their graph was not kept.
+//! One layer of a row's backward pass: vector-Jacobian products of its chunks. Chunks without a graph are computed
+//! again.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -12,9 +12,9 @@ use crate::lora::{LayerLora, Projection};
 use crate::model::Model;
 use crate::pack::to_i64;
 
-/// What the first round of a layer computes with.
+/// The projections of a layer's first round.
 const FIRST: [Projection; 3] = [Projection::Q, Projection::K, Projection::V];
-/// What the second round computes with.
+/// The projections of the second round.
 const SECOND: [Projection; 4] = [
     Projection::O,
     Projection::Gate,
@@ -26,24 +26,24 @@ const SECOND: [Projection; 4] = [
 #[derive(Debug)]
 pub(super) struct LayerBackward {
     layer: usize,
-    /// By its output, `[1, t, d]`.
+    /// The gradient by the layer's output, `[1, t, d]`.
     grad: Tensor,
     /// Variables of this layer alone.
     lora: LayerLora,
-    /// Its input, `[1, t, d]`, where it must be computed again.
+    /// The layer's input, `[1, t, d]`, if the layer must be computed again.
     x: Option<Tensor>,
     projected: Vec<Projected>,
     /// Keys and values of the whole row where they are needed once more.
     keys: Option<[Tensor; 2]>,
-    /// By keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk.
+    /// The gradients by keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk.
     key_grads: Option<[Tensor; 2]>,
-    /// By the queries of the chunks that are done, `[1, heads, c, e]` each.
+    /// The gradients by the queries of the finished chunks, `[1, heads, c, e]` each.
     query_grads: Vec<Tensor>,
-    /// Kept ones that are still to be done, in order.
+    /// The kept chunks that are still to be done, in order.
     outputs: std::vec::IntoIter<OutputChunk>,
     n_outputs_done: usize,
     n_projected_done: usize,
-    /// By the layer's input, chunk by chunk, `[1, c, d]` each.
+    /// The gradients by the layer's input, chunk by chunk, `[1, c, d]` each.
     input_grads: Vec<Tensor>,
 }
 
@@ -87,7 +87,7 @@ impl LayerBackward {
         }))
     }
 
-    /// One chunk of one round; true when that was the last.
+    /// Runs one chunk of one round. Returns true after the last one.
     pub(super) fn step(
         &mut self,
         chunks: &[Chunk],
@@ -158,7 +158,7 @@ impl LayerBackward {
         let params = params(&self.lora, self.layer, which);
         let mut leaves: Vec<&Tensor> = params.iter().map(|(_, param)| *param).collect();
         leaves.extend(&output.input);
-        // In the first layer nothing below is trained but the projections themselves.
+        // Below the first layer nothing is trained but the projections themselves.
         let seen = output.seen.as_ref().filter(|_| self.first_is_trained());
         leaves.extend(seen.into_iter().flatten());
         if leaves.is_empty() {
@@ -213,7 +213,7 @@ impl LayerBackward {
         Ok(())
     }
 
-    /// Puts the gradients by the keys and values that a chunk saw where those lie in the row.
+    /// Adds the gradients by the keys and values that a chunk saw to the row's.
     fn add_key_grads(&self, chunk: &Chunk, grads: [Option<Tensor>; 2]) -> Result<(), TchError> {
         let sums = self.key_grads.iter().flatten();
         for (grad, sum) in grads.into_iter().flatten().zip(sums) {

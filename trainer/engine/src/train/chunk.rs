@@ -98,20 +98,20 @@ fn seen(row: &Row, chunk: Span) -> (Vec<Span>, Vec<Part>) {
 // === impl Chunk ===
 
 impl Chunk {
-    /// Its places of a whole row's tensor along `axis`; a view.
+    /// The chunk's places of a whole row's tensor along `axis`; a view.
     pub(super) fn of(&self, row: &Tensor, axis: i64) -> Result<Tensor, TchError> {
         row.f_narrow(axis, to_i64(self.span.start), to_i64(self.span.len))
     }
 
-    /// Where its keys lie in a row, itself last.
+    /// The spans of the chunk's keys in a row, the chunk itself last.
     pub(super) fn visible(&self) -> Vec<Span> {
         let mut spans = self.keys.clone();
         push(&mut spans, self.span);
         spans
     }
 
-    /// What it sees of a row's keys or values, `[1, heads, t, e]` to `[1, heads, s, e]`; a view where
-    /// that lies in one piece.
+    /// The keys or values that the chunk sees, `[1, heads, t, e]` to `[1, heads, s, e]`. The result is a view if they
+    /// are in one piece.
     pub(super) fn gather(&self, row: &Tensor) -> Result<Tensor, TchError> {
         let spans = self.visible();
         let parts = spans
@@ -123,12 +123,13 @@ impl Chunk {
         }
     }
 
-    /// What is added to its attention scores, `[c, s]`: 0 where a place sees another, else minus infinity.
-    /// `None` where the plain triangle is right. A place sees the `window` newest positions of its sample, if not all.
+    /// The mask of the chunk's attention scores, `[c, s]`: 0 where a place sees another, else minus infinity. `None` if
+    /// the causal mask is enough. A place sees the `window` newest positions of its sample, or all without a window.
     pub(super) fn mask(
         &self,
         window: Option<usize>,
-        (kind, device): (Kind, Device),
+        kind: Kind,
+        device: Device,
     ) -> Result<Option<Tensor>, TchError> {
         let mask = self.mask_of_all(kind, device)?;
         let newest = self.positions.iter().max().map_or(0, |&last| last + 1);
@@ -150,7 +151,7 @@ impl Chunk {
         }
     }
 
-    /// The same where a place sees all that its branch has before it.
+    /// The mask of the chunk without a window.
     fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>, TchError> {
         let (c, n_keys) = (self.span.len, self.n_keys());
         let blocked = |rows: usize, columns: usize| {
@@ -175,7 +176,7 @@ impl Chunk {
         Ok(Some(mask))
     }
 
-    /// How many places [`Chunk::gather`] copies, because they do not lie in one piece.
+    /// How many places [`Chunk::gather`] copies because they are not in one piece.
     pub(super) fn n_copied(&self) -> usize {
         match self.visible().as_slice() {
             [_] => 0,
@@ -208,7 +209,7 @@ mod tests {
                 assert_eq!(keys.len(), chunk.span.len);
                 Tensor::full([c, c], f64::NEG_INFINITY, (Kind::Float, Device::Cpu)).triu(1)
             };
-            let mask = chunk.mask(window, (Kind::Float, Device::Cpu)).unwrap();
+            let mask = chunk.mask(window, Kind::Float, Device::Cpu).unwrap();
             let mask = mask.unwrap_or_else(plain);
             for i in 0..c {
                 let open = |j: &usize| mask.double_value(&[i, to_i64(*j)]) == 0.0;

@@ -15,7 +15,7 @@ use crate::lora::LayerLora;
 use crate::model::Model;
 use crate::rope::RopeSlice;
 
-/// What a layer's computation needs beside its input.
+/// The context of a layer's computation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LayerContext<'a> {
     pub(super) model: &'a Model,
@@ -41,8 +41,8 @@ pub(super) struct Projected {
 pub(super) struct OutputChunk {
     /// As [`Projected::input`].
     pub(super) input: Option<Tensor>,
-    /// Its queries, and the keys and values that it sees, `[1, kv_heads, s, e]`, as variables; `None` without a
-    /// graph, and where both rounds are one.
+    /// The queries, and the keys and values that the chunk sees, `[1, kv_heads, s, e]`, as variables. `None` without a
+    /// graph, and if both rounds are one.
     pub(super) seen: Option<[Tensor; 3]>,
     /// `[1, c, d]`, f32.
     pub(super) y: Tensor,
@@ -114,7 +114,7 @@ impl LayerContext<'_> {
         &self.model.weights.layers[self.layer]
     }
 
-    /// The chunk of the input, and itself again where it is a variable.
+    /// The chunk of the input, and the same tensor again if it is a variable.
     fn input(&self, chunk: &Chunk, x: &Tensor) -> Result<(Tensor, Option<Tensor>), TchError> {
         let x = chunk.of(x, 1)?;
         if !self.graph || self.layer == 0 {
@@ -133,12 +133,12 @@ impl LayerContext<'_> {
         ])
     }
 
-    /// What attention adds to the residual stream, `[1, c, d]`.
+    /// The output of attention for the residual stream, `[1, c, d]`.
     fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor, TchError> {
         let w = self.weights();
         let device = self.model.placement.of(self.layer);
         let window = *self.model.windows.of(self.layer)?;
-        let mask = chunk.mask(window, (self.model.kind, device))?;
+        let mask = chunk.mask(window, self.model.kind, device)?;
         let mixed = attention::whole([q, k, v], mask.as_ref())?;
         layer::attention_out(&self.model.config, w, self.lora, &mixed)
     }

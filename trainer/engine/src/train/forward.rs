@@ -1,4 +1,4 @@
-//! One layer of a row on the way up.
+//! One layer of a row's forward pass.
 
 use tch::{TchError, Tensor};
 
@@ -13,9 +13,9 @@ use crate::model::Model;
 #[derive(Debug)]
 pub(super) struct LayerForward {
     layer: usize,
-    /// Its input, `[1, t, d]`.
+    /// The layer's input, `[1, t, d]`.
     x: Tensor,
-    /// Its adapter as variables, when its graph is kept; else as it is.
+    /// The layer's adapter; as variables if its graph is kept.
     lora: Option<LayerLora>,
     graph: bool,
     projected: Vec<Projected>,
@@ -24,15 +24,15 @@ pub(super) struct LayerForward {
     outputs: Vec<OutputChunk>,
 }
 
-/// What the way down needs of a layer.
+/// What the backward pass needs of a layer.
 #[derive(Debug)]
 pub(super) enum Kept {
-    /// Its input, from which it is computed again.
+    /// The layer's input. The layer is computed again from it.
     Input(Tensor),
     Graph(Box<LayerGraph>),
 }
 
-/// What a layer computed, with the way back.
+/// A computed layer with its graph.
 #[derive(Debug)]
 pub(super) struct LayerGraph {
     /// Variables of this layer alone.
@@ -45,7 +45,7 @@ pub(super) struct LayerGraph {
 // === impl LayerForward ===
 
 impl LayerForward {
-    /// `graph`: whether what is computed is kept for the way down.
+    /// Begins a layer. `graph` says whether the graph is kept for the backward pass.
     pub(super) fn begin(
         layer: usize,
         x: Tensor,
@@ -73,7 +73,7 @@ impl LayerForward {
         self.layer
     }
 
-    /// One chunk of one round; true when that was the last.
+    /// Runs one chunk of one round. Returns true after the last one.
     pub(super) fn step(&mut self, chunks: &[Chunk], model: &Model) -> Result<bool, TchError> {
         let context = LayerContext {
             model,
@@ -97,7 +97,7 @@ impl LayerForward {
         Ok(self.outputs.len() == chunks.len())
     }
 
-    /// The layer's output, `[1, t, d]`, and what is kept of it.
+    /// The layer's output, `[1, t, d]`, and what the backward pass needs of it.
     pub(super) fn end(self) -> Result<(Tensor, Kept), TchError> {
         let _guard = tch::no_grad_guard();
         let outputs: Vec<&Tensor> = self.outputs.iter().map(|output| &output.y).collect();

@@ -16,7 +16,7 @@ pub(super) struct LmHeadPass {
     hidden: Tensor,
     /// The first loss position that is still to be done.
     next: usize,
-    /// By the rows of `hidden` at the loss positions that are done, `[n, d]` each.
+    /// The gradients by the rows of `hidden` at the finished loss positions, `[n, d]` each.
     grads: Vec<Tensor>,
 }
 
@@ -103,7 +103,7 @@ fn backward(
     grad_nv: &Tensor,
     out: &mut TrainOut,
 ) -> Result<Option<Tensor>, TchError> {
-    // Its parameters are the last ones.
+    // The LM head's parameters are the last ones.
     let (Some(head), [.., a, b]) = (work.head(), out.gradients.as_mut_slice()) else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! One row on its way up through the layers, over the LM head, and down again.
+//! The pass of one row: up through the layers, over the LM head, and down again.
 
 use tch::{TchError, Tensor};
 
@@ -19,7 +19,7 @@ pub(super) struct Pass {
     positions: Vec<LossPosition>,
     /// Layers from this one on keep their graphs; those below are computed again on the way down.
     first_kept: usize,
-    /// Of the layers that are done (on the way up) or still to be done (on the way down).
+    /// One entry for each layer that the forward pass has finished and the backward pass has not.
     kept: Vec<Kept>,
     stage: Stage,
 }

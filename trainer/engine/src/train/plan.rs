@@ -14,21 +14,21 @@ use crate::lora::{BaseDims, Lora, LoraSpec};
 use crate::matrix::Quantization;
 use crate::model::Model;
 
-/// Bytes that a model takes and that training it takes beside.
+/// Memory of a model, and of its training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// The base, mapped from disk.
     pub weights: usize,
-    /// What every open run holds: parameters, two moments, gradients that wait.
+    /// The bytes of each open run: parameters, two moments, pending gradients.
     pub run: usize,
     /// Positions in the largest row.
     pub row_tokens: usize,
-    /// Its activations when every layer is computed again on the way down.
+    /// Activations if every layer is computed again in the backward pass.
     pub recomputed: usize,
-    /// The same when every layer is kept.
+    /// Activations if every layer is kept.
     pub kept: usize,
     pub budget: usize,
-    /// For the caches of replies; 0 where nothing is served.
+    /// The bytes for the caches of replies; 0 if nothing is served.
     pub cache: usize,
 }
 
@@ -57,7 +57,7 @@ const UNKNOWN: usize = 2 << 30;
 // === impl Plan ===
 
 impl Plan {
-    /// For runs of `spec` on a model; `cache` bytes are for the caches of replies.
+    /// Plans runs of `spec` on a model. `cache` bytes are for the caches of replies.
     pub fn new(model: &Model, spec: &LoraSpec, sizes: SliceSizes, cache: usize) -> Self {
         let config = &model.config;
         let costs = Costs::new(model, spec.rank, sizes);
@@ -100,7 +100,7 @@ impl fmt::Display for Plan {
 // === impl Costs ===
 
 impl Costs {
-    /// With adapters of rank `rank` on all projections and the LM head; 0 for none.
+    /// Counts for adapters of rank `rank` on all projections and the LM head; 0 for none.
     pub(super) fn new(model: &Model, rank: i64, sizes: SliceSizes) -> Self {
         let config = &model.config;
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
@@ -113,7 +113,7 @@ impl Costs {
         // their product in f32. The narrow side of every adapter, twice.
         let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
         let mlp = 3 * d * wide + f * (3 * narrow + wide);
-        // What is normalised before it is added, in f32.
+        // Outputs that are normalised before they are added, in f32.
         let added = if config.added_norms { 2 * d * wide } else { 0 };
         let low = 7 * 2 * n(rank) * wide;
         Self {
@@ -138,7 +138,7 @@ impl Costs {
             + self.fixed()
     }
 
-    /// What no row takes less than.
+    /// The bytes that every row needs.
     fn fixed(&self) -> usize {
         let (layer, head) = self.made;
         self.lm_head + layer.max(head)
@@ -190,7 +190,7 @@ pub(super) fn rank(lora: Option<&Lora>) -> i64 {
     lora.map_or(0, |lora| lora.spec.rank)
 }
 
-/// As in `1.5 GB`.
+/// A size as text: `1.5 GB`.
 pub(super) fn bytes(n: usize) -> String {
     let n = n as f64;
     match n {

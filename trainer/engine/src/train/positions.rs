@@ -17,7 +17,7 @@ pub(super) struct LossPosition {
     place: usize,
     /// Samples that have a loss here, and which of their positions this is.
     users: Vec<(usize, usize)>,
-    /// What is looked up, each once.
+    /// The ids of all targets at the position, each once.
     targets: Vec<i64>,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn places(positions: &[LossPosition], device: Device) -> Result<Tenso
     Tensor::f_from_slice(&places)?.f_to_device(device)
 }
 
-/// Targets, `[n, k]`, i64, where `k` is the most that a position has; others are filled up with token 0, to which
-/// [`record`] gives no gradient.
+/// The targets, `[n, k]`, i64, with the largest `k` of all positions. Shorter lists are filled up with token 0, to
+/// which [`record`] gives no gradient.
 pub(super) fn targets(positions: &[LossPosition], device: Device) -> Result<Tensor, TchError> {
     let k = width(positions);
     let mut ids = Vec::with_capacity(positions.len() * k);
@@ -95,7 +95,8 @@ pub(super) fn record(
                     out.n_loss_tokens += 1;
                     continue;
                 };
-                let (signal, place) = (sample.signals[entry], (datum, position));
+                let place = TermPlace { datum, position };
+                let signal = sample.signals[entry];
                 gradients[column] += add_term(loss, place, logprob, signal, out)?;
             }
         }
@@ -103,10 +104,17 @@ pub(super) fn record(
     Ok(gradients)
 }
 
+/// The place of a term in the loss: a datum, and a position in it.
+#[derive(Debug, Clone, Copy)]
+struct TermPlace {
+    datum: usize,
+    position: usize,
+}
+
 /// Adds one term and returns its derivative.
 fn add_term(
     loss: &Loss,
-    (datum, position): (usize, usize),
+    place: TermPlace,
     logprob: f32,
     signal: Signal,
     out: &mut TrainOut,
@@ -115,8 +123,8 @@ fn add_term(
     if !(term.loss.is_finite() && term.grad_logprob.abs() <= f64::from(f32::MAX)) {
         return Err(TrainError::NotFinite {
             loss: loss.loss_fn(),
-            datum,
-            position,
+            datum: place.datum,
+            position: place.position,
             logprob,
             sampled: signal.sampled,
         });

@@ -1,4 +1,4 @@
-//! How much is computed at once.
+//! The sizes of slices: how much is computed in one call.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::pack::to_i64;
 /// three alone; memory decides what is kept and what is computed again, which changes no bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceSizes {
-    /// Positions that go through a layer at once; samples that share nothing are packed into rows of so many.
+    /// Positions that go through a layer in one call. Samples that share nothing are packed into rows of this length.
     pub chunk_tokens: usize,
-    /// Positions of a row of samples that share a beginning, unless a single sample is longer. What is over
-    /// goes to another row, with a copy of the shared part.
+    /// The longest row of samples that share a beginning, unless a single sample is longer. The rest goes to another
+    /// row, with a copy of the shared part.
     pub row_tokens: usize,
-    /// Positions that go through the LM head at once.
+    /// Positions that go through the LM head in one call.
     pub head_positions: usize,
-    /// Bytes for the activations of a row; `None` is half of what is free when a job begins.
+    /// Bytes for the activations of a row; `None` takes half of the free memory when a job begins.
     pub memory: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ const PASSES: u32 = 4;
 const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
-/// Where memory is short, a chunk is cut down to this.
+/// The smallest chunk when memory is short.
 const SMALLEST: usize = 8;
 /// Beyond this a chunk gains nothing: on a CPU its activations leave the caches, a GPU is full.
 const MOST: usize = 256;
@@ -57,7 +57,7 @@ impl Default for SliceSizes {
 }
 
 impl SliceSizes {
-    /// Half as much at once; `None` where that would be less than is worth a pass over the weights.
+    /// Halves the sizes. `None` if the result would not be worth a pass over the weights.
     pub(super) fn smaller(self) -> Option<Self> {
         let smallest = self.chunk_tokens <= SMALLEST && self.head_positions <= HEAD.0;
         let half = |n: usize, least: usize| (n / 2).max(least.min(n));
@@ -87,7 +87,8 @@ impl SliceSizes {
         let x = Tensor::f_zeros([1, n, model.config.hidden], (tch::Kind::Float, device))?;
         let mut best = Duration::MAX;
         if let Some(layer) = model.weights.layers.first() {
-            // The first runs read the weights from disk, make threads and kernels ready, and wait for a core that others use.
+            // The first runs read the weights from disk, start threads and kernels, and wait for cores that other
+            // programs use.
             let began = Instant::now();
             while best == Duration::MAX || began.elapsed() < MEASURED {
                 let begun = Instant::now();
@@ -105,7 +106,7 @@ impl SliceSizes {
         let config = &model.config;
         let layer = config.hidden * (config.intermediate + config.n_heads * config.head_dim) * 3;
         let head = config.hidden * config.vocab;
-        // A position there is two products, in a layer on its way down twice as many.
+        // A position of the LM head is two products; a layer in the backward pass has twice as many.
         let fitting = to_i64(chunk_tokens) * 2 * layer / head.max(1);
         let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-/// The same numbers as a variable of its own.
+/// The same tensor as a separate variable.
 pub(super) fn leaf(tensor: &Tensor) -> Result<Tensor, TchError> {
     tensor.f_detach()?.f_set_requires_grad(true)
 }

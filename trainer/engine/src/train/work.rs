@@ -1,4 +1,4 @@
-//! What a job works on, and what it gives.
+//! The input of a training job, and its result.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub enum TrainError {
     /// The adapter is of another model.
     #[error("the adapter has {found} layers, the model has {wanted}")]
     Layers { found: usize, wanted: usize },
-    /// One sample alone needs more than there is; its row can be cut no further.
+    /// A single sample needs more memory than there is. Its row cannot be cut further.
     #[error(
         "datums[{datum}] has {n_tokens} tokens, which need {} to train on, {} are free for training: at most {max_tokens} tokens fit",
         super::plan::bytes(*needed), super::plan::bytes(*budget)
@@ -37,7 +37,7 @@ pub enum TrainError {
         /// The longest that would fit.
         max_tokens: usize,
     },
-    /// What was counted as enough was not, nor was less.
+    /// The planned memory was not enough, and neither was less.
     #[error(
         "out of memory in training, with the batch cut as small as it can be: {detail}; shorter samples, a smaller --kv-budget or a smaller model leave more"
     )]
@@ -58,7 +58,7 @@ pub enum TrainError {
     Torch(#[from] TchError),
 }
 
-/// What a finished job found.
+/// The result of a finished job.
 #[derive(Debug)]
 pub struct TrainOut {
     /// The sum over all positions; 0 for a forward job.
@@ -72,7 +72,7 @@ pub struct TrainOut {
     pub logprobs: Vec<Vec<Option<f32>>>,
     /// The likeliest tokens of every position that was wanted, one a datum; empty unless asked for.
     pub top: Vec<TopK>,
-    /// One f32 tensor a parameter, of its shape, in [`Lora::params`]' order; empty for a forward job.
+    /// One f32 tensor for each parameter, in [`Lora::params`]' order and shape; empty for a forward job.
     pub gradients: Vec<Tensor>,
     /// How the work was cut.
     pub slices: Slices,
@@ -85,15 +85,15 @@ pub struct Slices {
     pub count: usize,
     /// The longest one, which is the longest that a chat had to wait.
     pub longest: Duration,
-    /// All together, waiting not counted.
+    /// The job's computing time, without waiting.
     pub total: Duration,
 }
 
-/// What is to be computed, unchanging.
+/// The fixed input of a job.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) samples: Vec<Sample>,
-    /// Of each sample, which positions go through the LM head.
+    /// For each sample, which positions go through the LM head.
     pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
     pub(super) top_k: usize,

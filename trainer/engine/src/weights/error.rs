@@ -19,7 +19,7 @@ pub enum LoadError {
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file cannot be written (cache folder).
@@ -27,17 +27,17 @@ pub enum LoadError {
     Write {
         /// The file or folder.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// No model stands at the path.
+    /// The path is no model.
     #[error("{path} is no model: expected a .gguf file, or a folder with config.json, tokenizer.json and model.safetensors", path = path.display())]
     NoModel { path: PathBuf },
-    /// A file is truncated or holds something else than its name says.
+    /// A file is truncated, or its content does not fit its name.
     #[error("{file} is damaged or no model file: {detail}", file = file.display())]
     Damaged {
         file: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         detail: String,
     },
     /// A file is whole but holds what this engine cannot use.

@@ -35,14 +35,15 @@ pub fn fingerprint(dir: &Path, config: &ModelConfig) -> Result<String, LoadError
     Ok(hex(hash))
 }
 
-/// What config.json says that changes a number. A field added here changes the fingerprints of the models that have it.
+/// The fields of config.json that change a number. A field added here changes the fingerprints of the models that have
+/// it.
 fn numbers_of(config: &ModelConfig) -> String {
     let name = config.architecture.name();
     // Sizes are in the tensors' shapes, biases and norms in their names; of heads only the number is not.
     let (heads, kv_heads) = (config.n_heads, config.n_kv_heads);
     let eps = config.norm_eps;
     let mut layers: Vec<String> = config.layers.iter().map(layer).collect();
-    // One stands for all where all are alike.
+    // One entry is enough if all layers are alike.
     if layers.iter().all(|it| Some(it) == layers.first()) {
         layers.truncate(1);
     }

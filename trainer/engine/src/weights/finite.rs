@@ -6,17 +6,17 @@
 
 use safetensors::Dtype;
 
-/// Bytes between two looks at what was found.
+/// Bytes between two looks at the result.
 const BLOCK: usize = 1 << 16;
 
 /// Whether little-endian numbers hold one that is not finite: one whose exponent is all ones.
 pub(super) fn has_non_finite(bytes: &[u8], dtype: Dtype) -> bool {
-    // The exponent's bits, and the lowest and the highest bit of a number, as many times as eight bytes hold.
+    // The masks of the exponent, and of the lowest and the highest bit of a number, repeated to fill eight bytes.
     let (exponent, low, high) = match dtype {
         Dtype::BF16 => (0x7F80_7F80_7F80_7F80, LOW_16, LOW_16 << 15),
         Dtype::F16 => (0x7C00_7C00_7C00_7C00, LOW_16, LOW_16 << 15),
         Dtype::F32 => (0x7F80_0000_7F80_0000, LOW_32, LOW_32 << 31),
-        // What cannot be loaded is refused by its dtype.
+        // A dtype that cannot be loaded is refused elsewhere.
         _ => return false,
     };
     let look = |found: u64, word: [u8; 8]| {

@@ -24,7 +24,7 @@ use self::output::write;
 use super::LoadError;
 use crate::digest::{hash_all, hex};
 
-/// Counted up when the conversion changes, so that old results are made anew.
+/// The version of the conversion. Raise it when the conversion changes, so that old results are made anew.
 const VERSION: u32 = 3;
 
 /// The Hugging Face directory of a GGUF file, converting it when it is met for the first time.
@@ -84,7 +84,7 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
     tensors::convert(&header, file, &model_config, &out.join("model.safetensors"))
 }
 
-/// A part of a model says nothing of the others but how many there are.
+/// Refuses one part of a split model. A part does not name the others.
 fn refuse_part(header: &Header) -> Result<(), LoadError> {
     let n_parts = header.optional_int("split.count")?.unwrap_or(1);
     if n_parts < 2 {

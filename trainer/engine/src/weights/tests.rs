@@ -10,7 +10,7 @@ fn on_cpu() -> Placement {
 
 fn error(dir: &Path) -> String {
     let model_config = ModelConfig::read(dir).unwrap();
-    let message = load(dir, &model_config, (Kind::Float, None), &on_cpu())
+    let message = load(dir, &model_config, Kind::Float, None, &on_cpu())
         .unwrap_err()
         .to_string();
     message.replace(&dir.display().to_string(), "DIR")
@@ -26,8 +26,8 @@ fn model() -> tempfile::TempDir {
 fn a_stored_dtype_is_mapped_and_another_converted() {
     let dir = model();
     let model_config = ModelConfig::read(dir.path()).unwrap();
-    let f32 = load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).unwrap();
-    let bf16 = load(dir.path(), &model_config, (Kind::BFloat16, None), &on_cpu()).unwrap();
+    let f32 = load(dir.path(), &model_config, Kind::Float, None, &on_cpu()).unwrap();
+    let bf16 = load(dir.path(), &model_config, Kind::BFloat16, None, &on_cpu()).unwrap();
     assert_eq!(bf16.embed.kind().unwrap(), Kind::BFloat16);
     assert!(bf16.embed.plain().unwrap().to_kind(Kind::Float).allclose(
         &f32.embed.plain().unwrap(),
@@ -35,7 +35,7 @@ fn a_stored_dtype_is_mapped_and_another_converted() {
         1e-2,
         false
     ));
-    let again = load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).unwrap();
+    let again = load(dir.path(), &model_config, Kind::Float, None, &on_cpu()).unwrap();
     assert!(
         again.layers[1]
             .down
@@ -129,13 +129,13 @@ fn nan_and_infinity_are_found_at_load_and_large_numbers_are_not() {
         poke(dir.path(), n, 3e38);
     }
     let model_config = ModelConfig::read(dir.path()).unwrap();
-    assert!(load(dir.path(), &model_config, (Kind::Float, None), &on_cpu()).is_ok());
+    assert!(load(dir.path(), &model_config, Kind::Float, None, &on_cpu()).is_ok());
     // The first number of the first tensor.
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     let n_data = bytes.len() - 8 - usize::try_from(header).unwrap();
     poke(dir.path(), n_data / 4, 1e6);
-    let error = load(dir.path(), &model_config, (Kind::Half, None), &on_cpu()).unwrap_err();
+    let error = load(dir.path(), &model_config, Kind::Half, None, &on_cpu()).unwrap_err();
     let text = "tensor model.embed_tokens.weight holds NaN or infinity in f16, whose largest number is 65504";
     assert!(error.to_string().ends_with(text), "{error}");
 }

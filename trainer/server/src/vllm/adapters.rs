@@ -85,7 +85,8 @@ impl Adapters {
         &self,
         name: &AdapterName,
         from: &Path,
-        (sha256, step): (Option<String>, u64),
+        sha256: Option<String>,
+        step: u64,
     ) -> io::Result<Loaded> {
         let n = self.n_named.fetch_add(1, Ordering::Relaxed);
         let served = format!("{name}~{}-{n}", self.salt);
@@ -222,8 +223,8 @@ mod tests {
         let adapters = Adapters::new(dir.path().join("vllm"));
         let name: AdapterName = "a".parse().unwrap();
         let copy = |sha: &str| {
-            let about = (Some(sha.to_owned()), 1);
-            Arc::new(adapters.copy(&name, &from, about).unwrap())
+            let sha = Some(sha.to_owned());
+            Arc::new(adapters.copy(&name, &from, sha, 1).unwrap())
         };
         let first = copy("1");
         assert_eq!(first.rank().unwrap(), 8);

@@ -263,14 +263,15 @@ impl Link {
         }
         self.try_by_engine(name).await?;
         // Some megabytes at most where the file system has no hard links.
-        let copied = self.adapters.copy(name, &folder, (sha256, step));
+        let copied = self.adapters.copy(name, &folder, sha256, step);
         let loaded = copied.map_err(|error| unreadable(name, &error))?;
         self.check_rank(name, &loaded)?;
         self.load(name, &loaded).await?;
-        let served = loaded.served.clone();
-        let names = (name, served.as_str());
-        if let Err(error) = proof::adapter(&self.client, &self.host, names, ready.precision).await {
-            self.unload_served(&served).await;
+        let served = loaded.served.as_str();
+        if let Err(error) =
+            proof::adapter(&self.client, &self.host, name, served, ready.precision).await
+        {
+            self.unload_served(served).await;
             return Err(error);
         }
         let loaded = Arc::new(loaded);

@@ -83,7 +83,8 @@ pub(super) async fn base(
 pub(super) async fn adapter(
     client: &VllmClient,
     host: &Host,
-    (name, served): (&AdapterName, &str),
+    name: &AdapterName,
+    served: &str,
     precision: Precision,
 ) -> Result<(), SamplerError> {
     let drawn = draw(client, host, served).await?;

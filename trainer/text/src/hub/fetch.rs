@@ -115,8 +115,8 @@ impl Hub {
         progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
     ) -> Result<Fetching<'a>, HubError> {
         self.check_online(model)?;
-        let at = (&self.server, self.cache.as_path());
-        Ok(Fetching::new(at, self.pause, model, progress))
+        let (server, pause) = (&self.server, self.pause);
+        Ok(Fetching::new(server, &self.cache, pause, model, progress))
     }
 }
 

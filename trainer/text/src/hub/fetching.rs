@@ -63,7 +63,8 @@ pub(super) struct Fetching<'a> {
 impl<'a> Fetching<'a> {
     /// Downloads the commit in the cache, or else the present `main`.
     pub(super) fn new(
-        (server, cache): (&'a Server, &'a Path),
+        server: &'a Server,
+        cache: &'a Path,
         pause: Duration,
         model: &'a HubName,
         progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),

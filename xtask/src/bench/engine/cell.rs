@@ -28,12 +28,16 @@ pub(super) enum Program {
     Vllm,
 }
 
+/// A figure of one side: the side's name, and the field of its result.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SideFigure<'a>(pub(super) &'a str, pub(super) &'a str);
+
 /// A quotient, or a figure of one side, and what it may be.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) what: &'static str,
-    pub(super) of: (&'static str, &'static str),
-    pub(super) by: Option<(&'static str, &'static str)>,
+    pub(super) of: SideFigure<'static>,
+    pub(super) by: Option<SideFigure<'static>>,
     /// The divisor is multiplied by this: for a peer that computed a part.
     pub(super) scale: f64,
     /// None is only reported.
@@ -75,14 +79,19 @@ pub(super) fn beside_vllm(input: &Value) -> Vec<Side> {
 
 /// Our figure by the peer's.
 pub(super) fn by_peer(what: &'static str, field: &'static str, at_most: Option<f64>) -> Limit {
-    quotient(what, (OURS, field), (PEER, field), at_most)
+    quotient(
+        what,
+        SideFigure(OURS, field),
+        SideFigure(PEER, field),
+        at_most,
+    )
 }
 
 /// A figure of one side by one of another.
 pub(super) fn quotient(
     what: &'static str,
-    of: (&'static str, &'static str),
-    by: (&'static str, &'static str),
+    of: SideFigure<'static>,
+    by: SideFigure<'static>,
     at_most: Option<f64>,
 ) -> Limit {
     Limit {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
 use super::cell::{
-    Cell, Limit, OURS, PEER, Program, VLLM, beside_vllm, both, by_peer, quotient, side,
+    Cell, Limit, OURS, PEER, Program, SideFigure, VLLM, beside_vllm, both, by_peer, quotient, side,
 };
 use super::inputs::{Ids, Models, sample, session};
 use super::options::Options;
@@ -104,8 +104,8 @@ fn training(options: &Options, models: &Models) -> Vec<Cell> {
             sides: vec![side(OURS, distil(true)), side("without", distil(false))],
             limits: vec![quotient(
                 "CPU by without a teacher",
-                (OURS, "cpu_s"),
-                ("without", "cpu_s"),
+                SideFigure(OURS, "cpu_s"),
+                SideFigure("without", "cpu_s"),
                 Some(1.6),
             )],
         },
@@ -148,8 +148,8 @@ fn sessions(options: &Options, models: &Models) -> Vec<Cell> {
                 },
                 quotient(
                     "CPU by the last turn alone",
-                    (OURS, "cpu_s"),
-                    ("last", "cpu_s"),
+                    SideFigure(OURS, "cpu_s"),
+                    SideFigure("last", "cpu_s"),
                     Some(1.5),
                 ),
                 by_peer("memory by PEFT's", "peak_bytes", None),
@@ -191,15 +191,26 @@ fn replies(options: &Options, models: &Models) -> Vec<Cell> {
             limits: vec![
                 quotient(
                     "time by vLLM's",
-                    (OURS, "wall_s"),
-                    (VLLM, "wall_s"),
+                    SideFigure(OURS, "wall_s"),
+                    SideFigure(VLLM, "wall_s"),
                     Some(1.0),
                 ),
-                quotient("CPU by vLLM's", (OURS, "cpu_s"), (VLLM, "cpu_s"), None),
-                told("our tokens a second", (OURS, "tokens_per_s")),
-                told("vLLM's tokens a second", (VLLM, "tokens_per_s")),
-                told("our CPU seconds a token", (OURS, "cpu_s_per_token")),
-                told("vLLM's CPU seconds a token", (VLLM, "cpu_s_per_token")),
+                quotient(
+                    "CPU by vLLM's",
+                    SideFigure(OURS, "cpu_s"),
+                    SideFigure(VLLM, "cpu_s"),
+                    None,
+                ),
+                told("our tokens a second", SideFigure(OURS, "tokens_per_s")),
+                told("vLLM's tokens a second", SideFigure(VLLM, "tokens_per_s")),
+                told(
+                    "our CPU seconds a token",
+                    SideFigure(OURS, "cpu_s_per_token"),
+                ),
+                told(
+                    "vLLM's CPU seconds a token",
+                    SideFigure(VLLM, "cpu_s_per_token"),
+                ),
             ],
         }
     };
@@ -237,8 +248,8 @@ fn replies(options: &Options, models: &Models) -> Vec<Cell> {
             sides: vec![side(OURS, own(turn))],
             limits: vec![quotient(
                 "time by without cache",
-                (OURS, "wall_s"),
-                (OURS, "without_wall_s"),
+                SideFigure(OURS, "wall_s"),
+                SideFigure(OURS, "without_wall_s"),
                 Some(0.06),
             )],
         },
@@ -264,7 +275,7 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
     };
     let figure = |what, field, at_most| Limit {
         what,
-        of: (OURS, field),
+        of: SideFigure(OURS, field),
         by: None,
         scale: 1.0,
         at_most: Some(at_most),
@@ -277,14 +288,14 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
             vec![
                 quotient(
                     "95th percentile between tokens by without training",
-                    (OURS, "p95_s"),
-                    (OURS, "p95_alone_s"),
+                    SideFigure(OURS, "p95_s"),
+                    SideFigure(OURS, "p95_alone_s"),
                     Some(3.0),
                 ),
                 quotient(
                     "training's time by alone",
-                    (OURS, "training_s"),
-                    (OURS, "training_alone_s"),
+                    SideFigure(OURS, "training_s"),
+                    SideFigure(OURS, "training_alone_s"),
                     Some(2.5),
                 ),
             ],
@@ -312,14 +323,14 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
             vec![
                 quotient(
                     "time by all on one",
-                    (OURS, "wall_s"),
-                    (OURS, "on_one_wall_s"),
+                    SideFigure(OURS, "wall_s"),
+                    SideFigure(OURS, "on_one_wall_s"),
                     Some(1.6),
                 ),
                 quotient(
                     "history by what was kept of it, of the worst agent",
-                    (OURS, "one"),
-                    (OURS, "least_cached_share"),
+                    SideFigure(OURS, "one"),
+                    SideFigure(OURS, "least_cached_share"),
                     Some(1.1),
                 ),
             ],
@@ -328,7 +339,7 @@ fn serving(options: &Options, models: &Models) -> Vec<Cell> {
 }
 
 /// A figure that nothing is promised of.
-fn told(what: &'static str, of: (&'static str, &'static str)) -> Limit {
+fn told(what: &'static str, of: SideFigure<'static>) -> Limit {
     Limit {
         what,
         of,

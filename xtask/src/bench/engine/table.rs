@@ -6,7 +6,7 @@ use anyhow::Result;
 use metaclaw_fetch::writing;
 use serde_json::{Value, json};
 
-use super::cell::{Cell, Limit};
+use super::cell::{Cell, Limit, SideFigure};
 use super::options::Options;
 use super::runs::Record;
 
@@ -77,7 +77,7 @@ fn value(cell: &Cell, limit: &Limit, records: &[Record]) -> Option<f64> {
 }
 
 /// Of all runs of a side; of an even number the upper one of the middle two.
-fn median(records: &[Record], cell: &str, (side, field): (&str, &str)) -> Option<f64> {
+fn median(records: &[Record], cell: &str, SideFigure(side, field): SideFigure<'_>) -> Option<f64> {
     let own = records
         .iter()
         .filter(|it| it.cell == cell && it.side == side);
@@ -88,14 +88,15 @@ fn median(records: &[Record], cell: &str, (side, field): (&str, &str)) -> Option
 
 /// Of each decoding cell and side: time a token of a stream, by the time that reading all weights takes.
 fn reading(records: &[Record]) -> Vec<(String, f64)> {
-    let Some(bandwidth) = median(records, "bandwidth", ("ours", "read_bytes_per_s")) else {
+    let Some(bandwidth) = median(records, "bandwidth", SideFigure("ours", "read_bytes_per_s"))
+    else {
         return Vec::new();
     };
     let mut found = Vec::new();
     for (cell, streams) in [("d1", 1.0), ("d8", 8.0)] {
         for side in ["ours", "peer"] {
-            let figure = |field| median(records, cell, (side, field));
-            let bytes = median(records, cell, ("ours", "weight_bytes"));
+            let figure = |field| median(records, cell, SideFigure(side, field));
+            let bytes = median(records, cell, SideFigure("ours", "weight_bytes"));
             if let (Some(bytes), Some(wall), Some(n)) =
                 (bytes, figure("wall_s"), figure("new_tokens"))
             {
@@ -118,8 +119,8 @@ mod tests {
         let records = [records.to_vec(), vec![record("peer", 4.0)]].concat();
         let limit = Limit {
             what: "",
-            of: ("ours", "cpu_s"),
-            by: Some(("peer", "cpu_s")),
+            of: SideFigure("ours", "cpu_s"),
+            by: Some(SideFigure("peer", "cpu_s")),
             scale: 2.0,
             at_most: Some(0.2),
         };

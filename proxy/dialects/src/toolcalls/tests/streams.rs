@@ -206,7 +206,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200), chunk in testing::json(), more in testing::json()) {
+    fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200), chunk in crate::any_json::any_json(), more in crate::any_json::any_json()) {
         rewritten(super::stream(Options::default()), [bytes.as_slice()]);
         let wrapped = json!({ "choices": [{ "delta": more }, chunk], "usage": more });
         let text = format!("data: {chunk}\n\ndata: {wrapped}\n\ndata: [DONE]\n\n");

@@ -6,7 +6,6 @@ mod recorded;
 use recorded::{Case, cases, differs};
 
 use super::*;
-use crate::{Api, Reply};
 
 #[test]
 fn every_recorded_request_is_sent_as_its_case_says() {

@@ -312,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn any_items_come_to_a_conversation_that_chat_servers_take(items in vec(testing::json(), 0..5), more in items()) {
+    fn any_items_come_to_a_conversation_that_chat_servers_take(items in vec(crate::any_json::any_json(), 0..5), more in items()) {
         for input in [items, more] {
             let body = json!({ "model": "m", "input": input });
             let Ok(chat) = request(ResponsesToChat, &body) else {
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn no_json_makes_it_panic(body in testing::json(), more in testing::json(), status in 0u16..1000) {
+    fn no_json_makes_it_panic(body in crate::any_json::any_json(), more in crate::any_json::any_json(), status in 0u16..1000) {
         let wrapped = json!({ "system": more, "messages": [body, { "role": "user", "content": [more] }, { "role": "assistant", "content": more, "tool_calls": body }], "tools": [more] });
         for direction in ALL {
             let _ = request(direction, &body);

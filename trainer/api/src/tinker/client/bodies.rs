@@ -146,7 +146,8 @@ pub(super) fn weigh(input: &mut ForwardBackwardInput, datums: &[Datum]) {
 pub(super) fn pass(
     model: &ModelId,
     n: i32,
-    (is_forward, input): (bool, &ForwardBackwardInput),
+    is_forward: bool,
+    input: &ForwardBackwardInput,
 ) -> Result<Value, serde_json::Error> {
     let name = if is_forward {
         "forward_input"
@@ -194,7 +195,8 @@ pub(super) fn no_step(model: &ModelId, n: i32) -> OptimStep {
 pub(super) fn save(
     model: &ModelId,
     n: i32,
-    (name, metadata): (&str, &BTreeMap<&str, String>),
+    name: &str,
+    metadata: &BTreeMap<&str, String>,
 ) -> SaveWeights {
     SaveWeights {
         model_id: model.clone(),
@@ -215,7 +217,8 @@ fn texts(metadata: &BTreeMap<&str, String>) -> Map<String, Value> {
 pub(super) fn save_named(
     model: &ModelId,
     n: i32,
-    (name, metadata): (&str, &BTreeMap<&str, String>),
+    name: &str,
+    metadata: &BTreeMap<&str, String>,
 ) -> SaveForSampler {
     SaveForSampler {
         model_id: model.clone(),

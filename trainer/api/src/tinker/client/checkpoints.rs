@@ -189,7 +189,7 @@ impl Checkpoints {
         let saved = self
             .models
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::save(id, seq, (name, metadata)))
+                Request::json(call, call, &bodies::save(id, seq, name, metadata))
             })
             .await?;
         let saved: SavedWeights = saved.json(self.models.http(), call)?;
@@ -217,7 +217,7 @@ impl Checkpoints {
             let saved = self
                 .models
                 .operate(model, call, |id, seq| {
-                    let body = bodies::save_named(id, seq, (&written, &metadata));
+                    let body = bodies::save_named(id, seq, &written, &metadata);
                     Request::json(call, call, &body)
                 })
                 .await?;

@@ -36,15 +36,16 @@ pub(super) fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs
         term(
             loss_fn,
             config,
-            (f64::from(*now), f64::from(*sampled)),
+            f64::from(*now),
+            f64::from(*sampled),
             f64::from(*advantage),
         )
     });
     -terms.sum::<f64>()
 }
 
-/// What a token adds to the objective.
-fn term(loss_fn: LossFn, config: &LossConfig, (now, sampled): (f64, f64), advantage: f64) -> f64 {
+/// What a token adds to the objective, of its log-probability now and that by which it was sampled.
+fn term(loss_fn: LossFn, config: &LossConfig, now: f64, sampled: f64, advantage: f64) -> f64 {
     let ratio = (now - sampled).exp();
     let bound = |key: &str, usual: f64| config.get(key).copied().unwrap_or(usual);
     let clipped = |low: f64, high: f64| {

@@ -90,7 +90,7 @@ impl Models {
         let name = name.map_err(|error| whose.unreadable(error.to_string()))?;
         let saved = self
             .operate(model, call, |id, seq| {
-                let body = bodies::save_named(id, seq, (&name, &BTreeMap::new()));
+                let body = bodies::save_named(id, seq, &name, &BTreeMap::new());
                 Request::json(call, call, &body)
             })
             .await?;

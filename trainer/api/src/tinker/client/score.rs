@@ -144,11 +144,11 @@ impl Samplers {
             self.of_prompt(&output, &positions)?
         } else {
             let width = look.datum.parts().target_tokens.width();
-            self.of_named(message, (&positions, width))?
+            self.of_named(message, &positions, width)?
         };
         let (ids, likely) = match look.top_k {
             0 => Default::default(),
-            k => self.likeliest(&output, (&positions, k as usize))?,
+            k => self.likeliest(&output, &positions, k as usize)?,
         };
         Ok(Found {
             logprobs,
@@ -178,7 +178,8 @@ impl Samplers {
     fn of_named(
         &self,
         message: Option<SampleResponse>,
-        (positions, width): (&[usize], usize),
+        positions: &[usize],
+        width: usize,
     ) -> Result<Vec<f32>, BackendError> {
         let answered = message.and_then(|it| it.target_prompt_logprobs);
         let what =
@@ -203,7 +204,8 @@ impl Samplers {
     fn likeliest(
         &self,
         output: &SampleOutput,
-        (positions, k): (&[usize], usize),
+        positions: &[usize],
+        k: usize,
     ) -> Result<(Vec<Vec<u32>>, Vec<Vec<f32>>), BackendError> {
         let all = output.topk_prompt_logprobs.as_ref();
         let all = all.ok_or_else(|| self.lacks("the likeliest ids of a prompt's positions"))?;

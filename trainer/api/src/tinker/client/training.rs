@@ -63,7 +63,8 @@ impl Pass<'_> {
     fn request(
         &self,
         chunk: &[Datum],
-        (model, seq): (&ModelId, i32),
+        model: &ModelId,
+        seq: i32,
         flags: &Flags,
         protobuf: bool,
     ) -> Result<Request, BackendError> {
@@ -74,13 +75,14 @@ impl Pass<'_> {
                 // It takes the mean over what has a weight, which without weights is the prompt as well.
                 bodies::weigh(&mut input, chunk);
             }
-            let body = bodies::pass(model, seq, (self.is_forward, &input));
+            let body = bodies::pass(model, seq, self.is_forward, &input);
             let body = body.map_err(|error| BackendError::Request {
                 call,
                 why: error.to_string(),
             })?;
             return Request::json(call, call, &body);
         }
+        let settings = self.config.iter();
         let message = proto::ForwardBackwardRequest {
             model_id: model.to_string(),
             seq_id: seq,
@@ -88,7 +90,9 @@ impl Pass<'_> {
             loss_fn: self.loss.as_str().to_owned(),
             loss_fn_config: self.config.clone(),
             forward_only: self.is_forward,
-            loss_fn_config_v2: self.config.iter().map(setting).collect(),
+            loss_fn_config_v2: settings
+                .map(|(key, value)| (key.clone(), setting(*value)))
+                .collect(),
         };
         let body: Result<Body, String> = futures::protobuf(flags, &message);
         let body = body.map_err(|why| BackendError::Request { call, why })?;
@@ -96,9 +100,9 @@ impl Pass<'_> {
     }
 }
 
-fn setting((key, value): (&String, &f64)) -> (String, proto::LossConfigValue) {
-    let value = Some(proto::Setting::Number(*value));
-    (key.clone(), proto::LossConfigValue { value })
+fn setting(value: f64) -> proto::LossConfigValue {
+    let value = Some(proto::Setting::Number(value));
+    proto::LossConfigValue { value }
 }
 
 // === impl Models ===
@@ -120,7 +124,7 @@ impl Models {
         let flags = Arc::clone(&model.session.flags);
         let mut promises = Vec::new();
         for chunk in pass.chunks(&flags) {
-            let promised = self.send_chunk(model, pass, (chunk, limits)).await?;
+            let promised = self.send_chunk(model, pass, chunk, limits).await?;
             promises.push((chunk, promised));
         }
         let (mut logprobs, mut loss) = (Vec::new(), 0.0);
@@ -129,7 +133,7 @@ impl Models {
             let result = self.fetch(call, &promised, limits).await?;
             let before = n_passed;
             n_passed += chunk.len();
-            match self.read(call, (chunk, pass), result) {
+            match self.read(call, pass, chunk, result) {
                 Ok((of_chunk, loss_here)) => {
                     logprobs.extend(of_chunk);
                     loss += loss_here;
@@ -153,12 +157,13 @@ impl Models {
         &self,
         model: &mut Model,
         pass: &Pass<'_>,
-        (chunk, limits): (&[Datum], futures::Limits),
+        chunk: &[Datum],
+        limits: futures::Limits,
     ) -> Result<Promise, BackendError> {
         let flags = Arc::clone(&model.session.flags);
         let build = |protobuf: bool| {
             let flags = Arc::clone(&flags);
-            move |id: &ModelId, seq: i32| pass.request(chunk, (id, seq), &flags, protobuf)
+            move |id: &ModelId, seq: i32| pass.request(chunk, id, seq, &flags, protobuf)
         };
         if !flags.protobuf() || !follows_api(&model.id) {
             return self.send(model, build(false), limits).await;
@@ -178,7 +183,8 @@ impl Models {
     fn read(
         &self,
         call: &'static str,
-        (chunk, pass): (&[Datum], &Pass<'_>),
+        pass: &Pass<'_>,
+        chunk: &[Datum],
         result: futures::Result_,
     ) -> Result<(Vec<Tensor2<f32>>, f64), BackendError> {
         let whose = self.http().whose(call);

@@ -17,7 +17,8 @@ pub(super) struct Loaded {
     pub(super) name: AdapterName,
     pub(super) step: u64,
     pub(super) sha256: String,
-    /// As [`super::ServedAdapter::lora`]. No two threads may use one tensor at a time, even to make another handle of it.
+    /// The weights, as in [`super::ServedAdapter::lora`]. Two threads may not use one tensor at the same time, not even
+    /// to make another handle of it.
     pub(super) lora: Mutex<Lora>,
     pub(super) reserved: Reserved,
 }
@@ -25,7 +26,7 @@ pub(super) struct Loaded {
 // === impl AdapterLease ===
 
 impl AdapterLease {
-    /// As it was asked for.
+    /// The requested name.
     pub fn name(&self) -> &AdapterName {
         &self.0.name
     }
@@ -60,14 +61,14 @@ impl AdapterLease {
         WeightsKey::from_str_radix(first, 16).unwrap_or(0).max(1)
     }
 
-    /// Its weights, for as long as it takes to make handles on them.
+    /// Locks the weights. Hold the guard only while you make handles on them.
     pub(super) fn lora(&self) -> MutexGuard<'_, Lora> {
         lock(&self.0.lora)
     }
 }
 
-/// The content of a mutex, whoever panicked while it was held.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half changed by a panic while one of these is held.
+    // A panic under one of these locks leaves nothing half changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The adapters in memory, by name, and how others get there.
+//! The pool of adapters in memory, by name, and how they are loaded.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,26 +22,26 @@ struct Pool {
     base: Arc<BaseSpec>,
     placement: Placement,
     budget: Arc<Budget>,
-    /// Held while one is read: who asks for the same meanwhile finds it there afterwards.
+    /// Held while an adapter is read. A second request for it waits and then finds it in memory.
     reading: Mutex<()>,
     names: Mutex<Names>,
 }
 
 #[derive(Debug, Default)]
 struct Names {
-    /// With what its folder was when it was read; the most recently used last.
+    /// Each adapter with its folder's stamp at reading, the most recently used last.
     loaded: VecDeque<(Stamp, AdapterLease)>,
     /// Unloaded or replaced, while replies hold them.
     leaving: Vec<Weak<Loaded>>,
 }
 
-/// How often an adapter is read again that was replaced meanwhile.
+/// The number of attempts to read an adapter that is being replaced.
 const READS: usize = 3;
 
 // === impl AdapterPool ===
 
 impl AdapterPool {
-    /// Nothing is loaded yet; what will be takes at most `limit` bytes.
+    /// An empty pool, whose adapters will take at most `limit` bytes.
     pub(in crate::engine) fn new(
         checkpoint_dir: PathBuf,
         base: Arc<BaseSpec>,
@@ -58,8 +58,8 @@ impl AdapterPool {
         }))
     }
 
-    /// The adapter `<checkpoint_dir>/adapters/<name>`, read if it is not loaded or was replaced. Blocks meanwhile:
-    /// not for the engine's thread.
+    /// Returns the adapter `<checkpoint_dir>/adapters/<name>`. Reads it if it is not loaded or was replaced. This
+    /// blocks, so the engine's thread must not call it.
     ///
     /// # Errors
     /// As [`adapter::load`], and [`AdapterError::Memory`] where adapters in use leave no room.
@@ -78,7 +78,7 @@ impl AdapterPool {
         Err(AdapterError::Changing { folder })
     }
 
-    /// The adapter of a name, if what is loaded is what its folder holds.
+    /// The loaded adapter of a name, if its folder has not changed since.
     pub fn ready(&self, name: &AdapterName) -> Option<AdapterLease> {
         let stamp = adapter::stamp(&adapter::folder_of(&self.0.checkpoint_dir, name));
         let mut names = lock(&self.0.names);
@@ -169,7 +169,7 @@ impl AdapterPool {
         Ok(())
     }
 
-    /// Takes bytes from the budget; adapters that nobody holds make room, the least recently used first.
+    /// Takes bytes from the budget. Adapters without a lease are evicted, the least recently used first.
     fn reserve(&self, name: &AdapterName, bytes: usize) -> Result<Reserved, AdapterError> {
         let budget = &self.0.budget;
         loop {
@@ -197,7 +197,7 @@ impl AdapterPool {
 // === impl Names ===
 
 impl Names {
-    /// Forgets some of the loaded; what is held leaves when it is let go.
+    /// Removes some of the loaded adapters. Leased ones are freed when their last lease drops.
     fn forget(&mut self, which: impl Fn(&Stamp, &AdapterLease) -> bool) {
         self.leaving.retain(|lease| lease.strong_count() > 0);
         let leaving = &mut self.leaving;

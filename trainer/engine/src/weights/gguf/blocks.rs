@@ -25,7 +25,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// By ggml's number; none for what is not read here.
+    /// The format by ggml's number; `None` for a format that cannot be read.
     pub(super) fn from_ggml(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::F32,
@@ -74,7 +74,7 @@ impl Format {
         numbers
     }
 
-    /// The block's own; the minimum is 0 where there is none.
+    /// The scale and the minimum of a block. The minimum is 0 in formats without one.
     fn scale_and_min(self, block: &[u8]) -> (f32, f32) {
         let at = |start: usize| f16::from_le_bytes([block[start], block[start + 1]]).to_f32();
         match self {
@@ -89,13 +89,14 @@ impl Format {
 
     /// Number `i` of a block.
     fn number(self, block: &[u8], scale: f32, min: f32, i: usize) -> f32 {
-        // Of 32 numbers the first 16 have the low halves of 16 bytes; of 64 the first 32 those of 32 bytes.
+        // The low halves of 16 bytes hold the first 16 of 32 numbers. The low halves of 32 bytes hold the first 32 of
+        // 64.
         let of_32 = |start: usize| nibble(block[start + i % 16], i / 16);
         let of_64 = |start: usize| nibble(block[start + i / 64 * 32 + i % 32], i / 32 % 2);
-        // A bit of its own for each of 32 numbers; of 32 bytes, a bit for each of 256.
+        // A bit for each of 32 numbers. In 32 bytes, a bit for each of 256.
         let bit = |start: usize| (block[start + i / 8] >> (i % 8)) & 1;
         let bit_of_256 = |start: usize| (block[start + i % 32] >> (i / 32)) & 1;
-        // Of 128 numbers, two bits each in 32 bytes.
+        // Two bits for each of 128 numbers, in 32 bytes.
         let pair = |start: usize| (block[start + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
         match self {
             Self::F32 => f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
@@ -138,7 +139,7 @@ fn nibble(byte: u8, half: usize) -> u8 {
     if half == 0 { byte & 15 } else { byte >> 4 }
 }
 
-/// Of 16 scales of 6 bits: 8 bytes with four bits of each, 4 bytes with two.
+/// One of 16 scales of 6 bits: 8 bytes hold four bits of each, 4 bytes hold two.
 fn scale_of_q3k(packed: &[u8], i: usize) -> u8 {
     let low = nibble(packed[i % 8], i / 8);
     let high = (packed[8 + i % 4] >> (i / 4 * 2)) & 3;

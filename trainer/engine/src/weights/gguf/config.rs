@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::header::{CONTROL, Header, Meta};
 use crate::weights::LoadError;
 
-/// What `transformers` would read for this model.
+/// The `config.json` that `transformers` would read for this model.
 pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadError> {
     let arch = header.text("general.architecture")?;
     let class = match arch {
@@ -83,7 +83,8 @@ pub(super) fn generation_config(header: &Header, config: &Value) -> Result<Value
     Ok(generation)
 }
 
-/// By name, and the control tokens that end turns: files made before `eot_token_id` was known lack it.
+/// The ids that end a reply: by name, and the control tokens that end turns. Files made before `eot_token_id` existed
+/// lack it.
 fn end_ids(header: &Header) -> Result<Vec<i64>, LoadError> {
     const TURN_ENDS: [&str; 5] = [
         "<|eot_id|>",

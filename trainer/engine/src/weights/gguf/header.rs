@@ -26,13 +26,13 @@ pub(super) enum Meta {
     List(Vec<Meta>),
 }
 
-/// Where a tensor lies and how it is stored.
+/// The place of a tensor in the file, and its format.
 #[derive(Debug, Clone)]
 pub(super) struct Info {
     /// Row-major, outermost first (GGUF writes it the other way round).
     pub(super) shape: Vec<usize>,
     pub(super) ggml_type: u32,
-    /// From the start of the file.
+    /// The offset from the start of the file.
     pub(super) offset: u64,
 }
 

@@ -14,7 +14,7 @@ use super::output::write;
 use crate::model_config::{Architecture, ModelConfig};
 use crate::weights::{LoadError, expected};
 
-/// Types that are turned into numbers; the others are refused by these names.
+/// The tensor types that can be read, as an error lists them.
 const ALLOWED: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
 
 struct Plan {

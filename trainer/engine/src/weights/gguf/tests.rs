@@ -103,8 +103,7 @@ fn converts_once_and_puts_query_rows_back_in_order() {
         (1e-5, &[258][..])
     );
     let placement = crate::placement::Placement::on(tch::Device::Cpu);
-    let weights =
-        crate::weights::load(&out, &model_config, (Kind::Float, None), &placement).unwrap();
+    let weights = crate::weights::load(&out, &model_config, Kind::Float, None, &placement).unwrap();
     // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
     let qkv = &weights.layers[0].qkv;
     let k = qkv.weight_of(crate::lora::Projection::K).unwrap();

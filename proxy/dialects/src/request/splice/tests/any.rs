@@ -99,7 +99,7 @@ fn any_request() -> impl Strategy<Value = (Api, String)> {
 }
 
 /// What `splice` is to do, done on parsed values instead of bytes.
-fn expected(api: Api, body: &str, (model, text, user_line): (&str, &str, &str)) -> Value {
+fn expected(api: Api, body: &str, model: &str, text: &str, user_line: &str) -> Value {
     let mut body: Map<String, Value> = serde_json::from_str(body).unwrap();
     for field in OWN_FIELDS.iter().chain(&SHARED_FIELDS) {
         body.shift_remove(*field);
@@ -207,7 +207,7 @@ proptest! {
         prop_assert_eq!(&out, &splice(&request, changes).concat(), "the same lessons, the same bytes");
         let out = std::str::from_utf8(&out).unwrap();
         let parsed: Value = serde_json::from_str(out).unwrap();
-        prop_assert_eq!(&parsed, &expected(api, &raw, ("new", &system, &user_line)), "{:?}\n{}\n{}", api, raw, out);
+        prop_assert_eq!(&parsed, &expected(api, &raw, "new", &system, &user_line), "{:?}\n{}\n{}", api, raw, out);
 
         let mut edits = edits(&request, changes);
         edits.sort_by_key(|edit| (edit.span.start, edit.span.end));

@@ -1,9 +1,6 @@
 //! A server of Tinker's API in memory, which fails as it is told to.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard},
-};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -13,6 +10,7 @@ use tokio::{
 };
 
 mod skyrl;
+mod state;
 
 use crate::{
     Datum, Tensor2,
@@ -23,86 +21,17 @@ use crate::{
     },
 };
 
-/// What a call does instead of answering.
-#[derive(Debug, Clone)]
-pub(super) enum Fault {
-    /// Nothing is done, and this is answered.
-    Answers(u16, &'static str),
-    /// The connection ends before anything was done.
-    Before,
-    /// The connection ends after it was done.
-    After,
-    /// The result is that it failed.
-    Fails(&'static str, &'static str),
-}
+pub(super) use self::state::{Fault, Inner, Manner};
+use self::state::{JSON, Outcome, Saved, run_of};
 
-// === impl Saved ===
-
-impl Saved {
-    /// SkyRL finds weights to sample from without their kind as well.
-    fn is_at(&self, path: &str) -> bool {
-        self.path == path || self.path.replace("/sampler_weights/", "/") == path
-    }
-}
-
-/// What a server is like that is not the cloud.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Manner {
-    /// As SkyRL 0.3.0 was seen to answer with JAX: see `skyrl.rs`.
-    pub(super) is_skyrl: bool,
-    /// Samplers give no log-probabilities of prompts.
-    pub(super) is_blind: bool,
-}
-
-#[derive(Debug, Default)]
-struct Model {
-    /// The first ids of the datums whose gradients were applied, in order.
-    weights: Vec<u32>,
-    gradient: Vec<u32>,
-    next: i64,
-    slot: skyrl::Slot,
-}
-
-#[derive(Debug, Clone)]
-struct Saved {
-    path: String,
-    weights: Vec<u32>,
-    metadata: Value,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Inner {
-    manner: Manner,
-    flags: Value,
-    n: u64,
-    sessions: BTreeSet<String>,
-    models: BTreeMap<String, Model>,
-    /// By id: the path of the weights, empty for the base model.
-    samplers: BTreeMap<String, String>,
-    saved: Vec<Saved>,
-    /// Gradients that models without a slot left in it.
-    left: [Vec<u32>; skyrl::N_SLOTS],
-    /// By which weights each sample was answered.
-    pub(super) answered: Vec<Vec<u32>>,
-    results: BTreeMap<String, Outcome>,
-    /// By model and number: what was answered.
-    seen: BTreeMap<(String, i64), (Vec<u8>, String)>,
-    faults: BTreeMap<String, VecDeque<Fault>>,
-    /// The network is gone: connections end before anything is read.
-    is_away: bool,
-    /// Connections that ended so.
-    pub(super) n_dropped: usize,
-    /// What was asked, by path, with bodies that are JSON.
-    pub(super) asked: Vec<(String, Value)>,
-    pub(super) heads: Vec<String>,
-}
-
-#[derive(Debug, Clone)]
-enum Outcome {
-    /// Of which SkyRL says so by status 400.
-    Failed(String),
-    Json(Value),
-    Protobuf(Vec<u8>),
+/// A call that trains or saves.
+struct TrainingCall<'a> {
+    call: &'a str,
+    /// The checkpoint that it names.
+    path: &'a str,
+    is_protobuf: bool,
+    forward_only: bool,
+    datums: &'a [Datum],
 }
 
 #[derive(Debug, Clone)]
@@ -227,8 +156,6 @@ impl Server {
     }
 }
 
-const JSON: &str = "application/json";
-
 // === impl Inner ===
 
 impl Inner {
@@ -281,7 +208,12 @@ impl Inner {
             },
             "asample" => self.asample(body),
             "checkpoints" if !self.manner.is_skyrl => {
-                let all: Vec<Value> = self.saved.iter().enumerate().map(listed).collect();
+                let all: Vec<Value> = self
+                    .saved
+                    .iter()
+                    .enumerate()
+                    .map(|(at, it)| listed(at, it))
+                    .collect();
                 let n = all.len();
                 ok(
                     json!({"checkpoints": all, "cursor": {"offset": 0, "limit": 100, "total_count": n}}),
@@ -324,7 +256,7 @@ impl Inner {
         }
         let all = self.saved.iter().enumerate();
         let all = all.filter(|(_, it)| run_of(&it.path) == run);
-        let all: Vec<Value> = all.map(listed).collect();
+        let all: Vec<Value> = all.map(|(at, it)| listed(at, it)).collect();
         let body = json!({"checkpoints": all}).to_string();
         (200, JSON, body.into_bytes())
     }
@@ -440,12 +372,16 @@ impl Inner {
             Some(failed) => Outcome::Json(failed),
             None if self.manner.is_skyrl && makes => self.make(&model),
             None if !self.is_held(&model) => Outcome::Failed(skyrl::not_loaded(&model)),
-            None => self.carry_out(
-                (call, &model),
-                (&asked, is_protobuf),
-                message.forward_only,
-                &datums,
-            ),
+            None => {
+                let training = TrainingCall {
+                    call,
+                    path: text(&asked, "path"),
+                    is_protobuf,
+                    forward_only: message.forward_only,
+                    datums: &datums,
+                };
+                self.carry_out(&model, &training)
+            }
         };
         self.n += 1;
         let id = format!("req-{}", self.n);
@@ -455,14 +391,14 @@ impl Inner {
         (200, JSON, promise.into_bytes())
     }
 
-    fn carry_out(
-        &mut self,
-        (call, model): (&str, &str),
-        (asked, is_protobuf): (&Value, bool),
-        forward_only: bool,
-        datums: &[Datum],
-    ) -> Outcome {
-        let path = text(asked, "path");
+    fn carry_out(&mut self, model: &str, training: &TrainingCall<'_>) -> Outcome {
+        let &TrainingCall {
+            call,
+            path,
+            is_protobuf,
+            forward_only,
+            datums,
+        } = training;
         let it = self.models.get_mut(model).unwrap();
         match call {
             "load_weights" => {
@@ -536,14 +472,7 @@ fn text<'a>(body: &'a Value, key: &str) -> &'a str {
     body[key].as_str().unwrap_or_default()
 }
 
-fn run_of(path: &str) -> &str {
-    path.trim_start_matches("tinker://")
-        .split('/')
-        .next()
-        .unwrap_or_default()
-}
-
-fn listed((at, saved): (usize, &Saved)) -> Value {
+fn listed(at: usize, saved: &Saved) -> Value {
     let id = saved.path.splitn(4, '/').nth(3).unwrap_or_default();
     json!({
         "checkpoint_id": id, "checkpoint_type": "training", "tinker_path": saved.path,

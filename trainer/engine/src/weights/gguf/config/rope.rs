@@ -10,10 +10,10 @@ use super::super::tensors;
 use crate::weights::LoadError;
 
 const DIVISORS: &str = "rope_freqs.weight";
-/// Of every Llama from 3.1 on: `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`.
+/// The constants of every Llama from 3.1 on: `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`.
 const LLAMA3: (f64, f64, f64) = (1.0, 4.0, 8192.0);
 
-/// What `transformers` would find; null where angles are as they are.
+/// The `rope_scaling` that `transformers` would find; null if the angles are not scaled.
 pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadError> {
     if header.tensors.contains_key(DIVISORS) {
         return llama3(header, file, arch);
@@ -41,7 +41,7 @@ pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Va
                     yarn[name] = json!(value);
                 }
             }
-            // llama.cpp multiplies what transformers computes by itself.
+            // llama.cpp multiplies by this factor on top of what transformers computes itself.
             if let Some(more) = given("attn_factor")?.filter(|more| (more - 1.0).abs() > 1e-6) {
                 let factor = header.float(&key("factor"))?;
                 yarn["attention_factor"] = json!(more * (0.1 * factor.ln() + 1.0));

@@ -6,19 +6,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Inner, Outcome};
+use super::state::{Inner, JSON, N_SLOTS, Outcome, Slot, run_of};
 use crate::tinker::SampleOutput;
-
-/// With the base model's: `max_lora_adapters`.
-pub(super) const N_SLOTS: usize = 4;
-
-/// Where a model is; slot 0 is the base model's.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    number: usize,
-    /// The adapter that was loaded into it last.
-    pub(super) loaded: Option<String>,
-}
 
 pub(super) fn not_loaded(model: &str) -> String {
     format!("Model {model} not loaded")
@@ -66,10 +55,10 @@ impl Inner {
         let is_there = self.saved.iter().any(|it| it.path == path);
         if !is_there {
             let body = json!({"detail": "Checkpoint not found"}).to_string();
-            return (404, super::JSON, body.into_bytes());
+            return (404, JSON, body.into_bytes());
         }
         let body = json!({"base_model": "Qwen/Qwen3-8B", "is_lora": true, "lora_rank": 16});
-        (200, super::JSON, body.to_string().into_bytes())
+        (200, JSON, body.to_string().into_bytes())
     }
 
     /// The answer to a sample, with no entry for the prompt's first token.
@@ -83,7 +72,7 @@ impl Inner {
             self.answered.push(Vec::new());
             return answer;
         };
-        let model = super::run_of(&saved.path).to_owned();
+        let model = run_of(&saved.path).to_owned();
         let (weights, name) = (saved.weights.clone(), path.to_owned());
         if !self.is_held(&model) {
             return Outcome::Failed(not_loaded(&model));

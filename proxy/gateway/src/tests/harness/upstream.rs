@@ -1,0 +1,130 @@
+//! An upstream that speaks plain bytes and hands each request to the test.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    time::timeout,
+};
+use tokio_util::task::TaskTracker;
+
+use super::messages::{SOON, find, header, json_reply};
+
+/// What a vLLM has: a base model and an adapter.
+pub(crate) const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","root":"/m","parent":null},{"id":"px","object":"model","root":"/a/px","parent":"m"}]}"#;
+
+/// A server that hands each request to the test.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    exchanges: mpsc::Receiver<Exchange>,
+    /// What it answers by itself when it is asked for its models; the test is handed that request otherwise.
+    pub(crate) models: Arc<Mutex<Option<String>>>,
+}
+
+/// One request at the upstream, and the connection to answer on.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// Request line and headers, as they came.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) stream: TcpStream,
+}
+
+impl Upstream {
+    pub(crate) async fn start(tasks: &TaskTracker) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, exchanges) = mpsc::channel(1_000);
+        let models = Arc::new(Mutex::new(None));
+        let own = Arc::clone(&models);
+        tasks.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // One request a connection; what is asked on it later is the test's to read.
+                let mut exchange = Exchange::read(stream).await;
+                let models: Option<String> = own.lock().unwrap().clone();
+                if let (Ok(exchange), Some(models)) = (&mut exchange, models)
+                    && exchange.head.starts_with("GET /v1/models ")
+                {
+                    let answer = json_reply(&models);
+                    exchange.send(answer.as_bytes()).await;
+                    continue;
+                }
+                if let Ok(exchange) = exchange
+                    && sender.send(exchange).await.is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self {
+            address,
+            exchanges,
+            models,
+        }
+    }
+
+    pub(crate) async fn next(&mut self) -> Exchange {
+        timeout(SOON, self.exchanges.recv())
+            .await
+            .expect("a request at the upstream")
+            .unwrap()
+    }
+
+    pub(crate) fn is_unasked(&mut self) -> bool {
+        self.exchanges.try_recv().is_err()
+    }
+}
+
+impl Exchange {
+    async fn read(mut stream: TcpStream) -> io::Result<Self> {
+        let mut buffer = Vec::new();
+        let end = loop {
+            if let Some(end) = find(&buffer, b"\r\n\r\n") {
+                break end + 4;
+            }
+            if stream.read_buf(&mut buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let head = String::from_utf8(buffer[..end].to_vec()).unwrap();
+        let mut body = buffer.split_off(end);
+        if let Some(n_bytes) = header(&head, "content-length") {
+            let n_bytes: usize = n_bytes.parse().unwrap();
+            while body.len() < n_bytes {
+                if stream.read_buf(&mut body).await? == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(Self { head, body, stream })
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    pub(crate) fn body(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        header(&self.head, name)
+    }
+
+    /// The gateway has closed the connection.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        let mut rest = [0; 64];
+        match timeout(SOON, self.stream.read(&mut rest)).await {
+            Ok(Ok(n_bytes)) => n_bytes == 0,
+            Ok(Err(_)) => true,
+            Err(_) => false,
+        }
+    }
+}
