@@ -8,12 +8,13 @@ mod metaclaw;
 mod openclaw_rl;
 
 use metaclaw_chat::{JudgedBy, Message, Score, Verdict, Vote};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Evidence, hint, prompt, verdict, vote};
 
 /// By whose rules a judge model's votes are asked for, read and counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// Ours: the request, the reply and all that followed; a turn without a readable vote has no verdict.

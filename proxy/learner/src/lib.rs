@@ -62,7 +62,6 @@ pub use self::{
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
-    methods::METHOD_NAMES,
     metrics::{Recorder, ReportTo},
     preview::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},

@@ -142,6 +142,10 @@ impl Profiles {
     }
 
     /// Writes it, for its owner alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_private`].
     pub fn save(&self, path: &Path) -> io::Result<()> {
         write_private(path, &serde_json::to_vec_pretty(&self.root)?)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use metaclaw_chat::Secret;
 use metaclaw_trainer_text::hub::HubName;
 
-use super::{Backend, BackendKind, Layer, Origin};
+use super::{Backend, BackendKind, Layer, Origin, providers};
 use crate::address::host;
 
 /// A folder with one of these has a tokenizer.
@@ -250,13 +250,14 @@ fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> 
 
 /// What of the environment the services' own programs read, as a layer below all others: `TINKER_API_KEY` and the like of
 /// the service that `rl.backend` names, else of Tinker.
-pub(super) fn variables(kind: BackendKind, variables: &[(String, String)]) -> Layer {
+pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
-    let service = match kind {
-        BackendKind::Tinker => Service::Tinker,
-        BackendKind::Mint => Service::Mint,
-        BackendKind::Weaver => Service::Weaver,
-        BackendKind::Auto | BackendKind::Local | BackendKind::Remote => return layer,
+    let backend = providers::text(layers, "rl.backend");
+    let named = Service::ALL
+        .into_iter()
+        .find(|it| Some(it.word()) == backend);
+    let Some(service) = named else {
+        return layer;
     };
     let own = [
         ("rl.tinker_api_key", service.key_in(variables)),

@@ -8,9 +8,9 @@ use yaml_edit::{Document, path::YamlPath};
 
 use super::{
     Layer, Origin,
-    key::{Key, State},
+    key::{Key, KeyState},
     layer::MAX_FILE,
-    rooms, show, table,
+    refusal, show, table,
 };
 use crate::private_file::write_private;
 
@@ -68,8 +68,8 @@ pub fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditEr
 /// Whether a start goes with the new text, or did not go with the old one either: who mends a file
 /// mends one line after the other.
 fn starts(before: &str, after: &str) -> Result<(), EditError> {
-    match rooms::refusal(after) {
-        Some(why) if rooms::refusal(before).is_none() => Err(EditError::Refused(why)),
+    match refusal(after) {
+        Some(why) if refusal(before).is_none() => Err(EditError::Refused(why)),
         _ => Ok(()),
     }
 }
@@ -108,7 +108,7 @@ pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<
         })?;
         let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
         let after = new.fold(after, |text, (key, _)| {
-            let meaning = table::find(key).map_or("", |it| it.meaning);
+            let meaning = table::find(key).map_or("", |it| &*it.help);
             comment::above(&text, key, meaning)
                 .filter(|commented| values(commented) == values(&text))
                 .unwrap_or(text)
@@ -181,9 +181,9 @@ fn change<T>(
 /// Sets a key in a text.
 pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edited), EditError> {
     let asked = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
-    let (key, target) = match asked.state {
-        State::Alias(target) => (table::find(target).unwrap_or(asked), target),
-        State::Done | State::Inert(_) | State::Refused(_) => (asked, path),
+    let (key, target) = match &asked.state {
+        KeyState::SameAs(target) => (table::find(target).unwrap_or(asked), target.as_str()),
+        KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => (asked, path),
     };
     let (value, note) = check(key, target, given)?;
     let after =
@@ -194,7 +194,7 @@ pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edit
     Ok((
         after,
         Edited {
-            key: key.path,
+            key: &key.path,
             note,
         },
     ))
@@ -212,7 +212,11 @@ pub fn allowed(path: &str, given: &str) -> Result<String, EditError> {
 }
 
 /// The value in its one form, and why it does nothing if so.
-fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static str>), EditError> {
+fn check(
+    key: &'static Key,
+    path: &str,
+    given: &str,
+) -> Result<(Value, Option<&'static str>), EditError> {
     let refuse = |allowed: String| EditError::Value {
         key: path.to_owned(),
         given: given.to_owned(),
@@ -221,10 +225,10 @@ fn check(key: &Key, path: &str, given: &str) -> Result<(Value, Option<&'static s
     let value = key.kind.parse(&Value::from(given));
     let value = value.ok_or_else(|| refuse(key.allowed()))?;
     match key.state_of(value.as_str().unwrap_or_default()) {
-        State::Refused(reason) => Err(refuse(reason.to_owned())),
-        State::Inert(reason) => Ok((value, Some(reason))),
-        State::Alias(word) if key.state == State::Done => Ok((word.into(), None)),
-        State::Done | State::Alias(_) => Ok((value, None)),
+        KeyState::Refused(reason) => Err(refuse(reason.clone())),
+        KeyState::WithoutEffect(reason) => Ok((value, Some(reason))),
+        KeyState::SameAs(word) if key.state == KeyState::Works => Ok((word.as_str().into(), None)),
+        KeyState::Works | KeyState::SameAs(_) => Ok((value, None)),
     }
 }
 
@@ -250,8 +254,8 @@ pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
     removed.map_err(|error| error.to_string())?;
     let after = ended(document.to_string());
     let mut old = values(before)?;
-    let target = match table::find(section).map(|key| key.state) {
-        Some(State::Alias(target)) => target,
+    let target = match table::find(section).map(|key| &key.state) {
+        Some(KeyState::SameAs(target)) => target.as_str(),
         _ => section,
     };
     old.retain(|path, _| path != target && !path.starts_with(&format!("{section}.")));

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf};
 
 /// Why there is no configuration to work with.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum SettingsError {
     /// The file that was named cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },

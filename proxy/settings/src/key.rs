@@ -1,83 +1,54 @@
 //! What one key of `config.yaml` is: its place, its kind, its default, and what becomes of it.
 
-use super::kind::Kind;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::kind::ValueKind;
 
 /// One key; `*` in its path stands for a name that people choose.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Key {
     /// Dotted path, as in `rl.batch_size`.
-    pub path: &'static str,
+    pub(crate) path: String,
     /// What values it takes.
-    pub kind: Kind,
+    pub(crate) kind: ValueKind,
     /// The default as it stands in YAML; empty where there is none.
-    pub default: &'static str,
-    /// What it does, in one line.
-    pub meaning: &'static str,
+    pub(crate) default: String,
+    /// What it does, in sentences; empty for keys that do nothing.
+    pub(crate) help: String,
     /// What becomes of it.
-    pub state: State,
-    /// Single values with a state_of of their own.
-    pub values: &'static [(&'static str, State)],
+    pub(crate) state: KeyState,
+    /// Single values with a state of their own.
+    pub(crate) values: BTreeMap<String, KeyState>,
 }
 
 /// What becomes of a key, or of one value of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    Done,
-    /// Accepted, without effect; the banner says so, with the reason.
-    Inert(&'static str),
-    /// The start is refused, with the reason.
-    Refused(&'static str),
-    /// Another name of the key (or value) given here.
-    Alias(&'static str),
-}
-
-/// A part of the table: the keys below one heading of the example file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Section {
-    /// What the part is about.
-    pub title: &'static str,
-    /// Its keys, in the order of the example.
-    pub keys: &'static [Key],
-}
-
-/// A key that works.
-pub(crate) const fn key(
-    path: &'static str,
-    kind: Kind,
-    default: &'static str,
-    meaning: &'static str,
-) -> Key {
-    Key {
-        path,
-        kind,
-        default,
-        meaning,
-        state: State::Done,
-        values: &[],
-    }
-}
-
-/// A key that is accepted and does nothing, and why.
-pub(crate) const fn inert(path: &'static str, kind: Kind, reason: &'static str) -> Key {
-    let mut it = key(path, kind, "", "");
-    it.state = State::Inert(reason);
-    it
-}
-
-/// An older name of `target`.
-pub(crate) const fn alias(path: &'static str, kind: Kind, target: &'static str) -> Key {
-    let mut it = key(path, kind, "", "");
-    it.state = State::Alias(target);
-    it
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeyState {
+    Works,
+    /// It is accepted and has no effect; the banner says so, with this reason.
+    WithoutEffect(String),
+    /// The start is refused, with this reason.
+    Refused(String),
+    /// It is another name of the key, or value, given here.
+    SameAs(String),
 }
 
 // === impl Key ===
 
 impl Key {
-    /// With single values that have a state_of of their own.
-    pub(crate) const fn values(mut self, values: &'static [(&'static str, State)]) -> Self {
-        self.values = values;
-        self
+    /// A key that nobody reads.
+    pub(crate) fn unsupported(path: &str, kind: ValueKind, state: KeyState) -> Self {
+        Self {
+            path: path.to_owned(),
+            kind,
+            default: String::new(),
+            help: String::new(),
+            state,
+            values: BTreeMap::new(),
+        }
     }
 
     /// Whether this is the key at `path`.
@@ -103,57 +74,43 @@ impl Key {
         covered && own.next().is_some()
     }
 
+    /// Whether an empty text is as good as leaving the key out.
+    pub(crate) fn may_be_blank(&self) -> bool {
+        let has_default = !self.default.is_empty() && !self.path.contains('*');
+        let is_read = !matches!(self.state, KeyState::WithoutEffect(_));
+        self.kind != ValueKind::CallersKey && !(has_default && is_read)
+    }
+
     /// What is allowed, in words that end an error message.
     pub(crate) fn allowed(&self) -> String {
-        match self.kind {
-            Kind::OneOf(words) => self.words(words, ", "),
+        match &self.kind {
+            ValueKind::OneOf(words) => self.words(words, ", "),
             other => other.allowed(),
         }
     }
 
     /// What is allowed, where the default does not show it already.
     pub(crate) fn choice(&self) -> Option<String> {
-        match self.kind {
-            Kind::OneOf(words) => Some(self.words(words, " | ")),
-            Kind::SomeOf(_)
-            | Kind::AnyOf(_)
-            | Kind::Among(_)
-            | Kind::Tree(_)
-            | Kind::Count(..)
-            | Kind::Minutes(..)
-            | Kind::Number(..) => Some(self.kind.allowed()),
-            Kind::Text
-            | Kind::Secret
-            | Kind::CallersKey
-            | Kind::Url
-            | Kind::Host
-            | Kind::Path
-            | Kind::Bool
-            | Kind::Span
-            | Kind::Size
-            | Kind::Time
-            | Kind::Texts
-            | Kind::OneOrMore
-            | Kind::Secrets
-            | Kind::Calendars => None,
+        match &self.kind {
+            ValueKind::OneOf(words) => Some(self.words(words, " | ")),
+            kind => kind.is_bounded().then(|| kind.allowed()),
         }
     }
 
     /// The words that work, without older ones, those that do nothing and those that are refused.
-    fn words(&self, words: &[&str], between: &str) -> String {
+    fn words(&self, words: &[String], between: &str) -> String {
         let works = |word: &&str| match self.state_of(word) {
-            State::Done => true,
+            KeyState::Works => true,
             // Where the key itself does nothing, any word is as good.
-            State::Inert(_) => self.state != State::Done,
-            State::Refused(_) | State::Alias(_) => false,
+            KeyState::WithoutEffect(_) => self.state != KeyState::Works,
+            KeyState::Refused(_) | KeyState::SameAs(_) => false,
         };
-        let words: Vec<&str> = words.iter().copied().filter(works).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).filter(works).collect();
         words.join(between)
     }
 
     /// What becomes of one value of this key.
-    pub(crate) fn state_of(&self, value: &str) -> State {
-        let own = self.values.iter().find(|(given, _)| *given == value);
-        own.map_or(self.state, |(_, state)| *state)
+    pub(crate) fn state_of(&self, value: &str) -> &KeyState {
+        self.values.get(value).unwrap_or(&self.state)
     }
 }

@@ -8,9 +8,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use figment::value::{Num, Value};
 use metaclaw_chat::{Size, Span};
 
+use crate::yaml;
+
 /// What values a key takes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ValueKind {
     /// Any text; a bare number is a text too.
     Text,
     /// A text that is never shown in full, and goes into a header.
@@ -38,13 +40,13 @@ pub(crate) enum Kind {
     /// A time of day, as in `23:00`.
     Time,
     /// One of these words.
-    OneOf(&'static [&'static str]),
+    OneOf(Vec<String>),
     /// Some of these words, joined by `+` or as a list.
-    SomeOf(&'static [&'static str]),
+    SomeOf(Vec<String>),
     /// A list of these words; it may be empty.
-    AnyOf(&'static [&'static str]),
+    AnyOf(Vec<String>),
     /// A list of at least one of these words.
-    Among(&'static [&'static str]),
+    Among(Vec<String>),
     /// A list of texts.
     Texts,
     /// A list of at least one text.
@@ -54,14 +56,31 @@ pub(crate) enum Kind {
     /// A list of calendars: files, or addresses that are as good as keys.
     Calendars,
     /// A tree whose shape its own room checks; described by the text.
-    Tree(&'static str),
+    Tree(String),
 }
 
-// === impl Kind ===
+// === impl ValueKind ===
 
-impl Kind {
+impl ValueKind {
+    /// The kind by its name in `unsupported_keys.yaml`: a word, or the words of a choice with `|` between them.
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "bool" => Self::Bool,
+            "count" => Self::Count(0, u64::MAX),
+            "number" => Self::Number(0.0, f64::MAX),
+            "secret" => Self::Secret,
+            "span" => Self::Span,
+            "tree" => Self::Tree("a tree".to_owned()),
+            "url" => Self::Url,
+            choice if choice.contains('|') => {
+                Self::OneOf(choice.split('|').map(|it| it.trim().to_owned()).collect())
+            }
+            _ => Self::Text,
+        }
+    }
+
     /// Whether it is never shown in full.
-    pub(crate) fn is_secret(self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         matches!(
             self,
             Self::Secret | Self::CallersKey | Self::Secrets | Self::Calendars
@@ -69,35 +88,37 @@ impl Kind {
     }
 
     /// Whether it takes what was written, whatever YAML makes of that: a model may have the name `n` or `1.10`.
-    pub(crate) fn is_text(self) -> bool {
-        match self {
-            Self::Text
-            | Self::Secret
-            | Self::CallersKey
-            | Self::Url
-            | Self::Host
-            | Self::Path
-            | Self::OneOf(_)
-            | Self::SomeOf(_)
-            | Self::AnyOf(_)
-            | Self::Among(_)
-            | Self::Texts
-            | Self::OneOrMore
-            | Self::Secrets
-            | Self::Calendars => true,
+    pub(crate) fn is_text(&self) -> bool {
+        !matches!(
+            self,
             Self::Bool
-            | Self::Count(..)
-            | Self::Minutes(..)
-            | Self::Number(..)
-            | Self::Span
-            | Self::Size
-            | Self::Time
-            | Self::Tree(_) => false,
-        }
+                | Self::Count(..)
+                | Self::Minutes(..)
+                | Self::Number(..)
+                | Self::Span
+                | Self::Size
+                | Self::Time
+                | Self::Tree(_)
+        )
+    }
+
+    /// Whether a default alone does not show what else is allowed.
+    pub(crate) fn is_bounded(&self) -> bool {
+        matches!(
+            self,
+            Self::Count(..)
+                | Self::Minutes(..)
+                | Self::Number(..)
+                | Self::OneOf(_)
+                | Self::SomeOf(_)
+                | Self::AnyOf(_)
+                | Self::Among(_)
+                | Self::Tree(_)
+        )
     }
 
     /// What is allowed, in words that end an error message.
-    pub(crate) fn allowed(self) -> String {
+    pub(crate) fn allowed(&self) -> String {
         match self {
             Self::Text => "a text".to_owned(),
             Self::Secret => "ASCII text without spaces".to_owned(),
@@ -108,14 +129,14 @@ impl Kind {
             Self::Host => "an IP address, or localhost".to_owned(),
             Self::Path => "a path".to_owned(),
             Self::Bool => "true or false".to_owned(),
-            Self::Count(low, high) if high == u64::MAX => {
+            Self::Count(low, u64::MAX) => {
                 format!("a whole number, {low} or more")
             }
             Self::Count(low, high) => format!("a whole number from {low} to {high}"),
             Self::Minutes(low, high) => {
                 format!("minutes: a whole number from {low} to {high} without a unit, as in 30")
             }
-            Self::Number(low, high) if high >= f64::MAX => format!("a number, {low} or more"),
+            Self::Number(low, high) if *high >= f64::MAX => format!("a number, {low} or more"),
             Self::Number(low, high) => format!("a number from {low} to {high}"),
             Self::Span => {
                 "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
@@ -135,12 +156,12 @@ impl Kind {
                     .to_owned()
             }
             Self::OneOrMore => "a list of one or more texts".to_owned(),
-            Self::Tree(shape) => shape.to_owned(),
+            Self::Tree(shape) => shape.clone(),
         }
     }
 
     /// The value in the one form that the settings are read from; `None` where it is not allowed.
-    pub(crate) fn parse(self, given: &Value) -> Option<Value> {
+    pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
         match self {
             Self::Text | Self::Path => text(given).map(Value::from),
             Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
@@ -151,27 +172,25 @@ impl Kind {
             Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
             Self::Bool => boolean(given).map(Value::from),
             Self::Count(low, high) | Self::Minutes(low, high) => count(given)
-                .filter(|it| (low..=high).contains(it))
+                .filter(|it| (low..=high).contains(&it))
                 .map(Value::from),
             Self::Number(low, high) => number(given)
-                .filter(|it| (low..=high).contains(it))
+                .filter(|it| (low..=high).contains(&it))
                 .map(Value::from),
             Self::Span => text(given)?.parse::<Span>().ok().as_ref().map(shown),
             Self::Size => text(given)?.parse::<Size>().ok().as_ref().map(shown),
             Self::Time => time(given).map(Value::from),
             // YAML 1.1 reads off as false.
-            Self::OneOf(words) if given.to_bool() == Some(false) && words.contains(&"off") => {
+            Self::OneOf(words) if given.to_bool() == Some(false) && is_word("off", words) => {
                 Some("off".into())
             }
             Self::OneOf(words) => {
                 let given = text(given)?.to_lowercase();
-                words.contains(&given.as_str()).then(|| given.into())
+                is_word(&given, words).then(|| given.into())
             }
             Self::SomeOf(words) => some_of(given, words),
-            Self::AnyOf(words) => texts(given)
-                .filter(|given| given.iter().all(|it| is_among(it, words)))
-                .map(Value::from),
-            Self::Among(words) => Self::AnyOf(words).parse(given).filter(is_some),
+            Self::AnyOf(words) => any_of(given, words),
+            Self::Among(words) => any_of(given, words).filter(is_some),
             Self::Texts | Self::Calendars => texts(given).map(Value::from),
             Self::Secrets => texts(given)
                 .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
@@ -276,11 +295,17 @@ fn is_some(list: &Value) -> bool {
     list.as_array().is_some_and(|items| !items.is_empty())
 }
 
-fn is_among(given: &Value, words: &[&str]) -> bool {
-    given.as_str().is_some_and(|it| words.contains(&it))
+fn is_word(given: &str, words: &[String]) -> bool {
+    words.iter().any(|word| word == given)
 }
 
-fn some_of(given: &Value, words: &[&str]) -> Option<Value> {
+fn any_of(given: &Value, words: &[String]) -> Option<Value> {
+    let given = texts(given)?;
+    let is_known = |it: &Value| it.as_str().is_some_and(|it| is_word(it, words));
+    given.iter().all(is_known).then(|| given.into())
+}
+
+fn some_of(given: &Value, words: &[String]) -> Option<Value> {
     let given: Vec<String> = match given {
         Value::Array(_, items) => items.iter().map(text).collect::<Option<_>>()?,
         other => text(other)?
@@ -288,14 +313,14 @@ fn some_of(given: &Value, words: &[&str]) -> Option<Value> {
             .map(|word| word.trim().to_owned())
             .collect(),
     };
-    let known = given.iter().all(|word| words.contains(&word.as_str()));
+    let known = given.iter().all(|word| is_word(word, words));
     (known && !given.is_empty()).then(|| given.join("+").into())
 }
 
 /// A tree as it stands; from the environment it comes as YAML in one line.
 fn tree(given: &Value) -> Option<Value> {
     match given {
-        Value::String(_, it) => super::yaml::parse(it).ok(),
+        Value::String(_, it) => yaml::value(it),
         Value::Dict(..) | Value::Array(..) => Some(given.clone()),
         Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) => None,
     }
@@ -305,60 +330,64 @@ fn tree(given: &Value) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn read(kind: Kind, given: impl Into<Value>) -> Option<String> {
+    fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+        words.map(str::to_owned).into()
+    }
+
+    fn read(kind: &ValueKind, given: impl Into<Value>) -> Option<String> {
         kind.parse(&given.into()).as_ref().and_then(text)
     }
 
     #[test]
     fn what_yaml_1_1_meant_is_understood() {
-        assert_eq!(read(Kind::Time, 1380).as_deref(), Some("23:00"));
-        assert_eq!(read(Kind::Time, "7:00").as_deref(), Some("07:00"));
-        assert_eq!(read(Kind::Time, "24:00"), None);
-        assert_eq!(read(Kind::Time, 1440), None);
-        assert_eq!(read(Kind::Bool, "yes").as_deref(), Some("true"));
-        assert_eq!(read(Kind::Bool, "Off").as_deref(), Some("false"));
-        assert_eq!(read(Kind::Bool, "maybe"), None);
+        assert_eq!(read(&ValueKind::Time, 1380).as_deref(), Some("23:00"));
+        assert_eq!(read(&ValueKind::Time, "7:00").as_deref(), Some("07:00"));
+        assert_eq!(read(&ValueKind::Time, "24:00"), None);
+        assert_eq!(read(&ValueKind::Time, 1440), None);
+        assert_eq!(read(&ValueKind::Bool, "yes").as_deref(), Some("true"));
+        assert_eq!(read(&ValueKind::Bool, "Off").as_deref(), Some("false"));
+        assert_eq!(read(&ValueKind::Bool, "maybe"), None);
         assert_eq!(
-            read(Kind::Count(0, 99_999), "1_000").as_deref(),
+            read(&ValueKind::Count(0, 99_999), "1_000").as_deref(),
             Some("1000")
         );
     }
 
     #[test]
     fn bounds_hold_for_numbers_and_for_text() {
-        assert_eq!(read(Kind::Count(1, 8), 9), None);
-        assert_eq!(read(Kind::Count(1, 8), "8").as_deref(), Some("8"));
-        assert_eq!(read(Kind::Count(0, 8), -1), None);
+        assert_eq!(read(&ValueKind::Count(1, 8), 9), None);
+        assert_eq!(read(&ValueKind::Count(1, 8), "8").as_deref(), Some("8"));
+        assert_eq!(read(&ValueKind::Count(0, 8), -1), None);
         assert_eq!(
-            read(Kind::Number(0.0, 1.0), "5e-4").as_deref(),
+            read(&ValueKind::Number(0.0, 1.0), "5e-4").as_deref(),
             Some("0.0005")
         );
-        assert_eq!(read(Kind::Number(0.0, 1.0), "nan"), None);
-        assert_eq!(read(Kind::Url, "ftp://x"), None);
+        assert_eq!(read(&ValueKind::Number(0.0, 1.0), "nan"), None);
+        assert_eq!(read(&ValueKind::Url, "ftp://x"), None);
     }
 
     #[test]
     fn a_number_is_a_text_where_a_text_is_asked_for() {
-        assert_eq!(read(Kind::Secret, 12345).as_deref(), Some("12345"));
-        assert_eq!(read(Kind::Text, " a b ").as_deref(), Some("a b"));
+        assert_eq!(read(&ValueKind::Secret, 12345).as_deref(), Some("12345"));
+        assert_eq!(read(&ValueKind::Text, " a b ").as_deref(), Some("a b"));
     }
 
     #[test]
     fn lists_may_be_lists_or_text() {
-        let words = Kind::SomeOf(&["redo", "opd"]);
+        let methods = ValueKind::SomeOf(words(["redo", "opd"]));
         let list = vec![Value::from("redo"), Value::from("opd")];
-        assert_eq!(read(words, list).as_deref(), Some("redo+opd"));
-        assert_eq!(read(words, "opd").as_deref(), Some("opd"));
-        assert_eq!(read(words, "redo+nothing"), None);
-        let any = Kind::AnyOf(&["auth", "server"]);
+        assert_eq!(read(&methods, list).as_deref(), Some("redo+opd"));
+        assert_eq!(read(&methods, "opd").as_deref(), Some("opd"));
+        assert_eq!(read(&methods, "redo+nothing"), None);
+        let any = ValueKind::AnyOf(words(["auth", "server"]));
         let read_any = |given: &str| any.parse(&Value::from(given)).and_then(Value::into_array);
         assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
         assert_eq!(read_any("[]").unwrap().len(), 0);
         assert_eq!(read_any("[server, sever]"), None);
-        let texts = Kind::Texts.parse(&Value::from("[a, b]")).unwrap();
+        let texts = ValueKind::Texts.parse(&Value::from("[a, b]")).unwrap();
         assert_eq!(texts.into_array().unwrap().len(), 2);
-        assert!(Kind::Texts.parse(&Value::from("[]")).is_some());
-        let some = [Kind::OneOrMore, Kind::Among(&["auth"])];
+        assert!(ValueKind::Texts.parse(&Value::from("[]")).is_some());
+        let some = [ValueKind::OneOrMore, ValueKind::Among(words(["auth"]))];
         assert!(
             some.iter()
                 .all(|it| it.parse(&Value::from("auth")).is_some())

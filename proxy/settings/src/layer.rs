@@ -20,9 +20,9 @@ use metaclaw_skills::read_text;
 use crate::address::user_folder;
 
 use super::{
-    error::{ConfigError, InertUse, Problem, Unknown},
-    key::{Key, State},
-    kind::Kind,
+    error::{InertUse, Problem, SettingsError, Unknown},
+    key::{Key, KeyState},
+    kind::ValueKind,
     model_name, table, unsupported_keys, yaml,
 };
 
@@ -85,39 +85,38 @@ impl Layer {
         }
     }
 
-    /// Whether it has no value.
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
     /// Reads a file. One that is not there is empty, unless it was `asked` for by name.
-    pub fn file(path: PathBuf, asked: bool) -> Result<Self, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Read`], and as [`Self::text`].
+    pub fn file(path: PathBuf, asked: bool) -> Result<Self, SettingsError> {
         let text = match read_text(&path, MAX_FILE) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
-            Err(source) => return Err(ConfigError::Read { path, source }),
+            Err(source) => return Err(SettingsError::Read { path, source }),
         };
         Self::text(path, &text)
     }
 
     /// Reads the text of a file.
-    pub fn text(path: PathBuf, text: &str) -> Result<Self, ConfigError> {
-        match yaml::parse(text) {
-            Err(message) => Err(ConfigError::Yaml { path, message }),
-            Ok(value @ Value::Dict(..)) => {
-                let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
-                let value = yaml::with_texts(text, value, &is_text);
-                let dict = value.into_dict().unwrap_or_default();
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Yaml`].
+    pub fn text(path: PathBuf, text: &str) -> Result<Self, SettingsError> {
+        let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
+        let message = match yaml::parse(text, &is_text) {
+            Ok(Value::Empty(..)) => return Ok(Self::empty(Origin::File(path))),
+            Ok(Value::Dict(_, dict)) => {
                 let mut layer = Self::empty(Origin::File(path));
                 layer.walk("", &dict);
-                Ok(layer)
+                return Ok(layer);
             }
-            Ok(Value::Empty(..)) => Ok(Self::empty(Origin::File(path))),
-            Ok(_) => Err(ConfigError::Yaml {
-                path,
-                message: "the whole of it must be keys with values".to_owned(),
-            }),
-        }
+            Ok(_) => "the whole of it must be keys with values".to_owned(),
+            Err(message) => message,
+        };
+        Err(SettingsError::Yaml { path, message })
     }
 
     /// Reads variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
@@ -148,7 +147,7 @@ impl Layer {
 
     /// A key that is none of ours.
     fn set_foreign(&mut self, path: &str, value: &Value) {
-        let given = Kind::Text.parse(value);
+        let given = ValueKind::Text.parse(value);
         let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
         if let Some(reason) = unsupported_keys::refusal(path, given) {
             self.problem(path, given, reason.to_owned());
@@ -201,11 +200,7 @@ impl Layer {
                 self.inert(path, "it is empty, so callers of this machine need no key, and others cannot come in");
                 return;
             }
-            let may_be_blank = key.kind != Kind::CallersKey;
-            if !(may_be_blank
-                && blank
-                && (key.default.is_empty() || matches!(key.state, State::Inert(_))))
-            {
+            if !(blank && key.may_be_blank()) {
                 self.problem(path, &shown(key, value), key.allowed());
             }
             return;
@@ -214,7 +209,7 @@ impl Layer {
             return;
         }
         match key.state_of(read.as_str().unwrap_or_default()) {
-            State::Done if key.kind == Kind::Path => {
+            KeyState::Works if key.kind == ValueKind::Path => {
                 let given = read.as_str().unwrap_or_default();
                 // Servers with Tinker's API have models of one word.
                 let resolved = if path == MODEL && model_name::is_word(given) {
@@ -224,23 +219,23 @@ impl Layer {
                 };
                 self.insert(path, resolved.into());
             }
-            State::Done if key.kind == Kind::Calendars => {
+            KeyState::Works if key.kind == ValueKind::Calendars => {
                 let given = read.into_array().unwrap_or_default();
                 let resolved = given.iter().filter_map(Value::as_str);
                 let resolved: Vec<Value> = resolved.map(|it| self.calendar(it)).collect();
                 self.insert(path, resolved.into());
             }
-            State::Done => self.insert(path, read),
+            KeyState::Works => self.insert(path, read),
             // What is off and has no effect is as it was meant.
-            State::Inert(_) if read.to_bool() == Some(false) => {}
-            State::Inert(reason) => self.inert(path, reason),
-            State::Refused(reason) => {
-                self.problem(path, &shown(key, value), reason.to_owned());
+            KeyState::WithoutEffect(_) if read.to_bool() == Some(false) => {}
+            KeyState::WithoutEffect(reason) => self.inert(path, reason),
+            KeyState::Refused(reason) => {
+                self.problem(path, &shown(key, value), reason.clone());
             }
-            State::Alias(target) if key.state == State::Alias(target) => {
-                self.values.entry(target.to_owned()).or_insert(read);
+            KeyState::SameAs(target) if key.state != KeyState::Works => {
+                self.values.entry(target.clone()).or_insert(read);
             }
-            State::Alias(word) => self.insert(path, word.into()),
+            KeyState::SameAs(word) => self.insert(path, word.as_str().into()),
         }
     }
 
@@ -310,7 +305,7 @@ impl Layer {
 fn shown(key: &Key, value: &Value) -> String {
     let is_secret = key.kind.is_secret();
     let one = |value: &Value| {
-        let text = Kind::Text.parse(value);
+        let text = ValueKind::Text.parse(value);
         let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
         if is_secret {
             Secret::from(text).to_string()

@@ -1,17 +1,18 @@
-//! The configuration: defaults < file < `METACLAW__RL__BATCH_SIZE` < flags.
+//! The settings: defaults < file < `METACLAW__RL__BATCH_SIZE` < flags.
 //!
-//! `table` says what there is; each source is checked against it (`layer`) before any room reads
-//! its part, so that a message can name the key, the file, the value and what is allowed. Each room
-//! owns the struct of its own settings and reads it from here ([`Loaded::room`]).
+//! A key stands once: its place, default, bounds and help are those of a field, in the crate that uses it. `schema` reads
+//! them, `table` has them all with what is known of other systems' keys, and each source is checked against that (`layer`)
+//! before any struct is read, so that a message can name the key, the file, the value and what is allowed. [`Config`] is
+//! then read once.
 
 use std::{
-    collections::BTreeMap,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use figment::{Figment, error::Kind as FigmentKind, value::Value};
-use serde::{Deserialize, de::DeserializeOwned};
+use metaclaw_reward::Rules;
+use serde::de::DeserializeOwned;
 
 pub mod address;
 pub mod auth_profiles;
@@ -28,8 +29,8 @@ mod policy;
 mod private_file;
 mod profiles;
 pub mod providers;
-mod rooms;
 mod safety;
+mod schema;
 mod sections;
 mod show;
 mod sources;
@@ -40,15 +41,14 @@ mod yaml;
 
 pub use self::{
     cloud::{Cloud, Service},
-    error::{ConfigError, InertUse, Problem, Unknown},
+    error::{InertUse, Problem, SettingsError, Unknown},
     layer::{ENV_PREFIX, Layer, Origin},
     overrides::{key_and_value, overridden},
     policy::{Policy, without_effect},
     private_file::write_private,
-    rooms::Rooms,
     sections::{
-        Agent, Backend, BackendKind, Consent, Listen, Llm, Mode, ModelAddress, Opd, Routing,
-        Trainer, Upstream,
+        Backend, BackendKind, Config, Consent, EvolverSettings, Llm, ModelAddress, OpdSettings,
+        Trainer,
     },
     show::{Effective, one_line, unbuilt},
     sources::fingerprint,
@@ -68,41 +68,9 @@ pub struct Sources {
     pub profiles: PathBuf,
 }
 
-/// What the command itself reads.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Config {
-    /// Whether the weights learn, and when.
-    pub mode: Mode,
-    /// The agent that may be pointed at the proxy; `none`: never one.
-    pub claw_type: Option<String>,
-    /// The model that answers where no policy model does.
-    pub llm: Llm,
-    /// Where a judge model is.
-    pub judge: ModelAddress,
-    /// Where a model is that writes skills.
-    pub evolver: ModelAddress,
-    /// Where a model is that says how likely it finds what was sampled.
-    pub opd: Opd,
-    /// Where callers come in.
-    pub proxy: Listen,
-    /// The trainer's dialect and address.
-    pub rl: Backend,
-    /// Who is asked, in which order.
-    pub routing: Routing,
-    /// What may leave the machine.
-    pub privacy: Consent,
-    pub trainer: Trainer,
-    /// Model servers beside `llm.*`.
-    pub upstreams: BTreeMap<String, Upstream>,
-    /// What is different for single agents.
-    pub agents: BTreeMap<String, Agent>,
-}
-
 /// Settings that passed the table.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What the command itself reads.
     pub config: Config,
     /// Keys that nobody knows.
     pub unknown: Vec<Unknown>,
@@ -118,8 +86,8 @@ pub struct Loaded {
 ///
 /// # Errors
 ///
-/// [`ConfigError`]: all values that are not allowed at once.
-pub fn load(given: Sources) -> Result<Loaded, ConfigError> {
+/// [`SettingsError`]: all values that are not allowed at once.
+pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
     let misnamed = variables::misnamed_variables(&given.variables);
     let of_services = given.variables.clone();
@@ -131,12 +99,8 @@ pub fn load(given: Sources) -> Result<Loaded, ConfigError> {
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
     let used = profiles::lay(&mut layers, &given.profiles)?;
-    let mut loaded = Loaded::new(layers.clone())?;
-    let of_services = cloud::variables(loaded.config.rl.kind, &of_services);
-    if !of_services.is_empty() {
-        layers.insert(0, of_services);
-        loaded = Loaded::new(layers)?;
-    }
+    layers.insert(0, cloud::variables(&layers, &of_services));
+    let mut loaded = Loaded::new(layers)?;
     loaded.notices.extend(used);
     loaded
         .notices
@@ -157,31 +121,15 @@ fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
     })
 }
 
-// === impl Config ===
-
-impl Config {
-    /// Whether an agent may be pointed at the proxy, once its owner said yes.
-    pub fn wires_agent(&self) -> bool {
-        self.claw_type.as_deref().is_none_or(|it| it == "openclaw")
-    }
-
-    /// Whether any agent is in `mode`, or all are.
-    pub fn has_mode(&self, mode: Mode) -> bool {
-        let own = self.agents.values().filter_map(|agent| agent.mode);
-        own.chain([self.mode]).any(|it| it == mode)
-    }
-
-    /// Whether somebody beside a policy model can answer.
-    pub fn has_upstream(&self) -> bool {
-        self.llm.api_base.is_some() || self.upstreams.values().any(|it| it.url.is_some())
-    }
-}
-
 // === impl Loaded ===
 
 impl Loaded {
     /// Lays layers over each other, the last on top.
-    pub fn new(mut layers: Vec<Layer>) -> Result<Self, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`]: all values that are not allowed at once.
+    pub fn new(mut layers: Vec<Layer>) -> Result<Self, SettingsError> {
         if let Some(address) = providers::layer(&layers) {
             layers.insert(0, address);
         }
@@ -193,11 +141,14 @@ impl Loaded {
             inert.append(&mut layer.inert);
         }
         if !problems.is_empty() {
-            return Err(ConfigError::Values(problems));
+            return Err(SettingsError::Values(problems));
         }
         let merged = layers.iter().fold(Figment::new(), Figment::merge);
+        let mut config: Config = extract(&merged)?;
+        config.gateway = extract(&merged)?;
+        config.learner = extract(&merged)?;
         let mut loaded = Self {
-            config: extract(&merged)?,
+            config,
             unknown,
             inert,
             notices: Vec::new(),
@@ -209,26 +160,18 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// The settings of one room, as its own struct reads them from the whole tree.
+    /// Checks what single values cannot say.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Room`] when a value passed the table and the room still refuses it.
-    pub fn room<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        extract(&self.merged)
-    }
-
-    /// One part of the tree; its defaults where nothing of it was set.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError::Room`] as for [`Self::room`].
-    pub fn section<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, ConfigError> {
-        if self.merged.contains(name) {
-            self.merged.extract_inner(name).map_err(refused)
-        } else {
-            Ok(T::default())
-        }
+    /// In the words of the crate that refuses.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let config = &self.config;
+        config.gateway.check()?;
+        config.turns.check()?;
+        config.learner.rl.check()?;
+        Rules::compile(&config.learner.judge.rules)?;
+        Ok(())
     }
 
     /// Where a key was set; none means its default stands.
@@ -241,14 +184,26 @@ impl Loaded {
     }
 }
 
-fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, ConfigError> {
+/// What `start` would say of a file with this text; none where it would start.
+fn refusal(text: &str) -> Option<String> {
+    let layer = match Layer::text("config.yaml".into(), text) {
+        Ok(layer) => layer,
+        Err(error) => return Some(error.to_string()),
+    };
+    let checked = Loaded::new(vec![layer])
+        .map_err(anyhow::Error::from)
+        .and_then(|loaded| loaded.check());
+    checked.err().map(|error| error.to_string())
+}
+
+fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, SettingsError> {
     merged.extract().map_err(refused)
 }
 
 /// Says what does not fit where.
-fn refused(error: figment::Error) -> ConfigError {
+fn refused(error: figment::Error) -> SettingsError {
     let origin = error.metadata.as_ref();
-    ConfigError::Room {
+    SettingsError::Room {
         key: error.path.join("."),
         origin: origin.map_or_else(|| "the configuration".to_owned(), |it| it.name.to_string()),
         message: match error.kind {

@@ -5,7 +5,7 @@ use figment::{Figment, providers::Serialized, value::Value};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    error::ConfigError,
+    error::SettingsError,
     extract,
     layer::{Layer, Origin},
 };
@@ -37,7 +37,7 @@ pub fn overridden<T: Serialize + DeserializeOwned>(
         );
     }
     if !layer.problems.is_empty() {
-        return Err(ConfigError::Values(layer.problems).into());
+        return Err(SettingsError::Values(layer.problems).into());
     }
     if let Some(inert) = layer.inert.first() {
         bail!("--set {}: {}", inert.key, inert.reason);

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use metaclaw_chat::Secret;
+use metaclaw_chat::{Mode, Secret};
 
 use super::{
-    Backend, BackendKind, Cloud, Config, InertUse, Mode,
+    Backend, BackendKind, Cloud, Config, InertUse,
     cloud::{CloudError, Service},
     model_name,
 };

@@ -9,6 +9,10 @@ use std::{
 
 /// Writes `bytes` to `path` with mode 0600: beside it first, then renamed over it, so that a reader
 /// sees the old file or the new one and a kill leaves no half of either.
+///
+/// # Errors
+///
+/// When the file beside it cannot be written, or cannot take the place of `path`.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Through a link, as dotfiles in a repository are: the file is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -5,7 +5,7 @@ use std::path::Path;
 use figment::value::Value;
 use metaclaw_chat::now_ms;
 
-use super::{ConfigError, Layer, Origin, providers};
+use super::{Layer, Origin, SettingsError, providers};
 use crate::{address::host, auth_profiles::Profiles};
 
 const KEY: &str = "llm.api_key";
@@ -15,9 +15,9 @@ const KEY: &str = "llm.api_key";
 ///
 /// # Errors
 ///
-/// [`ConfigError::Read`] when the file is there and cannot be read.
-pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, ConfigError> {
-    let profiles = Profiles::load(path).map_err(|source| ConfigError::Read {
+/// [`SettingsError::Read`] when the file is there and cannot be read.
+pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, SettingsError> {
+    let profiles = Profiles::load(path).map_err(|source| SettingsError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -7,7 +7,7 @@ use crate::address::host;
 
 /// A provider of chat models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Provider {
+pub struct ChatProvider {
     /// As it stands in `llm.provider`.
     pub name: &'static str,
     /// What people call it.
@@ -23,8 +23,8 @@ const fn provider(
     title: &'static str,
     api_base: &'static str,
     model: &'static str,
-) -> Provider {
-    Provider {
+) -> ChatProvider {
+    ChatProvider {
         name,
         title,
         api_base,
@@ -33,7 +33,7 @@ const fn provider(
 }
 
 /// Those that have an address of their own. `custom` has none.
-pub const PROVIDERS: &[Provider] = &[
+pub const PROVIDERS: &[ChatProvider] = &[
     provider("openai", "OpenAI", "https://api.openai.com/v1", "gpt-4o"),
     provider(
         "anthropic",
@@ -100,12 +100,12 @@ pub const PROVIDERS: &[Provider] = &[
 ];
 
 /// The provider of a name.
-pub fn named(name: &str) -> Option<&'static Provider> {
+pub fn named(name: &str) -> Option<&'static ChatProvider> {
     PROVIDERS.iter().find(|it| it.name == name)
 }
 
 /// The provider whose address this is.
-pub fn at(url: &str) -> Option<&'static Provider> {
+pub fn at(url: &str) -> Option<&'static ChatProvider> {
     PROVIDERS.iter().find(|it| host(it.api_base) == host(url))
 }
 

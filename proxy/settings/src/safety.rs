@@ -1,6 +1,8 @@
 //! Settings that are changed for safety before anybody reads them, each with a word about it.
 
-use super::{ConfigError, InertUse, Loaded, Problem};
+use metaclaw_learner::JudgeKind;
+
+use super::{InertUse, Loaded, Problem, SettingsError};
 use crate::address::host;
 
 // === impl Loaded ===
@@ -10,8 +12,8 @@ impl Loaded {
     ///
     /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
     /// address is taken back to this machine; any other was meant, and is refused.
-    pub(super) fn require_key_beyond_loopback(&mut self) -> Result<(), ConfigError> {
-        let listen = &mut self.config.proxy;
+    pub(super) fn require_key_beyond_loopback(&mut self) -> Result<(), SettingsError> {
+        let listen = &mut self.config.gateway.proxy;
         if listen.host.is_loopback() || listen.requires_key() {
             return Ok(());
         }
@@ -22,7 +24,7 @@ impl Loaded {
             return Ok(());
         }
         let given = listen.host.to_string();
-        Err(ConfigError::Values(vec![Problem {
+        Err(SettingsError::Values(vec![Problem {
             key: "proxy.host".to_owned(),
             origin: self
                 .origin("proxy.host")
@@ -38,17 +40,12 @@ impl Loaded {
     /// The original wrote OpenAI's address into every file, with a key or without: what people say would go
     /// there for nothing. Its own address has `llm.api_key`; `judge.kind: llm` asks one that wants none.
     pub(super) fn require_key_of_judge(&mut self) {
-        let asked = self.merged.find_value("judge.kind").ok();
-        let is = |name: &str| {
-            asked
-                .as_ref()
-                .is_some_and(|kind| kind.as_str() == Some(name))
-        };
-        if is("http") {
+        let kind = self.config.learner.judge.kind;
+        if kind == Some(JudgeKind::Http) {
             // A function of the owner's, who names it: it has the key that it is given, and no model's.
             return;
         }
-        let is_meant = is("llm");
+        let is_meant = kind == Some(JudgeKind::Llm);
         let (judge, llm) = (&mut self.config.judge, &self.config.llm);
         if self.inert.iter().any(|it| it.key == "rl.prm_provider") {
             // The model of a provider that is not built is asked nowhere else.

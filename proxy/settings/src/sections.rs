@@ -1,45 +1,72 @@
-//! The settings that no room owns: how the command itself works.
+//! All settings together, and the structs of those that no other crate owns.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use metaclaw_chat::{Secret, Size, Span};
-use metaclaw_gateway::{KeyConfig, LLM, POLICY};
-use metaclaw_learner::ReportTo;
+use metaclaw_chat::{Mode, Secret, Size, Span};
+use metaclaw_gateway::GatewayConfig;
+use metaclaw_learner::{LearnerConfig, ReportTo};
+use metaclaw_llm::BudgetConfig;
+use metaclaw_schedule::SchedulerConfig;
+use metaclaw_skills::{SkillsConfig, WishesConfig};
+use metaclaw_turns::TurnsConfig;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `mode`: whether the weights learn, and when.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// When a batch is ready and the owner is away; without a policy model like `skills_only`.
-    #[default]
-    Auto,
-    /// When a batch is ready.
-    Rl,
-    SkillsOnly,
+/// All settings, each section as the crate reads it that uses it.
+///
+/// Single values are within their bounds, because [`crate::Loaded`] checks them against the schema of these structs
+/// before it reads one of them; there is no other way from a file to a `Config`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// The agent whose own configuration file is changed while the proxy runs, once you agreed at a start
+    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it,
+    /// openclaw is meant.
+    #[schemars(extend("enum" = ["openclaw", "none"]))]
+    pub claw_type: Option<String>,
+    pub llm: Llm,
+    pub turns: TurnsConfig,
+    pub wishes: WishesConfig,
+    pub skills: SkillsConfig,
+    /// Where the judge model is.
+    pub judge: ModelAddress,
+    pub budget: BudgetConfig,
+    pub evolver: EvolverSettings,
+    pub rl: Backend,
+    pub opd: OpdSettings,
+    pub trainer: Trainer,
+    pub scheduler: SchedulerConfig,
+    pub privacy: Consent,
+    /// Read from the root, as it has parts of many sections.
+    #[serde(skip)]
+    pub gateway: GatewayConfig,
+    /// Read from the root, as it has parts of many sections.
+    #[serde(skip)]
+    pub learner: LearnerConfig,
 }
 
 /// `llm.*`: the model that answers where no policy model does.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Llm {
+    /// The address of an OpenAI-compatible API, as in https://api.openai.com/v1.
+    #[schemars(url)]
     pub api_base: Option<String>,
-    /// Model to ask for.
+    /// The model to ask for. Without it, the caller's model name is passed on.
     pub model_id: Option<String>,
+    /// The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is
+    /// passed on and never kept.
     pub api_key: Option<Secret>,
-    /// Whose address, and whose key of `metaclaw auth`.
+    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama or
+    /// lmstudio. It gives the address if llm.api_base is not set, and says whose key of `metaclaw auth` is used.
     pub provider: Option<String>,
-    /// Which of the two that `metaclaw auth` keeps comes first.
+    /// Which credential comes first. With oauth_token, the token that `metaclaw auth paste-token` keeps for llm.provider
+    /// comes before llm.api_key.
     pub auth_method: AuthMethod,
 }
 
 /// `llm.auth_method`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthMethod {
     /// `llm.api_key`, else what `metaclaw auth` keeps.
@@ -49,121 +76,132 @@ pub enum AuthMethod {
     OauthToken,
 }
 
-/// `judge.*` and `evolver.*`: where a model is that learning asks, when it is not `llm.*`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+/// The address of a model that learning asks, in `judge.*` and `evolver.*`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ModelAddress {
+    /// The address of the model's API. Without it, llm.api_base.
+    #[schemars(url)]
     pub url: Option<String>,
+    /// The model to ask for. Without it, llm.model_id.
     pub model: Option<String>,
+    /// The key. Without it, llm.api_key, if the url is not set either.
     pub key: Option<Secret>,
+    /// The api-version of an Azure deployment, as in 2024-10-21. Without it, upstreams.llm.api_version, if the url is not
+    /// set either.
     pub api_version: Option<String>,
-    pub timeout: Option<Span>,
+}
+
+/// `evolver.*`: the model that writes skills from what went wrong.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct EvolverSettings {
+    #[serde(flatten)]
+    pub address: ModelAddress,
+    /// The deadline of one answer.
+    pub timeout: Span,
 }
 
 /// `opd.*`: a larger model that says how likely it finds what the policy sampled.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Opd {
+pub struct OpdSettings {
+    /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
+    /// with rl.method metaclaw, binary_rl and grpo (docs/training/external-teacher.md).
     pub enabled: bool,
-    /// Of its API, as in `http://127.0.0.1:8082/v1`.
+    /// The address of that model's API, as in http://127.0.0.1:8082/v1. It must have POST /completions with echo and
+    /// logprobs, as vLLM does.
+    #[schemars(url)]
     pub teacher_url: Option<String>,
+    /// The name of the model there. It must have the tokenizer of the policy model.
     pub teacher_model: Option<String>,
+    /// The key. Without it, requests carry none.
     pub teacher_api_key: Option<Secret>,
-    /// What its word weighs beside a verdict's.
+    /// The weight of its ratings. The advantage of each token grows by this times the difference of the teacher's and the
+    /// policy's log-probability.
+    #[schemars(range(min = 0.0))]
     pub kl_penalty_coef: f32,
 }
 
-/// `proxy.host`, `proxy.port`, `proxy.api_key`: where callers come in.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Listen {
-    /// Address to listen on.
-    pub host: IpAddr,
-    /// 0 takes a free one.
-    pub port: u16,
-    /// What callers must show.
-    pub api_key: Option<Secret>,
-    /// Keys of single agents.
-    pub keys: BTreeMap<String, KeyConfig>,
-}
-
-/// `upstreams.<name>`, as far as others than the gateway ask there.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Upstream {
-    /// Its address; `llm` may have it in `llm.api_base`.
-    pub url: Option<String>,
-    /// As in `azure`.
-    pub dialect: Option<String>,
-    pub api_version: Option<String>,
-}
-
-/// `routing.order`: who is asked.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Routing {
-    pub order: Vec<String>,
-}
-
 /// `privacy.cloud_training_ok`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Consent {
-    /// Whether texts may be sent to another machine to train on; none until that was asked.
+    /// Allows chats to be sent to a training server on another machine. A start asks once. With false, that server serves
+    /// and does not train.
     pub cloud_training_ok: Option<bool>,
 }
 
-/// `agents.<id>.mode`, `agents.<id>.upstream`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Agent {
-    /// Without one, that of all.
-    pub mode: Option<Mode>,
-    /// Whom it is answered by, in place of all others but the policy model.
-    pub upstream: Vec<String>,
-}
-
 /// `rl.backend` and where it is.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Backend {
+    /// Who trains. auto takes remote if rl.remote_url is set, one of tinker, mint and weaver if rl.tinker_api_key or
+    /// rl.tinker_base_url is set, and local otherwise (docs/training/tinker.md).
     #[serde(rename = "backend")]
     pub kind: BackendKind,
-    /// The policy model, where `trainer.model` names none.
+    /// The policy model, if trainer.model is not set: a folder in Hugging Face form or a GGUF file. With rl.backend
+    /// tinker, mint or weaver, the name at the server, as in Qwen/Qwen3-8B.
+    #[schemars(extend("format" = "path"))]
     pub model: Option<PathBuf>,
-    /// Address of a training server that runs already.
+    /// The address of the training server with rl.backend remote. It serves as well, and loads rl.model if it has no
+    /// model.
+    #[schemars(url)]
     pub remote_url: Option<String>,
+    /// The key of that training server.
     pub remote_api_key: Option<Secret>,
-    /// For one call, in seconds.
+    /// The deadline of one call to the training server, in seconds.
+    #[schemars(range(min = 1, max = 86_400))]
     pub remote_timeout_s: u64,
-    /// Who answers chats with the policy model that our trainer trains.
+    /// Who answers chats with the policy model. builtin is the engine of our trainer; vllm is a server at
+    /// rl.inference_url, or one that the trainer starts; auto takes vllm if rl.inference_url is set
+    /// (docs/operating/vllm.md).
     #[serde(rename = "inference_backend")]
     pub inference: InferenceBackend,
-    /// Address of a vLLM server that runs already.
+    /// The address of a running vLLM server on this machine that has the policy model, as in http://127.0.0.1:8001.
+    #[schemars(url)]
     pub inference_url: Option<String>,
+    /// The key of that vLLM server.
     pub inference_key: Option<Secret>,
-    /// What starts vLLM otherwise.
+    /// A Python that has vLLM, to start the server with. Without it, python3.
+    #[schemars(extend("format" = "path"))]
     pub inference_python: Option<PathBuf>,
-    /// More flags for it.
+    /// More flags for the vLLM server that is started, as in --gpu-memory-utilization 0.5.
     pub inference_args: Option<String>,
-    /// Key at a training server that speaks Tinker's API.
+    /// The key of a training server with Tinker's API. Without it, TINKER_API_KEY, MINT_API_KEY or WEAVER_API_KEY of the
+    /// environment.
     pub tinker_api_key: Option<Secret>,
+    /// The address of that server. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of the environment, else
+    /// the service's own address.
+    #[schemars(url)]
     pub tinker_base_url: Option<String>,
+    /// The project at the service that sessions belong to. Without it, the service's default.
     pub tinker_project: Option<String>,
-    /// Where the tokenizer of its model is.
+    /// The tokenizer of that model: a folder that has tokenizer.json or tiktoken.model, or a name at the Hugging Face hub.
+    /// Without it, rl.model.
+    #[schemars(extend("format" = "path"))]
     pub tokenizer: Option<PathBuf>,
-    /// What a million tokens cost there: trained on, read, sampled.
+    /// The price of a million trained tokens, from the service's price list. Without it, no price is shown.
+    #[schemars(range(min = 0.0))]
     pub price_train: Option<f64>,
+    /// The price of a million prompt tokens.
+    #[schemars(range(min = 0.0))]
     pub price_read: Option<f64>,
+    /// The price of a million sampled tokens.
+    #[schemars(range(min = 0.0))]
     pub price_sample: Option<f64>,
+    /// The currency of these prices.
     pub price_currency: String,
-    /// Where the numbers of steps go; none is the home folder's own place.
+    /// The folder of the metrics files. Without it, learning in the home folder.
+    #[schemars(extend("format" = "path"))]
     pub log_dir: Option<PathBuf>,
+    /// Where the metrics of each step are written. jsonl writes a line to steps.jsonl, tensorboard event files; an empty
+    /// list writes nothing (docs/operating/metrics.md).
     pub report_to: Vec<ReportTo>,
 }
 
 /// `rl.inference_backend`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InferenceBackend {
     /// vLLM where an address is given, else the engine.
@@ -176,7 +214,7 @@ pub enum InferenceBackend {
 }
 
 /// `rl.backend`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {
     /// Remote where an address is given, by Tinker's API where a key or an address of such a server is, else local.
@@ -186,41 +224,52 @@ pub enum BackendKind {
     Local,
     /// A training server that runs already.
     Remote,
-    /// One that speaks Tinker's API: the service of that name, SkyRL, or `metaclaw-trainer`.
+    /// A server with Tinker's API: the service of that name, SkyRL, or `metaclaw-trainer`.
     Tinker,
-    /// MinT, which speaks it as well.
+    /// MinT, which has Tinker's API as well.
     Mint,
-    /// Weaver, which speaks it as well.
+    /// Weaver, which has Tinker's API as well.
     Weaver,
 }
 
 /// `trainer.*`: the local trainer.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Trainer {
-    /// The policy model: a path, or `demo`.
+    /// The policy model: a folder in Hugging Face form, a GGUF file, a name at the Hugging Face hub (as in Qwen/Qwen3-4B),
+    /// which is fetched, or demo. Without it, rl.model.
+    #[schemars(extend("format" = "path"))]
     pub model: Option<PathBuf>,
-    /// Numbers of the base model.
+    /// The number format of the base model.
     pub dtype: Dtype,
-    /// How its matrices are rounded.
+    /// How the base model is quantized. int8 stores each weight in 8 bits, which takes a quarter to a half of the memory
+    /// and replies faster.
     pub quantization: Quantization,
-    /// What it is computed on, as the trainer's flags have it; none is a GPU if libtorch sees one.
+    /// The devices of the trainer: cpu, a GPU's number, or several as "0,1". Without it, a GPU if libtorch sees one.
     pub devices: Option<String>,
-    /// Of the engine; 0: one a physical core.
+    /// The threads of the engine. 0 takes one for each physical core.
+    #[schemars(range(max = 1_024))]
     pub threads: usize,
+    /// The folder of checkpoints. Without it, trainer in the home folder.
+    #[schemars(extend("format" = "path"))]
     pub checkpoint_dir: Option<PathBuf>,
-    /// Checkpoints of each agent that stay besides those that serve.
+    /// How many checkpoints of each agent are kept with their adapters, besides those that serve. Older ones are deleted
+    /// after a step.
+    #[schemars(range(min = 1, max = 1_000))]
     pub keep: usize,
-    /// Beside the weights; none is what is free.
+    /// Memory besides the weights. Half of it holds keys and values (at most two contexts or 1 GiB), the rest is for
+    /// training, which recomputes more the less it has. Without it, all free memory.
     pub memory: Option<Size>,
-    /// Requests for text that may wait or run.
+    /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
+    #[schemars(range(min = 1))]
     pub max_queue: u16,
-    /// Where `metaclaw trainer install` takes the training server from: an address or a file.
+    /// Where `metaclaw trainer install` takes the training server from: the address or file of its release archive, in
+    /// which {version} stands for the version of this program.
     pub archive: Option<String>,
 }
 
 /// `trainer.dtype`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
     #[default]
@@ -231,12 +280,33 @@ pub enum Dtype {
 }
 
 /// `trainer.quantization`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantization {
     #[default]
     None,
     Int8,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Whether an agent may be pointed at the proxy, once its owner said yes.
+    pub fn wires_agent(&self) -> bool {
+        self.claw_type.as_deref().is_none_or(|it| it == "openclaw")
+    }
+
+    /// Whether any agent is in `mode`, or all are.
+    pub fn has_mode(&self, mode: Mode) -> bool {
+        let own = self.learner.agents.values().filter_map(|agent| agent.mode);
+        own.chain([self.learner.mode]).any(|it| it == mode)
+    }
+
+    /// Whether somebody beside a policy model can answer.
+    pub fn has_upstream(&self) -> bool {
+        let upstreams = &self.gateway.upstreams;
+        self.llm.api_base.is_some() || upstreams.values().any(|it| it.address().is_some())
+    }
 }
 
 // === impl Trainer ===
@@ -280,22 +350,20 @@ impl Default for Trainer {
     }
 }
 
-// === impl Mode ===
+// === impl EvolverSettings ===
 
-impl Mode {
-    /// As it stands in the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Rl => "rl",
-            Self::SkillsOnly => "skills_only",
+impl Default for EvolverSettings {
+    fn default() -> Self {
+        Self {
+            address: ModelAddress::default(),
+            timeout: Span::secs(120),
         }
     }
 }
 
-// === impl Opd ===
+// === impl OpdSettings ===
 
-impl Default for Opd {
+impl Default for OpdSettings {
     fn default() -> Self {
         Self {
             enabled: false,
@@ -303,40 +371,6 @@ impl Default for Opd {
             teacher_model: None,
             teacher_api_key: None,
             kl_penalty_coef: 1.0,
-        }
-    }
-}
-
-// === impl Listen ===
-
-impl Default for Listen {
-    fn default() -> Self {
-        Self {
-            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 30_000,
-            api_key: None,
-            keys: BTreeMap::new(),
-        }
-    }
-}
-
-impl Listen {
-    /// Whether callers must show a key.
-    pub fn requires_key(&self) -> bool {
-        self.api_key.is_some() || !self.keys.is_empty()
-    }
-
-    pub fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.host, self.port)
-    }
-}
-
-// === impl Routing ===
-
-impl Default for Routing {
-    fn default() -> Self {
-        Self {
-            order: [POLICY, LLM].map(str::to_owned).into(),
         }
     }
 }

@@ -5,9 +5,9 @@ use serde::Serialize;
 
 use super::{
     Loaded,
-    key::{Key, State},
-    kind::Kind,
-    table, unsupported_keys,
+    key::{Key, KeyState},
+    kind::ValueKind,
+    table, unsupported_keys, yaml,
 };
 
 /// One key that works, with the value in force.
@@ -25,8 +25,7 @@ pub struct Effective {
 impl Loaded {
     /// Every key that works, in the order of the table.
     pub fn effective(&self) -> Vec<Effective> {
-        let works = table::keys().filter(|key| key.state == State::Done);
-        works
+        table::working()
             .flat_map(|key| self.paths(key).into_iter().map(|path| self.one(key, &path)))
             .collect()
     }
@@ -34,7 +33,7 @@ impl Loaded {
     /// Where a key stands: at its own path, or under each name that people chose.
     fn paths(&self, key: &Key) -> Vec<String> {
         if !key.path.contains('*') {
-            return vec![key.path.to_owned()];
+            return vec![key.path.clone()];
         }
         let set = self.layers.iter().flat_map(|layer| layer.values().keys());
         let mut paths: Vec<String> = set.filter(|path| key.is_at(path)).cloned().collect();
@@ -50,10 +49,10 @@ impl Loaded {
     /// In words, when nobody knows the key or it does nothing.
     pub fn get(&self, path: &str) -> Result<Effective, String> {
         let key = table::find(path).ok_or_else(|| unknown(path))?;
-        match key.state {
-            State::Done => Ok(self.one(key, path)),
-            State::Alias(target) => self.get(target),
-            State::Inert(reason) | State::Refused(reason) => {
+        match &key.state {
+            KeyState::Works => Ok(self.one(key, path)),
+            KeyState::SameAs(target) => self.get(target),
+            KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => {
                 Err(format!("{path} has no value in force: {reason}"))
             }
         }
@@ -61,7 +60,7 @@ impl Loaded {
 
     fn one(&self, key: &Key, path: &str) -> Effective {
         let given = self.merged.find_value(path).ok();
-        let default = super::yaml::parse(key.default).ok();
+        let default = yaml::value(&key.default);
         let value = given
             .or(default)
             .and_then(|value| serde_json::to_value(&value).ok())
@@ -76,9 +75,9 @@ impl Loaded {
 
 fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     use serde_json::Value;
-    match (key.kind, value) {
+    match (&key.kind, value) {
         (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
-        (Kind::Secrets | Kind::Calendars, Value::Array(keys)) => {
+        (ValueKind::Secrets | ValueKind::Calendars, Value::Array(keys)) => {
             keys.into_iter().map(|each| masked(key, each)).collect()
         }
         (_, value) => value,
@@ -107,8 +106,8 @@ pub fn one_line(value: &serde_json::Value) -> String {
 
 /// Why a key cannot be set to any use; none where it works, or has another name that does.
 pub fn unbuilt(path: &str) -> Option<&'static str> {
-    match table::find(path)?.state {
-        State::Inert(reason) | State::Refused(reason) => Some(reason),
-        State::Done | State::Alias(_) => None,
+    match &table::find(path)?.state {
+        KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => Some(reason),
+        KeyState::Works | KeyState::SameAs(_) => None,
     }
 }

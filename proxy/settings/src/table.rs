@@ -1,72 +1,87 @@
-//! Every key there is, in one table: ours and those of the Python original, with what becomes of
-//! each. `config.example.yaml` and `docs/operating/config.md` are made from it, unknown keys are found by it,
-//! and values are checked by it before any room reads them.
+//! Every key there is, ours and those of the Python original, with what becomes of each.
+//!
+//! `config.example.yaml` and `docs/operating/config.md` are made from it, unknown keys are found by it, and values are
+//! checked by it before any struct is read.
 
-use super::key::{Key, Section, State};
+use std::sync::LazyLock;
 
-mod chat;
-mod learning;
-mod older;
-mod shared;
+use crate::{
+    key::{Key, KeyState},
+    schema, unsupported_keys,
+};
 
 /// Letters of a beginning that says what is meant.
 const MIN_BEGUN: usize = 4;
-pub(super) use self::shared::{NO_BEDROCK, NO_MEMORY};
 
-/// All of it, in the order of the example file.
-pub(crate) const TABLE: &[Section] = &[
-    Section {
-        title: "How it works",
-        keys: chat::MODE,
-    },
-    Section {
-        title: "The model that answers, and that judges where nothing else is named",
-        keys: chat::LLM,
-    },
-    Section {
-        title: "Where agents come in",
-        keys: chat::PROXY,
-    },
-    Section {
-        title: "The log of turns",
-        keys: chat::TURNS,
-    },
-    Section {
-        title: "Lessons: wishes and skills",
-        keys: chat::LESSONS,
-    },
-    Section {
-        title: "Who says whether a reply did its job",
-        keys: learning::JUDGE,
-    },
-    Section {
-        title: "Who writes skills from what went wrong",
-        keys: learning::EVOLVER,
-    },
-    Section {
-        title: "Training",
-        keys: learning::RL,
-    },
-    Section {
-        title: "The local trainer and what serves",
-        keys: learning::TRAINER,
-    },
-    Section {
-        title: "When learning that costs something may run (docs/operating/scheduler.md)",
-        keys: learning::SCHEDULER,
-    },
-    Section {
-        title: "Single agents",
-        keys: older::AGENTS,
-    },
-    Section {
-        title: "Older keys, read and without effect",
-        keys: older::OLDER,
-    },
+/// A part of the example file and of the reference.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableSection {
+    pub(crate) title: &'static str,
+    /// The first parts of the paths of its keys.
+    roots: &'static [&'static str],
+}
+
+const fn section(title: &'static str, roots: &'static [&'static str]) -> TableSection {
+    TableSection { title, roots }
+}
+
+/// All parts, in the order of the example file.
+pub(crate) const SECTIONS: &[TableSection] = &[
+    section("How it works", &["mode", "claw_type"]),
+    section(
+        "The model that answers, and that judges where nothing else is named",
+        &["llm"],
+    ),
+    section(
+        "Where agents come in",
+        &["proxy", "upstreams", "routing", "compat"],
+    ),
+    section("The log of turns", &["turns"]),
+    section(
+        "What is not recorded, and what may leave the machine",
+        &["privacy"],
+    ),
+    section("Lessons: wishes and skills", &["wishes", "skills"]),
+    section(
+        "Who judges whether a reply did its job",
+        &["judge", "budget"],
+    ),
+    section("Who writes skills from what went wrong", &["evolver"]),
+    section("Training", &["rl", "gate", "opd"]),
+    section("The local trainer and what serves", &["trainer", "serving"]),
+    section(
+        "When learning that costs something may run (docs/operating/scheduler.md)",
+        &["scheduler"],
+    ),
+    section("Single agents", &["agents"]),
 ];
 
+static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    let mut keys = schema::keys();
+    keys.extend(unsupported_keys::keys(&keys));
+    keys
+});
+
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
-    TABLE.iter().flat_map(|section| section.keys)
+    KEYS.iter()
+}
+
+/// Keys that work.
+pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
+    keys().filter(|key| key.state == KeyState::Works)
+}
+
+// === impl TableSection ===
+
+impl TableSection {
+    /// Its keys that work, those of one root together.
+    pub(crate) fn keys(&self) -> Vec<&'static Key> {
+        let below = |root: &&'static str| {
+            let root = *root;
+            working().filter(move |key| key.path.split('.').next() == Some(root))
+        };
+        self.roots.iter().flat_map(below).collect()
+    }
 }
 
 /// The key at `path`.
@@ -83,17 +98,17 @@ pub(crate) fn is_section(path: &str) -> bool {
 /// an older name, the new one.
 pub(crate) fn nearest(path: &str) -> Option<&'static str> {
     let (section, given) = split(path);
-    let beside = works().filter_map(|key| {
-        let own = split(key.path).1;
+    let beside = worth_a_hint().filter_map(|key| {
+        let own = split(&key.path).1;
         let here = [section, own].join(".");
         key.is_at(here.trim_start_matches('.'))
             .then_some((own, key))
     });
-    let all = works().map(|key| (key.path, key));
+    let all = worth_a_hint().map(|key| (&*key.path, key));
     let key = closest(given, beside).or_else(|| closest(path, all))?;
-    Some(match key.state {
-        State::Alias(target) => target,
-        State::Done | State::Inert(_) | State::Refused(_) => key.path,
+    Some(match &key.state {
+        KeyState::SameAs(target) => target,
+        KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => &key.path,
     })
 }
 
@@ -110,9 +125,8 @@ pub(crate) fn nearest_section(path: &str) -> Option<&'static str> {
     closest(path, sections)
 }
 
-/// Keys that are worth a hint.
-fn works() -> impl Iterator<Item = &'static Key> {
-    keys().filter(|key| !matches!(key.state, State::Inert(_)))
+fn worth_a_hint() -> impl Iterator<Item = &'static Key> {
+    keys().filter(|key| !matches!(key.state, KeyState::WithoutEffect(_)))
 }
 
 /// A path as its section, empty at the top, and what stands there.
@@ -139,22 +153,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_stands_twice_and_each_default_is_allowed() {
+    fn no_key_stands_twice_and_each_has_help_and_a_default_that_is_allowed() {
         let mut seen = std::collections::BTreeSet::new();
         for key in keys() {
-            assert!(seen.insert(key.path), "{} stands twice", key.path);
+            assert!(seen.insert(&key.path), "{} stands twice", key.path);
+        }
+        for key in working() {
+            let is_sentence = key.help.ends_with(['.', ')']) && !key.help.contains("[`");
+            assert!(is_sentence, "{}: {:?}", key.path, key.help);
             if !key.default.is_empty() {
-                let default = super::super::yaml::parse(key.default).unwrap();
-                assert!(
-                    key.kind.parse(&default).is_some(),
-                    "default of {}",
-                    key.path
-                );
-            }
-            if let State::Alias(target) = key.state {
-                assert_eq!(find(target).map(|it| it.kind), Some(key.kind), "{target}");
+                let default = crate::yaml::value(&key.default).unwrap();
+                let read = key.kind.parse(&default);
+                assert!(read.is_some(), "default of {}: {}", key.path, key.default);
             }
         }
+        let in_sections: usize = SECTIONS.iter().map(|section| section.keys().len()).sum();
+        assert_eq!(
+            in_sections,
+            working().count(),
+            "each root is in one section"
+        );
     }
 
     #[test]

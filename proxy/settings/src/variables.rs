@@ -13,7 +13,7 @@ pub(super) fn misnamed_variables(variables: &[(String, String)]) -> Vec<String> 
         if name.starts_with(ENV_PREFIX) {
             return None;
         }
-        let key = table::keys().find(|key| plain(key.path) == plain(given))?;
+        let key = table::keys().find(|key| plain(&key.path) == plain(given))?;
         let right = key.path.replace('.', "__").to_uppercase();
         Some(format!(
             "{name} in the environment has no effect: {ENV_PREFIX}{right}, with two underscores each time, stands for {}",

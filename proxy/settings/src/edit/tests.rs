@@ -193,12 +193,12 @@ fn answers_are_written_with_what_they_are_for() {
     let owned = |(key, value): (&str, Option<&str>)| (key.to_owned(), value.map(str::to_owned));
     answer_in_file(&path, &answers.map(owned)).unwrap();
     insta::assert_snapshot!(fs::read_to_string(&path).unwrap(), @r#"
-    # skills_only: never train; rl: train whenever a batch is ready; auto: when a batch is ready and you are away
+    # When weights are trained: skills_only never trains, rl trains whenever a batch is ready, and auto trains when a batch is ready and you are away.
     mode: skills_only
     llm:
-      # OpenAI-compatible address, as in https://api.openai.com/v1
+      # The address of an OpenAI-compatible API, as in https://api.openai.com/v1.
       api_base: https://a.example/v1
-      # without one, that of `metaclaw auth`; without any, the caller's own authorisation passes and is never kept
+      # The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is passed on and never kept.
       api_key: sk-1
     "#);
     // Again, with another answer and one fewer: no comment twice, and what is not known stays.
@@ -212,7 +212,7 @@ fn answers_are_written_with_what_they_are_for() {
         "{text}"
     );
     assert_eq!(
-        text.matches("# skills_only: never train").count(),
+        text.matches("# When weights are trained").count(),
         1,
         "{text}"
     );
