@@ -8,12 +8,13 @@ mod metaclaw;
 mod openclaw_rl;
 
 use metaclaw_chat::{JudgedBy, Message, Score, Verdict, Vote};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Evidence, hint, prompt, verdict, vote};
 
-/// The rules for a judge model's prompts, answers and votes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// By whose rules a judge model's votes are asked for, read and counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// Ours: the request, the reply and everything that followed. A turn without a readable vote has no verdict.

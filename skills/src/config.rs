@@ -2,53 +2,61 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The section `skills.*` of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `skills.*` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SkillsConfig {
-    /// Whether skills are added to requests.
+    /// Adds matching skills to the system text of requests.
     pub enabled: bool,
-    /// The library's folder. `None` means `skills` in MetaClaw's home folder.
+    /// The folder of skills. Without it, skills in the home folder.
+    #[schemars(extend("format" = "path"))]
     pub dir: Option<PathBuf>,
-    /// The largest cost of the skills of one request, in estimated tokens.
+    /// The token budget for all skills of one request, by estimate.
+    #[schemars(range(max = 100_000))]
     pub budget_tokens: usize,
-    /// The largest number of skills in one request.
+    /// The most skills in one request. Beyond the third, skills are hardly ever useful.
+    #[schemars(range(max = 1_000))]
     pub top_k: usize,
-    /// When a session's skills are chosen again.
+    /// When the skills of a session are chosen: once a session, which keeps prompt caches valid, or at each turn.
     pub refresh: Refresh,
-    /// Whether a model writes skills from failed turns.
+    /// Has a model write skills from turns that went wrong.
     pub auto_evolve: bool,
-    /// Number of main turns of an agent after which the model is asked for skills. 0 means never.
+    /// After how many turns of an agent the model is asked for skills. 0 means never.
     pub evolution_every_n_turns: u64,
-    /// Whether each skill that a model writes waits for the owner's review.
+    /// Holds each skill that the model writes until you accept it. With false, only skills that may hold other people's
+    /// words or look dangerous are held.
     pub review: bool,
 }
 
 /// When the skills of a session are chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Refresh {
     /// Once, at its first instruction, and unchanged after that, so that prompt caches stay valid.
     #[default]
     Session,
+    /// At each message of the owner.
     Turn,
 }
 
-/// The section `wishes.*` of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `wishes.*` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WishesConfig {
-    /// Whether wishes are added to requests.
+    /// Adds the owner's standing wishes to requests.
     pub enabled: bool,
+    /// Where wishes stand in a request. With user, they follow each message of the owner, which small models need.
     pub place: WishPlace,
-    /// The largest cost of wishes, in estimated tokens. Beyond it, the oldest are left out.
+    /// The token budget for wishes, by estimate. Beyond it, the oldest wishes are left out.
+    #[schemars(range(max = 4_000))]
     pub max_tokens: usize,
 }
 
-/// The place of wishes in a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Where wishes stand in a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WishPlace {
     /// At the end of the system prompt. Strong models obey it, and caches keep it.

@@ -8,6 +8,7 @@ mod chain;
 mod clock;
 mod excerpt;
 mod message;
+mod mode;
 mod names;
 mod own_words;
 mod secret;
@@ -21,6 +22,7 @@ pub use self::{
     clock::{now_ms, retry_after},
     excerpt::{excerpt, head},
     message::{Message, MessageError, Role, ToolCall, Usage},
+    mode::Mode,
     names::{AgentId, NameError, SessionId, TurnId},
     own_words::{LOOKED_BACK, SaidBefore, owners_words, utterance_at, utterances},
     secret::Secret,

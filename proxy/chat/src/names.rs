@@ -2,6 +2,7 @@
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::excerpt::excerpt;
@@ -50,8 +51,8 @@ pub enum NameError {
 /// assert!("../other".parse::<AgentId>().is_err(), "it names a folder");
 /// # Ok::<(), metaclaw_chat::NameError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AgentId(Arc<str>);
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, JsonSchema)]
+pub struct AgentId(#[schemars(with = "String")] Arc<str>);
 
 /// One conversation of one agent, by the client's name for it. It is never used as a path.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

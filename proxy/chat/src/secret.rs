@@ -4,12 +4,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 /// A key that no log line, message or listing shows in full. It cannot be serialised.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("format" = "secret"))]
 pub struct Secret(String);
 
 // === impl Secret ===

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration: `500 ms`, `60 s`, `10 min`, `8 h`, `30 d`. A bare number is in seconds.
@@ -14,12 +15,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// assert!("ten minutes".parse::<Span>().is_err());
 /// # Ok::<(), metaclaw_chat::UnitError>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Span(pub Duration);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
+#[schemars(extend("format" = "span"))]
+pub struct Span(#[schemars(with = "String")] pub Duration);
 
-/// A number of bytes: `512 KiB`, `16 MiB`, `2 GiB`. A bare number is in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Size(pub u64);
+/// A number of bytes: `512 KiB`, `16 MiB`, `2 GiB`; a bare number is bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, JsonSchema)]
+#[schemars(extend("format" = "size"))]
+pub struct Size(#[schemars(with = "String")] pub u64);
 
 /// Why a text is not a duration or not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -51,13 +51,13 @@ pub(crate) fn find(surroundings: &Surroundings) -> Result<Option<Found>, DetectE
 
 /// The proxy as an agent reaches it.
 pub(crate) fn target(config: &Config, policy: &Policy, proxy: SocketAddr) -> Target {
-    let listen = &config.proxy;
+    let listen = &config.gateway.proxy;
     let mut keys = listen.keys.values();
     let is_main = |it: &&metaclaw_gateway::KeyConfig| {
         it.agents.iter().any(|agent| agent.as_str() == MAIN_AGENT)
     };
     let named = keys.clone().find(is_main).or_else(|| keys.next());
-    let names_upstreams = config.llm.api_base.is_none() && !config.upstreams.is_empty();
+    let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
     Target {
         origin: origin(proxy),
         key: (listen.api_key.clone()).or_else(|| named.map(|it| it.key.clone())),
@@ -79,7 +79,7 @@ impl AgentLink {
         Self {
             wiring: home.wiring(),
             surroundings: surroundings(environment),
-            target: target(config, policy, config.proxy.address()),
+            target: target(config, policy, config.gateway.proxy.address()),
             is_wanted: is_wanted && config.wires_agent(),
         }
     }

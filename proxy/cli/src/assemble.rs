@@ -11,7 +11,6 @@ use anyhow::Context as _;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
-use metaclaw_turns::TurnsConfig;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -135,7 +134,7 @@ impl Running {
     /// Builds everything and lets it run.
     async fn build(plan: &Plan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
-        let listener = gateway::listen(config.proxy.address()).await?;
+        let listener = gateway::listen(config.gateway.proxy.address()).await?;
         let proxy = listener.local_addr()?;
         let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
         let log = turn_log::open(plan).await?;
@@ -151,7 +150,7 @@ impl Running {
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
-        let budget = plan.loaded.section("budget")?;
+        let budget = plan.loaded.config.budget.clone();
         let purse = Arc::new(Purse::open(budget, plan.home.spend(), log.clone()));
         let learning = Learning::start(
             plan,
@@ -204,14 +203,14 @@ impl Running {
         // Set once, here.
         late_app.set(Arc::downgrade(&app)).ok();
         run_training(&app, (training.cloud, training.supervisor), &background);
-        housekeeping(plan, &app, &background)?;
+        housekeeping(plan, &app, &background);
         publish(&app, token, &plan.home, &background).await?;
         let serving = critical(&app, gateway.serve(listener, app.ending.clone()));
         Ok(Self {
             app,
             gateway: tasks.spawn(serving),
             background,
-            keyed: config.proxy.requires_key(),
+            keyed: config.gateway.proxy.requires_key(),
             warnings,
         })
     }
@@ -290,7 +289,7 @@ fn run_training(
 }
 
 /// What goes on beside the chat until `ending`: what is kept is written down, what is old goes, what changed is read.
-fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::Result<()> {
+fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) {
     let App {
         tasks,
         log,
@@ -311,9 +310,8 @@ fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) -> anyhow::R
     tasks.spawn(hosts);
     let digests = report::write_daily(app.sources(), home.reports(), ending.clone());
     tasks.spawn(digests);
-    let turns: TurnsConfig = plan.loaded.section("turns")?;
-    tasks.spawn(retention::run(log.clone(), turns, ending.clone()));
-    Ok(())
+    let turns = &plan.loaded.config.turns;
+    tasks.spawn(retention::run(log.clone(), turns.clone(), ending.clone()));
 }
 
 /// Follows the training server and has the adapters that the log names loaded there; of one elsewhere, how it is.

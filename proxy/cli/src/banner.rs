@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use metaclaw_chat::Mode;
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ pub(crate) use self::leaves::JudgedWith;
 use self::leaves::leaves;
 use crate::{
     address::{elsewhere, host, is_here},
-    config::{Config, InertUse, Mode, Policy},
+    config::{Config, InertUse, Policy},
     privacy,
 };
 
@@ -75,7 +76,13 @@ impl<'a> First<'a> {
     pub(crate) fn of(config: &'a Config, policy: &Policy) -> Self {
         let policy = policy.that_serves(config);
         let url = config.llm.api_base.as_deref();
-        let others = || config.upstreams.values().find_map(|it| it.url.as_deref());
+        let others = || {
+            config
+                .gateway
+                .upstreams
+                .values()
+                .find_map(|it| it.address())
+        };
         match (policy, url) {
             (Policy::Local { .. } | Policy::Remote { .. } | Policy::Cloud(_), _) => Self::Any,
             (Policy::None, Some(url)) if config.llm.api_key.is_none() && !is_here(url) => {
@@ -98,7 +105,7 @@ impl About {
         training: &LearnerConfig,
     ) -> Self {
         Self {
-            mode: config.mode.as_str().to_owned(),
+            mode: config.learner.mode.as_str().to_owned(),
             serves: serves(config, policy),
             learns: learns(config, (policy, judge), training),
             leaves: leaves(config, policy, judge, true),
@@ -171,8 +178,8 @@ fn upstreams(config: &Config) -> Option<String> {
         let model = model.unwrap_or("the model that is asked for");
         return Some(format!("{model} at {}", host(url)));
     }
-    let named = config.upstreams.iter().filter_map(|(name, it)| {
-        let url = it.url.as_deref()?;
+    let named = config.gateway.upstreams.iter().filter_map(|(name, it)| {
+        let url = it.address()?;
         Some(format!("{name} at {}", host(url)))
     });
     let named: Vec<String> = named.collect();
@@ -201,7 +208,7 @@ fn learns(
         _ => "",
     };
     let tested = format!("{tested}{judged}");
-    match (config.mode, policy.is_some()) {
+    match (config.learner.mode, policy.is_some()) {
         (Mode::Rl, true) => {
             format!("weights by {method}, whenever a batch is ready{tested}; {BY_HAND}")
         }

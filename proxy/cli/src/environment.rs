@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+pub(crate) use metaclaw_settings::address::user_folder;
+
 /// All variables that are text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment {
@@ -56,9 +58,4 @@ impl Environment {
             (None, None) => user_folder().join(".cache").join("metaclaw"),
         }
     }
-}
-
-/// The user's own folder; the working folder where there is none.
-pub(crate) fn user_folder() -> PathBuf {
-    std::env::home_dir().unwrap_or_default()
 }

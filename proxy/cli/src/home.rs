@@ -10,12 +10,12 @@ use std::{
 use crate::installed::Programs;
 
 mod lock;
-mod private;
 mod run_file;
+
+pub(crate) use metaclaw_settings::write_private;
 
 pub(crate) use self::{
     lock::{HomeLock, LockError},
-    private::write_private,
     run_file::RunFile,
 };
 

@@ -7,15 +7,12 @@
 use std::process::ExitCode;
 
 mod adapters;
-mod address;
 mod agent;
 mod app;
 mod assemble;
-mod auth_profiles;
 mod banner;
 mod commands;
 mod compare;
-mod config;
 mod control;
 mod daemon;
 mod environment;
@@ -41,6 +38,8 @@ mod terminal;
 mod testing;
 mod traces;
 mod waiting;
+
+use metaclaw_settings::{self as config, address, auth_profiles};
 
 use self::commands::Cli;
 

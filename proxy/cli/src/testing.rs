@@ -1,7 +1,11 @@
 //! What tests of several files need.
 
+use std::path::Path;
+
 use metaclaw_chat::{AgentId, Message};
 use metaclaw_turns::{NewMessage, NewTurn, Served, TurnMeta};
+
+use crate::environment::Environment;
 
 /// A turn of an agent that ended whole at a time.
 pub(crate) fn turn(agent: &AgentId, session: &str, ended_ms: u64) -> NewTurn {
@@ -18,4 +22,19 @@ pub(crate) fn turn(agent: &AgentId, session: &str, ended_ms: u64) -> NewTurn {
         tokens: None,
         agent: agent.clone(),
     }
+}
+
+/// A file of the repository that is made from the program: compared, or written anew with `METACLAW_WRITE_EXAMPLE=1`.
+pub(crate) fn check_made(path: &Path, wanted: &str) {
+    let environment = Environment::from_process();
+    if environment.get("METACLAW_WRITE_EXAMPLE").is_some() {
+        let written = std::fs::write(path, wanted);
+        assert!(written.is_ok(), "{}: {written:?}", path.display());
+    }
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        text == wanted,
+        "{} is not what it is made of",
+        path.display()
+    );
 }

@@ -4,6 +4,7 @@
 //! is turned into it here. Only copies are read: the agent's bytes go their way untouched.
 
 use metaclaw_chat::{Message, MessageError};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// A chat API: what a route takes, and what it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
     /// OpenAI chat completions, `/v1/chat/completions`.

@@ -7,13 +7,14 @@
 
 mod error_text;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub(crate) use self::error_text::ErrorText;
 
 /// A class of failure, as `routing.fail_over` names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// Too much was asked of this key for now: 429.
@@ -44,21 +45,6 @@ pub enum Failure {
 // === impl Failure ===
 
 impl Failure {
-    /// Every class, by its name in the settings.
-    pub const NAMES: [&'static str; 11] = [
-        "rate_limit",
-        "overloaded",
-        "billing",
-        "auth",
-        "auth_permanent",
-        "model_not_found",
-        "context_length",
-        "unsupported",
-        "timeout",
-        "unreachable",
-        "server",
-    ];
-
     /// The class of a reply; `body` is its beginning. `None` for a success, and for what is the
     /// caller's own mistake.
     pub fn classify(status: u16, body: &[u8]) -> Option<Self> {

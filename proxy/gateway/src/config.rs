@@ -7,107 +7,118 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use metaclaw_chat::{AgentId, Secret, Size, Span};
+use metaclaw_chat::{AgentId, Mode, Secret, Size, Span};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use self::upstreams::{
-    AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
+    AgentRouting, EnvironmentProxies, LLM, POLICY, Provider, RoutingConfig, UpstreamConfig,
 };
 
 /// The lowest temperature above 0 that policy servers take.
 const MIN_TEMPERATURE: f64 = 1e-3;
 
-/// Settings of the gateway.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+/// Settings of the gateway, read from the root of the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GatewayConfig {
-    /// `proxy.*`.
     pub proxy: ProxyConfig,
     /// The proxies of the environment; no setting.
     #[serde(skip)]
     pub environment: EnvironmentProxies,
-    /// `upstreams.<name>`; the one that `llm.*` makes is called [`LLM`].
+    /// Model servers by name; the one that `llm.*` makes is called [`LLM`].
     pub upstreams: BTreeMap<String, UpstreamConfig>,
-    /// `routing.*`.
     pub routing: RoutingConfig,
-    /// `mode`.
+    /// Whether the policy model answers an agent; the learner documents this key.
+    #[schemars(skip)]
     pub mode: Mode,
-    /// `agents.<id>`.
-    pub agents: BTreeMap<AgentId, AgentConfig>,
-    /// `compat.*`.
+    pub agents: BTreeMap<AgentId, AgentRouting>,
     pub compat: CompatConfig,
-    /// `serving.*`.
     pub serving: ServingConfig,
-    /// `privacy.*`.
     pub privacy: PrivacyConfig,
-    /// `turns.durability: strict`: a stream ends for the agent only when the log has its turn.
+    /// From `turns.durability: strict`: a stream ends for the agent only when the log has its turn.
+    #[serde(skip)]
     pub strict: bool,
-    /// `turns.enabled: false`: replies are passed on without a copy.
+    /// From `turns.enabled: false`: replies are passed on without a copy.
+    #[serde(skip)]
     pub unrecorded: bool,
 }
 
-/// `proxy.*`: where callers come in, and how much of what.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// `proxy.*`: the address for agents, and limits on requests and memory.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ProxyConfig {
-    /// Address to listen on. Anything but this machine needs a key.
+    /// The IP address that the proxy listens on. An address that other machines can reach needs proxy.api_key or
+    /// proxy.keys.
     pub host: IpAddr,
-    /// 0 takes a free one.
+    /// The port that the proxy listens on. 0 takes a free port, which the banner shows.
     pub port: u16,
-    /// What callers of any agent must show.
+    /// The key that callers of any agent must show. Without it, callers on this machine need no key.
+    #[schemars(length(min = 1))]
     pub api_key: Option<Secret>,
+    /// The largest request body that the proxy reads as a whole. Bodies that only pass through have no limit.
+    pub max_body: Size,
+    /// Memory for all request bodies together. Beyond it, the proxy answers 503.
+    pub body_memory: Size,
+    /// How many replies may run at once. Beyond it, the proxy answers 503.
+    #[schemars(range(min = 1))]
+    pub max_streams: usize,
+    /// Memory for all captured requests and replies together. Beyond it, a reply is relayed and MetaClaw does not
+    /// learn from it.
+    pub capture_memory: Size,
+    /// How long running replies may continue after the order to stop.
+    pub drain: Span,
+    /// Web sites whose pages may call the proxy, as in https://chat.example or 'null'. Pages of this machine may
+    /// always, and so may any page that shows a key.
+    pub allow_origins: Vec<String>,
     /// Keys of single agents, by a name of the owner's choice.
     pub keys: BTreeMap<String, KeyConfig>,
-    /// Longest request body that is read as a whole. What only passes through is not held, and not limited.
-    pub max_body: Size,
-    /// Memory for request bodies in total, from their first byte on; beyond, 503 with Retry-After.
-    pub body_memory: Size,
-    /// Requests under way at once; beyond, 503 with Retry-After.
-    pub max_streams: usize,
-    /// Memory for captured requests and replies in total; beyond, a reply is relayed and not learned from.
-    pub capture_memory: Size,
-    /// How long replies under way may go on after the order to stop.
-    pub drain: Span,
-    /// Sites whose pages may speak to us, as `https://chat.example`; those of this machine may.
-    pub allow_origins: Vec<String>,
 }
 
-/// `proxy.keys.<name>`: who may come in, for which agents.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// `proxy.keys.<name>`: a key, and the agents that its holder may speak for.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 pub struct KeyConfig {
-    /// What the caller shows.
+    /// A key that callers of some agents must show. `metaclaw keys add NAME` makes one.
+    #[schemars(length(min = 1))]
     pub key: Secret,
-    /// The agents that it may speak for; the first, where it does not say.
+    /// The agents that the holder of this key may speak for. The first one counts if a caller names none.
+    #[schemars(length(min = 1))]
     pub agents: Vec<AgentId>,
 }
 
 /// `compat.*`: what counts as an errand of the client.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CompatConfig {
-    /// The original's rule: a session header without a turn type means a side turn.
+    /// Follows the Python original's rule: a session header without a turn type means a side turn.
     pub session_implies_side: bool,
-    /// Patterns of side turns, beside those built in; matched against the last thing that the owner said.
+    /// Regular expressions for side turns. The proxy matches them against the last text of the user, in addition to
+    /// the built-in ones.
     pub side_patterns: Vec<String>,
 }
 
-/// `serving.*`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// `serving.*`: how the policy model serves.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServingConfig {
-    /// How long a silent session keeps its adapter and its lessons.
+    /// How long an idle session keeps its adapter and its lessons.
     pub pin_idle: Span,
-    /// The temperature of chats with the policy model that name none, 0 or 0.001 to 2; without it, its server's own.
+    /// The temperature of chats with the policy model that name none: 0, or 0.001 to 2. Without it, the server's own
+    /// holds, which is 0.7 at our trainer. Verdicts train only on replies sampled at 0.3 to 1.2.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: Option<f64>,
-    /// The `top_p` of chats with the policy model that name none, above 0 and at most 1; without it, its server's own.
+    /// The top_p of chats with the policy model that name none. Without it, the server's own holds, which is 1 at our
+    /// trainer. Verdicts do not train on replies sampled below 1.
+    #[schemars(range(min = 0.001, max = 1.0))]
     pub top_p: Option<f64>,
 }
 
 /// `privacy.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PrivacyConfig {
-    /// What an owner says to put a session off the record.
+    /// Phrases by which the owner puts a session off the record. From such a phrase on, nothing of the session is
+    /// kept. The header X-MetaClaw-Learn: no does the same.
     pub phrases: Vec<String>,
 }
 
@@ -245,7 +256,7 @@ impl Default for ProxyConfig {
 impl ProxyConfig {
     /// Checks who could come in.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        if !self.host.is_loopback() && self.api_key.is_none() && self.keys.is_empty() {
+        if !self.host.is_loopback() && !self.requires_key() {
             return Err(ConfigError::OpenToAll { host: self.host });
         }
         let (memory, max_body) = (self.body_memory, self.max_body);
@@ -272,6 +283,11 @@ impl ProxyConfig {
             seen.push((format!("proxy.keys.{name}.key"), key));
         }
         Ok(())
+    }
+
+    /// Whether callers must show a key.
+    pub fn requires_key(&self) -> bool {
+        self.api_key.is_some() || !self.keys.is_empty()
     }
 
     /// Address and port to listen on.

@@ -19,7 +19,7 @@ use std::{
 
 use lru::LruCache;
 use metaclaw_capture::OnCalls;
-use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
+use metaclaw_chat::{AgentId, ChainHash, Mode, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 
@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     auth::Caller,
-    config::{AgentConfig, CompatConfig, Mode},
+    config::{AgentRouting, CompatConfig},
     lock::lock,
 };
 
@@ -75,7 +75,7 @@ pub(crate) struct Identifier {
     side: SidePatterns,
     session_implies_side: bool,
     /// What is different for single agents.
-    config: BTreeMap<AgentId, AgentConfig>,
+    config: BTreeMap<AgentId, AgentRouting>,
 }
 
 /// An agent that a line of OpenClaw's names.
@@ -94,7 +94,7 @@ impl Identifier {
         delegations: Delegations,
         side: SidePatterns,
         compat: &CompatConfig,
-        config: BTreeMap<AgentId, AgentConfig>,
+        config: BTreeMap<AgentId, AgentRouting>,
     ) -> Self {
         Self {
             lineage,

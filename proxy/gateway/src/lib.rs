@@ -59,9 +59,8 @@ pub use self::{
     address::AddressError,
     auth::Authenticator,
     config::{
-        AgentConfig, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
-        Mode, POLICY, PrivacyConfig, Provider, ProxyConfig, RoutingConfig, ServingConfig,
-        UpstreamConfig,
+        AgentRouting, CompatConfig, ConfigError, EnvironmentProxies, GatewayConfig, KeyConfig, LLM,
+        POLICY, PrivacyConfig, Provider, ProxyConfig, RoutingConfig, ServingConfig, UpstreamConfig,
     },
     failure::Failure,
     gateway::{Gateway, GatewayParts},

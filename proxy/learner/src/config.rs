@@ -10,6 +10,8 @@ mod words;
 use std::collections::BTreeMap;
 
 use metaclaw_chat::AgentId;
+pub use metaclaw_chat::Mode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::gate_parts::GatePart;
@@ -23,56 +25,43 @@ pub use self::{
 };
 
 /// Everything that the learner reads of the configuration: deserialised from its root.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LearnerConfig {
-    /// Whether the weights learn, and when.
+    /// When weights are trained: skills_only never trains, rl trains whenever a batch is ready, and auto trains when a
+    /// batch is ready and you are away.
     pub mode: Mode,
-    /// What is different for single agents.
     pub agents: BTreeMap<AgentId, AgentConfig>,
-    /// How turns are judged.
     pub judge: JudgeConfig,
-    /// How weights are trained.
     pub rl: RlConfig,
-    /// What they have to pass before they serve.
     pub gate: GateConfig,
 }
 
 /// `agents.<id>`, as far as it is this room's.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AgentConfig {
-    /// Its mode; without one, that of all.
+    /// The mode of this agent. Without it, mode holds. With skills_only, the policy model answers this agent only if
+    /// nobody else can.
     pub mode: Option<Mode>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// When a batch is ready and the owner is away; where no gate tests what would serve ([`GateConfig::enabled`]), only when
-    /// asked to.
-    #[default]
-    #[serde(alias = "madmax")]
-    Auto,
-    /// When a batch is ready.
-    Rl,
-    /// Never.
-    SkillsOnly,
-}
-
-/// `gate.*`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// `gate.*`: the tests that an adapter must pass before it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GateConfig {
-    /// Whether an adapter is tested before it serves.
+    /// Tests adapters before they serve. With false, every adapter serves at once, and mode auto trains only on request.
     pub enabled: bool,
-    /// How relevant its replies must be where they keep all that is wished, as a share of the reference's relevance, 0 to 1.
-    /// Replies that keep nothing of it must be as relevant as the plain base model's.
+    /// How relevant replies must be to their questions, as a share of the relevance of the base model with your wishes
+    /// in its prompt.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_relevance: f64,
-    /// Sessions of which none is learned from, so that the gate can ask about them: a share of all, 0 to 0.5. None where it
-    /// does not test.
+    /// The share of conversations that are kept out of training, so that the gate can test an adapter on them. The
+    /// first 32 conversations of a home are all trained on.
+    #[schemars(range(min = 0.0, max = 0.5))]
     pub held_out: f64,
-    /// Tests that an adapter may serve without where the training server cannot answer what they ask.
+    /// Tests that an adapter may skip if the training server cannot answer them (docs/training/tinker.md).
+    #[schemars(with = "Vec<GatePart>")]
     pub accept_without: GateParts,
 }
 

@@ -62,7 +62,6 @@ pub use self::{
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
-    methods::METHOD_NAMES,
     metrics::{Recorder, ReportTo},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     sample::POLICY_UPSTREAM,

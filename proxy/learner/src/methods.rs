@@ -34,7 +34,7 @@ pub(crate) const ALL: [&dyn Method; 6] = [
     &opd::Opd,
 ];
 /// What `rl.method` may name, short names among them.
-pub const METHOD_NAMES: &[&str] = &[
+pub(crate) const METHOD_NAMES: &[&str] = &[
     "context_distillation",
     "redo",
     "binary_rl",

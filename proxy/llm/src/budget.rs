@@ -1,16 +1,19 @@
 //! The token budget for requests to models of other providers: `budget.*`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const DAY_MS: u64 = 86_400_000;
 
 /// Settings: the keys `budget.*`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct BudgetConfig {
-    /// Share of the tokens that the chats used this day, in 0..1.
+    /// The token budget for verdicts and lessons, as a share of the tokens that the chat used today.
+    /// budget.tokens_per_day is its minimum.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub share: f64,
-    /// Tokens per day, if that is more.
+    /// The least token budget of a day.
     pub tokens_per_day: u64,
 }
 

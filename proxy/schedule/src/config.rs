@@ -4,31 +4,36 @@ use std::{fmt, str::FromStr};
 
 use jiff::civil::Time;
 use metaclaw_chat::Secret;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Settings of the keys `scheduler.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `scheduler.*`: when learning that costs something may run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SchedulerConfig {
-    /// Minutes without a main turn and without keyboard or mouse, after which the owner counts as away.
+    /// How many minutes without a turn, and without a key press where there is a keyboard, mean that you are away.
     #[serde(alias = "idle_threshold_minutes")]
+    #[schemars(range(max = 100_000), extend("format" = "minutes"))]
     pub idle_minutes: u64,
-    /// When the owner goes to sleep, in local time. If it equals `sleep_end`, there are no sleep hours.
+    /// When you go to bed, in the local time of this machine. If it equals sleep_end, there are no sleep hours.
     pub sleep_start: TimeOfDay,
-    /// When the owner gets up.
+    /// When you get up. Whoever chats in sleep hours counts as awake.
     pub sleep_end: TimeOfDay,
-    /// If the end of a window is known and nearer than this, the window does not open.
+    /// How many minutes of sleep or of a meeting must be left for learning to begin.
+    #[schemars(range(max = 1_440), extend("format" = "minutes"))]
     pub min_window_minutes: u64,
-    /// Calendars as files or addresses. An address must be kept secret like a key.
+    /// Calendars, as iCalendar files or addresses. While one of them says that you are busy, you count as away.
     #[serde(skip_serializing)]
+    #[schemars(extend("format" = "calendars", "default" = []))]
     pub ics: Vec<Secret>,
-    /// Whether to learn on battery too.
+    /// Learns on battery as well.
     pub on_battery: bool,
 }
 
-/// A time of day to the minute, for example `23:00`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeOfDay(pub(crate) Time);
+/// A time of day, to the minute, as in `23:00`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("format" = "time"))]
+pub struct TimeOfDay(#[schemars(with = "String")] pub(crate) Time);
 
 /// The text that is not a time of day.
 #[derive(Debug, Clone, PartialEq, Eq)]

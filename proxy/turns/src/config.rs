@@ -1,6 +1,7 @@
 //! Settings of the section `turns:` in config.yaml.
 
 use metaclaw_chat::{Size, Span};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpenError;
@@ -8,8 +9,8 @@ use crate::error::OpenError;
 /// The smallest memory with which sled works. With less than 256 bytes it panics.
 const LEAST_CACHE: Size = Size(256 << 10);
 
-/// When the agent's reply may end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// When a reply that the agent sees may end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
     /// The reply ends at once. The turn is in the log a few milliseconds later. [`crate::TurnLog::health`] says how far
@@ -21,23 +22,23 @@ pub enum Durability {
 }
 
 /// Settings of the turn log: the keys `turns.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TurnsConfig {
-    /// `turns.enabled`: whether turns are recorded. If false, existing turns stay and no new ones are added.
+    /// Keeps turns. With false, chats only pass through, and MetaClaw learns nothing from them. What was kept stays.
     pub enabled: bool,
-    /// `turns.durability`.
+    /// When a reply may end for the agent. With strict, it ends only after its turn is on disk.
     pub durability: Durability,
-    /// `turns.retention`: age after which ended sessions should be deleted. The log itself deletes nothing.
-    pub retention: Span,
-    /// `turns.statistics_retention`: age after which the daily counts of agents should be deleted.
-    pub statistics_retention: Span,
-    /// `turns.mask_secrets`: whether keys, tokens and passwords of known shapes are masked before a turn is written.
-    pub mask_secrets: bool,
-    /// `turns.mask`: regular expressions. Text that matches them is masked too.
-    pub mask: Vec<String>,
-    /// `turns.cache`: memory that sled may use for pages, at least 256 KiB.
+    /// Memory for the pages of the store, at least 256 KiB.
     pub cache: Size,
+    /// How long sessions are kept after their end. What was learned from them stays, and so do the counts.
+    pub retention: Span,
+    /// How long counts by day and agent are kept (turns, verdicts, tokens, lessons). They hold no words of a chat.
+    pub statistics_retention: Span,
+    /// Masks keys, tokens and passwords of known shapes before a turn is written. Such a turn is not trained on.
+    pub mask_secrets: bool,
+    /// Regular expressions. What they match is masked as well.
+    pub mask: Vec<String>,
 }
 
 impl Default for TurnsConfig {

@@ -1,6 +1,5 @@
 //! Whom `metaclaw compare` asks: who answers chats.
 
-use metaclaw_gateway::ServingConfig;
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
 
 use super::{plan::Plan, trainer::TrainingSide};
@@ -23,25 +22,25 @@ pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<C
         (None, ..) => Whom::Nobody,
     };
     let http = policy_client(plan)?;
-    let params = params(plan, &whom)?;
+    let params = params(plan, &whom);
     Ok(Comparer { http, whom, params })
 }
 
 /// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
-fn params(plan: &Plan, whom: &Whom) -> anyhow::Result<AskParams> {
+fn params(plan: &Plan, whom: &Whom) -> AskParams {
     let plain = AskParams {
         max_tokens: Some(MAX_ANSWER),
         ..AskParams::default()
     };
     if !matches!(whom, Whom::Policy(_)) {
-        return Ok(plain);
+        return plain;
     }
-    let serving: ServingConfig = plan.loaded.section("serving")?;
-    Ok(AskParams {
+    let serving = &plan.loaded.config.gateway.serving;
+    AskParams {
         temperature: serving.temperature,
         top_p: serving.top_p,
         ..plain
-    })
+    }
 }
 
 /// Where the policy model is; none where there is none.

@@ -3,11 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use metaclaw_chat::Span;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
-use metaclaw_skills::SkillsConfig;
-use metaclaw_turns::TurnsConfig;
 
 use super::{
     learner::address,
@@ -20,7 +17,6 @@ use crate::address::elsewhere;
 const TEMPERATURE: f64 = 0.4;
 /// Room for three skills, as in the original.
 const MAX_TOKENS: u32 = 3_000;
-const TIMEOUT: Span = Span::secs(120);
 /// The pause between two looks at how many turns there are.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -29,16 +25,16 @@ pub(super) fn evolver(
     plan: &Plan,
     purse: &Arc<Purse>,
 ) -> anyhow::Result<Option<(Evolver, String)>> {
-    let skills: SkillsConfig = plan.loaded.section("skills")?;
-    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    let (skills, turns) = (&plan.loaded.config.skills, &plan.loaded.config.turns);
     let is_wanted = skills.enabled && skills.auto_evolve && turns.enabled;
     let every_n_turns = skills.evolution_every_n_turns;
     let config = &plan.loaded.config;
-    let Some(asked) = address(&config.evolver, config).filter(|_| is_wanted && every_n_turns > 0)
+    let Some(asked) =
+        address(&config.evolver.address, config).filter(|_| is_wanted && every_n_turns > 0)
     else {
         return Ok(None);
     };
-    let timeout = config.evolver.timeout.unwrap_or(TIMEOUT);
+    let timeout = config.evolver.timeout;
     let client = asked.client(plan, timeout).context("evolver")?;
     let params = AskParams {
         temperature: Some(TEMPERATURE),

@@ -4,9 +4,9 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::anyhow;
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Privacy, Services, Serving};
+use metaclaw_gateway::{Gateway, GatewayParts, Privacy, Services, Serving};
 use metaclaw_skills::Library;
-use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog, TurnsConfig};
+use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 
 use super::{plan::Plan, upstreams};
@@ -35,12 +35,10 @@ pub(super) async fn gateway(
     (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
     services: Services,
 ) -> anyhow::Result<Gateway> {
-    let mut config: GatewayConfig = plan.loaded.room()?;
-    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    let mut config = plan.loaded.config.gateway.clone();
+    let turns = &plan.loaded.config.turns;
     config.strict = turns.durability == Durability::Strict;
     config.unrecorded = !turns.enabled;
-    // Checked against the keys when the settings were read.
-    config.proxy.host = plan.loaded.config.proxy.host;
     // Names the file as well, where a room refuses what stands there.
     let in_file = |error: anyhow::Error| anyhow!(plan.loaded.with_origin(&format!("{error:#}")));
     if !plan.policy.is_some() {

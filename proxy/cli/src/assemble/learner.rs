@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
-use metaclaw_gateway::{LLM, Privacy, Serving};
+use metaclaw_gateway::{LLM, Privacy, Provider, Serving};
 use metaclaw_learner::{
     Ask, Evolver, ExternalTeacher, Judge, JudgeKind, Learner, LearnerConfig, Listener, Parts,
     Recorder, RewardFunction,
@@ -138,13 +138,13 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
         }),
         (None, Some(url)) => {
             let key = own.key.as_ref().or(llm.api_key.as_ref())?;
-            let described = config.upstreams.get(LLM);
-            let dialect = described.and_then(|it| it.dialect.as_deref());
+            let described = config.gateway.upstreams.get(LLM);
+            let speaks_azure = described.is_some_and(|it| it.dialect == Provider::Azure);
             Some(Address {
                 url,
                 model,
                 key: Some(key),
-                azure: dialect == Some("azure") || api_version.is_some() || is_azure(url),
+                azure: speaks_azure || api_version.is_some() || is_azure(url),
                 api_version: api_version
                     .or_else(|| described.and_then(|it| it.api_version.as_deref())),
             })

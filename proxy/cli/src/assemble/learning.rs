@@ -6,9 +6,9 @@ use metaclaw_chat::Secret;
 use metaclaw_gateway::{Privacy, Serving};
 use metaclaw_learner::{Learner, LearnerConfig};
 use metaclaw_llm::ChatClient;
-use metaclaw_schedule::{Schedule, SchedulerConfig};
-use metaclaw_skills::{Library, WishesConfig};
-use metaclaw_turns::{TurnLog, TurnsConfig};
+use metaclaw_schedule::Schedule;
+use metaclaw_skills::Library;
+use metaclaw_turns::TurnLog;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -37,7 +37,7 @@ impl Learning {
         (training, serving, privacy): (&TrainingSide, &Arc<Serving>, &Arc<Privacy>),
         (tasks, background): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<Self> {
-        let settings = plan.loaded.room::<LearnerConfig>()?;
+        let settings = plan.loaded.config.learner.clone();
         let address = compare::policy_address(plan, training);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
         let address = compare::policy_address(plan, training);
@@ -58,10 +58,10 @@ impl Learning {
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
             trainer::refuse_forks(&plan.policy, backend.as_ref()).await?;
         }
-        let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let wishes = &plan.loaded.config.wishes;
         let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
         let uses = (trains, wishes.enabled);
-        let mut about = about(plan, &settings, judged_with, uses, written_with)?;
+        let mut about = about(plan, &settings, judged_with, uses, written_with);
         about.leaves.push_str(&heard_with.unwrap_or_default());
         let schedule = schedule::start(plan, log, (tasks, background)).await?;
         let learner = learner::start(
@@ -94,7 +94,7 @@ fn about(
     judged_with: JudgedWith,
     (trains, hears): (bool, bool),
     written_with: Option<String>,
-) -> anyhow::Result<About> {
+) -> About {
     let is_used = trains || written_with.is_some();
     let judged_with = match judged_with {
         JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
@@ -102,14 +102,14 @@ fn about(
         judged_with => judged_with,
     };
     let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, settings);
-    let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let scheduler = &plan.loaded.config.scheduler;
     let calendars = scheduler.ics.iter().map(Secret::expose);
     let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
     let mut about = about.with_calendars(&calendars);
     about.leaves.push_str(&written_with.unwrap_or_default());
-    let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
+    let keeps_turns = plan.loaded.config.turns.enabled;
     if !keeps_turns {
         about = about.of_nothing_new(&plan.loaded.config, &plan.policy);
     }
-    Ok(if hears { about } else { about.without_wishes() })
+    if hears { about } else { about.without_wishes() }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_chat::AgentId;
-use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
+use metaclaw_skills::{Library, SkillWarning, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
@@ -11,10 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{
-    config::{ConfigError, Loaded},
-    home::Home,
-};
+use crate::{config::Loaded, home::Home};
 
 /// How often the folder is looked at: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);
@@ -25,14 +22,10 @@ const PAUSE_PER_LOOK: u32 = 20;
 const LONG: Duration = Duration::from_secs(3);
 
 /// The skill library, and what of it cannot be used.
-pub(crate) fn library(
-    loaded: &Loaded,
-    home: &Home,
-) -> Result<(Library, Vec<SkillWarning>), ConfigError> {
-    let skills: SkillsConfig = loaded.section("skills")?;
-    let wishes: WishesConfig = loaded.section("wishes")?;
+pub(crate) fn library(loaded: &Loaded, home: &Home) -> (Library, Vec<SkillWarning>) {
+    let (skills, wishes) = (loaded.config.skills.clone(), loaded.config.wishes.clone());
     let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
-    Ok(Library::open(folder, skills, wishes))
+    Library::open(folder, skills, wishes)
 }
 
 /// The same, off the runtime's threads and with the skills that we ship; logs what cannot be used, or seems to be
@@ -44,23 +37,23 @@ pub(super) async fn open(
 ) -> anyhow::Result<(Library, Vec<String>)> {
     let (loaded, home) = (loaded.clone(), home.clone());
     let open = move || {
-        install(&loaded, &home)?;
-        let (library, mut warnings) = library(&loaded, &home)?;
+        install(&loaded, &home);
+        let (library, mut warnings) = library(&loaded, &home);
         library.meet(agents);
         warnings.extend(library.rescan());
-        Ok::<_, ConfigError>((library, warnings))
+        (library, warnings)
     };
-    let (library, warnings) = look(open).await??;
+    let (library, warnings) = look(open).await?;
     log_warnings(&warnings);
     let warnings = warnings.iter().map(ToString::to_string);
     Ok((library, warnings.collect()))
 }
 
 /// Puts the skills that we ship into our own folder; one that somebody chose is theirs.
-fn install(loaded: &Loaded, home: &Home) -> Result<(), ConfigError> {
-    let skills: SkillsConfig = loaded.section("skills")?;
+fn install(loaded: &Loaded, home: &Home) {
+    let skills = &loaded.config.skills;
     if !skills.enabled || skills.dir.is_some() {
-        return Ok(());
+        return;
     }
     match install_bank(&home.skills()) {
         Ok(0) => {}
@@ -70,7 +63,6 @@ fn install(loaded: &Loaded, home: &Home) -> Result<(), ConfigError> {
         ),
         Err(error) => warn!(%error, "the skills that we ship could not be installed"),
     }
-    Ok(())
 }
 
 /// Looks at the folder now and then.

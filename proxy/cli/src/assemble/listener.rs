@@ -5,8 +5,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use metaclaw_learner::{Judge, JudgeConfig, JudgeKind, Listener};
 use metaclaw_llm::AskParams;
-use metaclaw_skills::WishesConfig;
-use metaclaw_turns::TurnsConfig;
 
 use super::{
     base_model::{BaseModel, called},
@@ -34,8 +32,7 @@ pub(super) fn listener(
     purse: &Arc<Purse>,
     policy: Option<PolicyAddress>,
 ) -> anyhow::Result<Option<(Listener, String)>> {
-    let wishes: WishesConfig = plan.loaded.section("wishes")?;
-    let turns: TurnsConfig = plan.loaded.section("turns")?;
+    let (wishes, turns) = (&plan.loaded.config.wishes, &plan.loaded.config.turns);
     let is_wanted = wishes.enabled && turns.enabled && settings.kind != Some(JudgeKind::Off);
     if !is_wanted || judge.hears() {
         return Ok(None);

@@ -185,8 +185,8 @@ pub(super) async fn told(plan: &Plan, meter: Option<&Arc<Meter>>, log: &TurnLog)
 /// About what a day will take at the training server of these settings; none where the log has no last days.
 pub(crate) async fn of_a_day(loaded: &Loaded, log: &TurnLog) -> Option<String> {
     let prices = Prices::of(&loaded.config.rl);
-    let learner = loaded.room().ok()?;
-    let told = estimate(log, &learner, prices.as_ref(), now_ms()).await;
+    let learner = &loaded.config.learner;
+    let told = estimate(log, learner, prices.as_ref(), now_ms()).await;
     told.ok().flatten()
 }
 

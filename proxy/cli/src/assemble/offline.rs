@@ -7,9 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use metaclaw_gateway::Serving;
-use metaclaw_learner::{Learner, LearnerConfig, Parts};
+use metaclaw_learner::{Learner, Parts};
 use metaclaw_schedule::{Schedule, SchedulerConfig};
-use metaclaw_skills::WishesConfig;
 use metaclaw_turns::TurnLog;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -86,15 +85,15 @@ async fn learner_of(
     training: &TrainingSide,
     log: &TurnLog,
 ) -> anyhow::Result<Learner> {
-    let config = plan.loaded.room::<LearnerConfig>()?;
-    let budget = plan.loaded.section("budget")?;
+    let config = plan.loaded.config.learner.clone();
+    let budget = plan.loaded.config.budget.clone();
     let purse = Arc::new(Purse::open(budget, plan.home.spend(), log.clone()));
     let address = compare::policy_address(plan, training);
     let (judge, ..) = learner::judge(plan, &config, &purse, address)?;
     let external_teacher = external_teacher(plan, &config)?;
     let agents = log.agents().await?;
     let (library, _) = lessons::open(&plan.loaded, &plan.home, agents).await?;
-    let wishes: WishesConfig = plan.loaded.section("wishes")?;
+    let wishes = &plan.loaded.config.wishes;
     let parts = Parts {
         config,
         log: log.clone(),

@@ -70,7 +70,7 @@ mod tests {
     async fn left(text: &str) -> (Vec<String>, usize) {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
         let loaded = Loaded::new(vec![layer]).unwrap();
-        let config: TurnsConfig = loaded.section("turns").unwrap();
+        let config = loaded.config.turns;
         let dir = tempfile::tempdir().unwrap();
         let log = TurnLog::open(dir.path(), &config).unwrap();
         let now_ms = now_ms();

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use metaclaw_chat::now_ms;
 use metaclaw_llm::http_client;
 use metaclaw_schedule::{
-    Displays, KeyboardWatch, POWER_SUPPLIES, SavedState, Schedule, SchedulerConfig, on_battery,
+    Displays, KeyboardWatch, POWER_SUPPLIES, SavedState, Schedule, on_battery,
 };
 use metaclaw_skills::read_text;
 use metaclaw_turns::TurnLog;
@@ -46,7 +46,7 @@ pub(super) async fn start(
     log: &TurnLog,
     (tasks, ending): (&TaskTracker, &CancellationToken),
 ) -> anyhow::Result<Schedule> {
-    let config: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let config = plan.loaded.config.scheduler.clone();
     let client = http_client(&plan.roots).context("scheduler.ics")?;
     let calendars = Calendars::new(&config, client);
     let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);

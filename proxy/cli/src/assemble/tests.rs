@@ -3,10 +3,10 @@
 use std::{io, path::Path};
 
 use metaclaw_chat::{AgentId, Message};
-use metaclaw_learner::{Ask, Evolver, Judge, LearnerConfig};
+use metaclaw_learner::{Ask, Evolver, Judge};
 use metaclaw_llm::BudgetConfig;
 use metaclaw_reward::Policy::OpenclawRl;
-use metaclaw_turns::TurnLog;
+use metaclaw_turns::{TurnLog, TurnsConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -50,7 +50,7 @@ fn purse(plan: &Plan) -> Arc<Purse> {
 fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path(), text);
-    let settings: LearnerConfig = plan.loaded.room().unwrap();
+    let settings = plan.loaded.config.learner.clone();
     let serving = Serving::new(|_: &str| ());
     let training = TrainingSide::new(&plan, &serving)?;
     let policy = compare::policy_address(&plan, &training);
@@ -111,7 +111,7 @@ fn judge_kind_says_who_judges() {
 fn heard_with(text: &str) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path(), text);
-    let settings: LearnerConfig = plan.loaded.room().unwrap();
+    let settings = plan.loaded.config.learner.clone();
     let serving = Serving::new(|_: &str| ());
     let training = TrainingSide::new(&plan, &serving).unwrap();
     let policy = || compare::policy_address(&plan, &training);

@@ -13,7 +13,7 @@ use std::{
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
-use metaclaw_learner::{LearnerConfig, NoTokenIds};
+use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
@@ -262,7 +262,7 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
         format!("--cache-dir={}", folder(plan.environment.cache())),
     ];
     arguments.extend(config.trainer.flags());
-    let rank = plan.loaded.room::<LearnerConfig>()?.rl.lora_rank;
+    let rank = plan.loaded.config.learner.rl.lora_rank;
     arguments.extend(config.rl.inference_flags(rank));
     let key = config.rl.inference_key.as_ref();
     let key = key.filter(|_| config.rl.has_vllm());

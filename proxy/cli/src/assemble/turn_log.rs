@@ -1,14 +1,14 @@
 //! The log of turns, and who is in it.
 
 use metaclaw_chat::AgentId;
-use metaclaw_turns::{TurnLog, TurnsConfig};
+use metaclaw_turns::TurnLog;
 
 use super::plan::Plan;
 
 /// Opens the log of the home.
 pub(super) async fn open(plan: &Plan) -> anyhow::Result<TurnLog> {
     let folder = plan.home.turns();
-    let config: TurnsConfig = plan.loaded.section("turns")?;
+    let config = plan.loaded.config.turns.clone();
     // Opening reads the disk.
     let log = tokio::task::spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
     Ok(log)
@@ -18,9 +18,14 @@ pub(super) async fn open(plan: &Plan) -> anyhow::Result<TurnLog> {
 pub(super) async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
     let mut agents = log.agents().await?;
     let config = &plan.loaded.config;
-    let configured = config.agents.keys();
-    agents.extend(configured.filter_map(|name| name.parse().ok()));
-    let of_keys = config.proxy.keys.values().flat_map(|key| &key.agents);
+    let configured = config.gateway.agents.keys();
+    agents.extend(configured.cloned());
+    let of_keys = config
+        .gateway
+        .proxy
+        .keys
+        .values()
+        .flat_map(|key| &key.agents);
     agents.extend(of_keys.cloned());
     Ok(agents)
 }

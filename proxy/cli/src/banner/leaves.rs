@@ -1,10 +1,11 @@
 //! What leaves the machine, to whom: every place that a text may be sent to.
 
-use metaclaw_gateway::{LLM, POLICY};
+use metaclaw_chat::Mode;
+use metaclaw_gateway::{AgentRouting, LLM, POLICY};
 
 use crate::{
     address::elsewhere,
-    config::{Agent, Config, Mode, Policy},
+    config::{Config, Policy},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub(super) fn leaves(
 fn chats(config: &Config, policy: &Policy) -> String {
     let of_all = places(config, policy, None);
     let mut told = words(&of_all);
-    for (agent, own) in &config.agents {
+    for (agent, own) in &config.gateway.agents {
         let theirs = places(config, policy, Some(own));
         if theirs != of_all {
             told = format!("{told} (agent {agent}: {})", words(&theirs));
@@ -95,11 +96,15 @@ fn chats(config: &Config, policy: &Policy) -> String {
 }
 
 /// Who may answer: as the gateway's `order_of`.
-fn places<'a>(config: &'a Config, policy: &'a Policy, own: Option<&'a Agent>) -> Vec<Place<'a>> {
-    let mode = own.and_then(|own| own.mode).unwrap_or(config.mode);
+fn places<'a>(
+    config: &'a Config,
+    policy: &'a Policy,
+    own: Option<&'a AgentRouting>,
+) -> Vec<Place<'a>> {
+    let mode = own.and_then(|own| own.mode).unwrap_or(config.learner.mode);
     let theirs = own.map_or(&[][..], |own| &own.upstream);
     let names_policy = theirs.iter().any(|name| name == POLICY);
-    let of_all = config.routing.order.iter();
+    let of_all = config.gateway.routing.order.iter();
     let general = of_all.filter(|name| theirs.is_empty() || *name == POLICY && !names_policy);
     let names = general.chain(theirs).map(String::as_str);
     let place = |name: &'a str| match (name, policy) {
@@ -110,7 +115,11 @@ fn places<'a>(config: &'a Config, policy: &'a Policy, own: Option<&'a Agent>) ->
         (POLICY, Policy::Cloud(_)) if !policy.may_train(config) => None,
         (POLICY, Policy::Cloud(cloud)) => Some((name, Some(cloud.url.as_str()))),
         (name, _) => {
-            let named = config.upstreams.get(name).and_then(|it| it.url.as_deref());
+            let named = config
+                .gateway
+                .upstreams
+                .get(name)
+                .and_then(|it| it.address());
             let llm = config.llm.api_base.as_deref().filter(|_| name == LLM);
             Some((name, Some(llm.or(named)?)))
         }
@@ -144,13 +153,14 @@ fn words(places: &[Place<'_>]) -> String {
 
 /// Whose turns are trained on, where it is not everyone's.
 fn trained(config: &Config) -> String {
-    let is_trained = |own: &Agent| own.mode.unwrap_or(config.mode) != Mode::SkillsOnly;
+    let is_trained =
+        |own: &AgentRouting| own.mode.unwrap_or(config.learner.mode) != Mode::SkillsOnly;
     let chosen = |is: bool| {
-        let agents = config.agents.iter();
+        let agents = config.gateway.agents.iter();
         let agents = agents.filter(move |(_, own)| is_trained(own) == is);
         agents.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
     };
-    match config.mode {
+    match config.learner.mode {
         Mode::SkillsOnly => format!(" (agent {})", chosen(true).join(", ")),
         Mode::Auto | Mode::Rl if chosen(false).is_empty() => String::new(),
         Mode::Auto | Mode::Rl => format!(" (not of agent {})", chosen(false).join(", ")),

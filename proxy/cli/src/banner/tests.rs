@@ -9,8 +9,8 @@ fn config(text: &str) -> Config {
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
     let about = About::new(config, policy, judge, &LearnerConfig::default());
     let banner = Banner {
-        proxy: config.proxy.address(),
-        keyed: config.proxy.api_key.is_some(),
+        proxy: config.gateway.proxy.address(),
+        keyed: config.gateway.proxy.api_key.is_some(),
         about: &about,
         off: &RelayOnly::default(),
         inert,

@@ -5,7 +5,6 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_learner::GateConfig;
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::TurnLog;
 
@@ -248,7 +247,7 @@ async fn untested(context: &Context, log: &TurnLog, adapter: Option<&str>) -> an
 
 /// Whether adapters are tested before they serve.
 fn is_gated(context: &Context) -> anyhow::Result<bool> {
-    let gate: GateConfig = context.settings(None, Vec::new())?.section("gate")?;
+    let gate = context.settings(None, Vec::new())?.config.learner.gate;
     Ok(gate.enabled)
 }
 

@@ -158,3 +158,23 @@ fn tell_running(context: &Context) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::testing::check_made;
+
+    /// `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example` writes both anew.
+    #[test]
+    fn the_example_file_and_the_reference_say_what_the_settings_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        check_made(&root.join("config.example.yaml"), &example::example());
+        let docs = root.join("docs/operating/config.md");
+        let text = std::fs::read_to_string(&docs).unwrap_or_default();
+        let mark = "<!-- made from the table of keys -->";
+        let (head, _) = text.split_once(mark).unwrap_or(("# Configuration\n\n", ""));
+        check_made(&docs, &format!("{head}{mark}\n{}", example::reference()));
+    }
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 
 use crate::{
-    config::{ConfigError, Loaded, Sources, load},
+    config::{Loaded, SettingsError, Sources, load},
     environment::Environment,
     home::Home,
 };
@@ -72,7 +72,7 @@ impl Context {
     }
 
     /// The settings of a file that need not be there yet.
-    pub(super) fn settings_of(&self, file: PathBuf) -> Result<Loaded, ConfigError> {
+    pub(super) fn settings_of(&self, file: PathBuf) -> Result<Loaded, SettingsError> {
         load(Sources {
             file,
             file_asked: false,
@@ -93,7 +93,7 @@ impl Context {
         &self,
         file: Option<PathBuf>,
         flags: Vec<(&'static str, String)>,
-    ) -> Result<Loaded, ConfigError> {
+    ) -> Result<Loaded, SettingsError> {
         load(Sources {
             file_asked: file.is_some(),
             file: file.unwrap_or_else(|| self.home.config()),

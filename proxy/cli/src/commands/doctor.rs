@@ -89,7 +89,7 @@ fn settings(context: &Context, loaded: Result<&Loaded, String>) -> Check {
         return Check::bad(NAME, error.to_string(), "mend the key that is named");
     }
     let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
-    let mode = loaded.config.mode.as_str();
+    let mode = loaded.config.learner.mode.as_str();
     match (path.exists(), unknown.is_empty()) {
         (false, _) => Check::bad(
             NAME,

@@ -86,6 +86,6 @@ mod tests {
     #[test]
     fn the_page_of_commands_says_what_the_example_help_says() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        crate::config::check_made(&root.join("docs/using/commands.md"), &page(Cli::command()));
+        crate::testing::check_made(&root.join("docs/using/commands.md"), &page(Cli::command()));
     }
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
-use metaclaw_gateway::{GatewayConfig, KeyConfig};
+use metaclaw_gateway::KeyConfig;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl KeysArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let Self { what, config, json } = self;
         let settings = context.settings(config.clone(), Vec::new())?;
-        let settings: GatewayConfig = settings.room()?;
+        let settings = settings.config.gateway;
         let keys = &settings.proxy.keys;
         let file = config.unwrap_or_else(|| context.home.config());
         match what {

@@ -8,7 +8,7 @@ use crate::{assemble, out};
 /// The library of the home; what is wrong in it is told.
 pub(super) fn files(context: &Context) -> anyhow::Result<Library> {
     let loaded = context.settings(None, Vec::new())?;
-    let (library, warnings) = assemble::library(&loaded, &context.home)?;
+    let (library, warnings) = assemble::library(&loaded, &context.home);
     for warning in warnings {
         out::aside(format!("warning: {warning}"));
     }

@@ -20,8 +20,8 @@ pub(super) async fn open(context: &Context, doing: &str) -> anyhow::Result<Offli
         home.dir().display()
     );
     let loaded = context.settings(None, Vec::new())?;
-    let rooms = loaded.rooms();
-    rooms.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
+    let checked = loaded.check();
+    checked.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
     let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
     ensure!(
         policy.is_some(),

@@ -5,7 +5,6 @@ use std::{process::ExitCode, sync::Arc};
 use clap::Args;
 use jiff::{Zoned, civil::Date, tz::TimeZone};
 use metaclaw_chat::now_ms;
-use metaclaw_learner::LearnerConfig;
 
 use super::{
     context::Context,
@@ -67,11 +66,11 @@ async fn of(context: &Context, period: Period) -> anyhow::Result<Report> {
     }
     let loaded = context.settings(None, Vec::new())?;
     let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
-    let weights = policy.is_some() && loaded.room::<LearnerConfig>()?.learns();
+    let weights = policy.is_some() && loaded.config.learner.learns();
     match TurnSource::open(context, "report").await? {
         TurnSource::Running(client) => Ok(client.ask("report", &period).await?),
         TurnSource::Files { log, _lock } => {
-            let budget = loaded.section("budget")?;
+            let budget = loaded.config.budget.clone();
             let purse = Purse::open(budget, context.home.spend(), log.clone());
             let sources = Sources {
                 log: log.clone(),

@@ -161,7 +161,7 @@ impl TurnSource {
     async fn files(context: &Context, doing: &str, open: Open) -> anyhow::Result<Self> {
         let folder = context.home.turns();
         let lock = context.home.lock(doing)?;
-        let config: TurnsConfig = context.settings(None, Vec::new())?.section("turns")?;
+        let config = context.settings(None, Vec::new())?.config.turns;
         let log = tokio::task::spawn_blocking(move || open(&folder, &config)).await??;
         Ok(Self::Files { log, _lock: lock })
     }

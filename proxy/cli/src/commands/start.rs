@@ -91,8 +91,8 @@ impl StartArgs {
         let home = self.home(context)?;
         limits::raise_open_files();
         let mut loaded = self.settings(context)?;
-        let rooms = loaded.rooms();
-        rooms.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
+        let checked = loaded.check();
+        checked.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
         let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
         loaded.inert.extend(without_effect(&loaded.config));
         home.create()
@@ -140,7 +140,7 @@ impl StartArgs {
             return Ok(context.home.clone());
         };
         let settings = context.settings(self.config.clone(), Vec::new())?;
-        Ok(if port == settings.config.proxy.port {
+        Ok(if port == settings.config.gateway.proxy.port {
             context.home.clone()
         } else {
             context.home.instance(port)

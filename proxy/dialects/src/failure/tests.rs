@@ -236,11 +236,3 @@ fn an_error_with_status_200_has_a_status_of_its_own() {
         assert_eq!(error_status(body.as_bytes()), status, "{body}");
     }
 }
-
-#[test]
-fn the_names_are_those_that_settings_are_read_by() {
-    for name in Failure::NAMES {
-        let read: Failure = serde_json::from_value(name.into()).unwrap();
-        assert_eq!(serde_json::to_value(read).unwrap(), name);
-    }
-}

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use metaclaw_chat::{Secret, Span};
+use metaclaw_chat::{Mode, Secret, Span};
 use metaclaw_dialects::Api;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 
@@ -27,46 +28,54 @@ pub struct EnvironmentProxies {
 }
 
 /// `upstreams.<name>`: a chat API that requests can go to.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct UpstreamConfig {
-    /// Its base address, with or without `/v1`, or with the whole route of its chats.
+    /// The base address of a model server besides llm.*, with or without /v1. You choose the NAME; the name llm adds
+    /// to llm.*.
+    #[schemars(url)]
     pub url: String,
-    /// How it wants its key, and what it speaks.
+    /// The API of the server, and how it expects its key.
     pub dialect: Provider,
-    /// The chat APIs that it speaks, where its dialect does not say it rightly.
-    pub speaks: Option<Vec<Api>>,
-    /// Its edition of Azure's API, as in `2024-10-21`.
-    pub api_version: Option<String>,
-    /// Its models write tool calls and thinking as text, to be put into the fields where they belong.
-    pub tool_calls_in_text: bool,
-    /// Its keys; without one, the caller's own authorisation passes.
+    /// Keys of the server. The proxy uses them in turn, and rests one that the server refuses. Without any, the
+    /// caller's own authorization is passed on.
     pub keys: Vec<Secret>,
-    /// Model to ask for; without one, the caller's own name passes.
+    /// The model to ask for. Without it, the caller's model name is passed on.
     pub model: Option<String>,
-    /// Deadline of a connection.
+    /// The longest wait for a connection, including TLS and the greeting of a proxy.
     pub connect: Span,
-    /// Deadline of the reply's first byte, from when the request has gone up; none by default, as models think.
+    /// The longest wait for the first byte of a reply, once the request is sent. Without it, there is no limit.
     pub first_byte: Option<Span>,
-    /// Longest silence inside a reply; none by default, for the same reason.
+    /// The longest silence within a reply. Without it, there is no limit. A whole reply never has one.
     pub idle: Option<Span>,
-    /// How long an idle connection is kept: shorter than its server does, or a request meets one that is
-    /// being closed. uvicorn and Node close theirs after 5 s.
+    /// How long an idle connection is kept. It must be shorter than the server keeps it: uvicorn and Node close theirs
+    /// after 5 s.
     pub pool_idle: Span,
-    /// The proxy on the way to it: `http://host:port`, `socks5://host:port`, either with a user and a
-    /// password, or `none`; without one, that of the environment.
+    /// The chat APIs that the server has. The proxy translates requests into one of them. Without it, the dialect
+    /// decides, and the proxy corrects itself by the server's answers.
+    #[schemars(length(min = 1))]
+    pub speaks: Option<Vec<Api>>,
+    /// The api-version of an Azure deployment, as in 2024-10-21. An address that ends in /openai/v1 needs none.
+    pub api_version: Option<String>,
+    /// Moves tool calls and thinking that the models write as text (Qwen, Kimi) into their fields. The policy model
+    /// always has this.
+    pub tool_calls_in_text: bool,
+    /// The proxy on the way to the server: http://host:port or socks5://host:port, with user:password@ if needed, or
+    /// none. Without it, the environment decides (HTTPS_PROXY, NO_PROXY).
     pub proxy: Option<Secret>,
-    /// A file of certificates that it is trusted by, beside those of this machine.
+    /// A PEM file of certificates to trust for this server, in addition to those of this machine.
+    #[schemars(extend("format" = "path"))]
     pub ca: Option<PathBuf>,
 }
 
 /// `upstreams.<name>.dialect`: whose API an upstream has, or copies.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
     /// OpenAI, and most others.
     #[default]
     Openai,
+    /// Anthropic's messages API.
     Anthropic,
     /// Azure's edition of OpenAI.
     Azure,
@@ -75,39 +84,32 @@ pub enum Provider {
 }
 
 /// `routing.*`: who answers.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RoutingConfig {
-    /// Names of upstreams, the first that can answer does; [`POLICY`] is our own model.
+    /// The names of upstreams in order of preference. The first one that is available answers. policy is our own
+    /// model.
+    #[schemars(length(min = 1))]
     pub order: Vec<String>,
-    /// Classes of failure upon which the next one is asked, before the first byte of a reply; none
-    /// by default, as agents retry by themselves.
+    /// The classes of failure after which the next key or upstream is asked, before the first byte of a reply. The
+    /// default has none, because agents retry by themselves.
     pub fail_over: Vec<Failure>,
-    /// What a client lost of its history and an upstream asks for is put back from the log, and what another upstream
-    /// made is taken out, where a request would otherwise be refused.
+    /// Repairs histories. The proxy restores from the log what a client dropped and the upstream requires (signatures,
+    /// thinking), and removes what another upstream added. With false, histories are passed on unchanged
+    /// (docs/operating/translation.md).
     pub mend_history: bool,
 }
 
-/// `mode`, for all or for one agent. Here it decides who is served by the policy model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// The weights learn while the user is away.
-    #[default]
-    #[serde(alias = "madmax")]
-    Auto,
-    /// The weights learn when a batch is ready.
-    Rl,
-    SkillsOnly,
-}
-
 /// `agents.<id>`: what is different for one agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct AgentConfig {
-    /// Its mode; without one, that of all.
+pub struct AgentRouting {
+    /// Its mode; without one, that of all. The learner documents this key.
+    #[schemars(skip)]
     pub mode: Option<Mode>,
-    /// Its upstreams, in order, in place of all others; [`POLICY`] may be among them.
+    /// The upstreams that answer this agent in place of all others in routing.order: one name or several. A line in a
+    /// user's message alone cannot bring a chat here.
+    #[schemars(length(min = 1))]
     pub upstream: Vec<String>,
 }
 
@@ -134,6 +136,11 @@ impl Default for UpstreamConfig {
 }
 
 impl UpstreamConfig {
+    /// Its address, if it has one of its own: `llm` may have it in `llm.api_base`.
+    pub fn address(&self) -> Option<&str> {
+        (!self.url.is_empty()).then_some(&*self.url)
+    }
+
     /// Whether it says no more than the deadlines.
     pub(crate) fn is_deadlines(&self) -> bool {
         let deadlines = Self {

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, iter, sync::Arc};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, Mode};
 use rustls::RootCertStore;
 
 use super::policy::Policy;
 use crate::{
     auth::Authenticator,
-    config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
+    config::{AgentRouting, ConfigError, GatewayConfig, POLICY},
     metrics::Answers,
     serving::Serving,
     upstream::{Upstream, UpstreamError},
@@ -20,7 +20,7 @@ pub(crate) struct Upstreams {
     named: BTreeMap<String, Arc<Upstream>>,
     policy: Policy,
     order: Vec<String>,
-    agents: BTreeMap<AgentId, AgentConfig>,
+    agents: BTreeMap<AgentId, AgentRouting>,
     mode: Mode,
     /// Where it requires a key, callers show a key of ours, which is no upstream's.
     authenticator: Arc<Authenticator>,

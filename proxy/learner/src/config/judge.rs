@@ -1,34 +1,45 @@
 //! The settings of judging.
 
+use std::collections::BTreeMap;
+
 use metaclaw_chat::Span;
 use metaclaw_reward::{Policy, Rule};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `judge.*`, but for the judge's address and key, which belong to whoever builds its client.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JudgeConfig {
-    /// Who judges; none: a model where there is one to ask, else rules.
+    /// Who judges turns. llm is a judge model, http your own reward function at judge.url, base the policy model without
+    /// its adapter, rules only judge.rules; with off, turns wait. Without it, llm if there is a model to ask, else rules
+    /// (docs/training/judging.md).
     pub kind: Option<JudgeKind>,
-    /// Votes for one verdict, 1 to 15; asking stops when they have decided.
+    /// How many votes one verdict takes. Voting stops as soon as the result is decided.
+    #[schemars(range(min = 1, max = 15))]
     pub votes: usize,
     /// The deadline of one vote.
     pub timeout: Span,
-    /// How a model is asked, and its votes are read and counted.
+    /// How a model is asked, and how its votes are counted: by our rules, by MetaClaw's or by OpenClaw-RL's.
     pub policy: Policy,
-    /// Rules: the first that fits a turn decides.
+    /// Rules that judge a turn before a model does. The first rule that matches decides.
+    #[schemars(
+        with = "Vec<BTreeMap<String, String>>",
+        extend("shape" = "a list of {on: reply or next, pattern, min_words, max_words, score: -1, 0 or 1}")
+    )]
     pub rules: Vec<Rule>,
-    /// Whether the last turn of a session is judged too, by request and reply alone.
+    /// Judges the last turn of a session as well, by request and reply alone. Its verdict has the weight 0.3.
     pub session_end: bool,
-    /// A session has ended when nobody has spoken in it for so long.
+    /// How long a session must be silent to count as ended.
     pub session_idle: Span,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JudgeKind {
     /// A judge model, by majority; rules, where there are some, come first.
     Llm,
+    /// The rules of `judge.rules` alone.
     Rules,
     /// The owner's reward function; rules, where there are some, come first.
     Http,

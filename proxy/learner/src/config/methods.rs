@@ -2,14 +2,16 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::words::Words;
-use crate::methods::{ALL, Method, Signal};
+use crate::methods::{ALL, METHOD_NAMES, Method, Signal};
 
 /// `rl.method`: which methods make up a step, in the order in which their examples go to the training server.
-#[derive(Debug, Clone)]
-pub struct Methods(Vec<&'static dyn Method>);
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(extend("format" = "words", "enum" = METHOD_NAMES))]
+pub struct Methods(#[schemars(with = "String")] Vec<&'static dyn Method>);
 
 // === impl Methods ===
 

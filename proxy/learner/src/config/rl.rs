@@ -2,74 +2,118 @@
 
 use metaclaw_chat::Span;
 use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{methods::Methods, words::Words};
 use crate::methods::Signal;
 
 /// `rl.*`, but for the training server's address.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RlConfig {
-    /// What a step is made of.
+    /// The training methods of a step, joined by +: context_distillation (redo for short), opd, and one of binary_rl,
+    /// hybrid, grpo and metaclaw (docs/training/README.md).
     pub method: Methods,
+    /// The weight of context_distillation.
+    #[schemars(range(min = 0.0))]
     pub w_redo: f32,
+    /// The weight of opd, and of the opd part of hybrid.
+    #[schemars(range(min = 0.0))]
     pub w_opd: f32,
-    /// Weight of what verdicts push; metaclaw has none.
+    /// The weight of what verdicts reinforce: binary_rl, grpo, and that part of hybrid. metaclaw has no weight.
+    #[schemars(range(min = 0.0))]
     pub w_rl: f32,
-    /// The loss of what is pushed by its verdict; none: cispo.
+    /// The loss for what verdicts reinforce. Without it, cispo is used, importance_sampling for metaclaw, and ppo for
+    /// hybrid (docs/training/binary-rl.md).
+    #[schemars(with = "Option<String>", extend("enum" = ["cispo", "ppo", "importance_sampling"]))]
     pub loss_fn: Option<LossFn>,
-    /// Least ratio of a token's probability to that at which it was sampled; none: as the loss has it.
+    /// The lower bound of a token's probability ratio to when it was sampled. Without it, 0 for cispo and 0.8 for ppo.
+    #[schemars(range(min = 0.0))]
     pub clip_low: Option<f64>,
-    /// Greatest ratio; none: as the loss has it.
+    /// The upper bound of that ratio. Without it, 2 for cispo and 1.28 for ppo.
+    #[schemars(range(min = 0.0))]
     pub clip_high: Option<f64>,
-    /// Step size; none: by the model's size, 5e-4 to 200M parameters, 1e-4 from 1B.
+    /// The learning rate. Without it, the model's size decides: 5e-4 up to 200M parameters, 1e-4 from 1B.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub learning_rate: Option<f64>,
-    /// AdamW: decay of the first moment.
+    /// AdamW's decay rate of the first moment.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub beta1: f64,
-    /// AdamW: decay of the second moment.
+    /// AdamW's decay rate of the second moment.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub beta2: f64,
-    /// AdamW: added to the root of the second moment.
+    /// AdamW's epsilon, which is added to the root of the second moment.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub eps: f64,
+    /// AdamW's weight decay.
+    #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Bound of the global gradient norm; 0 is off.
+    /// The largest global gradient norm. 0 turns clipping off.
+    #[schemars(range(min = 0.0))]
     pub clip_norm: f64,
-    /// Steps until the full rate; 0 is the full rate at once.
+    /// How many steps pass until the learning rate is full.
     pub warmup_steps: u64,
+    /// The rank of the LoRA adapters.
+    #[schemars(range(min = 1, max = 512))]
     pub lora_rank: u32,
-    /// LoRA alpha, whatever the rank.
+    /// LoRA's alpha. It does not change with the rank.
+    #[schemars(with = "u64", range(min = 1))]
     pub lora_alpha: f64,
-    /// The projections that are adapted.
+    /// The projections that have an adapter. lm_head is the projection to the logits.
+    #[schemars(extend("enum" = TARGETS))]
     pub targets: Words,
-    /// Weight of the divergence from the base model with the wishes in its prompt; 0 is none.
-    pub anchor: f32,
-    /// The most steps that are made for an agent; 0 is no bound.
-    pub max_steps: u64,
-    /// Steps that are taken on each batch; none: 2 where redo is among the methods, else 1.
+    /// How many optimizer steps are taken on one batch. They are tested together. Without it, 2 if rl.method has
+    /// context_distillation, else 1.
+    #[schemars(range(min = 1, max = 16))]
     pub epochs: Option<u64>,
-    /// Samples of one step, for each method.
+    /// How many samples of each method make up one step.
+    #[schemars(range(min = 1))]
     pub batch_size: usize,
-    /// A batch of at least two goes when its oldest sample has waited so long.
+    /// How long a sample waits until a batch of at least two samples is trained on.
     pub max_wait: Span,
-    /// Older turns are not trained on.
+    /// The age from which samples are no longer used.
     pub max_age: Span,
-    /// The most steps that one sample of redo serves in, at least 1.
+    /// The most steps that one sample of context_distillation is used in, each with as many new samples. 1 uses it once.
+    #[schemars(range(min = 1, max = 64))]
     pub reuse: usize,
-    /// Whether standing wishes go from the prompt into the weights: then every turn of an agent that has some is
-    /// answered again.
+    /// Trains standing wishes into the weights: the teacher answers every judged turn of an agent that has wishes again.
+    /// With false, it answers only failed turns again.
     pub consolidate: bool,
-    /// Who says what is better.
+    /// Where targets come from. base is the model without adapters, which does not learn its own mistakes. current is the
+    /// weights themselves, for opd and hybrid. session is the session's own accepted reply, for comparisons with
+    /// context_distillation only: it has ruined models.
     pub teacher: Teacher,
-    /// Its replies to one turn, of which those that pass are taught, 1 to 64.
+    /// How many replies the teacher samples for one turn. Those that are relevant and follow the wishes are targets.
+    #[schemars(range(min = 1, max = 64))]
     pub draws: u32,
-    /// How relevant a reply must be to be taught: a share of the mean of the teacher's replies; 0 asks for nothing.
+    /// How relevant a reply must be to become a target, as a share of the mean of the teacher's replies. 0 accepts any.
+    #[schemars(range(min = 0.0, max = 2.0))]
     pub min_relevance: f64,
-    /// What is asked of the weights at each id of a reply that is taught.
+    /// The target at each token: the teacher's token, or its 20 likeliest tokens by their probabilities.
     pub target: TargetForm,
+    /// The weight of the divergence from the model without adapters and with the wishes in its prompt, on questions of
+    /// our own. 0 turns it off (docs/training/anchor.md).
+    #[schemars(range(min = 0.0))]
+    pub anchor: f32,
+    /// The most steps that are made for one agent. 0 means no limit.
+    pub max_steps: u64,
 }
 
+/// The projections that `rl.targets` may name.
+const TARGETS: [&str; 8] = [
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+    "lm_head",
+];
+
 /// `rl.teacher`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Teacher {
     /// The model without adapters, which does not move: what was learned wrongly cannot teach itself.
@@ -82,7 +126,7 @@ pub enum Teacher {
 }
 
 /// `rl.target`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetForm {
     /// The id that the teacher drew.
@@ -110,15 +154,6 @@ impl RlConfig {
 
 impl Default for RlConfig {
     fn default() -> Self {
-        let targets = [
-            "q_proj",
-            "k_proj",
-            "v_proj",
-            "o_proj",
-            "gate_proj",
-            "up_proj",
-            "down_proj",
-        ];
         Self {
             method: Methods::default(),
             w_redo: 1.0,
@@ -136,7 +171,8 @@ impl Default for RlConfig {
             warmup_steps: 3,
             lora_rank: DEFAULT_RANK,
             lora_alpha: f64::from(DEFAULT_ALPHA),
-            targets: Words(targets.map(str::to_owned).to_vec()),
+            // All but lm_head.
+            targets: Words(TARGETS[..7].iter().map(|&it| it.to_owned()).collect()),
             anchor: 0.0,
             max_steps: 0,
             epochs: None,

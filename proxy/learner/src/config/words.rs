@@ -1,10 +1,12 @@
 //! Several words in one value.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Words joined by `+`, or a list of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words(pub Vec<String>);
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(extend("format" = "words"))]
+pub struct Words(#[schemars(with = "String")] pub Vec<String>);
 
 // === impl Words ===
 

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{event_file::EventFile, record::StepRecord};
@@ -20,7 +21,7 @@ const OLD_LINES: &str = "steps.1.jsonl";
 const MOST_BYTES: u64 = 16 << 20;
 
 /// A form in which numbers are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportTo {
     /// A JSON line a step, of all agents, in `steps.jsonl`.

@@ -36,7 +36,7 @@ pub(super) async fn check(context: &Context, loaded: &Loaded) -> (Check, Option<
 
 /// Whether somebody else has the port.
 fn stopped(loaded: &Loaded) -> Check {
-    let address = loaded.config.proxy.address();
+    let address = loaded.config.gateway.proxy.address();
     match std::net::TcpListener::bind(address) {
         Ok(_) => Check::note(
             NAME,

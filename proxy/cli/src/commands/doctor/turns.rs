@@ -69,7 +69,7 @@ async fn old_logs(
     databases: Vec<PathBuf>,
     fix: bool,
 ) -> anyhow::Result<Vec<Check>> {
-    let config: TurnsConfig = loaded.section("turns")?;
+    let config = loaded.config.turns.clone();
     let source = if fix {
         TurnSource::open_or_begin(context, "doctor").await?
     } else {

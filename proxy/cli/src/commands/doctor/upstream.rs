@@ -18,7 +18,7 @@ const ANTHROPIC: &str = "anthropic";
 pub(super) async fn check(loaded: &Loaded) -> Check {
     let llm = &loaded.config.llm;
     let Some(url) = &llm.api_base else {
-        let others = loaded.config.upstreams.len();
+        let others = loaded.config.gateway.upstreams.len();
         return if others == 0 {
             Check::note(NAME, "none is configured (llm.api_base)")
         } else {

@@ -217,7 +217,7 @@ impl Interview<'_> {
             let port = self.answers.get("proxy.port").unwrap_or_default();
             let is_ours = self.context.home.run_file().ok().flatten();
             let is_ours = is_ours.is_some_and(|it| it.base_url.contains(&format!(":{port}/")));
-            let host = self.loaded.config.proxy.host;
+            let host = self.loaded.config.gateway.proxy.host;
             let number: u16 = port.parse().unwrap_or_default();
             let taken = TcpListener::bind((host, number)).err();
             match taken.filter(|_| !is_ours) {

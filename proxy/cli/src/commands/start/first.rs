@@ -83,7 +83,7 @@ pub(super) fn prepare(
 fn relays(context: &Context, loaded: &Loaded) -> anyhow::Result<bool> {
     let config = &loaded.config;
     let policy = Policy::from_config(config, &context.environment.cache())?;
-    Ok(policy.is_some() || config.llm.api_base.is_some() || !config.upstreams.is_empty())
+    Ok(policy.is_some() || config.llm.api_base.is_some() || !config.gateway.upstreams.is_empty())
 }
 
 fn nothing_found(error: DetectError) -> anyhow::Error {
@@ -94,7 +94,7 @@ fn nothing_found(error: DetectError) -> anyhow::Error {
 fn first_target(loaded: &Loaded, context: &Context, found: &Found) -> anyhow::Result<Target> {
     let config = &loaded.config;
     let policy = Policy::from_config(config, &context.environment.cache())?;
-    let mut target = target(config, &policy, config.proxy.address());
+    let mut target = target(config, &policy, config.gateway.proxy.address());
     if matches!(found.credential, Credential::Key { .. }) {
         target.has_provider_key = true;
     }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(llm.api_base.as_deref(), Some("https://a.example"));
         assert_eq!(llm.model_id.as_deref(), Some("m: #1"));
         assert_eq!(llm.api_key.unwrap().expose(), "sk-\"1");
-        assert!(loaded.config.upstreams.contains_key("llm"));
+        assert!(loaded.config.gateway.upstreams.contains_key("llm"));
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         let layer = Layer::text("config.yaml".into(), &config_text(&found)).unwrap();
         let loaded = Loaded::new(vec![layer]).unwrap();
         assert!(loaded.config.llm.api_key.is_none());
-        assert_eq!(loaded.config.mode, crate::config::Mode::SkillsOnly);
-        assert!(loaded.config.upstreams.is_empty());
+        assert_eq!(loaded.config.learner.mode, metaclaw_chat::Mode::SkillsOnly);
+        assert!(loaded.config.gateway.upstreams.is_empty());
     }
 }

@@ -1,0 +1,59 @@
+//! Where an address leads, and where the user's own folder is.
+
+use std::{net::IpAddr, path::PathBuf};
+
+/// The host of an address, with its port.
+pub fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    // Whatever stands before an @ may be a password.
+    authority.rsplit('@').next().unwrap_or(authority)
+}
+
+/// Whether it is this machine.
+pub fn is_here(url: &str) -> bool {
+    let host = host(url);
+    let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
+    let name = name.unwrap_or_else(|| host.split(':').next().unwrap_or(host));
+    let is_loopback = |it: IpAddr| it.is_loopback();
+    name == "localhost" || name.parse().is_ok_and(is_loopback)
+}
+
+/// The host of an address; `nowhere` when it is this machine.
+pub fn elsewhere(url: &str) -> String {
+    let host = host(url);
+    if is_here(url) {
+        format!("nowhere ({host} is this machine)")
+    } else {
+        host.to_owned()
+    }
+}
+
+/// The user's own folder; the working folder where there is none.
+pub fn user_folder() -> PathBuf {
+    std::env::home_dir().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_nowhere() {
+        for (url, said) in [
+            (
+                "http://127.0.0.1:8000",
+                "nowhere (127.0.0.1:8000 is this machine)",
+            ),
+            (
+                "http://[::1]:8000/v1",
+                "nowhere ([::1]:8000 is this machine)",
+            ),
+            ("http://localhost/v1", "nowhere (localhost is this machine)"),
+            ("https://a:b@api.example:8443/v1", "api.example:8443"),
+            ("https://127.example/v1", "127.example"),
+        ] {
+            assert_eq!(elsewhere(url), said);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Training servers that speak Tinker's API: which one is meant, where it is, and by which key.
+
+use std::path::{Path, PathBuf};
+
+use metaclaw_chat::Secret;
+use metaclaw_trainer_text::hub::HubName;
+
+use super::{Backend, BackendKind, Layer, Origin, providers};
+use crate::address::host;
+
+/// A folder with one of these has a tokenizer.
+const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
+
+/// A service that speaks Tinker's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Tinker, and other servers with the same API, such as SkyRL and `metaclaw-trainer`.
+    Tinker,
+    Mint,
+    Weaver,
+}
+
+/// Where weights are trained by Tinker's API.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cloud {
+    pub service: Service,
+    /// Without a `/` at its end.
+    pub url: String,
+    pub key: Secret,
+    pub project: Option<String>,
+    /// As the server names it.
+    pub model: String,
+    /// A folder, or a name at the Hugging Face hub.
+    pub tokenizer: PathBuf,
+}
+
+/// What a service of Tinker's API lacks in the settings.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CloudError {
+    /// A service without a key.
+    #[error(
+        "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/training/tinker.md){hint}"
+    )]
+    NoKey {
+        /// The service or the server.
+        name: String,
+        /// What its variables begin with.
+        variable: &'static str,
+        /// What else may be done.
+        hint: &'static str,
+    },
+    /// A service without a model.
+    #[error(
+        "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
+    )]
+    NoModel {
+        /// The service or the server.
+        name: String,
+    },
+    /// A tokenizer that is nowhere.
+    #[error(
+        "rl.tokenizer: {} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B",
+        path.display()
+    )]
+    Tokenizer { path: PathBuf },
+    /// No `rl.tokenizer`, and a model under whose name none can be had.
+    #[error(
+        "rl.tokenizer is missing: rl.model {} is neither a name at the Hugging Face hub nor a folder that has a tokenizer; give a folder that has tokenizer.json or tiktoken.model, or a name at the hub, as in Qwen/Qwen3-8B",
+        model.display()
+    )]
+    NoTokenizer {
+        /// `rl.model`.
+        model: PathBuf,
+    },
+}
+
+// === impl Service ===
+
+impl Service {
+    pub const ALL: [Self; 3] = [Self::Tinker, Self::Mint, Self::Weaver];
+
+    /// As `rl.backend` names it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tinker => "tinker",
+            Self::Mint => "mint",
+            Self::Weaver => "weaver",
+        }
+    }
+
+    /// As people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tinker => "Tinker",
+            Self::Mint => "MinT",
+            Self::Weaver => "Weaver",
+        }
+    }
+
+    /// What its variables of the environment begin with.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Tinker => "TINKER",
+            Self::Mint => "MINT",
+            Self::Weaver => "WEAVER",
+        }
+    }
+
+    /// Where it is, unless it is said otherwise.
+    pub fn address(self) -> &'static str {
+        match self {
+            Self::Tinker => "https://tinker.thinkingmachines.dev/services/tinker-prod",
+            Self::Mint => "https://mint.macaron.xin",
+            Self::Weaver => "https://weaver-console.nex-agi.cn",
+        }
+    }
+
+    /// The domain that its addresses are of.
+    fn domain(self) -> &'static str {
+        match self {
+            Self::Tinker => "thinkingmachines.dev",
+            Self::Mint => "macaron.xin",
+            Self::Weaver => "nex-agi.cn",
+        }
+    }
+
+    /// Who is at this address: the service, or the server of somebody who serves the same API.
+    pub fn name_at(self, url: &str) -> String {
+        if self.is_at(url) {
+            self.name().to_owned()
+        } else {
+            format!("the training server at {}", host(url))
+        }
+    }
+
+    /// Whether an address is the service's own.
+    pub fn is_at(self, url: &str) -> bool {
+        let host = host(url);
+        let name = host.split(':').next().unwrap_or(host);
+        let before = name.strip_suffix(self.domain());
+        before.is_some_and(|it| it.is_empty() || it.ends_with('.'))
+    }
+
+    /// The one that is meant; none where weights are trained otherwise. Variables of the environment alone choose none:
+    /// they may be there for another program.
+    pub fn of(backend: &Backend) -> Option<Self> {
+        let key = backend.tinker_api_key.as_ref().map(Secret::expose);
+        let url = backend.tinker_base_url.as_deref();
+        match backend.kind {
+            BackendKind::Tinker => Some(Self::Tinker),
+            BackendKind::Mint => Some(Self::Mint),
+            BackendKind::Weaver => Some(Self::Weaver),
+            BackendKind::Local | BackendKind::Remote => None,
+            BackendKind::Auto => {
+                let at = |word: &str| url.is_some_and(|url| url.contains(word));
+                if key.is_some_and(|key| key.starts_with("sk-mint-")) || at("mint.") {
+                    Some(Self::Mint)
+                } else if at("weaver") {
+                    Some(Self::Weaver)
+                } else {
+                    (key.is_some() || url.is_some()).then_some(Self::Tinker)
+                }
+            }
+        }
+    }
+
+    /// The key that the environment has for it.
+    pub fn key_in(self, variables: &[(String, String)]) -> Option<String> {
+        self.variable("API_KEY", variables)
+    }
+
+    /// The address that the environment has for it.
+    pub fn address_in(self, variables: &[(String, String)]) -> Option<String> {
+        self.variable("BASE_URL", variables)
+    }
+
+    /// Its own variable, else that of another service: a key of another service is of no use, but the original read them
+    /// all.
+    fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
+        let value = |of: Self| {
+            let name = format!("{}_{suffix}", of.prefix());
+            let set = variables.iter().find(|(given, _)| *given == name);
+            set.map(|(_, value)| value.clone())
+                .filter(|it| !it.is_empty())
+        };
+        let others = Self::ALL.into_iter().filter(|it| *it != self);
+        value(self).or_else(|| others.into_iter().find_map(value))
+    }
+}
+
+// === impl Cloud ===
+
+impl Cloud {
+    /// Who trains, with the address: `Tinker at HOST`, `the training server at HOST`.
+    pub fn who(&self) -> String {
+        let name = self.service.name_at(&self.url);
+        if self.service.is_at(&self.url) {
+            format!("{name} at {}", host(&self.url))
+        } else {
+            name
+        }
+    }
+
+    /// From the settings.
+    ///
+    /// # Errors
+    /// [`CloudError`] where key or model is missing, or no tokenizer can be found for the model.
+    pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
+        let url = backend.tinker_base_url.as_deref();
+        let url = url.unwrap_or_else(|| service.address());
+        let name = || service.name_at(url);
+        let variable = service.prefix();
+        let key = backend.tinker_api_key.clone();
+        let key = key.ok_or_else(|| CloudError::NoKey {
+            name: name(),
+            variable,
+            hint: if service.is_at(url) {
+                ""
+            } else {
+                "; if it asks for none, set tml-none"
+            },
+        })?;
+        let model = backend.model.as_ref();
+        let model = model.ok_or_else(|| CloudError::NoModel { name: name() })?;
+        Ok(Self {
+            service,
+            url: url.trim_end_matches('/').to_owned(),
+            key,
+            project: backend.tinker_project.clone(),
+            model: model.to_string_lossy().into_owned(),
+            tokenizer: tokenizer(backend.tokenizer.as_deref(), model)?,
+        })
+    }
+}
+
+/// Where the tokenizer is: where `rl.tokenizer` says, else under the model's name at the hub.
+fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> {
+    let path = given.unwrap_or(model);
+    let has_files = FILES.iter().any(|file| path.join(file).is_file());
+    let is_at_hub = !path.exists() && path.to_string_lossy().parse::<HubName>().is_ok();
+    let path = path.to_owned();
+    if has_files || is_at_hub {
+        Ok(path)
+    } else if given.is_some() {
+        Err(CloudError::Tokenizer { path })
+    } else {
+        Err(CloudError::NoTokenizer { model: path })
+    }
+}
+
+/// What of the environment the services' own programs read, as a layer below all others: `TINKER_API_KEY` and the like of
+/// the service that `rl.backend` names, else of Tinker.
+pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
+    let mut layer = Layer::empty(Origin::Environment);
+    let backend = providers::text(layers, "rl.backend");
+    let named = Service::ALL
+        .into_iter()
+        .find(|it| Some(it.word()) == backend);
+    let Some(service) = named else {
+        return layer;
+    };
+    let own = [
+        ("rl.tinker_api_key", service.key_in(variables)),
+        ("rl.tinker_base_url", service.address_in(variables)),
+    ];
+    for (path, value) in own {
+        if let Some(value) = value {
+            layer.set(path, &value.into());
+        }
+    }
+    layer
+}
+
+#[cfg(test)]
+mod tests;

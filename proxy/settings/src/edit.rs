@@ -1,0 +1,313 @@
+//! `config set`: one value changed in the file, every comment and line beside it kept.
+
+use std::{collections::BTreeMap, io, path::Path, str::FromStr};
+
+use figment::value::Value;
+use metaclaw_skills::read_text;
+use yaml_edit::{Document, path::YamlPath};
+
+use super::{
+    Layer, Origin,
+    key::{Key, KeyState},
+    layer::MAX_FILE,
+    refusal, show, table,
+};
+use crate::private_file::write_private;
+
+mod comment;
+
+/// What the editor cannot do.
+const BEYOND: &str = "its layout is beyond the editor";
+
+/// Why a value was not set. The file is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// Nobody knows the key.
+    #[error("{0}")]
+    Unknown(String),
+    /// The value is not allowed.
+    #[error("{key}: {given:?} is not allowed: {allowed}")]
+    Value {
+        key: String,
+        given: String,
+        /// What is allowed, or why this is not.
+        allowed: String,
+    },
+    /// The value is allowed, and a start with it would be refused.
+    #[error("{0}")]
+    Refused(String),
+    /// The file cannot be edited.
+    #[error("cannot change {key} in the file: {message}; edit it by hand")]
+    Edit { key: String, message: String },
+    /// The file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io { path: String, source: io::Error },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edited {
+    /// The key that was set: the new name, where an older one was given.
+    pub key: &'static str,
+    /// Why it does nothing, where it does nothing.
+    pub note: Option<&'static str>,
+}
+
+/// Sets a key in the file, which need not exist yet.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
+    change(path, |before| {
+        let (after, edited) = set(before, key, given)?;
+        starts(before, &after)?;
+        Ok((after, edited))
+    })
+}
+
+/// Whether a start goes with the new text, or did not go with the old one either: who mends a file
+/// mends one line after the other.
+fn starts(before: &str, after: &str) -> Result<(), EditError> {
+    match refusal(after) {
+        Some(why) if refusal(before).is_none() => Err(EditError::Refused(why)),
+        _ => Ok(()),
+    }
+}
+
+/// Sets several keys in the file at once.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), EditError> {
+    change(path, |before| {
+        let after = set_all(before, keys)?;
+        starts(before, &after)?;
+        Ok((after, ()))
+    })
+}
+
+/// Sets several keys, and says in a comment what each is that was not there before; takes out those
+/// without a value.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<(), EditError> {
+    change(path, |before| {
+        let mut after = before.to_owned();
+        for (key, given) in keys {
+            after = match given {
+                Some(given) => set(&after, key, given)?.0,
+                None => unset(&after, key)?,
+            };
+        }
+        let old = values(before).map_err(|message| EditError::Edit {
+            key: "keys".to_owned(),
+            message,
+        })?;
+        let new = keys.iter().filter(|(key, _)| !old.contains_key(key));
+        let after = new.fold(after, |text, (key, _)| {
+            let meaning = table::find(key).map_or("", |it| &*it.help);
+            comment::above(&text, key, meaning)
+                .filter(|commented| values(commented) == values(&text))
+                .unwrap_or(text)
+        });
+        starts(before, &after)?;
+        Ok((after, ()))
+    })
+}
+
+/// Takes a key, or a section, out of the file; whether it was there.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub fn unset_in_file(path: &Path, key: &str) -> Result<bool, EditError> {
+    change(path, |before| {
+        let is_there = |document: Document| document.try_get_path(key).is_ok();
+        if !Document::from_str(before).is_ok_and(is_there) {
+            return Ok((before.to_owned(), false));
+        }
+        let after = unset(before, key)?;
+        starts(before, &after)?;
+        Ok((after, true))
+    })
+}
+
+fn set_all(before: &str, keys: &[(String, String)]) -> Result<String, EditError> {
+    keys.iter()
+        .try_fold(before.to_owned(), |text, (key, given)| {
+            set(&text, key, given).map(|(after, _)| after)
+        })
+}
+
+fn unset(before: &str, key: &str) -> Result<String, EditError> {
+    remove(before, key).map_err(|message| EditError::Edit {
+        key: key.to_owned(),
+        message,
+    })
+}
+
+/// Takes a section out of the file, with all keys below it.
+///
+/// # Errors
+///
+/// [`EditError`]; the file is then as it was.
+pub fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
+    change(path, |before| Ok((unset(before, section)?, ())))
+}
+
+fn change<T>(
+    path: &Path,
+    change: impl FnOnce(&str) -> Result<(String, T), EditError>,
+) -> Result<T, EditError> {
+    let io_error = |source| EditError::Io {
+        path: path.display().to_string(),
+        source,
+    };
+    let before = match read_text(path, MAX_FILE) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(io_error(error)),
+    };
+    let (after, changed) = change(&before)?;
+    if after != before {
+        write_private(path, after.as_bytes()).map_err(io_error)?;
+    }
+    Ok(changed)
+}
+
+/// Sets a key in a text.
+pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edited), EditError> {
+    let asked = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
+    let (key, target) = match &asked.state {
+        KeyState::SameAs(target) => (table::find(target).unwrap_or(asked), target.as_str()),
+        KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => (asked, path),
+    };
+    let (value, note) = check(key, target, given)?;
+    let after =
+        write(before, target, &value, note.is_none()).map_err(|message| EditError::Edit {
+            key: target.to_owned(),
+            message,
+        })?;
+    Ok((
+        after,
+        Edited {
+            key: &key.path,
+            note,
+        },
+    ))
+}
+
+/// A value as it would be written, where the key may have it.
+///
+/// # Errors
+///
+/// [`EditError`], with what is allowed.
+pub fn allowed(path: &str, given: &str) -> Result<String, EditError> {
+    let key = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
+    check(key, path, given)?;
+    Ok(given.trim().to_owned())
+}
+
+/// The value in its one form, and why it does nothing if so.
+fn check(
+    key: &'static Key,
+    path: &str,
+    given: &str,
+) -> Result<(Value, Option<&'static str>), EditError> {
+    let refuse = |allowed: String| EditError::Value {
+        key: path.to_owned(),
+        given: given.to_owned(),
+        allowed,
+    };
+    let value = key.kind.parse(&Value::from(given));
+    let value = value.ok_or_else(|| refuse(key.allowed()))?;
+    match key.state_of(value.as_str().unwrap_or_default()) {
+        KeyState::Refused(reason) => Err(refuse(reason.clone())),
+        KeyState::WithoutEffect(reason) => Ok((value, Some(reason))),
+        KeyState::SameAs(word) if key.state == KeyState::Works => Ok((word.as_str().into(), None)),
+        KeyState::Works | KeyState::SameAs(_) => Ok((value, None)),
+    }
+}
+
+/// Changes the text, and reads it again: what was not meant must not have changed.
+fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, String> {
+    let document = Document::from_str(before).map_err(|error| error.to_string())?;
+    put(&document, path, value).map_err(|error| error.to_string())?;
+    let after = ended(document.to_string());
+    let (mut old, mut new) = (values(before)?, values(&after)?);
+    old.remove(path);
+    let (wanted, written) = (read(path, value), new.remove(path));
+    if wanted.is_some() == works && written == wanted && old == new {
+        Ok(after)
+    } else {
+        Err(BEYOND.to_owned())
+    }
+}
+
+/// Takes a key or a section out, and reads the text again.
+pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
+    let document = Document::from_str(before).map_err(|error| error.to_string())?;
+    let removed = document.try_remove_path(section);
+    removed.map_err(|error| error.to_string())?;
+    let after = ended(document.to_string());
+    let mut old = values(before)?;
+    let target = match table::find(section).map(|key| &key.state) {
+        Some(KeyState::SameAs(target)) => target.as_str(),
+        _ => section,
+    };
+    old.retain(|path, _| path != target && !path.starts_with(&format!("{section}.")));
+    if old == values(&after)? {
+        Ok(after)
+    } else {
+        Err(BEYOND.to_owned())
+    }
+}
+
+fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
+    let layer = Layer::text("config.yaml".into(), text).map_err(|error| error.to_string())?;
+    Ok(layer.values().clone())
+}
+
+/// The value as a file has it, where it works.
+fn read(path: &str, value: &Value) -> Option<Value> {
+    let mut layer = Layer::empty(Origin::File("config.yaml".into()));
+    layer.set(path, value);
+    layer.values().get(path).cloned()
+}
+
+fn ended(mut text: String) -> String {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::path::PathError> {
+    match value {
+        Value::Bool(_, it) => document.try_set_path(path, *it),
+        Value::Num(_, it) => match (
+            it.to_u128().and_then(|it| i64::try_from(it).ok()),
+            it.to_f64(),
+        ) {
+            (Some(whole), _) => document.try_set_path(path, whole),
+            (None, Some(it)) => document.try_set_path(path, it),
+            (None, None) => Ok(()),
+        },
+        Value::String(_, it) => document.try_set_path(path, it.as_str()),
+        other => {
+            // JSON is YAML in one line.
+            let json = serde_json::to_string(other).unwrap_or_default();
+            let holder = Document::from_str(&format!("tree: {json}"));
+            match holder.ok().and_then(|holder| holder.get("tree")) {
+                Some(node) => document.try_set_path(path, node),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

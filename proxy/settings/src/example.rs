@@ -1,0 +1,172 @@
+//! `config.example.yaml` and the tables of `docs/operating/config.md`, made from the table of keys, so that neither can say
+//! what the program does not do.
+
+use std::fmt::Write as _;
+
+use super::{
+    key::{Key, KeyState},
+    table::{self, SECTIONS},
+    unsupported_keys,
+};
+
+const HEAD: &str = "\
+# The configuration of MetaClaw: copy it to ~/.metaclaw/config.yaml and keep what you change.
+# Every key stands here with its default; a key without one is commented out.
+# METACLAW__RL__BATCH_SIZE=8 in the environment stands for rl.batch_size and comes before the file.
+";
+/// Columns of a comment in the example file.
+const WIDTH: usize = 100;
+
+/// The example file: every key that works, with its default.
+pub fn example() -> String {
+    let mut lines = vec![HEAD.to_owned()];
+    for section in SECTIONS {
+        lines.push(format!("# --- {} ---", section.title));
+        lines.extend(key_lines(&section.keys()));
+        lines.push(String::new());
+    }
+    lines.join("\n")
+}
+
+/// Keys below their headings; keys of one heading stand together.
+fn key_lines(keys: &[&Key]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut open = "";
+    for key in keys {
+        let (heading, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
+        let chosen = heading.strip_suffix(".*");
+        if heading != open {
+            lines.extend(heading_lines(keys, heading, open));
+            open = heading;
+        }
+        let indent = match chosen {
+            Some(above) => format!("{}#     ", "  ".repeat(above.matches('.').count())),
+            None if heading.is_empty() => String::new(),
+            None => "  ".to_owned(),
+        };
+        let choice = key.choice().map(|it| format!(" ({it})"));
+        let comment = format!("{}{}", key.help, choice.unwrap_or_default());
+        lines.extend(wrapped(&comment, &format!("{indent}# ")));
+        let hidden = mark(key.default.is_empty() && chosen.is_none());
+        let line = format!("{indent}{hidden}{name}: {}", key.default);
+        lines.push(line.trim_end().to_owned());
+    }
+    lines
+}
+
+/// A text in lines that begin with `start`.
+fn wrapped(text: &str, start: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = start.to_owned();
+    for word in text.split(' ') {
+        if line.len() > start.len() && line.chars().count() + word.chars().count() > WIDTH {
+            lines.push(line.trim_end().to_owned());
+            start.clone_into(&mut line);
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+/// What opens a heading: nothing where it is open already; below a name that people choose, a form
+/// that is commented out.
+fn heading_lines(keys: &[&Key], heading: &str, open: &str) -> Vec<String> {
+    if let Some(above) = heading.strip_suffix(".*") {
+        let indent = "  ".repeat(above.matches('.').count());
+        let last = above.rsplit('.').next().unwrap_or(above);
+        return vec![format!("{indent}# {last}:"), format!("{indent}#   NAME:")];
+    }
+    if open.starts_with(&format!("{heading}.")) {
+        return Vec::new();
+    }
+    let below = |key: &&&Key| {
+        let parts = key.path.rsplit_once('.');
+        parts.is_some_and(|(it, _)| it == heading)
+    };
+    let silent = keys.iter().filter(below).all(|key| key.default.is_empty());
+    vec![format!("{}{heading}:", mark(silent))]
+}
+
+/// What stands before a line that says nothing.
+fn mark(silent: bool) -> &'static str {
+    if silent { "# " } else { "" }
+}
+
+/// The tables of `docs/operating/config.md`.
+pub fn reference() -> String {
+    let mut page = String::new();
+    for section in SECTIONS {
+        let rows = section.keys();
+        let rows = rows.iter().map(|key| row(key));
+        let head = "| key | allowed | default | meaning |\n|---|---|---|---|";
+        add_table(&mut page, section.title, head, rows);
+    }
+    let older = unsupported_keys::older_names().iter();
+    let rows = older.map(|(older, key)| format!("| `{older}` | `{key}` |"));
+    add_table(
+        &mut page,
+        "Older names",
+        "| older name | key |\n|---|---|",
+        rows,
+    );
+    let groups = unsupported_keys::without_effect().iter().map(|group| {
+        let keys: Vec<String> = group.keys.keys().map(|path| format!("`{path}`")).collect();
+        format!("| {} | {} |", keys.join(", "), group.reason)
+    });
+    let head = "| accepted, without effect | why |\n|---|---|";
+    add_table(
+        &mut page,
+        "Keys without effect",
+        head,
+        groups.chain(values_of_inert_keys()),
+    );
+    page
+}
+
+fn add_table(page: &mut String, title: &str, head: &str, rows: impl Iterator<Item = String>) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(page, "\n## {title}\n\n{head}");
+    for row in rows {
+        page.push_str(&row);
+        page.push('\n');
+    }
+}
+
+/// Single values of keys without effect that have a reason of their own.
+fn values_of_inert_keys() -> impl Iterator<Item = String> {
+    let inert = table::keys().filter(|key| matches!(key.state, KeyState::WithoutEffect(_)));
+    inert.flat_map(|key| {
+        let values = unsupported_keys::values(&key.path).into_iter();
+        values.filter_map(|(value, state)| match state {
+            KeyState::WithoutEffect(why) => Some(format!("| `{}: {value}` | {why} |", key.path)),
+            KeyState::Refused(why) => Some(format!("| `{}: {value}` | refused: {why} |", key.path)),
+            KeyState::Works | KeyState::SameAs(_) => None,
+        })
+    })
+}
+
+fn row(key: &Key) -> String {
+    let allowed = key.allowed().replace('|', "\\|");
+    let default = match &*key.default {
+        "" => "none".to_owned(),
+        default => format!("`{default}`"),
+    };
+    let states = states(key);
+    format!(
+        "| `{}` | {allowed} | {default} | {}{states} |",
+        key.path, key.help
+    )
+}
+
+/// What single values come to.
+fn states(key: &Key) -> String {
+    let told = key.values.iter().map(|(value, state)| match state {
+        KeyState::SameAs(word) => format!(" `{value}` is an older word for `{word}`."),
+        KeyState::WithoutEffect(reason) => format!(" `{value}` has no effect: {reason}."),
+        KeyState::Refused(reason) => format!(" `{value}` is refused: {reason}."),
+        KeyState::Works => String::new(),
+    });
+    told.collect()
+}

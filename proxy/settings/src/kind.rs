@@ -1,0 +1,397 @@
+//! Kinds of values: what a key takes, and how what people write becomes it.
+//!
+//! One reading for all sources: the file gives YAML values, the environment and `config set` give
+//! text. YAML 1.1 wrote `yes` for true and `23:00` for 1380; both are understood.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use figment::value::{Num, Value};
+use metaclaw_chat::{Size, Span};
+
+use crate::yaml;
+
+/// What values a key takes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ValueKind {
+    /// Any text; a bare number is a text too.
+    Text,
+    /// A text that is never shown in full, and goes into a header.
+    Secret,
+    /// The same, that callers must show: an empty one would let everybody in.
+    CallersKey,
+    /// `http://…` or `https://…`.
+    Url,
+    /// An address of this machine.
+    Host,
+    /// A file or folder; `~/` is the user's own, anything relative stands beside the file that
+    /// names it.
+    Path,
+    Bool,
+    /// A whole number between two bounds, both allowed.
+    Count(u64, u64),
+    /// Minutes, between two bounds, both allowed.
+    Minutes(u64, u64),
+    /// A number between two bounds, both allowed.
+    Number(f64, f64),
+    /// A duration, as in `10 min`.
+    Span,
+    /// A size, as in `16 MiB`.
+    Size,
+    /// A time of day, as in `23:00`.
+    Time,
+    /// One of these words.
+    OneOf(Vec<String>),
+    /// Some of these words, joined by `+` or as a list.
+    SomeOf(Vec<String>),
+    /// A list of these words; it may be empty.
+    AnyOf(Vec<String>),
+    /// A list of at least one of these words.
+    Among(Vec<String>),
+    /// A list of texts.
+    Texts,
+    /// A list of at least one text.
+    OneOrMore,
+    /// A list of texts that are never shown in full.
+    Secrets,
+    /// A list of calendars: files, or addresses that are as good as keys.
+    Calendars,
+    /// A tree whose shape its own room checks; described by the text.
+    Tree(String),
+}
+
+// === impl ValueKind ===
+
+impl ValueKind {
+    /// The kind by its name in `unsupported_keys.yaml`: a word, or the words of a choice with `|` between them.
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "bool" => Self::Bool,
+            "count" => Self::Count(0, u64::MAX),
+            "number" => Self::Number(0.0, f64::MAX),
+            "secret" => Self::Secret,
+            "span" => Self::Span,
+            "tree" => Self::Tree("a tree".to_owned()),
+            "url" => Self::Url,
+            choice if choice.contains('|') => {
+                Self::OneOf(choice.split('|').map(|it| it.trim().to_owned()).collect())
+            }
+            _ => Self::Text,
+        }
+    }
+
+    /// Whether it is never shown in full.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(
+            self,
+            Self::Secret | Self::CallersKey | Self::Secrets | Self::Calendars
+        )
+    }
+
+    /// Whether it takes what was written, whatever YAML makes of that: a model may have the name `n` or `1.10`.
+    pub(crate) fn is_text(&self) -> bool {
+        !matches!(
+            self,
+            Self::Bool
+                | Self::Count(..)
+                | Self::Minutes(..)
+                | Self::Number(..)
+                | Self::Span
+                | Self::Size
+                | Self::Time
+                | Self::Tree(_)
+        )
+    }
+
+    /// Whether a default alone does not show what else is allowed.
+    pub(crate) fn is_bounded(&self) -> bool {
+        matches!(
+            self,
+            Self::Count(..)
+                | Self::Minutes(..)
+                | Self::Number(..)
+                | Self::OneOf(_)
+                | Self::SomeOf(_)
+                | Self::AnyOf(_)
+                | Self::Among(_)
+                | Self::Tree(_)
+        )
+    }
+
+    /// What is allowed, in words that end an error message.
+    pub(crate) fn allowed(&self) -> String {
+        match self {
+            Self::Text => "a text".to_owned(),
+            Self::Secret => "ASCII text without spaces".to_owned(),
+            Self::CallersKey => {
+                "ASCII text without spaces, not empty: leave it out for none".to_owned()
+            }
+            Self::Url => "an address that begins with http:// or https://".to_owned(),
+            Self::Host => "an IP address, or localhost".to_owned(),
+            Self::Path => "a path".to_owned(),
+            Self::Bool => "true or false".to_owned(),
+            Self::Count(low, u64::MAX) => {
+                format!("a whole number, {low} or more")
+            }
+            Self::Count(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Minutes(low, high) => {
+                format!("minutes: a whole number from {low} to {high} without a unit, as in 30")
+            }
+            Self::Number(low, high) if *high >= f64::MAX => format!("a number, {low} or more"),
+            Self::Number(low, high) => format!("a number from {low} to {high}"),
+            Self::Span => {
+                "a duration: a number and one of ms, s, min, h, d, as in \"10 min\"".to_owned()
+            }
+            Self::Size => {
+                "a size: a number and one of B, KiB, MiB, GiB, as in \"16 MiB\"".to_owned()
+            }
+            Self::Time => "a time of day, as in \"23:00\"".to_owned(),
+            Self::OneOf(words) => words.join(", "),
+            Self::SomeOf(words) => format!("one or more of {}, joined by +", words.join(", ")),
+            Self::AnyOf(words) => format!("a list of any of {}", words.join(", ")),
+            Self::Among(words) => format!("a list of one or more of {}", words.join(", ")),
+            Self::Texts => "a list of texts".to_owned(),
+            Self::Secrets => "a list of ASCII texts without spaces".to_owned(),
+            Self::Calendars => {
+                "a list of files, or of addresses that begin with https://, http:// or webcal://"
+                    .to_owned()
+            }
+            Self::OneOrMore => "a list of one or more texts".to_owned(),
+            Self::Tree(shape) => shape.clone(),
+        }
+    }
+
+    /// The value in the one form that the settings are read from; `None` where it is not allowed.
+    pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
+        match self {
+            Self::Text | Self::Path => text(given).map(Value::from),
+            Self::Secret => text(given).filter(|it| is_of_signs(it)).map(Value::from),
+            Self::CallersKey => Self::Secret
+                .parse(given)
+                .filter(|it| it.as_str() != Some("")),
+            Self::Host => host(given).map(Value::from),
+            Self::Url => text(given).filter(|it| is_url(it)).map(Value::from),
+            Self::Bool => boolean(given).map(Value::from),
+            Self::Count(low, high) | Self::Minutes(low, high) => count(given)
+                .filter(|it| (low..=high).contains(&it))
+                .map(Value::from),
+            Self::Number(low, high) => number(given)
+                .filter(|it| (low..=high).contains(&it))
+                .map(Value::from),
+            Self::Span => text(given)?.parse::<Span>().ok().as_ref().map(shown),
+            Self::Size => text(given)?.parse::<Size>().ok().as_ref().map(shown),
+            Self::Time => time(given).map(Value::from),
+            // YAML 1.1 reads off as false.
+            Self::OneOf(words) if given.to_bool() == Some(false) && is_word("off", words) => {
+                Some("off".into())
+            }
+            Self::OneOf(words) => {
+                let given = text(given)?.to_lowercase();
+                is_word(&given, words).then(|| given.into())
+            }
+            Self::SomeOf(words) => some_of(given, words),
+            Self::AnyOf(words) => any_of(given, words),
+            Self::Among(words) => any_of(given, words).filter(is_some),
+            Self::Texts | Self::Calendars => texts(given).map(Value::from),
+            Self::Secrets => texts(given)
+                .filter(|keys| keys.iter().all(|it| it.as_str().is_some_and(is_of_signs)))
+                .map(Value::from),
+            Self::OneOrMore => Self::Texts.parse(given).filter(is_some),
+            Self::Tree(_) => tree(given),
+        }
+    }
+}
+
+/// Whether a text can stand in a header and be compared there.
+fn is_of_signs(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// A unit, written as its own type reads it.
+fn shown(unit: &impl ToString) -> Value {
+    unit.to_string().into()
+}
+
+fn is_url(text: &str) -> bool {
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.contains(char::is_whitespace))
+}
+
+fn host(given: &Value) -> Option<String> {
+    let given = text(given)?;
+    if given == "localhost" {
+        return Some(Ipv4Addr::LOCALHOST.to_string());
+    }
+    let address: IpAddr = given.trim_matches(['[', ']']).parse().ok()?;
+    Some(address.to_string())
+}
+
+fn text(given: &Value) -> Option<String> {
+    match given {
+        Value::String(_, it) => Some(it.trim().to_owned()),
+        Value::Char(_, it) => Some(it.to_string()),
+        Value::Num(_, it) => Some(plain(*it)),
+        Value::Bool(_, it) => Some(it.to_string()),
+        Value::Empty(..) | Value::Dict(..) | Value::Array(..) => None,
+    }
+}
+
+/// A number as it was written.
+fn plain(number: Num) -> String {
+    match (number.to_u128(), number.to_i128(), number.to_f64()) {
+        (Some(it), _, _) => it.to_string(),
+        (_, Some(it), _) => it.to_string(),
+        (_, _, Some(it)) => it.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn boolean(given: &Value) -> Option<bool> {
+    match given {
+        Value::Bool(_, it) => Some(*it),
+        other => match text(other)?.to_lowercase().as_str() {
+            "true" | "yes" | "on" => Some(true),
+            "false" | "no" | "off" => Some(false),
+            _ => None,
+        },
+    }
+}
+
+fn count(given: &Value) -> Option<u64> {
+    text(given)?.replace('_', "").parse().ok()
+}
+
+fn number(given: &Value) -> Option<f64> {
+    let number: f64 = text(given)?.parse().ok()?;
+    number.is_finite().then_some(number)
+}
+
+/// `23:00`; or 1380, which is what YAML 1.1 makes of it without quotes.
+fn time(given: &Value) -> Option<String> {
+    let given = text(given)?;
+    let (hours, minutes) = match given.split_once(':') {
+        Some((hours, minutes)) if minutes.len() == 2 => {
+            (hours.parse::<u32>().ok()?, minutes.parse::<u32>().ok()?)
+        }
+        Some(_) => return None,
+        None => {
+            let minutes = given.parse::<u32>().ok()?;
+            (minutes / 60, minutes % 60)
+        }
+    };
+    (hours < 24 && minutes < 60).then(|| format!("{hours:02}:{minutes:02}"))
+}
+
+fn texts(given: &Value) -> Option<Vec<Value>> {
+    match given {
+        Value::Array(_, items) => items.iter().map(|it| text(it).map(Value::from)).collect(),
+        Value::String(_, it) if it.trim_start().starts_with('[') => texts(&tree(given)?),
+        other => text(other).map(|it| vec![it.into()]),
+    }
+}
+
+fn is_some(list: &Value) -> bool {
+    list.as_array().is_some_and(|items| !items.is_empty())
+}
+
+fn is_word(given: &str, words: &[String]) -> bool {
+    words.iter().any(|word| word == given)
+}
+
+fn any_of(given: &Value, words: &[String]) -> Option<Value> {
+    let given = texts(given)?;
+    let is_known = |it: &Value| it.as_str().is_some_and(|it| is_word(it, words));
+    given.iter().all(is_known).then(|| given.into())
+}
+
+fn some_of(given: &Value, words: &[String]) -> Option<Value> {
+    let given: Vec<String> = match given {
+        Value::Array(_, items) => items.iter().map(text).collect::<Option<_>>()?,
+        other => text(other)?
+            .split('+')
+            .map(|word| word.trim().to_owned())
+            .collect(),
+    };
+    let known = given.iter().all(|word| is_word(word, words));
+    (known && !given.is_empty()).then(|| given.join("+").into())
+}
+
+/// A tree as it stands; from the environment it comes as YAML in one line.
+fn tree(given: &Value) -> Option<Value> {
+    match given {
+        Value::String(_, it) => yaml::value(it),
+        Value::Dict(..) | Value::Array(..) => Some(given.clone()),
+        Value::Char(..) | Value::Bool(..) | Value::Num(..) | Value::Empty(..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+        words.map(str::to_owned).into()
+    }
+
+    fn read(kind: &ValueKind, given: impl Into<Value>) -> Option<String> {
+        kind.parse(&given.into()).as_ref().and_then(text)
+    }
+
+    #[test]
+    fn what_yaml_1_1_meant_is_understood() {
+        assert_eq!(read(&ValueKind::Time, 1380).as_deref(), Some("23:00"));
+        assert_eq!(read(&ValueKind::Time, "7:00").as_deref(), Some("07:00"));
+        assert_eq!(read(&ValueKind::Time, "24:00"), None);
+        assert_eq!(read(&ValueKind::Time, 1440), None);
+        assert_eq!(read(&ValueKind::Bool, "yes").as_deref(), Some("true"));
+        assert_eq!(read(&ValueKind::Bool, "Off").as_deref(), Some("false"));
+        assert_eq!(read(&ValueKind::Bool, "maybe"), None);
+        assert_eq!(
+            read(&ValueKind::Count(0, 99_999), "1_000").as_deref(),
+            Some("1000")
+        );
+    }
+
+    #[test]
+    fn bounds_hold_for_numbers_and_for_text() {
+        assert_eq!(read(&ValueKind::Count(1, 8), 9), None);
+        assert_eq!(read(&ValueKind::Count(1, 8), "8").as_deref(), Some("8"));
+        assert_eq!(read(&ValueKind::Count(0, 8), -1), None);
+        assert_eq!(
+            read(&ValueKind::Number(0.0, 1.0), "5e-4").as_deref(),
+            Some("0.0005")
+        );
+        assert_eq!(read(&ValueKind::Number(0.0, 1.0), "nan"), None);
+        assert_eq!(read(&ValueKind::Url, "ftp://x"), None);
+    }
+
+    #[test]
+    fn a_number_is_a_text_where_a_text_is_asked_for() {
+        assert_eq!(read(&ValueKind::Secret, 12345).as_deref(), Some("12345"));
+        assert_eq!(read(&ValueKind::Text, " a b ").as_deref(), Some("a b"));
+    }
+
+    #[test]
+    fn lists_may_be_lists_or_text() {
+        let methods = ValueKind::SomeOf(words(["redo", "opd"]));
+        let list = vec![Value::from("redo"), Value::from("opd")];
+        assert_eq!(read(&methods, list).as_deref(), Some("redo+opd"));
+        assert_eq!(read(&methods, "opd").as_deref(), Some("opd"));
+        assert_eq!(read(&methods, "redo+nothing"), None);
+        let any = ValueKind::AnyOf(words(["auth", "server"]));
+        let read_any = |given: &str| any.parse(&Value::from(given)).and_then(Value::into_array);
+        assert_eq!(read_any("[server, auth]").unwrap().len(), 2);
+        assert_eq!(read_any("[]").unwrap().len(), 0);
+        assert_eq!(read_any("[server, sever]"), None);
+        let texts = ValueKind::Texts.parse(&Value::from("[a, b]")).unwrap();
+        assert_eq!(texts.into_array().unwrap().len(), 2);
+        assert!(ValueKind::Texts.parse(&Value::from("[]")).is_some());
+        let some = [ValueKind::OneOrMore, ValueKind::Among(words(["auth"]))];
+        assert!(
+            some.iter()
+                .all(|it| it.parse(&Value::from("auth")).is_some())
+        );
+        assert!(some.iter().all(|it| it.parse(&Value::from("[]")).is_none()));
+    }
+}

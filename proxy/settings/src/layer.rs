@@ -1,0 +1,357 @@
+//! One source of settings, checked against the table: the file, the environment, the flags.
+//!
+//! A layer holds only known keys in their one form; what was wrong, unknown or without effect is
+//! noted beside it. Layers are laid over each other by figment.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use figment::{
+    Metadata, Profile, Provider,
+    value::{Dict, Map, Value},
+};
+
+use metaclaw_chat::Secret;
+use metaclaw_skills::read_text;
+
+use crate::address::user_folder;
+
+use super::{
+    error::{InertUse, Problem, SettingsError, Unknown},
+    key::{Key, KeyState},
+    kind::ValueKind,
+    model_name, table, unsupported_keys, yaml,
+};
+
+/// The largest file that is read.
+pub(crate) const MAX_FILE: u64 = 4 << 20;
+/// What every variable of ours that stands for a key begins with.
+pub const ENV_PREFIX: &str = "METACLAW__";
+/// What is a file, or a name at a server.
+const MODEL: &str = "rl.model";
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    File(PathBuf),
+    Environment,
+    Flags,
+    /// What `llm.provider` stands for.
+    Provider,
+    /// What `metaclaw auth` keeps.
+    Profiles(PathBuf),
+}
+
+/// Known keys of one source, in their one form, and what else was found there.
+#[derive(Debug, Clone)]
+pub struct Layer {
+    origin: Origin,
+    values: BTreeMap<String, Value>,
+    /// Keys that nobody knows.
+    pub unknown: Vec<Unknown>,
+    /// Keys that were set and do nothing.
+    pub inert: Vec<InertUse>,
+    /// Values that are not allowed.
+    pub problems: Vec<Problem>,
+}
+
+// === impl Origin ===
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) | Self::Profiles(path) => write!(f, "{}", path.display()),
+            Self::Provider => f.write_str("llm.provider"),
+            Self::Environment => f.write_str("the environment"),
+            Self::Flags => f.write_str("the command line"),
+        }
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    /// A source without a value.
+    pub fn empty(origin: Origin) -> Self {
+        Self {
+            origin,
+            values: BTreeMap::new(),
+            unknown: Vec::new(),
+            inert: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Reads a file. One that is not there is empty, unless it was `asked` for by name.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Read`], and as [`Self::text`].
+    pub fn file(path: PathBuf, asked: bool) -> Result<Self, SettingsError> {
+        let text = match read_text(&path, MAX_FILE) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !asked => String::new(),
+            Err(source) => return Err(SettingsError::Read { path, source }),
+        };
+        Self::text(path, &text)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Yaml`].
+    pub fn text(path: PathBuf, text: &str) -> Result<Self, SettingsError> {
+        let is_text = |path: &str| table::find(path).is_some_and(|key| key.kind.is_text());
+        let message = match yaml::parse(text, &is_text) {
+            Ok(Value::Empty(..)) => return Ok(Self::empty(Origin::File(path))),
+            Ok(Value::Dict(_, dict)) => {
+                let mut layer = Self::empty(Origin::File(path));
+                layer.walk("", &dict);
+                return Ok(layer);
+            }
+            Ok(_) => "the whole of it must be keys with values".to_owned(),
+            Err(message) => message,
+        };
+        Err(SettingsError::Yaml { path, message })
+    }
+
+    /// Reads variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
+    pub fn environment(variables: impl Iterator<Item = (String, String)>) -> Self {
+        let mut layer = Self::empty(Origin::Environment);
+        for (name, text) in variables {
+            if let Some(path) = name.strip_prefix(ENV_PREFIX) {
+                layer.set(&path.to_lowercase().replace("__", "."), &text.into());
+            }
+        }
+        layer
+    }
+
+    /// Takes one value for one key.
+    pub fn set(&mut self, path: &str, value: &Value) {
+        if matches!(value, Value::Empty(..)) {
+            return;
+        }
+        match (table::find(path), value) {
+            (Some(key), _) => self.apply(key, path, value),
+            (None, Value::Dict(_, below)) if table::is_section(path) => self.walk(path, below),
+            (None, _) if table::is_section(path) => {
+                self.problem(path, "", "keys with values stand below this one".to_owned());
+            }
+            (None, _) => self.set_foreign(path, value),
+        }
+    }
+
+    /// A key that is none of ours.
+    fn set_foreign(&mut self, path: &str, value: &Value) {
+        let given = ValueKind::Text.parse(value);
+        let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
+        if let Some(reason) = unsupported_keys::refusal(path, given) {
+            self.problem(path, given, reason.to_owned());
+            return;
+        }
+        match unsupported_keys::reason(path) {
+            Some(reason) => self.inert(path, reason),
+            None => self.unknown.push(Unknown {
+                key: path.to_owned(),
+                origin: self.origin.to_string(),
+                nearest: match value {
+                    Value::Dict(..) => table::nearest_section(path),
+                    _ => table::nearest(path),
+                },
+            }),
+        }
+    }
+
+    pub fn values(&self) -> &BTreeMap<String, Value> {
+        &self.values
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Whether anything in it is never shown in full.
+    pub fn holds_keys(&self) -> bool {
+        let mut keys = self.values.keys().filter_map(|path| table::find(path));
+        keys.any(|key| key.kind.is_secret())
+    }
+
+    fn walk(&mut self, prefix: &str, dict: &Dict) {
+        for (name, value) in dict {
+            let path = if prefix.is_empty() {
+                name.clone()
+            } else {
+                format!("{prefix}.{name}")
+            };
+            self.set(&path, value);
+        }
+    }
+
+    fn apply(&mut self, key: &'static Key, path: &str, value: &Value) {
+        let Some(read) = key.kind.parse(value) else {
+            let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
+            // The original wrote "" where nothing was chosen. Who may come in is worth a word.
+            let is_original = key.path == "proxy.api_key" && matches!(self.origin, Origin::File(_));
+            if blank && is_original {
+                self.inert(path, "it is empty, so callers of this machine need no key, and others cannot come in");
+                return;
+            }
+            if !(blank && key.may_be_blank()) {
+                self.problem(path, &shown(key, value), key.allowed());
+            }
+            return;
+        };
+        if read.as_str() == Some("") {
+            return;
+        }
+        match key.state_of(read.as_str().unwrap_or_default()) {
+            KeyState::Works if key.kind == ValueKind::Path => {
+                let given = read.as_str().unwrap_or_default();
+                // Servers with Tinker's API have models of one word.
+                let resolved = if path == MODEL && model_name::is_word(given) {
+                    self.resolve_word(given)
+                } else {
+                    self.resolve(given)
+                };
+                self.insert(path, resolved.into());
+            }
+            KeyState::Works if key.kind == ValueKind::Calendars => {
+                let given = read.into_array().unwrap_or_default();
+                let resolved = given.iter().filter_map(Value::as_str);
+                let resolved: Vec<Value> = resolved.map(|it| self.calendar(it)).collect();
+                self.insert(path, resolved.into());
+            }
+            KeyState::Works => self.insert(path, read),
+            // What is off and has no effect is as it was meant.
+            KeyState::WithoutEffect(_) if read.to_bool() == Some(false) => {}
+            KeyState::WithoutEffect(reason) => self.inert(path, reason),
+            KeyState::Refused(reason) => {
+                self.problem(path, &shown(key, value), reason.clone());
+            }
+            KeyState::SameAs(target) if key.state != KeyState::Works => {
+                self.values.entry(target.clone()).or_insert(read);
+            }
+            KeyState::SameAs(word) => self.insert(path, word.as_str().into()),
+        }
+    }
+
+    /// A path as it is meant: `~/` is the user's own folder, and a relative one stands beside the
+    /// file that names it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` where there is none.
+    fn resolve(&self, given: &str) -> String {
+        let given = Path::new(given);
+        let path = match (given.strip_prefix("~"), &self.origin) {
+            (Ok(below), _) => user_folder().join(below),
+            (Err(_), _) if given.is_absolute() || given == Path::new("demo") => given.to_owned(),
+            (Err(_), Origin::File(file)) => {
+                let beside = file.with_file_name("").join(given);
+                if model_name::is_name(given) && !beside.exists() {
+                    given.to_owned()
+                } else {
+                    beside
+                }
+            }
+            (
+                Err(_),
+                Origin::Environment | Origin::Flags | Origin::Provider | Origin::Profiles(_),
+            ) => given.to_owned(),
+        };
+        path.to_string_lossy().into_owned()
+    }
+
+    /// A file or folder of this name beside the file that names it, else the word as it is.
+    fn resolve_word(&self, given: &str) -> String {
+        let beside = self.resolve(given);
+        if Path::new(&beside).exists() {
+            beside
+        } else {
+            given.to_owned()
+        }
+    }
+
+    fn inert(&mut self, key: &str, reason: &'static str) {
+        self.inert.push(InertUse {
+            key: key.to_owned(),
+            reason,
+        });
+    }
+
+    /// A calendar's address as it is; its file as a path is meant.
+    fn calendar(&self, given: &str) -> Value {
+        if given.contains("://") {
+            return given.into();
+        }
+        self.resolve(given).into()
+    }
+
+    fn insert(&mut self, path: &str, value: Value) {
+        self.values.insert(path.to_owned(), value);
+    }
+
+    fn problem(&mut self, key: &str, given: &str, reason: String) {
+        self.problems.push(Problem {
+            key: key.to_owned(),
+            origin: self.origin.to_string(),
+            given: given.to_owned(),
+            reason,
+        });
+    }
+}
+
+/// A value as it may stand in a message.
+fn shown(key: &Key, value: &Value) -> String {
+    let is_secret = key.kind.is_secret();
+    let one = |value: &Value| {
+        let text = ValueKind::Text.parse(value);
+        let text = text.as_ref().and_then(Value::as_str).unwrap_or("a tree");
+        if is_secret {
+            Secret::from(text).to_string()
+        } else {
+            text.to_owned()
+        }
+    };
+    match value {
+        Value::Array(_, items) => {
+            let items: Vec<String> = items.iter().map(one).collect();
+            format!("[{}]", items.join(", "))
+        }
+        value => one(value),
+    }
+}
+
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(self.origin.to_string())
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut root = Dict::new();
+        for (path, value) in &self.values {
+            insert(&mut root, path, value.clone());
+        }
+        Ok(Map::from([(Profile::Default, root)]))
+    }
+}
+
+/// Puts a value at a dotted path.
+fn insert(dict: &mut Dict, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => {
+            dict.insert(path.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            let below = dict
+                .entry(head.to_owned())
+                .or_insert_with(|| Value::from(Dict::new()));
+            if let Value::Dict(_, below) = below {
+                insert(below, rest, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

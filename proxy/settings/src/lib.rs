@@ -1,0 +1,220 @@
+//! The settings: defaults < file < `METACLAW__RL__BATCH_SIZE` < flags.
+//!
+//! A key stands once: its place, default, bounds and help are those of a field, in the crate that uses it. `schema` reads
+//! them, `table` has them all with what is known of other systems' keys, and each source is checked against that (`layer`)
+//! before any struct is read, so that a message can name the key, the file, the value and what is allowed. [`Config`] is
+//! then read once.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use figment::{Figment, error::Kind as FigmentKind, value::Value};
+use metaclaw_reward::Rules;
+use serde::de::DeserializeOwned;
+
+pub mod address;
+pub mod auth_profiles;
+mod cloud;
+pub mod edit;
+mod error;
+pub mod example;
+mod key;
+mod kind;
+mod layer;
+mod model_name;
+mod overrides;
+mod policy;
+mod private_file;
+mod profiles;
+pub mod providers;
+mod safety;
+mod schema;
+mod sections;
+mod show;
+mod sources;
+mod table;
+mod unsupported_keys;
+mod variables;
+mod yaml;
+
+pub use self::{
+    cloud::{Cloud, Service},
+    error::{InertUse, Problem, SettingsError, Unknown},
+    layer::{ENV_PREFIX, Layer, Origin},
+    overrides::{key_and_value, overridden},
+    policy::{Policy, without_effect},
+    private_file::write_private,
+    sections::{
+        Backend, BackendKind, Config, Consent, EvolverSettings, Llm, ModelAddress, OpdSettings,
+        Trainer,
+    },
+    show::{Effective, one_line, unbuilt},
+    sources::fingerprint,
+};
+
+/// Where settings come from.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    pub file: PathBuf,
+    /// Whether it was named; one that was not may be missing.
+    pub file_asked: bool,
+    /// Variables of the environment.
+    pub variables: Vec<(String, String)>,
+    /// `--port` and `--mode`, dotted.
+    pub flags: Vec<(&'static str, String)>,
+    /// What `metaclaw auth` keeps.
+    pub profiles: PathBuf,
+}
+
+/// Settings that passed the table.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    /// Keys that nobody knows.
+    pub unknown: Vec<Unknown>,
+    /// Keys that were set and do nothing.
+    pub inert: Vec<InertUse>,
+    /// Settings that were changed for safety, in words.
+    pub notices: Vec<String>,
+    layers: Vec<Layer>,
+    merged: Figment,
+}
+
+/// Reads all sources and checks them.
+///
+/// # Errors
+///
+/// [`SettingsError`]: all values that are not allowed at once.
+pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
+    let file = Layer::file(given.file.clone(), given.file_asked)?;
+    let misnamed = variables::misnamed_variables(&given.variables);
+    let of_services = given.variables.clone();
+    let variables = Layer::environment(given.variables.into_iter());
+    let mut flags = Layer::empty(Origin::Flags);
+    for (path, value) in given.flags {
+        flags.set(path, &Value::from(value));
+    }
+    let holds_keys = file.holds_keys();
+    let mut layers = vec![file, variables, flags];
+    let used = profiles::lay(&mut layers, &given.profiles)?;
+    layers.insert(0, cloud::variables(&layers, &of_services));
+    let mut loaded = Loaded::new(layers)?;
+    loaded.notices.extend(used);
+    loaded
+        .notices
+        .extend(readable_by_others(&given.file, holds_keys));
+    loaded
+        .notices
+        .extend(readable_by_others(&given.profiles, true));
+    loaded.notices.extend(misnamed);
+    Ok(loaded)
+}
+
+/// What to say of a file that holds keys and that others may read.
+fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o044 != 0 && holds_keys).then(|| {
+        let path = path.display();
+        format!("{path} holds keys and others may read it: `chmod 600 {path}`")
+    })
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// Lays layers over each other, the last on top.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError`]: all values that are not allowed at once.
+    pub fn new(mut layers: Vec<Layer>) -> Result<Self, SettingsError> {
+        if let Some(address) = providers::layer(&layers) {
+            layers.insert(0, address);
+        }
+        let mut problems = Vec::new();
+        let (mut unknown, mut inert) = (Vec::new(), Vec::new());
+        for layer in &mut layers {
+            problems.append(&mut layer.problems);
+            unknown.append(&mut layer.unknown);
+            inert.append(&mut layer.inert);
+        }
+        if !problems.is_empty() {
+            return Err(SettingsError::Values(problems));
+        }
+        let merged = layers.iter().fold(Figment::new(), Figment::merge);
+        let mut config: Config = extract(&merged)?;
+        config.gateway = extract(&merged)?;
+        config.learner = extract(&merged)?;
+        let mut loaded = Self {
+            config,
+            unknown,
+            inert,
+            notices: Vec::new(),
+            layers,
+            merged,
+        };
+        loaded.require_key_beyond_loopback()?;
+        loaded.require_key_of_judge();
+        Ok(loaded)
+    }
+
+    /// Checks what single values cannot say.
+    ///
+    /// # Errors
+    ///
+    /// In the words of the crate that refuses.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let config = &self.config;
+        config.gateway.check()?;
+        config.turns.check()?;
+        config.learner.rl.check()?;
+        Rules::compile(&config.learner.judge.rules)?;
+        Ok(())
+    }
+
+    /// Where a key was set; none means its default stands.
+    pub fn origin(&self, path: &str) -> Option<&Origin> {
+        let holder = self.layers.iter().rev();
+        holder
+            .into_iter()
+            .find(|layer| layer.values().contains_key(path))
+            .map(Layer::origin)
+    }
+}
+
+/// What `start` would say of a file with this text; none where it would start.
+fn refusal(text: &str) -> Option<String> {
+    let layer = match Layer::text("config.yaml".into(), text) {
+        Ok(layer) => layer,
+        Err(error) => return Some(error.to_string()),
+    };
+    let checked = Loaded::new(vec![layer])
+        .map_err(anyhow::Error::from)
+        .and_then(|loaded| loaded.check());
+    checked.err().map(|error| error.to_string())
+}
+
+fn extract<T: DeserializeOwned>(merged: &Figment) -> Result<T, SettingsError> {
+    merged.extract().map_err(refused)
+}
+
+/// Says what does not fit where.
+fn refused(error: figment::Error) -> SettingsError {
+    let origin = error.metadata.as_ref();
+    SettingsError::Room {
+        key: error.path.join("."),
+        origin: origin.map_or_else(|| "the configuration".to_owned(), |it| it.name.to_string()),
+        message: match error.kind {
+            FigmentKind::Message(message) => message,
+            FigmentKind::UnknownVariant(given, allowed) => {
+                format!("{given:?} is not allowed: {}", allowed.join(", "))
+            }
+            other => other.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

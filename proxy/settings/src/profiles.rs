@@ -1,0 +1,123 @@
+//! The key of `llm.*` that `metaclaw auth` keeps, as a layer of the settings.
+
+use std::path::Path;
+
+use figment::value::Value;
+use metaclaw_chat::now_ms;
+
+use super::{Layer, Origin, SettingsError, providers};
+use crate::{address::host, auth_profiles::Profiles};
+
+const KEY: &str = "llm.api_key";
+
+/// Lays the profile that `llm.*` may use among the layers: below all others, or above them where
+/// `llm.auth_method` is `oauth_token`. What is to be said about it, if anything.
+///
+/// # Errors
+///
+/// [`SettingsError::Read`] when the file is there and cannot be read.
+pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, SettingsError> {
+    let profiles = Profiles::load(path).map_err(|source| SettingsError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let wants_token = providers::text(layers, "llm.auth_method") == Some("oauth_token");
+    if providers::text(layers, KEY).is_some() && !wants_token {
+        return Ok(None);
+    }
+    let Some(provider) = provider(layers) else {
+        return Ok(wants_token.then(|| {
+            "llm.auth_method oauth_token: llm.provider does not say whose token, or llm.api_base is not its provider's address: none is used".to_owned()
+        }));
+    };
+    let Some(profile) = profiles.of(&provider, now_ms()) else {
+        return Ok(wants_token.then(|| {
+            format!("llm.auth_method oauth_token: no token of {provider} is kept: `metaclaw auth paste-token --provider {provider}`")
+        }));
+    };
+    let mut layer = Layer::empty(Origin::Profiles(path.to_owned()));
+    layer.set(KEY, &Value::from(profile.secret.expose()));
+    if wants_token {
+        layers.push(layer);
+    } else {
+        layers.insert(0, layer);
+    }
+    Ok(None)
+}
+
+/// Whose profile `llm.*` may use. The key of one address is not for another, so a provider with an
+/// address of its own is meant only there.
+fn provider(layers: &[Layer]) -> Option<String> {
+    let base = providers::text(layers, "llm.api_base");
+    match (providers::text(layers, "llm.provider"), base) {
+        (Some(name), None) => providers::named(name).map(|it| it.name.to_owned()),
+        (Some(name), Some(base)) => {
+            let known = providers::named(name);
+            let fits = known.is_none_or(|it| host(it.api_base) == host(base));
+            fits.then(|| name.to_owned())
+        }
+        (None, Some(base)) => providers::at(base).map(|it| it.name.to_owned()),
+        (None, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Loaded,
+        auth_profiles::{Method, Profile},
+    };
+
+    /// The key in force with these settings, where a token of Anthropic's and a key of `mine` are kept.
+    fn key(text: &str) -> (Option<String>, Option<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("auth-profiles.json");
+        let mut profiles = Profiles::load(&path).unwrap();
+        for (provider, method, secret) in [
+            ("anthropic", Method::Token, "sk-ant-oat01-t"),
+            ("mine", Method::ApiKey, "k-mine"),
+        ] {
+            profiles.put(&Profile::new(provider, method, secret.into()));
+        }
+        profiles.save(&path).unwrap();
+        let mut layers = vec![Layer::text("config.yaml".into(), text).unwrap()];
+        let said = lay(&mut layers, &path).unwrap();
+        let config = Loaded::new(layers).unwrap().config;
+        (config.llm.api_key.map(|key| key.expose().to_owned()), said)
+    }
+
+    #[test]
+    fn a_profile_is_used_where_llm_has_no_key() {
+        let used = |text: &str| key(text).0;
+        let token = Some("sk-ant-oat01-t");
+        assert_eq!(used("llm: {provider: anthropic}\n").as_deref(), token);
+        let base = "llm: {api_base: 'https://api.anthropic.com/v1'}\n";
+        assert_eq!(used(base).as_deref(), token);
+        let own = "llm: {provider: anthropic, api_key: own}\n";
+        assert_eq!(used(own).as_deref(), Some("own"));
+        let meant = "llm: {provider: anthropic, api_key: own, auth_method: oauth_token}\n";
+        assert_eq!(used(meant).as_deref(), token);
+        let named = "llm: {provider: mine, api_base: 'http://h/v1'}\n";
+        assert_eq!(used(named).as_deref(), Some("k-mine"));
+    }
+
+    #[test]
+    fn a_profile_goes_to_no_other_address() {
+        for text in [
+            "llm: {provider: anthropic, api_base: 'https://other.example/v1'}\n",
+            "llm: {api_base: 'https://other.example/v1'}\n",
+            "mode: skills_only\n",
+        ] {
+            assert_eq!(key(text), (None, None), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_asked_for_and_not_there_is_missed() {
+        let none = key("llm: {provider: gemini, auth_method: oauth_token}\n");
+        insta::assert_snapshot!(none.1.unwrap(), @"llm.auth_method oauth_token: no token of gemini is kept: `metaclaw auth paste-token --provider gemini`");
+        let whose = key("llm: {auth_method: oauth_token, api_base: 'http://h/v1'}\n");
+        assert!(whose.1.unwrap().contains("does not say whose"));
+    }
+}

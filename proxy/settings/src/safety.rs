@@ -1,0 +1,109 @@
+//! Settings that are changed for safety before anybody reads them, each with a word about it.
+
+use metaclaw_learner::JudgeKind;
+
+use super::{InertUse, Loaded, Problem, SettingsError};
+use crate::address::host;
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// Nobody listens to the world without a key.
+    ///
+    /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
+    /// address is taken back to this machine; any other was meant, and is refused.
+    pub(super) fn require_key_beyond_loopback(&mut self) -> Result<(), SettingsError> {
+        let listen = &mut self.config.gateway.proxy;
+        if listen.host.is_loopback() || listen.requires_key() {
+            return Ok(());
+        }
+        if listen.host.is_unspecified() && listen.host.is_ipv4() {
+            listen.host = std::net::Ipv4Addr::LOCALHOST.into();
+            self.notices
+                .push("proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only".to_owned());
+            return Ok(());
+        }
+        let given = listen.host.to_string();
+        Err(SettingsError::Values(vec![Problem {
+            key: "proxy.host".to_owned(),
+            origin: self
+                .origin("proxy.host")
+                .map_or_else(|| "the defaults".to_owned(), ToString::to_string),
+            given,
+            reason: "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"
+                .to_owned(),
+        }]))
+    }
+
+    /// A judge with a provider is asked with a key, or not at all.
+    ///
+    /// The original wrote OpenAI's address into every file, with a key or without: what people say would go
+    /// there for nothing. Its own address has `llm.api_key`; `judge.kind: llm` asks one that wants none.
+    pub(super) fn require_key_of_judge(&mut self) {
+        let kind = self.config.learner.judge.kind;
+        if kind == Some(JudgeKind::Http) {
+            // A function of the owner's, who names it: it has the key that it is given, and no model's.
+            return;
+        }
+        let is_meant = kind == Some(JudgeKind::Llm);
+        let (judge, llm) = (&mut self.config.judge, &self.config.llm);
+        if self.inert.iter().any(|it| it.key == "rl.prm_provider") {
+            // The model of a provider that is not built is asked nowhere else.
+            (judge.url, judge.model) = (None, None);
+        }
+        let Some(url) = judge.url.as_deref().filter(|_| judge.key.is_none()) else {
+            return;
+        };
+        let is_llms = llm.api_base.as_deref().map(host) == Some(host(url));
+        if is_llms && llm.api_key.is_some() {
+            judge.key.clone_from(&llm.api_key);
+        } else if url.starts_with("https://") && !is_meant {
+            self.inert.push(InertUse {
+                key: "judge.url".to_owned(),
+                reason: "it has no key (judge.key, rl.prm_api_key) and is not asked: llm.* judges, or rules; judge.kind: llm asks it without one",
+            });
+            (judge.url, judge.model) = (None, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Layer;
+
+    fn judge(text: &str) -> (Option<String>, Option<String>, usize) {
+        let layer = Layer::text("config.yaml".into(), text).unwrap();
+        let loaded = Loaded::new(vec![layer]).unwrap();
+        let judge = loaded.config.judge;
+        let key = judge.key.map(|key| key.expose().to_owned());
+        (judge.url, key, loaded.inert.len())
+    }
+
+    #[test]
+    fn a_judge_without_a_key_is_sent_nothing() {
+        let python =
+            "rl: {prm_url: 'https://api.openai.com/v1', prm_model: gpt-5.2, prm_api_key: ''}\n";
+        assert_eq!(judge(python), (None, None, 1));
+        let kept = "judge: {url: 'https://h.example/v1', model: m, key: k}\n";
+        assert_eq!(judge(kept).1.as_deref(), Some("k"));
+        let meant = "judge: {kind: llm, url: 'https://h.example/v1', model: m}\n";
+        assert_eq!(judge(meant).2, 0);
+        let here = "judge: {url: 'http://127.0.0.1:9/v1', model: m}\n";
+        assert_eq!(judge(here).0.as_deref(), Some("http://127.0.0.1:9/v1"));
+        let same = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {url: 'https://h.example/v2', model: m}\n";
+        assert_eq!(judge(same).1.as_deref(), Some("k1"));
+        let function = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {kind: http, url: 'https://h.example/score'}\n";
+        let url = "https://h.example/score".to_owned();
+        assert_eq!(judge(function), (Some(url), None, 0));
+        let bedrock = "llm: {api_base: 'https://h.example/v1', api_key: k1, model_id: m}\nrl: {prm_provider: bedrock, prm_model: us.judge}\n";
+        let layer = Layer::text("config.yaml".into(), bedrock).unwrap();
+        assert_eq!(Loaded::new(vec![layer]).unwrap().config.judge.model, None);
+        let http = "llm: {api_base: 'https://h.example/v1', api_key: k1}\njudge: {url: 'https://h.example.org/v1', model: m}\n";
+        assert_eq!(
+            judge(http),
+            (None, None, 1),
+            "the key of one address is not for another"
+        );
+    }
+}

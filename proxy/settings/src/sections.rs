@@ -1,0 +1,456 @@
+//! All settings together, and the structs of those that no other crate owns.
+
+use std::{path::PathBuf, time::Duration};
+
+use metaclaw_chat::{Mode, Secret, Size, Span};
+use metaclaw_gateway::GatewayConfig;
+use metaclaw_learner::{LearnerConfig, ReportTo};
+use metaclaw_llm::BudgetConfig;
+use metaclaw_schedule::SchedulerConfig;
+use metaclaw_skills::{SkillsConfig, WishesConfig};
+use metaclaw_turns::TurnsConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// All settings, each section as the crate reads it that uses it.
+///
+/// Single values are within their bounds, because [`crate::Loaded`] checks them against the schema of these structs
+/// before it reads one of them; there is no other way from a file to a `Config`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// The agent whose own configuration file is changed while the proxy runs, once you agreed at a start
+    /// (docs/using/openclaw.md). With none, no file is ever changed. Without it,
+    /// openclaw is meant.
+    #[schemars(extend("enum" = ["openclaw", "none"]))]
+    pub claw_type: Option<String>,
+    pub llm: Llm,
+    pub turns: TurnsConfig,
+    pub wishes: WishesConfig,
+    pub skills: SkillsConfig,
+    /// Where the judge model is.
+    pub judge: ModelAddress,
+    pub budget: BudgetConfig,
+    pub evolver: EvolverSettings,
+    pub rl: Backend,
+    pub opd: OpdSettings,
+    pub trainer: Trainer,
+    pub scheduler: SchedulerConfig,
+    pub privacy: Consent,
+    /// Read from the root, as it has parts of many sections.
+    #[serde(skip)]
+    pub gateway: GatewayConfig,
+    /// Read from the root, as it has parts of many sections.
+    #[serde(skip)]
+    pub learner: LearnerConfig,
+}
+
+/// `llm.*`: the model that answers where no policy model does.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Llm {
+    /// The address of an OpenAI-compatible API, as in https://api.openai.com/v1.
+    #[schemars(url)]
+    pub api_base: Option<String>,
+    /// The model to ask for. Without it, the caller's model name is passed on.
+    pub model_id: Option<String>,
+    /// The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is
+    /// passed on and never kept.
+    pub api_key: Option<Secret>,
+    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama or
+    /// lmstudio. It gives the address if llm.api_base is not set, and says whose key of `metaclaw auth` is used.
+    pub provider: Option<String>,
+    /// Which credential comes first. With oauth_token, the token that `metaclaw auth paste-token` keeps for llm.provider
+    /// comes before llm.api_key.
+    pub auth_method: AuthMethod,
+}
+
+/// `llm.auth_method`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthMethod {
+    /// `llm.api_key`, else what `metaclaw auth` keeps.
+    #[default]
+    ApiKey,
+    /// A token that `metaclaw auth` keeps, else `llm.api_key`.
+    OauthToken,
+}
+
+/// The address of a model that learning asks, in `judge.*` and `evolver.*`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ModelAddress {
+    /// The address of the model's API. Without it, llm.api_base.
+    #[schemars(url)]
+    pub url: Option<String>,
+    /// The model to ask for. Without it, llm.model_id.
+    pub model: Option<String>,
+    /// The key. Without it, llm.api_key, if the url is not set either.
+    pub key: Option<Secret>,
+    /// The api-version of an Azure deployment, as in 2024-10-21. Without it, upstreams.llm.api_version, if the url is not
+    /// set either.
+    pub api_version: Option<String>,
+}
+
+/// `evolver.*`: the model that writes skills from what went wrong.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct EvolverSettings {
+    #[serde(flatten)]
+    pub address: ModelAddress,
+    /// The deadline of one answer.
+    pub timeout: Span,
+}
+
+/// `opd.*`: a larger model that says how likely it finds what the policy sampled.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct OpdSettings {
+    /// Has a larger model rate the probability of each sampled token, in addition to what the verdict reinforces. It works
+    /// with rl.method metaclaw, binary_rl and grpo (docs/training/external-teacher.md).
+    pub enabled: bool,
+    /// The address of that model's API, as in http://127.0.0.1:8082/v1. It must have POST /completions with echo and
+    /// logprobs, as vLLM does.
+    #[schemars(url)]
+    pub teacher_url: Option<String>,
+    /// The name of the model there. It must have the tokenizer of the policy model.
+    pub teacher_model: Option<String>,
+    /// The key. Without it, requests carry none.
+    pub teacher_api_key: Option<Secret>,
+    /// The weight of its ratings. The advantage of each token grows by this times the difference of the teacher's and the
+    /// policy's log-probability.
+    #[schemars(range(min = 0.0))]
+    pub kl_penalty_coef: f32,
+}
+
+/// `privacy.cloud_training_ok`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Consent {
+    /// Allows chats to be sent to a training server on another machine. A start asks once. With false, that server serves
+    /// and does not train.
+    pub cloud_training_ok: Option<bool>,
+}
+
+/// `rl.backend` and where it is.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Backend {
+    /// Who trains. auto takes remote if rl.remote_url is set, one of tinker, mint and weaver if rl.tinker_api_key or
+    /// rl.tinker_base_url is set, and local otherwise (docs/training/tinker.md).
+    #[serde(rename = "backend")]
+    pub kind: BackendKind,
+    /// The policy model, if trainer.model is not set: a folder in Hugging Face form or a GGUF file. With rl.backend
+    /// tinker, mint or weaver, the name at the server, as in Qwen/Qwen3-8B.
+    #[schemars(extend("format" = "path"))]
+    pub model: Option<PathBuf>,
+    /// The address of the training server with rl.backend remote. It serves as well, and loads rl.model if it has no
+    /// model.
+    #[schemars(url)]
+    pub remote_url: Option<String>,
+    /// The key of that training server.
+    pub remote_api_key: Option<Secret>,
+    /// The deadline of one call to the training server, in seconds.
+    #[schemars(range(min = 1, max = 86_400))]
+    pub remote_timeout_s: u64,
+    /// Who answers chats with the policy model. builtin is the engine of our trainer; vllm is a server at
+    /// rl.inference_url, or one that the trainer starts; auto takes vllm if rl.inference_url is set
+    /// (docs/operating/vllm.md).
+    #[serde(rename = "inference_backend")]
+    pub inference: InferenceBackend,
+    /// The address of a running vLLM server on this machine that has the policy model, as in http://127.0.0.1:8001.
+    #[schemars(url)]
+    pub inference_url: Option<String>,
+    /// The key of that vLLM server.
+    pub inference_key: Option<Secret>,
+    /// A Python that has vLLM, to start the server with. Without it, python3.
+    #[schemars(extend("format" = "path"))]
+    pub inference_python: Option<PathBuf>,
+    /// More flags for the vLLM server that is started, as in --gpu-memory-utilization 0.5.
+    pub inference_args: Option<String>,
+    /// The key of a training server with Tinker's API. Without it, TINKER_API_KEY, MINT_API_KEY or WEAVER_API_KEY of the
+    /// environment.
+    pub tinker_api_key: Option<Secret>,
+    /// The address of that server. Without it, TINKER_BASE_URL, MINT_BASE_URL or WEAVER_BASE_URL of the environment, else
+    /// the service's own address.
+    #[schemars(url)]
+    pub tinker_base_url: Option<String>,
+    /// The project at the service that sessions belong to. Without it, the service's default.
+    pub tinker_project: Option<String>,
+    /// The tokenizer of that model: a folder that has tokenizer.json or tiktoken.model, or a name at the Hugging Face hub.
+    /// Without it, rl.model.
+    #[schemars(extend("format" = "path"))]
+    pub tokenizer: Option<PathBuf>,
+    /// The price of a million trained tokens, from the service's price list. Without it, no price is shown.
+    #[schemars(range(min = 0.0))]
+    pub price_train: Option<f64>,
+    /// The price of a million prompt tokens.
+    #[schemars(range(min = 0.0))]
+    pub price_read: Option<f64>,
+    /// The price of a million sampled tokens.
+    #[schemars(range(min = 0.0))]
+    pub price_sample: Option<f64>,
+    /// The currency of these prices.
+    pub price_currency: String,
+    /// The folder of the metrics files. Without it, learning in the home folder.
+    #[schemars(extend("format" = "path"))]
+    pub log_dir: Option<PathBuf>,
+    /// Where the metrics of each step are written. jsonl writes a line to steps.jsonl, tensorboard event files; an empty
+    /// list writes nothing (docs/operating/metrics.md).
+    pub report_to: Vec<ReportTo>,
+}
+
+/// `rl.inference_backend`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InferenceBackend {
+    /// vLLM where an address is given, else the engine.
+    #[default]
+    Auto,
+    /// The trainer's own engine.
+    Builtin,
+    /// A vLLM server, found or started.
+    Vllm,
+}
+
+/// `rl.backend`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendKind {
+    /// Remote where an address is given, by Tinker's API where a key or an address of such a server is, else local.
+    #[default]
+    Auto,
+    /// A trainer that we start and keep.
+    Local,
+    /// A training server that runs already.
+    Remote,
+    /// A server with Tinker's API: the service of that name, SkyRL, or `metaclaw-trainer`.
+    Tinker,
+    /// MinT, which has Tinker's API as well.
+    Mint,
+    /// Weaver, which has Tinker's API as well.
+    Weaver,
+}
+
+/// `trainer.*`: the local trainer.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Trainer {
+    /// The policy model: a folder in Hugging Face form, a GGUF file, a name at the Hugging Face hub (as in Qwen/Qwen3-4B),
+    /// which is fetched, or demo. Without it, rl.model.
+    #[schemars(extend("format" = "path"))]
+    pub model: Option<PathBuf>,
+    /// The number format of the base model.
+    pub dtype: Dtype,
+    /// How the base model is quantized. int8 stores each weight in 8 bits, which takes a quarter to a half of the memory
+    /// and replies faster.
+    pub quantization: Quantization,
+    /// The devices of the trainer: cpu, a GPU's number, or several as "0,1". Without it, a GPU if libtorch sees one.
+    pub devices: Option<String>,
+    /// The threads of the engine. 0 takes one for each physical core.
+    #[schemars(range(max = 1_024))]
+    pub threads: usize,
+    /// The folder of checkpoints. Without it, trainer in the home folder.
+    #[schemars(extend("format" = "path"))]
+    pub checkpoint_dir: Option<PathBuf>,
+    /// How many checkpoints of each agent are kept with their adapters, besides those that serve. Older ones are deleted
+    /// after a step.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub keep: usize,
+    /// Memory besides the weights. Half of it holds keys and values (at most two contexts or 1 GiB), the rest is for
+    /// training, which recomputes more the less it has. Without it, all free memory.
+    pub memory: Option<Size>,
+    /// How many text requests may wait or run at once. Beyond it, the trainer answers 429.
+    #[schemars(range(min = 1))]
+    pub max_queue: u16,
+    /// Where `metaclaw trainer install` takes the training server from: the address or file of its release archive, in
+    /// which {version} stands for the version of this program.
+    pub archive: Option<String>,
+}
+
+/// `trainer.dtype`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    #[default]
+    Auto,
+    Bf16,
+    F16,
+    F32,
+}
+
+/// `trainer.quantization`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantization {
+    #[default]
+    None,
+    Int8,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Whether an agent may be pointed at the proxy, once its owner said yes.
+    pub fn wires_agent(&self) -> bool {
+        self.claw_type.as_deref().is_none_or(|it| it == "openclaw")
+    }
+
+    /// Whether any agent is in `mode`, or all are.
+    pub fn has_mode(&self, mode: Mode) -> bool {
+        let own = self.learner.agents.values().filter_map(|agent| agent.mode);
+        own.chain([self.learner.mode]).any(|it| it == mode)
+    }
+
+    /// Whether somebody beside a policy model can answer.
+    pub fn has_upstream(&self) -> bool {
+        let upstreams = &self.gateway.upstreams;
+        self.llm.api_base.is_some() || upstreams.values().any(|it| it.address().is_some())
+    }
+}
+
+// === impl Trainer ===
+
+impl Trainer {
+    /// What our trainer is started with besides places.
+    pub fn flags(&self) -> Vec<String> {
+        let dtype = self.dtype.flag().map(|it| format!("--dtype={it}"));
+        let memory = self.memory.map(|it| format!("--memory={}", it.0));
+        let counts = [
+            format!("--keep={}", self.keep),
+            format!("--max-queue={}", self.max_queue),
+        ];
+        let quantization = match self.quantization {
+            Quantization::None => None,
+            Quantization::Int8 => Some("--quantization=int8".to_owned()),
+        };
+        let devices = self
+            .devices
+            .iter()
+            .flat_map(|it| ["training", "inference"].map(|what| format!("--{what}-devices={it}")));
+        let flags = counts.into_iter().chain(dtype).chain(memory);
+        flags.chain(quantization).chain(devices).collect()
+    }
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        Self {
+            model: None,
+            dtype: Dtype::default(),
+            quantization: Quantization::default(),
+            devices: None,
+            threads: 0,
+            checkpoint_dir: None,
+            keep: 5,
+            memory: None,
+            max_queue: 256,
+            archive: None,
+        }
+    }
+}
+
+// === impl EvolverSettings ===
+
+impl Default for EvolverSettings {
+    fn default() -> Self {
+        Self {
+            address: ModelAddress::default(),
+            timeout: Span::secs(120),
+        }
+    }
+}
+
+// === impl OpdSettings ===
+
+impl Default for OpdSettings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            teacher_url: None,
+            teacher_model: None,
+            teacher_api_key: None,
+            kl_penalty_coef: 1.0,
+        }
+    }
+}
+
+// === impl Backend ===
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            kind: BackendKind::default(),
+            model: None,
+            remote_url: None,
+            remote_api_key: None,
+            remote_timeout_s: 600,
+            inference: InferenceBackend::default(),
+            inference_url: None,
+            inference_key: None,
+            inference_python: None,
+            inference_args: None,
+            tinker_api_key: None,
+            tinker_base_url: None,
+            tinker_project: None,
+            tokenizer: None,
+            price_train: None,
+            price_read: None,
+            price_sample: None,
+            price_currency: "USD".to_owned(),
+            log_dir: None,
+            report_to: vec![ReportTo::Jsonl],
+        }
+    }
+}
+
+impl Backend {
+    /// Whether vLLM answers chats in the engine's place.
+    pub fn has_vllm(&self) -> bool {
+        match self.inference {
+            InferenceBackend::Auto => self.inference_url.is_some(),
+            InferenceBackend::Builtin => false,
+            InferenceBackend::Vllm => true,
+        }
+    }
+
+    /// The trainer's flags for vLLM, where it answers chats; `rank` is that of the adapters.
+    pub fn inference_flags(&self, rank: u32) -> Vec<String> {
+        if !self.has_vllm() {
+            return Vec::new();
+        }
+        let url = self.inference_url.as_ref();
+        let python = self.inference_python.as_ref();
+        let more = self.inference_args.as_ref();
+        let named = [
+            url.map(|it| format!("--inference-url={it}")),
+            python.map(|it| format!("--inference-python={}", it.display())),
+            more.map(|it| format!("--inference-args={it}")),
+            // Of one that runs it says itself which ranks it takes.
+            url.is_none()
+                .then(|| format!("--inference-max-rank={rank}")),
+        ];
+        let first = "--inference-backend=vllm".to_owned();
+        std::iter::once(first)
+            .chain(named.into_iter().flatten())
+            .collect()
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.remote_timeout_s)
+    }
+}
+
+// === impl Dtype ===
+
+impl Dtype {
+    /// As the trainer's flag takes it; none where the trainer chooses.
+    pub fn flag(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Bf16 => Some("bf16"),
+            Self::F16 => Some("f16"),
+            Self::F32 => Some("f32"),
+        }
+    }
+}

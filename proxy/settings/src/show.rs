@@ -1,0 +1,113 @@
+//! The settings in force, key by key, for `config show` and `config get`.
+
+use metaclaw_chat::Secret;
+use serde::Serialize;
+
+use super::{
+    Loaded,
+    key::{Key, KeyState},
+    kind::ValueKind,
+    table, unsupported_keys, yaml,
+};
+
+/// One key that works, with the value in force.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effective {
+    pub key: String,
+    /// The value; null where there is none, masked where it is a secret.
+    pub value: serde_json::Value,
+    /// Where it was set; none means that the default stands.
+    pub origin: Option<String>,
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// Every key that works, in the order of the table.
+    pub fn effective(&self) -> Vec<Effective> {
+        table::working()
+            .flat_map(|key| self.paths(key).into_iter().map(|path| self.one(key, &path)))
+            .collect()
+    }
+
+    /// Where a key stands: at its own path, or under each name that people chose.
+    fn paths(&self, key: &Key) -> Vec<String> {
+        if !key.path.contains('*') {
+            return vec![key.path.clone()];
+        }
+        let set = self.layers.iter().flat_map(|layer| layer.values().keys());
+        let mut paths: Vec<String> = set.filter(|path| key.is_at(path)).cloned().collect();
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
+    /// The value of one key, by its own or an older name.
+    ///
+    /// # Errors
+    ///
+    /// In words, when nobody knows the key or it does nothing.
+    pub fn get(&self, path: &str) -> Result<Effective, String> {
+        let key = table::find(path).ok_or_else(|| unknown(path))?;
+        match &key.state {
+            KeyState::Works => Ok(self.one(key, path)),
+            KeyState::SameAs(target) => self.get(target),
+            KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => {
+                Err(format!("{path} has no value in force: {reason}"))
+            }
+        }
+    }
+
+    fn one(&self, key: &Key, path: &str) -> Effective {
+        let given = self.merged.find_value(path).ok();
+        let default = yaml::value(&key.default);
+        let value = given
+            .or(default)
+            .and_then(|value| serde_json::to_value(&value).ok())
+            .unwrap_or_default();
+        Effective {
+            key: path.to_owned(),
+            value: masked(key, value),
+            origin: self.origin(path).map(ToString::to_string),
+        }
+    }
+}
+
+fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match (&key.kind, value) {
+        (kind, Value::String(text)) if kind.is_secret() => Secret::from(text).to_string().into(),
+        (ValueKind::Secrets | ValueKind::Calendars, Value::Array(keys)) => {
+            keys.into_iter().map(|each| masked(key, each)).collect()
+        }
+        (_, value) => value,
+    }
+}
+
+/// What to say about a key that nobody knows.
+pub(crate) fn unknown(path: &str) -> String {
+    if let Some(reason) = unsupported_keys::reason(path) {
+        return format!("{path} is no key here: {reason}");
+    }
+    match table::nearest(path) {
+        Some(nearest) => format!("unknown key {path}: did you mean {nearest}?"),
+        None => format!("unknown key {path}: `metaclaw config show` lists all"),
+    }
+}
+
+/// One value in one line.
+pub fn one_line(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Why a key cannot be set to any use; none where it works, or has another name that does.
+pub fn unbuilt(path: &str) -> Option<&'static str> {
+    match &table::find(path)?.state {
+        KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => Some(reason),
+        KeyState::Works | KeyState::SameAs(_) => None,
+    }
+}

@@ -1,0 +1,200 @@
+//! Every key there is, ours and those of the Python original, with what becomes of each.
+//!
+//! `config.example.yaml` and `docs/operating/config.md` are made from it, unknown keys are found by it, and values are
+//! checked by it before any struct is read.
+
+use std::sync::LazyLock;
+
+use crate::{
+    key::{Key, KeyState},
+    schema, unsupported_keys,
+};
+
+/// Letters of a beginning that says what is meant.
+const MIN_BEGUN: usize = 4;
+
+/// A part of the example file and of the reference.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableSection {
+    pub(crate) title: &'static str,
+    /// The first parts of the paths of its keys.
+    roots: &'static [&'static str],
+}
+
+const fn section(title: &'static str, roots: &'static [&'static str]) -> TableSection {
+    TableSection { title, roots }
+}
+
+/// All parts, in the order of the example file.
+pub(crate) const SECTIONS: &[TableSection] = &[
+    section("How it works", &["mode", "claw_type"]),
+    section(
+        "The model that answers, and that judges where nothing else is named",
+        &["llm"],
+    ),
+    section(
+        "Where agents come in",
+        &["proxy", "upstreams", "routing", "compat"],
+    ),
+    section("The log of turns", &["turns"]),
+    section(
+        "What is not recorded, and what may leave the machine",
+        &["privacy"],
+    ),
+    section("Lessons: wishes and skills", &["wishes", "skills"]),
+    section(
+        "Who judges whether a reply did its job",
+        &["judge", "budget"],
+    ),
+    section("Who writes skills from what went wrong", &["evolver"]),
+    section("Training", &["rl", "gate", "opd"]),
+    section("The local trainer and what serves", &["trainer", "serving"]),
+    section(
+        "When learning that costs something may run (docs/operating/scheduler.md)",
+        &["scheduler"],
+    ),
+    section("Single agents", &["agents"]),
+];
+
+static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    let mut keys = schema::keys();
+    keys.extend(unsupported_keys::keys(&keys));
+    keys
+});
+
+pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter()
+}
+
+/// Keys that work.
+pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
+    keys().filter(|key| key.state == KeyState::Works)
+}
+
+// === impl TableSection ===
+
+impl TableSection {
+    /// Its keys that work, those of one root together.
+    pub(crate) fn keys(&self) -> Vec<&'static Key> {
+        let below = |root: &&'static str| {
+            let root = *root;
+            working().filter(move |key| key.path.split('.').next() == Some(root))
+        };
+        self.roots.iter().flat_map(below).collect()
+    }
+}
+
+/// The key at `path`.
+pub(crate) fn find(path: &str) -> Option<&'static Key> {
+    keys().find(|key| key.is_at(path))
+}
+
+/// Whether keys lie below `path`.
+pub(crate) fn is_section(path: &str) -> bool {
+    keys().any(|key| key.is_below(path))
+}
+
+/// The known key that reads most like `path`, where one is near enough to be meant: of those beside it first. Of
+/// an older name, the new one.
+pub(crate) fn nearest(path: &str) -> Option<&'static str> {
+    let (section, given) = split(path);
+    let beside = worth_a_hint().filter_map(|key| {
+        let own = split(&key.path).1;
+        let here = [section, own].join(".");
+        key.is_at(here.trim_start_matches('.'))
+            .then_some((own, key))
+    });
+    let all = worth_a_hint().map(|key| (&*key.path, key));
+    let key = closest(given, beside).or_else(|| closest(path, all))?;
+    Some(match &key.state {
+        KeyState::SameAs(target) => target,
+        KeyState::Works | KeyState::WithoutEffect(_) | KeyState::Refused(_) => &key.path,
+    })
+}
+
+/// The section that reads most like `path`, in the same way.
+pub(crate) fn nearest_section(path: &str) -> Option<&'static str> {
+    let depth = path.matches('.').count();
+    let at_depth = |key: &'static Key| {
+        let end = key.path.match_indices('.').nth(depth)?.0;
+        key.path.get(..end)
+    };
+    let sections = keys()
+        .filter_map(at_depth)
+        .map(|section| (section, section));
+    closest(path, sections)
+}
+
+fn worth_a_hint() -> impl Iterator<Item = &'static Key> {
+    keys().filter(|key| !matches!(key.state, KeyState::WithoutEffect(_)))
+}
+
+/// A path as its section, empty at the top, and what stands there.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('.').unwrap_or(("", path))
+}
+
+/// What reads most like `given`: a third of its letters may be wrong, or be missing at the end of either.
+fn closest<T>(given: &str, known: impl Iterator<Item = (&'static str, T)>) -> Option<T> {
+    let distance = |known: &str| {
+        let is_begun = given.len() >= MIN_BEGUN && known.starts_with(given);
+        if is_begun || (known.len() >= MIN_BEGUN && given.starts_with(known)) {
+            return 1;
+        }
+        strsim::damerau_levenshtein(known, given)
+    };
+    let near = known.map(|(text, it)| (distance(text), it));
+    let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
+    (distance <= given.len().div_ceil(3)).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_stands_twice_and_each_has_help_and_a_default_that_is_allowed() {
+        let mut seen = std::collections::BTreeSet::new();
+        for key in keys() {
+            assert!(seen.insert(&key.path), "{} stands twice", key.path);
+        }
+        for key in working() {
+            let is_sentence = key.help.ends_with(['.', ')']) && !key.help.contains("[`");
+            assert!(is_sentence, "{}: {:?}", key.path, key.help);
+            if !key.default.is_empty() {
+                let default = crate::yaml::value(&key.default).unwrap();
+                let read = key.kind.parse(&default);
+                assert!(read.is_some(), "default of {}: {}", key.path, key.default);
+            }
+        }
+        let in_sections: usize = SECTIONS.iter().map(|section| section.keys().len()).sum();
+        assert_eq!(
+            in_sections,
+            working().count(),
+            "each root is in one section"
+        );
+    }
+
+    #[test]
+    fn a_misspelt_key_finds_its_neighbour() {
+        assert_eq!(nearest("rl.batchsize"), Some("rl.batch_size"));
+        assert_eq!(nearest("proxy.prot"), Some("proxy.port"));
+        assert_eq!(nearest("something.else.entirely"), None);
+        // Those beside it come first, and an older name gives way.
+        assert_eq!(nearest("llm.model_name"), Some("llm.model_id"));
+        assert_eq!(nearest("llm.apikey"), Some("llm.api_key"));
+        assert_eq!(
+            nearest("upstreams.mine.model_id"),
+            Some("upstreams.*.model")
+        );
+        assert_eq!(nearest("llm.modle"), Some("llm.model_id"));
+        assert_eq!(nearest("mod"), Some("mode"));
+        assert_eq!(nearest_section("llmm"), Some("llm"));
+        assert_eq!(nearest_section("schedule"), Some("scheduler"));
+        assert_eq!(nearest_section("proxy.key"), Some("proxy.keys"));
+        assert_eq!(nearest_section("whatever"), None);
+        assert!(is_section("rl"));
+        assert!(is_section("upstreams.mine"));
+        assert!(!is_section("rl.batch_size"));
+    }
+}

@@ -1,0 +1,240 @@
+use metaclaw_chat::Mode;
+use std::path::Path;
+
+use super::{policy::PolicyError, *};
+
+mod read;
+
+fn file(text: &str) -> Layer {
+    Layer::text("/etc/it/config.yaml".into(), text).unwrap()
+}
+
+fn loaded(text: &str) -> Loaded {
+    Loaded::new(vec![file(text)]).unwrap()
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let set = |origin, value: &str| {
+        let mut layer = Layer::empty(origin);
+        layer.set("proxy.port", &Value::from(value));
+        layer
+    };
+    let all = [
+        file("proxy: {port: 1}\nmode: rl\n"),
+        set(Origin::Environment, "2"),
+        set(Origin::Flags, "3"),
+    ];
+    for (n_layers, port) in [(1, 1), (2, 2), (3, 3)] {
+        let loaded = Loaded::new(all[..n_layers].to_vec()).unwrap();
+        assert_eq!(loaded.config.gateway.proxy.port, port);
+        assert_eq!(loaded.config.learner.mode, Mode::Rl);
+    }
+    assert_eq!(loaded("").config, Config::default());
+}
+
+#[test]
+fn nobody_listens_to_the_world_without_a_key() {
+    let error = Loaded::new(vec![file("proxy: {host: 192.168.1.5}\n")]).unwrap_err();
+    insta::assert_snapshot!(error.to_string(), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    let with_key = loaded("proxy: {host: 192.168.1.5, api_key: sk-1}\n");
+    assert_eq!(
+        with_key.config.gateway.proxy.address().to_string(),
+        "192.168.1.5:30000"
+    );
+    let single = loaded("proxy: {host: 192.168.1.5, keys: {phone: {key: k, agents: [main]}}}\n");
+    assert!(single.config.gateway.proxy.requires_key());
+    let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
+    assert_eq!(
+        migrated.config.gateway.proxy.address().to_string(),
+        "127.0.0.1:30000"
+    );
+    insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only"#);
+}
+
+#[test]
+fn a_policy_model_is_found_or_missed_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = |text: &str| Policy::from_config(&loaded(text).config, dir.path());
+    assert_eq!(policy("mode: auto\n"), Ok(Policy::None));
+    let cloud = "llm: {api_base: 'https://a.example/v1'}\n";
+    assert_eq!(
+        policy(&format!(
+            "mode: skills_only\ntrainer: {{model: /no/such}}\n{cloud}"
+        )),
+        Ok(Policy::None)
+    );
+    // A name at a hub, as the original has it, stops nobody who can do without.
+    for text in [
+        "rl: {model: Qwen/Qwen3-4B}\n",
+        "mode: skills_only\nrl: {model: Qwen/Qwen3-4B}\n",
+        &format!("mode: rl\nrl: {{model: Qwen/Qwen3-4B}}\n{cloud}"),
+    ] {
+        assert_eq!(policy(text), Ok(Policy::None), "{text}");
+        let told = without_effect(&loaded(text).config).unwrap();
+        assert!(told.reason.contains("set trainer.model to this name"));
+    }
+    for (name, text) in [
+        ("missing model", "trainer: {model: /no/such.gguf}\n"),
+        ("hub name", "mode: rl\nrl: {model: Qwen/Qwen3-4B}\n"),
+        ("rl without a model", "mode: rl\n"),
+        ("remote without an address", "rl: {backend: remote}\n"),
+    ] {
+        insta::assert_snapshot!(name, policy(text).unwrap_err().to_string());
+    }
+    let named = policy("trainer: {model: Qwen/Qwen3-4B}\n").unwrap();
+    let at_hub = Policy::Local {
+        model: "Qwen/Qwen3-4B".into(),
+    };
+    assert_eq!(named, at_hub, "the trainer fetches it");
+    assert!(matches!(
+        policy("trainer: {model: demo}\n"),
+        Err(PolicyError::NoDemo { .. })
+    ));
+    let demo = dir.path().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    std::fs::create_dir_all(demo.parent().unwrap()).unwrap();
+    std::fs::write(&demo, "").unwrap();
+    let found = policy("trainer: {model: demo}\n").unwrap();
+    let demo = Policy::Local { model: demo };
+    assert_eq!(found, demo);
+    assert_eq!(
+        policy("mode: skills_only\ntrainer: {model: demo}\n").unwrap(),
+        demo,
+        "it serves, and is not trained"
+    );
+    let one = "mode: skills_only\ntrainer: {model: demo}\nagents: {work: {mode: rl}}\n";
+    assert_eq!(policy(one).unwrap(), demo);
+    assert_eq!(
+        policy("agents: {work: {mode: rl}}\n"),
+        Err(PolicyError::NoModel)
+    );
+    let remote = policy("rl: {remote_url: 'http://127.0.0.1:8000/'}\n").unwrap();
+    assert_eq!(
+        remote,
+        Policy::Remote {
+            url: "http://127.0.0.1:8000".to_owned(),
+            key: None
+        }
+    );
+}
+
+#[test]
+fn the_trainer_is_told_what_the_file_says_of_it() {
+    let flags = |text: &str| loaded(text).config.trainer.flags();
+    assert_eq!(flags(""), ["--keep=5", "--max-queue=256"]);
+    let all = "trainer: {keep: 2, max_queue: 8, dtype: f32, memory: 3 GiB, quantization: int8, devices: '0,1'}\n";
+    let told = [
+        "--keep=2",
+        "--max-queue=8",
+        "--dtype=f32",
+        "--memory=3221225472",
+        "--quantization=int8",
+        "--training-devices=0,1",
+        "--inference-devices=0,1",
+    ];
+    assert_eq!(flags(all), told);
+}
+
+#[test]
+fn what_is_shown_is_in_force_and_masked() {
+    let loaded = loaded(
+        "llm: {api_key: sk-0123456789abcd}\nrl: {batch_size: 8}\nupstreams: {a: {url: 'http://h', keys: [sk-0123456789wxyz]}}\n",
+    );
+    let keys = loaded.get("upstreams.a.keys").unwrap().value;
+    assert_eq!(keys, serde_json::json!(["sk-…wxyz"]));
+    assert_eq!(loaded.get("llm.api_key").unwrap().value, "sk-…abcd");
+    let batch = loaded.get("rl.batch_size").unwrap();
+    assert_eq!(
+        (batch.value, batch.origin.as_deref()),
+        (8.into(), Some("/etc/it/config.yaml"))
+    );
+    let votes = loaded.get("rl.prm_m").unwrap();
+    assert_eq!(
+        (votes.key.as_str(), votes.value, votes.origin),
+        ("judge.votes", 3.into(), None)
+    );
+    assert!(
+        loaded
+            .get("judge.vote")
+            .unwrap_err()
+            .contains("judge.votes")
+    );
+    let shown = serde_json::to_string(&loaded.effective()).unwrap();
+    assert!(!shown.contains("0123456789"));
+}
+
+#[test]
+fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
+    let address = "https://calendar.example/secret/basic.ics";
+    let text = format!("scheduler: {{ics: [my hours.ics, '{address}']}}\n");
+    let loaded = Loaded::new(vec![file(&text)]).unwrap();
+    let read: Vec<&str> = loaded
+        .config
+        .scheduler
+        .ics
+        .iter()
+        .map(metaclaw_chat::Secret::expose)
+        .collect();
+    assert_eq!(read[0], "/etc/it/my hours.ics");
+    assert_eq!(read[1], address);
+    let shown = loaded.get("scheduler.ics").unwrap().value.to_string();
+    assert_eq!(shown, r#"["….ics","….ics"]"#);
+}
+
+#[test]
+fn the_example_file_is_the_defaults() {
+    let example = Loaded::new(vec![file(&example::example())]).unwrap();
+    assert_eq!(example.unknown, []);
+    assert_eq!(example.inert, []);
+    assert_eq!(example.config, Config::default());
+}
+
+#[test]
+fn the_laptop_example_says_what_it_means() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/laptop/config.yaml");
+    let loaded = Loaded::new(vec![Layer::file(path, true).unwrap()]).unwrap();
+    assert_eq!((loaded.unknown.len(), loaded.inert.len()), (0, 0));
+    assert_eq!(loaded.config.learner.mode, Mode::Rl);
+    let learner = loaded.config.learner;
+    assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
+    // How it learns is the default way: what the bench measures.
+    assert_eq!(learner.rl.method, metaclaw_learner::Methods::default());
+    assert_eq!(
+        (learner.rl.learning_rate, learner.rl.warmup_steps),
+        (None, 0)
+    );
+    assert!(learner.gate.enabled);
+    metaclaw_reward::Rules::compile(&learner.judge.rules).unwrap();
+}
+
+#[test]
+fn a_file_with_keys_that_others_may_read_is_remarked() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let notices = |text: &str, mode: u32| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let sources = Sources {
+            file: file.clone(),
+            file_asked: true,
+            variables: Vec::new(),
+            flags: Vec::new(),
+            profiles: folder.path().join("auth-profiles.json"),
+        };
+        load(sources).unwrap().notices
+    };
+    let with_key = "llm: {api_key: sk-0123456789abcd}\n";
+    assert!(notices(with_key, 0o644)[0].contains("others may read it"));
+    assert!(notices(with_key, 0o600).is_empty());
+    assert!(notices("mode: rl\n", 0o644).is_empty());
+}
+
+#[test]
+fn a_file_that_never_ends_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    let error = Layer::file(file, false).unwrap_err().to_string();
+    assert!(error.contains("it is no regular file"), "{error}");
+}

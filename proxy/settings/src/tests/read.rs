@@ -1,0 +1,157 @@
+//! Every key of the table is read by somebody, or says why it does nothing.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{
+    key::{Key, KeyState},
+    kind::ValueKind,
+};
+
+/// What a key with a chosen name in its path needs beside it.
+const BESIDE: &str = "proxy: {keys: {other: {key: k0, agents: [base]}}}\nupstreams: {other: {url: 'http://base.example/v1'}}\n";
+
+/// A value that a key may have, and that is not its default; none where there is only one.
+fn other(key: &'static Key) -> Option<Value> {
+    let default = key.default.parse::<f64>().ok();
+    Some(match &key.kind {
+        ValueKind::Text => "other".into(),
+        ValueKind::Secret | ValueKind::CallersKey => "sk-other".into(),
+        ValueKind::Url => "http://other.example/v1".into(),
+        ValueKind::Host => "::1".into(),
+        ValueKind::Path => "/other".into(),
+        ValueKind::Bool => (key.default != "true").into(),
+        &ValueKind::Count(low, high) | &ValueKind::Minutes(low, high) => {
+            let one_more = format!("{}", default.unwrap_or(0.0) + 1.0).parse().unwrap();
+            if (low..=high).contains(&one_more) {
+                one_more
+            } else {
+                low
+            }
+            .into()
+        }
+        &ValueKind::Number(low, high) => {
+            let more = default.unwrap_or(low) / 2.0 + 0.2;
+            more.clamp(low, high).into()
+        }
+        ValueKind::Span => "77 s".into(),
+        ValueKind::Size => "77 MiB".into(),
+        ValueKind::Time => "01:23".into(),
+        ValueKind::OneOf(words) => {
+            let is_like = |word: &str| match key.state {
+                KeyState::WithoutEffect(_) => {
+                    matches!(key.state_of(word), KeyState::WithoutEffect(_))
+                }
+                KeyState::Works | KeyState::Refused(_) | KeyState::SameAs(_) => {
+                    *key.state_of(word) == KeyState::Works
+                }
+            };
+            let is_other = |word: &&String| **word != key.default && is_like(word);
+            words.iter().rfind(is_other)?.as_str().into()
+        }
+        // The first words may be names of the default.
+        ValueKind::SomeOf(words) => {
+            let is_other = |word: &&String| **word != key.default;
+            words.iter().rfind(is_other)?.as_str().into()
+        }
+        ValueKind::AnyOf(words) | ValueKind::Among(words) => {
+            vec![words[words.len() - 1].as_str()].into()
+        }
+        ValueKind::Calendars => vec!["https://calendar.example/other.ics"].into(),
+        ValueKind::Texts | ValueKind::OneOrMore => vec!["llm"].into(),
+        ValueKind::Secrets => vec!["sk-other"].into(),
+        ValueKind::Tree(_) => "[{on: reply, max_words: 40, score: 1}]".into(),
+    })
+}
+
+fn with(key: &Key, value: &Value) -> Loaded {
+    let mut layer = file(BESIDE);
+    layer.set(&key.path.replace('*', "other"), value);
+    Loaded::new(vec![layer]).unwrap_or_else(|error| panic!("{}: {error}", key.path))
+}
+
+#[test]
+fn every_key_that_works_is_read_by_somebody() {
+    let before = loaded(BESIDE);
+    let mut unread = Vec::new();
+    for key in table::working() {
+        let Some(value) = other(key) else {
+            // It can be nothing else, so nobody needs it.
+            unread.push(&*key.path);
+            continue;
+        };
+        let changed = with(key, &value);
+        changed
+            .check()
+            .unwrap_or_else(|error| panic!("{}: {error}", key.path));
+        if changed.config == before.config {
+            unread.push(&*key.path);
+        }
+    }
+    assert_eq!(unread, Vec::<&str>::new(), "keys that nobody reads");
+}
+
+#[test]
+fn every_key_that_does_nothing_is_named_with_its_reason() {
+    for key in table::keys() {
+        if !matches!(key.state, KeyState::WithoutEffect(_)) {
+            continue;
+        }
+        let value = other(key).unwrap();
+        let KeyState::WithoutEffect(reason) = key.state_of(value.as_str().unwrap_or_default())
+        else {
+            panic!("{} has an effect", key.path);
+        };
+        let inert = with(key, &value).inert;
+        let path = key.path.replace('*', "other");
+        let said: Vec<String> = inert.iter().map(ToString::to_string).collect();
+        assert_eq!(said, [format!("{path}: {reason}")]);
+    }
+}
+
+#[test]
+fn the_example_has_every_key_that_works_and_no_other() {
+    let example = example::example();
+    let names = example.lines().filter_map(|line| {
+        let bare = line.trim_start_matches(['#', ' ']);
+        bare.split_once(':').map(|(name, _)| name)
+    });
+    let names: BTreeSet<&str> = names.collect();
+    let works = |name: &str| table::working().any(|key| key.path.split('.').any(|it| it == name));
+    for key in table::keys() {
+        let name = key.path.rsplit('.').next().unwrap();
+        assert_eq!(names.contains(name), works(name), "{}", key.path);
+    }
+}
+
+/// Rows of other systems' files: not one is met with silence, and none stops the start but by asking our own learner for what
+/// it does not do.
+#[test]
+fn settings_of_other_systems_are_answered_in_words() {
+    let given = loaded(
+        "rl: {lora_dropout: 0, kl_loss_coef: 0.01}\ngae_lambda: 0.95\n\
+         critic: {lr: 1e-5}\ntrainer: {deepspeed_config: ds.json}\nrecord_dir: records\n",
+    );
+    assert_eq!(given.unknown, []);
+    let mut told: Vec<String> = given.inert.iter().map(ToString::to_string).collect();
+    told.sort();
+    insta::assert_snapshot!(told.join("\n"));
+    let refused = edit::set("", "rl.gae_lambda", "0.95").unwrap_err();
+    insta::assert_snapshot!(refused, @"rl.gae_lambda is no key here: there is no critic (GAE, value function): a verdict belongs to a whole turn");
+}
+
+#[test]
+fn what_the_learner_does_not_do_stops_the_start() {
+    let asked = file(
+        "rl: {gae_lambda: 0.95, value_clip: 0.2, lora_dropout: 0.05, full_finetuning: true}\n",
+    );
+    let error = Loaded::new(vec![asked]).err().unwrap().to_string();
+    for said in [
+        "rl.gae_lambda in /etc/it/config.yaml: \"0.95\" is not allowed: there is no critic",
+        "rl.value_clip in /etc/it/config.yaml: \"0.2\" is not allowed: there is no critic",
+        "rl.lora_dropout in /etc/it/config.yaml: \"0.05\" is not allowed: adapters are trained without dropout",
+        "rl.full_finetuning in /etc/it/config.yaml",
+    ] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Keys that are not ours, or no longer: what becomes of each, and why. `unsupported_keys.yaml` has them.
+//!
+//! Nobody reads their values. A person who brings such a key along should hear why it does nothing, and not only that it
+//! is unknown.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde::Deserialize;
+
+use crate::{
+    key::{Key, KeyState},
+    kind::ValueKind,
+};
+
+static UNSUPPORTED: LazyLock<UnsupportedKeys> = LazyLock::new(|| read().unwrap_or_default());
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnsupportedKeys {
+    older_names: BTreeMap<String, String>,
+    without_effect: Vec<KeysWithoutEffect>,
+    values: BTreeMap<String, BTreeMap<String, KeyState>>,
+    other_systems: Vec<ForeignNames>,
+    refused: Vec<ForeignNames>,
+    off: Vec<String>,
+}
+
+/// Keys that have no effect for one reason.
+#[derive(Debug, Deserialize)]
+pub(crate) struct KeysWithoutEffect {
+    pub(crate) reason: String,
+    /// By their paths: what values they take.
+    pub(crate) keys: BTreeMap<String, String>,
+}
+
+/// Names of other systems' settings, in which `*` stands for any beginning or end.
+#[derive(Debug, Deserialize)]
+struct ForeignNames {
+    reason: String,
+    names: Vec<String>,
+}
+
+fn read() -> Result<UnsupportedKeys, serde_saphyr::Error> {
+    serde_saphyr::from_str(include_str!("unsupported_keys.yaml"))
+}
+
+/// Older names with the key that each stands for.
+pub(crate) fn older_names() -> &'static BTreeMap<String, String> {
+    &UNSUPPORTED.older_names
+}
+
+/// Keys that are accepted and have no effect, by their reasons.
+pub(crate) fn without_effect() -> &'static [KeysWithoutEffect] {
+    &UNSUPPORTED.without_effect
+}
+
+/// The values of a key that become something else than the value itself.
+pub(crate) fn values(path: &str) -> BTreeMap<String, KeyState> {
+    UNSUPPORTED.values.get(path).cloned().unwrap_or_default()
+}
+
+/// All keys of the file that are checked as ours are, of which older names take what `ours` take.
+pub(crate) fn keys(ours: &[Key]) -> Vec<Key> {
+    let older = older_names().iter().filter_map(|(path, target)| {
+        let kind = ours.iter().find(|key| key.path == *target)?.kind.clone();
+        Some(Key::unsupported(
+            path,
+            kind,
+            KeyState::SameAs(target.clone()),
+        ))
+    });
+    let without_effect = without_effect().iter().flat_map(|group| {
+        group.keys.iter().map(|(path, kind)| {
+            let state = KeyState::WithoutEffect(group.reason.clone());
+            Key::unsupported(path, ValueKind::named(kind), state)
+        })
+    });
+    let all = older.chain(without_effect);
+    all.map(|key| Key {
+        values: values(&key.path),
+        ..key
+    })
+    .collect()
+}
+
+/// Why a setting cannot be, with what is allowed; none where it is off, or is none of those.
+pub(crate) fn refusal(path: &str, given: &str) -> Option<&'static str> {
+    let name = path.strip_prefix("rl.")?;
+    let given = given.trim().to_lowercase();
+    let is_on = !UNSUPPORTED.off.contains(&given);
+    let found = UNSUPPORTED.refused.iter().find(|it| it.has(name));
+    found.filter(|_| is_on).map(|it| &*it.reason)
+}
+
+/// Why a setting of another system does nothing here; none where nobody knows it at all.
+pub(crate) fn reason(path: &str) -> Option<&'static str> {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let top = path.split('.').next().unwrap_or(path);
+    let mut all = UNSUPPORTED.other_systems.iter();
+    let found = all.find(|it| it.has(name) || it.has(top));
+    found.map(|it| &*it.reason)
+}
+
+// === impl ForeignNames ===
+
+impl ForeignNames {
+    fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|pattern| fits(pattern, name))
+    }
+}
+
+/// Whether a name fits a pattern with `*` at its beginning or end.
+fn fits(pattern: &str, name: &str) -> bool {
+    match (pattern.strip_suffix('*'), pattern.strip_prefix('*')) {
+        (Some(start), _) => name.starts_with(start),
+        (None, Some(end)) => name.ends_with(end),
+        (None, None) => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table;
+
+    #[test]
+    fn what_readme_says_is_left_out_is_answered_in_words() {
+        for (path, said) in [
+            ("rl.gae_lambda", "no critic"),
+            ("rl.value_clip", "no critic"),
+            ("critic.learning_rate", "no critic"),
+            ("rl.lora_dropout", "rl.lora_rank"),
+            ("finetuning_type", "only LoRA"),
+            ("rl.num_experts", "mixture-of-experts"),
+            ("vision_tower.lr", "vision"),
+            ("deepspeed.zero_stage", "several machines"),
+            ("bedrock_model", "Bedrock"),
+            ("max_steps", "rl.max_steps"),
+            ("rl.kl_coef", "rl.anchor"),
+            ("record_dir", "turns export"),
+            ("use_wandb", "metaclaw metrics wandb"),
+            ("rl.wandb_project", "metaclaw metrics wandb"),
+            ("wandb.entity", "metaclaw metrics wandb"),
+        ] {
+            let told = reason(path).unwrap_or_default();
+            assert!(told.contains(said), "{path}: {told:?}");
+        }
+        assert_eq!(reason("rl.batchsize"), None);
+        assert_eq!(reason("llmm.api_base"), None);
+    }
+
+    #[test]
+    fn what_the_learner_does_not_do_is_refused_unless_it_is_off() {
+        for (path, given, said) in [
+            ("rl.gae_lambda", "0.95", "no critic"),
+            ("rl.value_clip", "0.2", "Allowed: false, 0"),
+            ("rl.cliprange_value", "0.2", "no clip of its values"),
+            ("rl.lora_dropout", "0.1", "without dropout"),
+            ("rl.dropout", "0.1", "Allowed: 0"),
+            ("rl.full_finetuning", "true", "never all weights"),
+            ("rl.finetuning_type", "full", "Allowed: lora"),
+        ] {
+            let told = refusal(path, given).unwrap_or_default();
+            assert!(told.contains(said), "{path}: {told:?}");
+        }
+        for (path, given) in [
+            ("rl.lora_dropout", "0.0"),
+            ("rl.use_gae", "true"),
+            ("rl.gae", "false"),
+            ("rl.finetuning_type", "LoRA"),
+            ("critic.value_clip", "0.2"),
+        ] {
+            assert_eq!(refusal(path, given), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
+        let read = read().unwrap();
+        let is_ours =
+            |path: &str| table::find(path).is_some_and(|key| key.state == KeyState::Works);
+        for (older, target) in &read.older_names {
+            assert!(is_ours(target) && !is_ours(older), "{older}: {target}");
+        }
+        for (path, kind) in read.without_effect.iter().flat_map(|it| &it.keys) {
+            let is_text = ValueKind::named(kind) == ValueKind::Text;
+            assert_eq!(is_text, kind == "text", "{path}: {kind} is no kind");
+        }
+        for path in read.values.keys() {
+            assert!(table::find(path).is_some(), "{path}");
+        }
+        for key in table::keys() {
+            let section = key.path.split('.').next().unwrap_or_default();
+            let is_whole = |it: &ForeignNames| it.names.iter().any(|name| name == section);
+            assert!(!read.other_systems.iter().any(is_whole), "{}", key.path);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Variables of the environment that are meant for us and read by nobody.
+
+use super::{layer::ENV_PREFIX, table};
+
+/// What all our variables begin with, also those that stand for no key.
+const PREFIX: &str = "METACLAW_";
+
+/// Variables that seem to stand for a key and do not, as an underscore is missing.
+pub(super) fn misnamed_variables(variables: &[(String, String)]) -> Vec<String> {
+    let plain = |text: &str| text.replace("__", "_").replace('.', "_").to_lowercase();
+    let told = variables.iter().filter_map(|(name, _)| {
+        let given = name.strip_prefix(PREFIX)?;
+        if name.starts_with(ENV_PREFIX) {
+            return None;
+        }
+        let key = table::keys().find(|key| plain(&key.path) == plain(given))?;
+        let right = key.path.replace('.', "__").to_uppercase();
+        Some(format!(
+            "{name} in the environment has no effect: {ENV_PREFIX}{right}, with two underscores each time, stands for {}",
+            key.path
+        ))
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_with_one_underscore_is_told_its_right_name() {
+        let given = |name: &str| (name.to_owned(), "sk-0123456789".to_owned());
+        let told = misnamed_variables(&[
+            given("METACLAW_LLM_API_BASE"),
+            given("METACLAW_RL__BATCH_SIZE"),
+            given("METACLAW_MODE"),
+            given("METACLAW_HOME"),
+            given("METACLAW__LLM__API_KEY"),
+            given("LLM_API_KEY"),
+        ]);
+        insta::assert_snapshot!(told.join("\n"), @r"
+        METACLAW_LLM_API_BASE in the environment has no effect: METACLAW__LLM__API_BASE, with two underscores each time, stands for llm.api_base
+        METACLAW_RL__BATCH_SIZE in the environment has no effect: METACLAW__RL__BATCH_SIZE, with two underscores each time, stands for rl.batch_size
+        METACLAW_MODE in the environment has no effect: METACLAW__MODE, with two underscores each time, stands for mode
+        ");
+    }
+}

@@ -1,0 +1,140 @@
+//! YAML text as figment values. figment's own reader pulls in a deprecated crate.
+
+use std::fmt;
+
+use figment::value::{Dict, Empty, Value};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{Location, Spanned};
+
+/// Reads one YAML document. An empty text is an empty value.
+///
+/// The scalars at those places that `is_text` names come as they were written: the key `0x10` is no 16, and `1.10` no 1.1.
+///
+/// # Errors
+///
+/// In words, with line and column, when the text is not YAML or names a key twice.
+pub(crate) fn parse(text: &str, is_text: &dyn Fn(&str) -> bool) -> Result<Value, String> {
+    let read: Option<Spanned<YamlNode>> = serde_saphyr::from_str(text).map_err(|error| {
+        // The first line says what and where; the excerpt after it would show secrets.
+        let message = error.to_string();
+        let first = message.lines().next().unwrap_or_default();
+        let first = first.strip_prefix("error: ").unwrap_or(first);
+        // The rest is advice for programmers.
+        let (said, _) = first
+            .split_once(", set DuplicateKeyPolicy")
+            .unwrap_or((first, ""));
+        said.to_owned()
+    })?;
+    let value = read.map(|read| YamlText { text, is_text }.value(read, ""));
+    Ok(value.unwrap_or_else(|| Empty::Unit.into()))
+}
+
+/// A value of YAML in one line, as the environment gives trees.
+pub(crate) fn value(text: &str) -> Option<Value> {
+    parse(text, &|_| false).ok()
+}
+
+/// What one node of a document is; its place in the text is known beside it.
+enum YamlNode {
+    Map(Vec<(String, Spanned<YamlNode>)>),
+    List(Vec<Spanned<YamlNode>>),
+    Scalar(Value),
+}
+
+/// The text of a document, and which of its places hold texts.
+struct YamlText<'a> {
+    text: &'a str,
+    is_text: &'a dyn Fn(&str) -> bool,
+}
+
+// === impl YamlText ===
+
+impl YamlText<'_> {
+    /// The value of the node at a dotted path.
+    fn value(&self, node: Spanned<YamlNode>, path: &str) -> Value {
+        match node.value {
+            YamlNode::Map(entries) => {
+                let dot = if path.is_empty() { "" } else { "." };
+                let below = |(name, node): (String, _)| {
+                    let value = self.value(node, &format!("{path}{dot}{name}"));
+                    (name, value)
+                };
+                entries.into_iter().map(below).collect::<Dict>().into()
+            }
+            YamlNode::List(items) => {
+                let items = items.into_iter().map(|node| self.value(node, path));
+                items.collect::<Vec<_>>().into()
+            }
+            YamlNode::Scalar(value @ (Value::Num(..) | Value::Bool(..)))
+                if (self.is_text)(path) =>
+            {
+                self.written(node.defined).map_or(value, Value::from)
+            }
+            YamlNode::Scalar(value) => value,
+        }
+    }
+
+    /// What stands at a place of the text.
+    fn written(&self, place: Location) -> Option<&str> {
+        let span = place.span();
+        let from = usize::try_from(span.byte_offset()?).ok()?;
+        let len = usize::try_from(span.byte_len()?).ok()?;
+        self.text.get(from..from.checked_add(len)?)
+    }
+}
+
+// === impl YamlNode ===
+
+impl<'de> Deserialize<'de> for YamlNode {
+    fn deserialize<D: Deserializer<'de>>(yaml: D) -> Result<Self, D::Error> {
+        yaml.deserialize_any(YamlVisitor)
+    }
+}
+
+struct YamlVisitor;
+
+macro_rules! scalars {
+    ($($visit:ident: $type:ty,)*) => {
+        $(fn $visit<E: Error>(self, it: $type) -> Result<YamlNode, E> {
+            Ok(YamlNode::Scalar(it.into()))
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = YamlNode;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("YAML")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlNode, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(YamlNode::Map(entries))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<YamlNode, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(YamlNode::List(items))
+    }
+
+    scalars! {
+        visit_bool: bool,
+        visit_i64: i64,
+        visit_u64: u64,
+        visit_i128: i128,
+        visit_u128: u128,
+        visit_f64: f64,
+        visit_str: &str,
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Scalar(Empty::Unit.into()))
+    }
+}
