@@ -6,33 +6,21 @@
 
 use std::process::ExitCode;
 
-mod adapters;
 mod address;
 mod agent;
-mod app;
 mod assemble;
 mod auth_profiles;
 mod banner;
 mod commands;
-mod compare;
 mod config;
-mod control;
 mod daemon;
 mod environment;
-mod home;
 mod installed;
-mod lesson_line;
-mod lesson_list;
-mod lessons;
 mod limits;
 mod logging;
+mod model_context;
 mod out;
-mod policy_context;
-mod privacy;
 mod prompt;
-mod replays;
-mod report;
-mod rollouts;
 mod roots;
 mod signals;
 mod supervise;
@@ -40,7 +28,8 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod traces;
-mod waiting;
+
+use metaclaw_control::{home, operation::with_causes};
 
 use self::commands::Cli;
 
@@ -55,21 +44,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            out::aside(format!("metaclaw: {}", whole(&error)));
+            out::aside(format!("metaclaw: {}", with_causes(&error)));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error with its causes, but for those that it names itself.
-fn whole(error: &anyhow::Error) -> String {
-    let mut said = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
-        }
-    }
-    said
 }

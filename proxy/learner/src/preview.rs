@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::{LogError, StateKind, Turn};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     batch::{self, Found, MOST_AT_ONCE, Seen, groups},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// What a step that is asked for now would be.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepPreview {
     pub agent: AgentId,
     /// The base model that its samples are of.
@@ -46,11 +46,11 @@ pub struct StepPreview {
 }
 
 /// A sample, as the training server would be given it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplePreview {
     /// The method that it is of.
-    pub method: &'static str,
-    pub loss: &'static str,
+    pub method: String,
+    pub loss: String,
     /// The turns that it is made of.
     pub turns: Vec<TurnId>,
     /// Ids that the model reads.
@@ -59,12 +59,12 @@ pub struct SamplePreview {
     /// The sum of its weights or advantages, with its share of the batch.
     pub weight: f32,
     /// Every position, where they were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<TokenPreview>,
 }
 
 /// One position of a sample: what is to be predicted there.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenPreview {
     /// Counted from 0.
     pub position: usize,
@@ -79,20 +79,20 @@ pub struct TokenPreview {
 }
 
 /// A turn that is not trained on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpentTurn {
     pub turn: TurnId,
-    pub why: &'static str,
+    pub why: String,
 }
 
 /// What a step that is asked for now would use of one turn.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnPreview {
     pub id: TurnId,
     /// The samples that it is in, with every position.
     pub samples: Vec<SamplePreview>,
     /// Why it would be set aside, if it would.
-    pub spent: Option<&'static str>,
+    pub spent: Option<String>,
     /// Whether it may come into a later step: something is missing yet, or the next one is full.
     pub waits: bool,
     /// Whether the teacher has still to answer it.
@@ -135,7 +135,7 @@ pub(crate) async fn next_batch(
     let spent = found.spent.iter().chain(&batch.spent);
     let spends = spent.map(|(turn, why)| SpentTurn {
         turn: *turn,
-        why: why.as_str(),
+        why: why.as_str().to_owned(),
     });
     Ok(NextBatch {
         spends: spends.collect(),
@@ -178,7 +178,7 @@ pub(crate) async fn turn(
     });
     let samples: Vec<SamplePreview> = in_step.collect();
     let spent = next.spends.iter().find(|it| it.turn == id);
-    let spent = spent.map(|it| it.why);
+    let spent = spent.map(|it| it.why.clone());
     let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
     let judged = judged.await?;
     Ok(TurnPreview {
@@ -209,8 +209,8 @@ fn sample(group: &Group, example: &Example) -> SamplePreview {
     let given = given(example);
     let counts = |row: &&[f32]| row.iter().any(|it| *it != 0.0);
     SamplePreview {
-        method: group.method.name(),
-        loss: group.loss.as_str(),
+        method: group.method.name().to_owned(),
+        loss: group.loss.as_str().to_owned(),
         turns: example.turns.clone(),
         n_tokens: example.n_tokens(),
         // What its weights are worked out from is known when the step is made: all of the reply has some.

@@ -7,7 +7,7 @@ use metaclaw_learner::LearnerConfig;
 
 use super::*;
 use crate::{
-    banner::{About, Banner, First, JudgedWith},
+    banner::{Banner, First, JudgedWith, about},
     config::{
         key::{Key, State},
         kind::Kind,
@@ -93,7 +93,7 @@ fn every_key_that_works_is_read_by_somebody() {
 #[test]
 fn every_key_that_does_nothing_is_named_with_its_reason() {
     let config = Config::default();
-    let about = About::new(
+    let about = about(
         &config,
         &Policy::None,
         &JudgedWith::Unused,
