@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use metaclaw_control::home::Home;
 use metaclaw_wiring::{Agent, DetectError, Found, Outcome, Surroundings, Target, Wiring, detect};
 use tracing::{info, warn};
 
 use crate::{
     config::{Config, Policy},
     environment::{Environment, user_folder},
-    home::Home,
 };
 
 /// Whose key is taken where several callers have one.
@@ -29,6 +29,11 @@ pub(crate) struct Pointed {
     /// A line for a person.
     pub said: String,
     pub asks_us: bool,
+}
+
+/// What is known of agents that are pointed at the proxy of a home.
+pub(crate) fn wiring(home: &Home) -> Wiring {
+    Wiring::new(home.wiring())
 }
 
 /// Where agents are looked for.
@@ -73,11 +78,12 @@ impl AgentLink {
     pub(crate) fn new(
         home: &Home,
         environment: &Environment,
-        (config, policy): (&Config, &Policy),
+        config: &Config,
+        policy: &Policy,
         is_wanted: bool,
     ) -> Self {
         Self {
-            wiring: home.wiring(),
+            wiring: wiring(home),
             surroundings: surroundings(environment),
             target: target(config, policy, config.gateway.proxy.address()),
             is_wanted: is_wanted && config.wires_agent(),

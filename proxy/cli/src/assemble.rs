@@ -5,10 +5,23 @@
 //! the end: no new requests, replies finish, their turns reach the log, the learner stops,
 //! the trainer goes, the log is closed.
 
-use std::{future::Future, net::Ipv4Addr, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    future::Future, net::Ipv4Addr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use anyhow::Context as _;
+use jiff::tz::TimeZone;
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::{
+    adapters::LostAdapters,
+    cloud_spend::Meter,
+    home::{Home, RunFile},
+    instance::{Instance, Process},
+    policy_context::PolicyContext,
+    privacy, report, server,
+    status::TrainerStatus,
+    token_budget::{self, TokenBudget},
+};
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
@@ -16,30 +29,27 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use self::{
-    adapters::Adapters,
+    adapters::{Adapters, KnownAdapters},
     cloud::CloudSide,
     learning::Learning,
+    parts::{Background, GatewayState, Stores},
     remote::Remote,
     served::Served,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
     agent::Pointed,
-    app::{App, LateApp},
     banner::{Banner, First},
     config::{Policy, fingerprint},
-    control::{self, TrainerStatus},
     daemon::Ready,
-    home::{Home, RunFile},
     logging::warn_dropped,
-    policy_context::PolicyContext,
-    privacy, report,
     signals::Signals,
     supervise::Supervisor,
 };
 
 mod adapters;
 mod base_model;
+mod budgeted_model;
 mod cloud;
 mod compare;
 mod evolver;
@@ -54,8 +64,8 @@ mod listener;
 mod meter;
 mod metrics;
 mod offline;
+mod parts;
 mod plan;
-mod purse;
 mod remote;
 mod retention;
 mod schedule;
@@ -66,13 +76,10 @@ mod turn_log;
 mod upstreams;
 
 pub(crate) use self::{
-    adapters::LostAdapters,
     lessons::library,
-    meter::{CloudSpend, Meter, kept, of_a_day},
-    offline::Offline,
+    meter::{of_a_day, prices},
+    offline::idle_learner,
     plan::Plan,
-    purse::{Purse, Spend},
-    schedule::saved,
     trainer::checkpoint_dir,
 };
 
@@ -94,7 +101,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = Running::build(&plan).await?;
-    let pointed = plan.agent.point(running.app.proxy);
+    let pointed = plan.agent.point(running.process.proxy);
     let ready = Ready {
         banner: running.banner(&plan, pointed.as_ref()),
         warnings: running.warnings(&plan),
@@ -103,7 +110,7 @@ pub(crate) async fn run(
     tokio::task::spawn_blocking(move || announce(ready));
     tokio::select! {
         () = signals.next() => {}
-        () = running.app.ending.cancelled() => {}
+        () = running.process.ending.cancelled() => {}
     }
     info!("ending: replies under way may finish");
     // First, so that the agent's next turn goes where it did before us.
@@ -117,12 +124,12 @@ pub(crate) async fn run(
     }
 }
 
-/// The app and its tasks.
+/// The parts that serve, and their tasks.
 struct Running {
-    app: Arc<App>,
+    process: Arc<Process>,
     gateway: JoinHandle<()>,
-    /// Ends everything but the gateway, once no reply is under way.
-    background: CancellationToken,
+    /// Everything but the gateway.
+    background: Background,
     keyed: bool,
     /// What of the lessons cannot be used.
     warnings: Vec<String>,
@@ -136,79 +143,71 @@ impl Running {
         let config = &plan.loaded.config;
         let listener = gateway::listen(config.gateway.proxy.address()).await?;
         let proxy = listener.local_addr()?;
-        let settings_file = (plan.config_name.clone(), fingerprint(&plan.config_name));
-        let log = turn_log::open(plan).await?;
-        let agents = turn_log::known_agents(plan, &log).await?;
-        let (library, mut warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+        let changed_settings = changed_settings(plan);
+        let (stores, mut warnings) = open_stores(plan).await?;
         let privacy = Arc::new(privacy::load(&plan.home)?);
 
-        let tasks = TaskTracker::new();
-        let background = CancellationToken::new();
-        let unloader = Unloader::new(tasks.clone());
+        let background = Background {
+            tasks: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        };
+        let unloader = Unloader::new(background.tasks.clone());
         let serving = Serving::new(unloader.on_idle());
         let training = TrainingSide::new(plan, &serving)?;
         unloader.set(training.backend.as_ref());
 
         let comparer = compare::comparer(plan, &training)?;
-        let budget = plan.loaded.config.budget.clone();
-        let purse = Arc::new(Purse::open(budget, plan.home.spend(), log.clone()));
-        let learning = Learning::start(
-            plan,
-            (&log, &library, &purse),
-            (&training, &serving, &privacy),
-            (&tasks, &background),
-        )
-        .await?;
+        let state = GatewayState { serving, privacy };
+        let learning = Learning::start(plan, &stores, &training, &state, &background).await?;
+        let Learning { learner, judge, .. } = &learning;
         let meter = meter::of(plan, training.cloud.as_ref());
-        warnings.extend(meter::told(plan, meter.as_ref(), &log).await);
-        let late_app = LateApp::default();
+        warnings.extend(meter::told(plan, meter.as_ref(), &stores.log).await);
         let token = plan::random_token();
-        let ready = services::ready(training.state.clone(), &serving);
-        let services = services::services(&late_app, ready, &token);
+        let ready = services::ready(training.state.clone(), &state.serving);
+        let services = services::services(learner, judge.as_ref(), &stores.library, ready, &token);
         let gateway =
-            gateway::gateway(plan, &log, &library, (&serving, &privacy), services).await?;
-        let (lost, context) = (LostAdapters::default(), PolicyContext::default());
-        let backend = training.backend.as_ref();
-        let adapters = backend.map(|it| Adapters::new(&serving, &log, it, (&lost, &context)));
-        let elsewhere = adapters.and_then(|it| follow(plan, it, &training, (&tasks, &background)));
-        let app = Arc::new(App {
+            gateway::gateway(plan, &stores.log, &stores.library, &state, services).await?;
+        let followed = follow(plan, &stores, &state, &training, &background);
+        housekeeping(plan, &stores, &state, learning.trains, &background)?;
+        let ending = CancellationToken::new();
+        let dropped_lines = plan.dropped_lines.clone();
+        let process = Arc::new(Process {
             about: learning.about,
-            home: plan.home.clone(),
-            privacy: Arc::clone(&privacy),
+            privacy: state.privacy,
             proxy,
             since_ms: now_ms(),
-            settings: settings_file,
-            log,
-            library,
+            changed_settings,
+            log: stores.log,
+            library: stores.library,
+            trains: learning.trains,
             comparer,
-            weights: learning.trains,
-            serving,
+            serving: state.serving,
             backend: training.backend,
             learner: learning.learner,
             replays: learner::replays(plan),
-            purse,
+            budget: stores.budget,
             meter: meter.clone(),
-            judge: learning.judge,
             schedule: learning.schedule,
             trainer: training.state,
-            elsewhere,
-            lost,
-            context,
+            elsewhere: followed.elsewhere,
+            lost: followed.lost,
+            context: followed.context,
             metrics: gateway.metrics(),
-            dropped_lines: plan.dropped_lines.clone(),
+            dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
             authenticator: gateway.authenticator(),
-            tasks: tasks.clone(),
-            ending: CancellationToken::new(),
+            ending: ending.clone(),
         });
-        // Set once, here.
-        late_app.set(Arc::downgrade(&app)).ok();
-        run_training(&app, (training.cloud, training.supervisor), &background);
-        housekeeping(plan, &app, &background);
-        publish(&app, token, &plan.home, &background).await?;
-        let serving = critical(&app, gateway.serve(listener, app.ending.clone()));
+        let training = TrainingTasks {
+            meter,
+            cloud: training.cloud,
+            supervisor: training.supervisor,
+        };
+        training.run(&background, &ending);
+        publish(plan, &process, token, &background).await?;
+        let serving = critical(&ending, gateway.serve(listener, ending.clone()));
         Ok(Self {
-            app,
-            gateway: tasks.spawn(serving),
+            process,
+            gateway: background.tasks.spawn(serving),
             background,
             keyed: config.gateway.proxy.requires_key(),
             warnings,
@@ -230,10 +229,10 @@ impl Running {
             _ => First::of(&plan.loaded.config, &plan.policy),
         };
         let banner = Banner {
-            proxy: self.app.proxy,
+            proxy: self.process.proxy,
             keyed: self.keyed,
-            about: &self.app.about,
-            off: &self.app.privacy.switch.off(),
+            about: &self.process.about,
+            off: &self.process.privacy.switch.off(),
             inert: &plan.loaded.inert,
             config: &config,
             agent: agent.map(|it| it.said.as_str()),
@@ -244,83 +243,141 @@ impl Running {
 
     /// Takes it down, in order; turns that were answered are in the log when it returns.
     async fn end(self, home: &Home) -> anyhow::Result<()> {
-        let Self {
-            app,
-            gateway,
-            background,
-            keyed: _,
-            warnings: _,
-        } = self;
-        app.stop();
-        gateway.await?;
+        self.process.ending.cancel();
+        self.gateway.await?;
         info!("no reply is under way any more");
         // A step that was begun is settled at the next start.
-        background.cancel();
-        app.tasks.close();
-        if tokio::time::timeout(BACKGROUND_GRACE, app.tasks.wait())
+        let Background { tasks, ending } = self.background;
+        ending.cancel();
+        tasks.close();
+        if tokio::time::timeout(BACKGROUND_GRACE, tasks.wait())
             .await
             .is_err()
         {
             warn!("a background task did not stop in time");
         }
-        app.log.clone().close().await;
+        self.process.log.clone().close().await;
         home.retract()?;
         info!("ended");
         Ok(())
     }
 }
 
-/// Runs the training server where it is ours, and what answers chats in front of one that is not; counts what it takes.
-fn run_training(
-    app: &Arc<App>,
-    (cloud, supervisor): (Option<CloudSide>, Option<Supervisor>),
-    ending: &CancellationToken,
-) {
-    if let Some(meter) = &app.meter {
-        app.tasks.spawn(Arc::clone(meter).run(ending.clone()));
-    }
-    if let Some(cloud) = cloud {
-        app.tasks.spawn(cloud.run(ending.clone()));
-    }
-    if let Some(supervisor) = supervisor {
-        app.tasks
-            .spawn(critical(app, supervisor.run(ending.clone())));
+/// Opens what is kept; also says what of the lessons cannot be used.
+async fn open_stores(plan: &Plan) -> anyhow::Result<(Stores, Vec<String>)> {
+    let log = turn_log::open(plan).await?;
+    let agents = turn_log::known_agents(plan, &log).await?;
+    let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
+    let budget = plan.loaded.section("budget")?;
+    let budget = TokenBudget::open(budget, plan.home.spend(), log.clone());
+    let stores = Stores {
+        budget: Arc::new(budget),
+        log,
+        library,
+    };
+    Ok((stores, warnings))
+}
+
+/// The training server where it is ours, and what answers chats in front of one that is not.
+struct TrainingTasks {
+    /// Counts what a training server takes that costs money.
+    meter: Option<Arc<Meter>>,
+    cloud: Option<CloudSide>,
+    supervisor: Option<Supervisor>,
+}
+
+// === impl TrainingTasks ===
+
+impl TrainingTasks {
+    /// Runs them beside the chat; when our own training server ends for good, the process does.
+    fn run(self, background: &Background, process: &CancellationToken) {
+        let Background { tasks, ending } = background;
+        if let Some(meter) = self.meter {
+            tasks.spawn(meter.run(ending.clone()));
+        }
+        if let Some(cloud) = self.cloud {
+            tasks.spawn(cloud.run(ending.clone()));
+        }
+        if let Some(supervisor) = self.supervisor {
+            tasks.spawn(critical(process, supervisor.run(ending.clone())));
+        }
     }
 }
 
-/// What goes on beside the chat until `ending`: what is kept is written down, what is old goes, what changed is read.
-fn housekeeping(plan: &Plan, app: &App, ending: &CancellationToken) {
-    let App {
-        tasks,
+/// Reads the settings' file again: its path, where it says something else than now.
+fn changed_settings(plan: &Plan) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
+    let file = plan.config_name.clone();
+    let before = fingerprint(&file);
+    Arc::new(move || (fingerprint(&file) != before).then(|| file.clone()))
+}
+
+/// What goes on beside the chat: what is kept is written down, what is old goes, what changed is read.
+fn housekeeping(
+    plan: &Plan,
+    stores: &Stores,
+    state: &GatewayState,
+    trains: bool,
+    background: &Background,
+) -> anyhow::Result<()> {
+    let privacy = &state.privacy;
+    let Stores {
         log,
         library,
-        purse,
-        privacy,
-        home,
-        ..
-    } = app;
-    let off_record = privacy::keep_off_record(Arc::clone(privacy), home.clone(), ending.clone());
-    tasks.spawn(off_record);
+        budget,
+    } = stores;
+    let Background { tasks, ending } = background;
+    let (home, off_record) = (plan.home.clone(), Arc::clone(privacy));
+    tasks.spawn(privacy::keep_off_record(off_record, home, ending.clone()));
     tasks.spawn(warn_dropped(plan.dropped_lines.clone(), ending.clone()));
     tasks.spawn(lessons::rescan(library.clone(), ending.clone()));
-    tasks.spawn(purse::run(Arc::clone(purse), ending.clone()));
+    tasks.spawn(token_budget::run(Arc::clone(budget), ending.clone()));
     let switched = Arc::clone(privacy);
     let is_off = Arc::new(move |agent: &AgentId| switched.switch.is_off(agent));
     let hosts = note_hosts(log.clone(), library.clone(), is_off, ending.clone());
     tasks.spawn(hosts);
-    let digests = report::write_daily(app.sources(), home.reports(), ending.clone());
+    let sources = report::Sources {
+        log: log.clone(),
+        library: library.clone(),
+        weights: trains,
+        budget: Arc::clone(budget),
+        zone: TimeZone::system(),
+    };
+    let digests = report::write_daily(sources, plan.home.reports(), ending.clone());
     tasks.spawn(digests);
     let turns = &plan.loaded.config.turns;
     tasks.spawn(retention::run(log.clone(), turns.clone(), ending.clone()));
 }
 
-/// Follows the training server and has the adapters that the log names loaded there; of one elsewhere, how it is.
+/// What is known of the training server and its adapters, as whoever follows it finds it.
+#[derive(Default)]
+struct Followed {
+    lost: LostAdapters,
+    context: PolicyContext,
+    /// How a server elsewhere is.
+    elsewhere: Option<watch::Receiver<TrainerStatus>>,
+}
+
+/// Follows the training server and has the adapters that the log names loaded there.
 fn follow(
     plan: &Plan,
-    adapters: Adapters,
+    stores: &Stores,
+    state: &GatewayState,
     training: &TrainingSide,
-    (tasks, ending): (&TaskTracker, &CancellationToken),
-) -> Option<watch::Receiver<TrainerStatus>> {
+    background: &Background,
+) -> Followed {
+    let Background { tasks, ending } = background;
+    let mut followed = Followed::default();
+    let Some(backend) = &training.backend else {
+        return followed;
+    };
+    let adapters = Adapters {
+        serving: Arc::clone(&state.serving),
+        log: stores.log.clone(),
+        backend: Arc::clone(backend),
+        lost: followed.lost.clone(),
+        context: followed.context.clone(),
+        known: KnownAdapters::default(),
+    };
     if let (Some(key), Some(trainer)) = (&training.key, &training.state) {
         let served = Served {
             adapters,
@@ -329,21 +386,21 @@ fn follow(
             has_inference: plan.loaded.config.rl.has_vllm(),
         };
         tasks.spawn(served.run(ending.clone()));
-        return None;
+    } else if let Some((url, key)) = training.elsewhere.clone() {
+        let (status, watched) = watch::channel(TrainerStatus::Starting);
+        let remote = Remote {
+            adapters,
+            shown: shown(&plan.policy),
+            url,
+            key,
+            model: trainer::base_model(plan),
+            status,
+            refuses: false,
+        };
+        tasks.spawn(remote.run(ending.clone()));
+        followed.elsewhere = Some(watched);
     }
-    let (url, key) = training.elsewhere.clone()?;
-    let (status, watched) = watch::channel(TrainerStatus::Starting);
-    let remote = Remote {
-        adapters,
-        shown: shown(&plan.policy),
-        url,
-        key,
-        model: trainer::base_model(plan),
-        status,
-        refuses: false,
-    };
-    tasks.spawn(remote.run(ending.clone()));
-    Some(watched)
+    followed
 }
 
 /// Where a training server is that is asked through a front of this process.
@@ -354,38 +411,43 @@ fn shown(policy: &Policy) -> Option<String> {
     }
 }
 
-/// A critical task: when it ends, well or badly, the app shuts down.
-fn critical<W: Future<Output = ()>>(app: &App, work: W) -> impl Future<Output = ()> + use<W> {
-    let ending = app.ending.clone().drop_guard();
+/// A critical task: when it ends, well or badly, the process shuts down.
+fn critical<W: Future<Output = ()>>(
+    ending: &CancellationToken,
+    work: W,
+) -> impl Future<Output = ()> + use<W> {
+    let ending = ending.clone().drop_guard();
     async move {
         work.await;
         drop(ending);
     }
 }
 
-/// Opens the control listener and says where it is.
+/// Opens the control listener and says in the run file where it is.
 async fn publish(
-    app: &Arc<App>,
+    plan: &Plan,
+    process: &Arc<Process>,
     token: String,
-    home: &Home,
-    background: &CancellationToken,
+    background: &Background,
 ) -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let run = RunFile {
         pid: std::process::id(),
         control: listener.local_addr()?,
         token: token.clone(),
-        base_url: format!("http://{}/v1", app.proxy),
-        started_ms: app.since_ms,
+        base_url: format!("http://{}/v1", process.proxy),
+        started_ms: process.since_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let serving = control::serve(listener, Arc::clone(app), token, background.clone());
-    app.tasks.spawn(async move {
+    let instance = Instance::of_process(plan.home.clone(), Arc::clone(process));
+    let Background { tasks, ending } = background;
+    let serving = server::serve(listener, Arc::new(instance), token, ending.clone());
+    tasks.spawn(async move {
         if let Err(error) = serving.await {
             warn!(%error, "the control listener ended: subcommands cannot ask any more");
         }
     });
-    home.publish(&run).context("cannot write run.json")
+    plan.home.publish(&run).context("cannot write run.json")
 }
 
 #[cfg(test)]

@@ -2,20 +2,18 @@
 
 use std::net::SocketAddr;
 
-use metaclaw_chat::Mode;
+use metaclaw_control::{privacy, status::About};
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
-use serde::{Deserialize, Serialize};
 
-pub(crate) use self::leaves::JudgedWith;
-use self::leaves::leaves;
+pub(crate) use self::egress::JudgedWith;
+use self::egress::egress;
 use crate::{
     address::{elsewhere, host, is_here},
-    config::{Config, InertUse, Policy},
-    privacy,
+    config::{Config, InertUse, Mode, Policy},
 };
 
-mod leaves;
+mod egress;
 
 /// More keys than this of one section are not named one by one.
 const MANY: usize = 3;
@@ -24,17 +22,6 @@ const BY_HAND: &str =
     "wishes from what you say, and skills that you write or accept, from the next session on";
 /// The same where no wish is heard.
 const SKILLS_BY_HAND: &str = "skills that you write or accept, from the next session on";
-
-/// What serves, what learns, and what leaves the machine, in words.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct About {
-    /// `auto`, `rl` or `skills_only`.
-    pub mode: String,
-    pub serves: String,
-    /// What gets better, and when.
-    pub learns: String,
-    pub leaves: String,
-}
 
 /// All that the banner is made of.
 #[derive(Debug)]
@@ -94,48 +81,45 @@ impl<'a> First<'a> {
     }
 }
 
-// === impl About ===
-
-impl About {
-    /// From what was decided at the start.
-    pub(crate) fn new(
-        config: &Config,
-        policy: &Policy,
-        judge: &JudgedWith,
-        training: &LearnerConfig,
-    ) -> Self {
-        Self {
-            mode: config.learner.mode.as_str().to_owned(),
-            serves: serves(config, policy),
-            learns: learns(config, (policy, judge), training),
-            leaves: leaves(config, policy, judge, true),
-        }
+/// What serves, what learns and what leaves the machine, from what was decided at the start.
+pub(crate) fn about(
+    config: &Config,
+    policy: &Policy,
+    judge: &JudgedWith,
+    training: &LearnerConfig,
+) -> About {
+    About {
+        mode: config.mode.as_str().to_owned(),
+        serves: serves(config, policy),
+        learns: learns(config, policy, judge, training),
+        leaves: egress(config, policy, judge, true),
     }
+}
 
-    /// Where calendars are fetched.
-    pub(crate) fn with_calendars(mut self, addresses: &[&str]) -> Self {
-        let mut hosts: Vec<String> = addresses.iter().map(|it| elsewhere(it)).collect();
-        hosts.sort();
-        hosts.dedup();
-        if !hosts.is_empty() {
-            self.leaves = format!("{}, calendar <- {}", self.leaves, hosts.join(", "));
-        }
-        self
+/// Adds where calendars are fetched.
+pub(crate) fn with_calendars(about: About, addresses: &[&str]) -> About {
+    let mut hosts: Vec<String> = addresses.iter().map(|it| elsewhere(it)).collect();
+    hosts.sort();
+    hosts.dedup();
+    if hosts.is_empty() {
+        return about;
     }
+    let leaves = format!("{}, calendar <- {}", about.leaves, hosts.join(", "));
+    About { leaves, ..about }
+}
 
-    /// Where no wishes are heard.
-    pub(crate) fn without_wishes(self) -> Self {
-        let learns = self.learns.replace(BY_HAND, SKILLS_BY_HAND);
-        Self { learns, ..self }
-    }
+/// The same where no wishes are heard.
+pub(crate) fn without_wishes(about: About) -> About {
+    let learns = about.learns.replace(BY_HAND, SKILLS_BY_HAND);
+    About { learns, ..about }
+}
 
-    /// Where no turns are kept.
-    pub(crate) fn of_nothing_new(self, config: &Config, policy: &Policy) -> Self {
-        Self {
-            leaves: leaves(config, policy, &JudgedWith::Unused, false),
-            learns: format!("nothing: turns are not kept (turns.enabled); {BY_HAND}"),
-            ..self
-        }
+/// The same where no turns are kept.
+pub(crate) fn of_nothing_new(about: About, config: &Config, policy: &Policy) -> About {
+    About {
+        leaves: egress(config, policy, &JudgedWith::Unused, false),
+        learns: format!("nothing: turns are not kept (turns.enabled); {BY_HAND}"),
+        ..about
     }
 }
 
@@ -191,7 +175,8 @@ const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: 
 
 fn learns(
     config: &Config,
-    (policy, judge): (&Policy, &JudgedWith),
+    policy: &Policy,
+    judge: &JudgedWith,
     training: &LearnerConfig,
 ) -> String {
     let method = &training.rl.method;

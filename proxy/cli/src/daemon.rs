@@ -13,9 +13,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use metaclaw_control::home::Home;
 use serde::{Deserialize, Serialize};
 
-use crate::{home::Home, out};
+use crate::out;
 
 /// How much of the log is shown when the second process ends instead of listening.
 const SHOWN: usize = 2_000;

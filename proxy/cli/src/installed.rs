@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use metaclaw_control::home::Home;
 use metaclaw_fetch::writing;
 
 /// The training server's program.
@@ -21,6 +22,11 @@ const LINK: &str = "trainer";
 const FOLDER: &str = "metaclaw-trainer-";
 /// Beside the program, where a libtorch with CUDA is looked for before any other.
 const CUDA: &str = "lib-cuda";
+
+/// What `metaclaw trainer install` brings into a home.
+pub(crate) fn programs(home: &Home) -> Programs {
+    Programs::at(home.programs())
+}
 
 /// The folder of installed programs. It may not exist yet.
 #[derive(Debug, Clone)]

@@ -6,30 +6,18 @@
 
 use std::process::ExitCode;
 
-mod adapters;
 mod agent;
-mod app;
 mod assemble;
 mod banner;
 mod commands;
-mod compare;
-mod control;
 mod daemon;
 mod environment;
-mod home;
 mod installed;
-mod lesson_line;
-mod lesson_list;
-mod lessons;
 mod limits;
 mod logging;
+mod model_context;
 mod out;
-mod policy_context;
-mod privacy;
 mod prompt;
-mod replays;
-mod report;
-mod rollouts;
 mod roots;
 mod signals;
 mod supervise;
@@ -37,8 +25,8 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 mod traces;
-mod waiting;
 
+use metaclaw_control::{home, operation::with_causes};
 use metaclaw_settings::{self as config, address, auth_profiles};
 
 use self::commands::Cli;
@@ -54,21 +42,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if out::is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            out::aside(format!("metaclaw: {}", whole(&error)));
+            out::aside(format!("metaclaw: {}", with_causes(&error)));
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error with its causes, but for those that it names itself.
-fn whole(error: &anyhow::Error) -> String {
-    let mut said = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
-        }
-    }
-    said
 }

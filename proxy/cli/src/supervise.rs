@@ -6,6 +6,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use metaclaw_control::status::TrainerState;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -24,23 +25,6 @@ pub(crate) use self::{
 
 /// How long a trainer that was told to end may take.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// How the trainer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TrainerState {
-    /// It was started and loads its model.
-    Starting,
-    /// It answers at an address.
-    Ready {
-        address: SocketAddr,
-        pid: u32,
-    },
-    /// It ended, and will be started again.
-    Down {
-        reason: String,
-    },
-    Ended,
-}
 
 /// Called when the trainer answers, with its address, and when it does not any more, with none.
 pub(crate) type OnAddress = Box<dyn Fn(Option<SocketAddr>) + Send + Sync>;

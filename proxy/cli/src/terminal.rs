@@ -4,20 +4,30 @@ use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// The terminal's columns; none where the output is no terminal, or it does not say.
-pub(crate) fn width() -> Option<usize> {
-    size().map(|(columns, _)| columns)
+/// The size of a window, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WindowSize {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
 }
 
-/// Columns and rows, asked anew each time: a window may be resized.
-pub(crate) fn size() -> Option<(usize, usize)> {
+/// The terminal's columns; none where the output is no terminal, or it does not say.
+pub(crate) fn width() -> Option<usize> {
+    size().map(|size| size.columns)
+}
+
+/// Its size, asked anew each time: a window may be resized.
+pub(crate) fn size() -> Option<WindowSize> {
     let out = io::stdout();
     if !out.is_terminal() {
         return None;
     }
     let size = tcgetwinsize(&out).ok()?;
     let known = size.ws_col > 0 && size.ws_row > 0;
-    known.then(|| (size.ws_col.into(), size.ws_row.into()))
+    known.then(|| WindowSize {
+        columns: size.ws_col.into(),
+        rows: size.ws_row.into(),
+    })
 }
 
 /// A screen of its own, until it is dropped: what stood in the terminal before comes back.

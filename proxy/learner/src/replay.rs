@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::{AgentId, Span, TurnId};
 use metaclaw_turns::{LogError, StateKind, TurnLog};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -48,7 +48,7 @@ pub struct ReplayWanted {
 }
 
 /// How a replay goes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ReplayEvent {
     Began {
@@ -63,10 +63,14 @@ pub enum ReplayEvent {
         n_sessions: usize,
     },
     Ended(ReplayReport),
+    /// The last event of a replay that failed, for whoever follows it from another process.
+    Failed {
+        why: String,
+    },
 }
 
 /// What a replay came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayReport {
     pub name: String,
     pub agent: AgentId,
@@ -79,7 +83,7 @@ pub struct ReplayReport {
     /// Samples that waited for more when it ended; none where it ended before all was read.
     pub n_left: Option<usize>,
     /// Turns that the teacher had nothing to teach for, by reason.
-    pub not_taught: BTreeMap<&'static str, usize>,
+    pub not_taught: BTreeMap<String, usize>,
 }
 
 /// Replays an agent's sessions.

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use metaclaw_chat::AgentId;
 use metaclaw_schedule::Window;
 use metaclaw_turns::Funnel;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cell::{SampleCounts, StatusCell};
 pub use self::report::{BeganAnew, Declined, JudgingStatus, Phase, StepReport, WasTakenBack};
 use crate::config::Mode;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LearnerStatus {
     /// Whether the weights learn, and when.
     pub mode: Mode,
@@ -32,7 +32,7 @@ pub struct LearnerStatus {
 }
 
 /// How one agent's learning goes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentStatus {
     pub agent: AgentId,
     /// The adapter that it is served with; none is the base model.
@@ -43,7 +43,7 @@ pub struct AgentStatus {
     pub n_unanswered: usize,
     /// Turns that are not redo's in this process, by reason: what the teacher's replies lacked. Their verdicts may be
     /// learned from.
-    pub not_taught: BTreeMap<&'static str, usize>,
+    pub not_taught: BTreeMap<String, usize>,
     /// Turns whose own ids wait for a batch that pushes them.
     pub n_binary_rl: usize,
     /// The last step of this process.

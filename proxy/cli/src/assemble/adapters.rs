@@ -4,13 +4,12 @@
 //! refuse every chat of that agent, and an agent without chats never trains a new one. So each is tried
 //! before anybody is sent there, and where it cannot serve the base model answers in its place.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use metaclaw_chat::AgentId;
+use metaclaw_control::{
+    adapters::LostAdapters, policy_context::PolicyContext, status::LostAdapter,
+};
 use metaclaw_gateway::Serving;
 use metaclaw_trainer_api::{
     BackendError, ErrorCode, TrainingBackend,
@@ -21,27 +20,40 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::trainer::HEALTH_DEADLINE;
-use crate::{control::LostAdapter, policy_context::PolicyContext};
 
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Adapters that were to serve and cannot, by agent.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LostAdapters(Arc<Mutex<BTreeMap<AgentId, LostAdapter>>>);
-
 pub(super) struct Adapters {
     pub(super) serving: Arc<Serving>,
-    log: TurnLog,
+    pub(super) log: TurnLog,
     pub(super) backend: Arc<dyn TrainingBackend>,
-    lost: LostAdapters,
-    context: PolicyContext,
-    /// What [`Adapters::find`] found last.
+    pub(super) lost: LostAdapters,
+    pub(super) context: PolicyContext,
+    /// What was found when they were last tried.
+    pub(super) known: KnownAdapters,
+}
+
+/// What was found when adapters were last tried.
+#[derive(Debug)]
+pub(super) struct KnownAdapters {
+    /// Which are to serve, and whether each is there.
     found: Vec<(AgentId, String, bool)>,
     /// How the server was that answers chats for the training server, where there is one.
     inference: Option<InferenceState>,
     /// Whether all of them could be tried.
     is_settled: bool,
+}
+
+impl Default for KnownAdapters {
+    /// Nothing was to serve.
+    fn default() -> Self {
+        Self {
+            found: Vec::new(),
+            inference: None,
+            is_settled: true,
+        }
+    }
 }
 
 /// What a try of an adapter came to.
@@ -52,43 +64,13 @@ enum Tried {
     Unknown,
 }
 
-// === impl LostAdapters ===
-
-impl LostAdapters {
-    pub(crate) fn all(&self) -> Vec<LostAdapter> {
-        self.with(|lost| lost.values().cloned().collect())
-    }
-
-    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<AgentId, LostAdapter>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 // === impl Adapters ===
 
 impl Adapters {
-    pub(super) fn new(
-        serving: &Arc<Serving>,
-        log: &TurnLog,
-        backend: &Arc<dyn TrainingBackend>,
-        (lost, context): (&LostAdapters, &PolicyContext),
-    ) -> Self {
-        Self {
-            serving: Arc::clone(serving),
-            log: log.clone(),
-            backend: Arc::clone(backend),
-            lost: lost.clone(),
-            context: context.clone(),
-            found: Vec::new(),
-            inference: None,
-            is_settled: true,
-        }
-    }
-
     /// Has each one loaded; an agent whose adapter cannot serve gets the base model, and its adapter again when it can.
     pub(super) async fn load(&mut self) {
         self.ask_context().await;
-        self.found = self.find().await.unwrap_or_default();
+        self.known.found = self.find().await.unwrap_or_default();
         self.load_all().await;
     }
 
@@ -103,15 +85,15 @@ impl Adapters {
     /// The same where others are to serve, or are there, than when this was last asked, and where the server that answers chats
     /// may be asked again: it was started anew, and loads each adapter again.
     pub(super) async fn load_if_changed(&mut self, inference: Option<InferenceState>) {
-        let was = std::mem::replace(&mut self.inference, inference);
+        let was = std::mem::replace(&mut self.known.inference, inference);
         // A server that cannot say is away, which is seen next.
         let Some(found) = self.find().await else {
             return;
         };
         let is_back = inference == Some(InferenceState::Ready) && was != inference;
-        let is_due = inference == Some(InferenceState::Ready) && !self.is_settled;
-        if self.found != found || is_back || is_due {
-            self.found = found;
+        let is_due = inference == Some(InferenceState::Ready) && !self.known.is_settled;
+        if self.known.found != found || is_back || is_due {
+            self.known.found = found;
             self.load_all().await;
         }
     }
@@ -142,7 +124,7 @@ impl Adapters {
         if loaded.is_err() {
             warn!("adapters take long to load: chats do not wait for the rest");
         }
-        self.is_settled = loaded.unwrap_or(false);
+        self.known.is_settled = loaded.unwrap_or(false);
     }
 
     async fn served(&self) -> Option<Vec<(AgentId, String)>> {

@@ -33,7 +33,7 @@ use super::plan::{Plan, random_token};
 use crate::{
     config::{Cloud, Service},
     environment::Environment,
-    policy_context,
+    model_context,
 };
 
 /// Before a tokenizer, or a server's word about its models, is asked for again.
@@ -175,7 +175,7 @@ impl CloudSide {
         let load = move || {
             (
                 ChatTokenizer::load(&folder),
-                policy_context::of_folder(&folder),
+                model_context::of_folder(&folder),
             )
         };
         let (tokenizer, trained) = tokio::task::spawn_blocking(load).await?;

@@ -1,39 +1,43 @@
 //! Whom `metaclaw compare` asks: who answers chats.
 
+use metaclaw_control::compare::{ComparedModel, Comparer, MAX_ANSWER, PolicyAddress};
+use metaclaw_gateway::ServingConfig;
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
 
 use super::{plan::Plan, trainer::TrainingSide};
-use crate::{
-    compare::{Comparer, MAX_ANSWER, PolicyAddress, Whom},
-    config::Policy,
-};
+use crate::{address::host, config::Policy};
 
 /// The policy model where there is one, else the model of `llm.*`.
 pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<Comparer> {
     let llm = &plan.loaded.config.llm;
     let whom = match (policy_address(plan, training), &llm.api_base, &llm.model_id) {
-        (Some(address), ..) => Whom::Policy(address),
-        (None, Some(url), Some(model)) => Whom::Llm(LlmConfig {
+        (Some(address), ..) => ComparedModel::Policy(address),
+        (None, Some(url), Some(model)) => ComparedModel::Llm(LlmConfig {
             url: url.clone(),
             model: model.clone(),
             key: llm.api_key.clone(),
             ..LlmConfig::default()
         }),
-        (None, ..) => Whom::Nobody,
+        (None, ..) => ComparedModel::Nobody,
     };
     let http = policy_client(plan)?;
-    let params = params(plan, &whom);
-    Ok(Comparer { http, whom, params })
+    let params = params(plan, &whom)?;
+    Ok(Comparer {
+        http,
+        whom,
+        host,
+        params,
+    })
 }
 
 /// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
-fn params(plan: &Plan, whom: &Whom) -> AskParams {
+fn params(plan: &Plan, whom: &ComparedModel) -> anyhow::Result<AskParams> {
     let plain = AskParams {
         max_tokens: Some(MAX_ANSWER),
         ..AskParams::default()
     };
-    if !matches!(whom, Whom::Policy(_)) {
-        return plain;
+    if !matches!(whom, ComparedModel::Policy(_)) {
+        return Ok(plain);
     }
     let serving = &plan.loaded.config.gateway.serving;
     AskParams {

@@ -3,14 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use metaclaw_chat::Span;
+use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
 
-use super::{
-    learner::address,
-    plan::Plan,
-    purse::{Model, Purse},
-};
+use super::{budgeted_model::BudgetedModel, learner::address, plan::Plan};
 use crate::address::elsewhere;
 
 /// Skills are to be alike for like failures.
@@ -23,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The evolver, and what the banner adds to where things go; none where none is wanted, or no model can be asked.
 pub(super) fn evolver(
     plan: &Plan,
-    purse: &Arc<Purse>,
+    budget: &Arc<TokenBudget>,
 ) -> anyhow::Result<Option<(Evolver, String)>> {
     let (skills, turns) = (&plan.loaded.config.skills, &plan.loaded.config.turns);
     let is_wanted = skills.enabled && skills.auto_evolve && turns.enabled;
@@ -46,16 +44,16 @@ pub(super) fn evolver(
         elsewhere(asked.url),
         asked.model
     );
-    let model = Model {
+    let model = BudgetedModel {
         client,
         params,
-        purse: Arc::clone(purse),
+        budget: Arc::clone(budget),
     };
-    let purse = Arc::clone(purse);
+    let budget = Arc::clone(budget);
     let evolver = Evolver {
         model: Arc::new(model),
         every_n_turns,
-        may_start: Arc::new(move || purse.allows()),
+        may_start: Arc::new(move || budget.allows()),
         look_every: LOOK_EVERY,
     };
     Ok(Some((evolver, told)))

@@ -1,14 +1,12 @@
 //! `POST /v1/feedback`: the owner's own verdict on a reply, by session, turn or the reply's id.
 
-use std::{fmt, str::FromStr, sync::Weak};
+use std::{fmt, str::FromStr};
 
 use http::StatusCode;
 use metaclaw_chat::{Score, excerpt};
 use metaclaw_gateway::{Answering, Call, Service, ServiceError, upstream_reply_id};
-use metaclaw_learner::{About, Feedback, FeedbackError};
+use metaclaw_learner::{About, Feedback, FeedbackError, Learner};
 use serde_json::{Map, Value, json};
-
-use crate::app::LateApp;
 
 /// What may be given.
 const SHAPE: &str =
@@ -19,9 +17,9 @@ const FIELDS: [&str; 5] = ["session", "turn", "reply_id", "score", "text"];
 /// Characters of a text: an owner's words, and no material.
 const MAX_TEXT: usize = 2_000;
 
-/// The service; it is built before the app that it asks.
+/// The service.
 #[derive(Clone)]
-pub(super) struct OwnersFeedback(pub(super) LateApp);
+pub(super) struct OwnersFeedback(pub(super) Learner);
 
 // === impl OwnersFeedback ===
 
@@ -32,10 +30,7 @@ impl Service for OwnersFeedback {
                 let message = format!("{error}; {SHAPE}");
                 refused(StatusCode::BAD_REQUEST, message)
             })?;
-            let app = self.0.get().and_then(Weak::upgrade);
-            let not_ready = || refused(StatusCode::SERVICE_UNAVAILABLE, "not ready yet");
-            let learner = app.ok_or_else(not_ready)?.learner.clone();
-            let rated = learner.rate(&call.agent, &feedback).await;
+            let rated = self.0.rate(&call.agent, &feedback).await;
             let rated = rated.map_err(|error| refused(status(&error), error.to_string()))?;
             Ok(json!({"judged": rated.turns, "overruled": rated.n_overruled}))
         })

@@ -4,12 +4,12 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use anyhow::anyhow;
 use metaclaw_chat::now_ms;
-use metaclaw_gateway::{Gateway, GatewayParts, Privacy, Services, Serving};
+use metaclaw_gateway::{Gateway, GatewayConfig, GatewayParts, Services};
 use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 
-use super::{plan::Plan, upstreams};
+use super::{parts::GatewayState, plan::Plan, upstreams};
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
@@ -32,7 +32,7 @@ pub(super) async fn gateway(
     plan: &Plan,
     log: &TurnLog,
     library: &Library,
-    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
+    state: &GatewayState,
     services: Services,
 ) -> anyhow::Result<Gateway> {
     let mut config = plan.loaded.config.gateway.clone();
@@ -54,8 +54,8 @@ pub(super) async fn gateway(
         recent: recent_turns(log).await?,
         library: library.clone(),
         roots: Arc::clone(&plan.roots),
-        serving: Arc::clone(serving),
-        privacy: Arc::clone(privacy),
+        serving: Arc::clone(&state.serving),
+        privacy: Arc::clone(&state.privacy),
         services,
     });
     gateway.map_err(|error| in_file(error.into()))

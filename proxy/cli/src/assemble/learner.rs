@@ -4,31 +4,22 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use metaclaw_chat::{Secret, Span};
-use metaclaw_gateway::{LLM, Privacy, Provider, Serving};
-use metaclaw_learner::{
-    Ask, Evolver, ExternalTeacher, Judge, JudgeKind, Learner, LearnerConfig, Listener, Parts,
-    Recorder, RewardFunction,
-};
+use metaclaw_control::{compare::PolicyAddress, replays::Replays, token_budget::TokenBudget};
+use metaclaw_gateway::LLM;
+use metaclaw_learner::{Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
-use metaclaw_schedule::Schedule;
-use metaclaw_skills::Library;
-use metaclaw_trainer_api::{AdapterName, TrainingBackend};
-use metaclaw_turns::TurnLog;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     base_model::{BaseModel, called},
+    budgeted_model::BudgetedModel,
     compare::policy_client,
     function::Function,
     plan::Plan,
-    purse::{Model, Purse},
 };
 use crate::{
     banner::JudgedWith,
-    compare::PolicyAddress,
-    config::{Config, ModelAddress},
-    replays::Replays,
+    config::{Config, ModelAddress, overridden},
 };
 
 /// Votes differ: that is why there are several.
@@ -45,20 +36,12 @@ pub(super) struct Address<'a> {
     api_version: Option<&'a str>,
 }
 
-/// Who says how good a reply was.
-pub(super) struct Raters {
-    pub(super) judge: Judge,
-    /// Who says what a message wishes, where the judge does not.
-    pub(super) listener: Option<Listener>,
-    pub(super) external_teacher: Option<ExternalTeacher>,
-}
-
 /// The judge, what the banner says of it, and the model whose questions are counted. `policy` is where the policy model
 /// is, if there is one.
 pub(super) fn judge(
     plan: &Plan,
     config: &LearnerConfig,
-    purse: &Arc<Purse>,
+    budget: &Arc<TokenBudget>,
     policy: Option<PolicyAddress>,
 ) -> anyhow::Result<(Judge, JudgedWith, Option<ChatClient>)> {
     let rules = Rules::compile(&config.judge.rules)?;
@@ -110,10 +93,10 @@ pub(super) fn judge(
         return Ok((Judge::Rules(rules), JudgedWith::Rules(n_rules), None));
     };
     let client = asked.client(plan, config.judge.timeout).context("judge")?;
-    let model = Model {
+    let model = BudgetedModel {
         client: client.clone(),
         params,
-        purse: Arc::clone(purse),
+        budget: Arc::clone(budget),
     };
     let judge = by_model(Arc::new(model), false);
     let told = JudgedWith::Model {
@@ -177,43 +160,14 @@ pub(super) fn recorder(plan: &Plan) -> Recorder {
 /// Replays of this home.
 pub(super) fn replays(plan: &Plan) -> Replays {
     let report_to = &plan.loaded.config.rl.report_to;
-    Replays::new(plan.home.replay(), numbers(plan).join("replays"), report_to)
+    let numbers = numbers(plan).join("replays");
+    Replays::new(plan.home.replay(), numbers, report_to, overridden)
 }
 
 /// The folder of the numbers of steps.
 fn numbers(plan: &Plan) -> PathBuf {
     let named = plan.loaded.config.rl.log_dir.clone();
     named.unwrap_or_else(|| plan.home.learning())
-}
-
-/// Starts the loop behind the chat; the adapters that the log names serve when it returns.
-pub(super) async fn start(
-    (config, schedule): (LearnerConfig, Schedule),
-    (raters, library, evolver): (Raters, Option<Library>, Option<(Library, Evolver)>),
-    (log, recorder, folder): (&TurnLog, Recorder, PathBuf),
-    backend: Option<Arc<dyn TrainingBackend>>,
-    (serving, privacy): (&Arc<Serving>, &Arc<Privacy>),
-    (tasks, ending): (&TaskTracker, &CancellationToken),
-) -> anyhow::Result<Learner> {
-    let (serving, privacy) = (Arc::clone(serving), Arc::clone(privacy));
-    let parts = Parts {
-        is_off: Arc::new(move |agent| privacy.switch.is_off(agent)),
-        config,
-        log: log.clone(),
-        backend,
-        judge: raters.judge,
-        listener: raters.listener,
-        external_teacher: raters.external_teacher,
-        schedule,
-        library,
-        evolver,
-        recorder,
-        folder: Some(folder),
-        on_swap: Arc::new(move |agent, adapter| {
-            serving.set(agent, adapter.map(AdapterName::as_str));
-        }),
-    };
-    Ok(Learner::start(parts, tasks, ending.clone()).await?)
 }
 
 #[cfg(test)]

@@ -3,19 +3,25 @@
 use std::sync::Arc;
 
 use metaclaw_chat::Secret;
-use metaclaw_gateway::{Privacy, Serving};
-use metaclaw_learner::{Learner, LearnerConfig};
+use metaclaw_control::status::About;
+use metaclaw_learner::{Learner, LearnerConfig, Parts};
 use metaclaw_llm::ChatClient;
-use metaclaw_schedule::Schedule;
-use metaclaw_skills::Library;
-use metaclaw_turns::TurnLog;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use metaclaw_schedule::{Schedule, SchedulerConfig};
+use metaclaw_skills::WishesConfig;
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::TurnsConfig;
 
 use super::{
-    compare, evolver, external_teacher::external_teacher, learner, listener::listener, plan::Plan,
-    purse::Purse, schedule, trainer, trainer::TrainingSide,
+    compare, evolver,
+    external_teacher::external_teacher,
+    learner,
+    listener::listener,
+    parts::{Background, GatewayState, Stores},
+    plan::Plan,
+    schedule, trainer,
+    trainer::TrainingSide,
 };
-use crate::banner::{About, JudgedWith};
+use crate::banner::{self, JudgedWith};
 
 /// What learns, and what is told of it.
 pub(super) struct Learning {
@@ -30,55 +36,68 @@ pub(super) struct Learning {
 // === impl Learning ===
 
 impl Learning {
-    /// Starts the loop behind the chat.
+    /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
     pub(super) async fn start(
         plan: &Plan,
-        (log, library, purse): (&TurnLog, &Library, &Arc<Purse>),
-        (training, serving, privacy): (&TrainingSide, &Arc<Serving>, &Arc<Privacy>),
-        (tasks, background): (&TaskTracker, &CancellationToken),
+        stores: &Stores,
+        training: &TrainingSide,
+        gateway: &GatewayState,
+        background: &Background,
     ) -> anyhow::Result<Self> {
-        let settings = plan.loaded.config.learner.clone();
+        let Stores {
+            log,
+            library,
+            budget,
+        } = stores;
+        let settings = plan.loaded.room::<LearnerConfig>()?;
         let address = compare::policy_address(plan, training);
-        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, purse, address)?;
+        let (judge, judged_with, judge_model) = learner::judge(plan, &settings, budget, address)?;
         let address = compare::policy_address(plan, training);
-        let heard_by = listener(plan, (&judge, &settings.judge), purse, address)?;
+        let heard_by = listener(plan, &judge, &settings.judge, budget, address)?;
         let (listener, heard_with) = heard_by.unzip();
-        let raters = learner::Raters {
-            judge,
-            listener,
-            // Where no weights learn nothing is asked.
-            external_teacher: if settings.learns() {
-                external_teacher(plan, &settings)?
-            } else {
-                None
-            },
+        // Where no weights learn nothing is asked.
+        let external_teacher = if settings.learns() {
+            external_teacher(plan, &settings)?
+        } else {
+            None
         };
         let may_train = plan.policy.may_train(&plan.loaded.config);
         let trains = training.backend.is_some() && settings.learns() && may_train;
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
             trainer::refuse_forks(&plan.policy, backend.as_ref()).await?;
         }
-        let wishes = &plan.loaded.config.wishes;
-        let (evolver, written_with) = evolver::evolver(plan, purse)?.unzip();
-        let uses = (trains, wishes.enabled);
-        let mut about = about(plan, &settings, judged_with, uses, written_with);
-        about.leaves.push_str(&heard_with.unwrap_or_default());
-        let schedule = schedule::start(plan, log, (tasks, background)).await?;
-        let learner = learner::start(
-            (settings, schedule.clone()),
-            (
-                raters,
-                Some(library.clone()).filter(|_| wishes.enabled),
-                evolver.map(|evolver| (library.clone(), evolver)),
-            ),
-            (log, learner::recorder(plan), plan.home.learning()),
-            training.backend.clone().filter(|_| may_train),
-            (serving, privacy),
-            (tasks, background),
-        )
-        .await?;
+        let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let (evolver, written_with) = evolver::evolver(plan, budget)?.unzip();
+        let told = Told {
+            judged_with,
+            written_with,
+            heard_with,
+            trains,
+            hears: wishes.enabled,
+        };
+        let about = told.about(plan, &settings)?;
+        let schedule = schedule::start(plan, log, background).await?;
+        let (serving, privacy) = (Arc::clone(&gateway.serving), Arc::clone(&gateway.privacy));
+        let parts = Parts {
+            is_off: Arc::new(move |agent| privacy.switch.is_off(agent)),
+            config: settings,
+            log: log.clone(),
+            backend: training.backend.clone().filter(|_| may_train),
+            judge,
+            listener,
+            external_teacher,
+            schedule: schedule.clone(),
+            library: Some(library.clone()).filter(|_| wishes.enabled),
+            evolver: evolver.map(|evolver| (library.clone(), evolver)),
+            recorder: learner::recorder(plan),
+            folder: Some(plan.home.learning()),
+            on_swap: Arc::new(move |agent, adapter| {
+                serving.set(agent, adapter.map(AdapterName::as_str));
+            }),
+        };
+        let Background { tasks, ending } = background;
         Ok(Self {
-            learner,
+            learner: Learner::start(parts, tasks, ending.clone()).await?,
             judge: judge_model,
             about,
             schedule,
@@ -87,29 +106,47 @@ impl Learning {
     }
 }
 
-/// What the banner says.
-fn about(
-    plan: &Plan,
-    settings: &LearnerConfig,
+/// What the banner says of learning.
+struct Told {
     judged_with: JudgedWith,
-    (trains, hears): (bool, bool),
+    /// What it adds of who writes skills.
     written_with: Option<String>,
-) -> About {
-    let is_used = trains || written_with.is_some();
-    let judged_with = match judged_with {
-        JudgedWith::Model { model, url } if !is_used && hears => JudgedWith::Hears { model, url },
-        JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
-        judged_with => judged_with,
-    };
-    let about = About::new(&plan.loaded.config, &plan.policy, &judged_with, settings);
-    let scheduler = &plan.loaded.config.scheduler;
-    let calendars = scheduler.ics.iter().map(Secret::expose);
-    let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
-    let mut about = about.with_calendars(&calendars);
-    about.leaves.push_str(&written_with.unwrap_or_default());
-    let keeps_turns = plan.loaded.config.turns.enabled;
-    if !keeps_turns {
-        about = about.of_nothing_new(&plan.loaded.config, &plan.policy);
+    /// What it adds of who hears wishes.
+    heard_with: Option<String>,
+    trains: bool,
+    /// Whether wishes are heard.
+    hears: bool,
+}
+
+// === impl Told ===
+
+impl Told {
+    fn about(self, plan: &Plan, settings: &LearnerConfig) -> anyhow::Result<About> {
+        let (hears, is_used) = (self.hears, self.trains || self.written_with.is_some());
+        let judged_with = match self.judged_with {
+            JudgedWith::Model { model, url } if !is_used && hears => {
+                JudgedWith::Hears { model, url }
+            }
+            JudgedWith::Model { .. } | JudgedWith::Base if !is_used => JudgedWith::Unused,
+            judged_with => judged_with,
+        };
+        let config = &plan.loaded.config;
+        let about = banner::about(config, &plan.policy, &judged_with, settings);
+        let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
+        let calendars = scheduler.ics.iter().map(Secret::expose);
+        let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
+        let mut about = banner::with_calendars(about, &calendars);
+        about
+            .leaves
+            .push_str(&self.written_with.unwrap_or_default());
+        let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
+        if !keeps_turns {
+            about = banner::of_nothing_new(about, config, &plan.policy);
+        }
+        if !hears {
+            about = banner::without_wishes(about);
+        }
+        about.leaves.push_str(&self.heard_with.unwrap_or_default());
+        Ok(about)
     }
-    if hears { about } else { about.without_wishes() }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use metaclaw_chat::AgentId;
-use metaclaw_skills::{Library, SkillWarning, install_bank};
+use metaclaw_control::home::Home;
+use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
@@ -11,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{config::Loaded, home::Home};
+use crate::config::{ConfigError, Loaded};
 
 /// How often the folder is looked at: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);

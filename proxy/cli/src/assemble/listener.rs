@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use metaclaw_control::{compare::PolicyAddress, token_budget::TokenBudget};
 use metaclaw_learner::{Judge, JudgeConfig, JudgeKind, Listener};
 use metaclaw_llm::AskParams;
 
 use super::{
     base_model::{BaseModel, called},
+    budgeted_model::BudgetedModel,
     compare::policy_client,
     learner::address,
     plan::Plan,
-    purse::{Model, Purse},
 };
 use crate::{
     address::elsewhere,
-    compare::PolicyAddress,
     config::{ModelAddress, Policy},
 };
 
@@ -28,8 +28,9 @@ const MAX_TOKENS: u32 = 300;
 /// model. None where the judge hears, where `judge.kind` is `off`, where no wishes are heard, or no model can be asked.
 pub(super) fn listener(
     plan: &Plan,
-    (judge, settings): (&Judge, &JudgeConfig),
-    purse: &Arc<Purse>,
+    judge: &Judge,
+    settings: &JudgeConfig,
+    budget: &Arc<TokenBudget>,
     policy: Option<PolicyAddress>,
 ) -> anyhow::Result<Option<(Listener, String)>> {
     let (wishes, turns) = (&plan.loaded.config.wishes, &plan.loaded.config.turns);
@@ -49,11 +50,11 @@ pub(super) fn listener(
     if let Some(asked) = address(&ModelAddress::default(), &plan.loaded.config) {
         let client = asked.client(plan, timeout).context("llm")?;
         let told = told(elsewhere(asked.url), asked.model);
-        let purse = Arc::clone(purse);
-        let model = Model {
+        let budget = Arc::clone(budget);
+        let model = BudgetedModel {
             client,
             params,
-            purse,
+            budget,
         };
         return Ok(Some((Listener::Model(Arc::new(model)), told)));
     }

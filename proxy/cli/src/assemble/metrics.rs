@@ -1,13 +1,11 @@
 //! What the rooms behind the chat count, as `/metrics` shows it: the gateway knows none of them.
 
-use std::{collections::BTreeMap, sync::Weak};
+use std::collections::BTreeMap;
 
 use metaclaw_gateway::{Series, SeriesValue};
-use metaclaw_learner::{LearnerCounts, StepReport};
+use metaclaw_learner::{Learner, LearnerCounts, StepReport};
 use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{LessonState, Library};
-
-use crate::app::{App, LateApp};
 
 /// A metric: its name, what it says, and what may become of it.
 type Metric = (&'static str, &'static str, Kind);
@@ -119,22 +117,25 @@ const LAST_STEP: [StepMetric; 7] = [
     ),
 ];
 
-/// All of them. The journal of lessons is a file.
-pub(super) fn series(app: &LateApp) -> Vec<Series> {
-    let Some(app) = app.get().and_then(Weak::upgrade) else {
-        return Vec::new();
-    };
-    let App {
-        learner,
-        judge,
-        library,
-        ..
-    } = &*app;
-    let asked = judge.as_ref().map(ChatClient::counts);
-    let mut series = of_learner(&learner.counts(), &asked.unwrap_or_default());
-    series.extend(of_steps(&learner.last_steps()));
-    series.extend(of_lessons(library));
-    series
+/// The rooms that count.
+pub(super) struct Counted {
+    pub(super) learner: Learner,
+    /// The judge's model, where one is asked.
+    pub(super) judge: Option<ChatClient>,
+    pub(super) library: Library,
+}
+
+// === impl Counted ===
+
+impl Counted {
+    /// All metrics. The journal of lessons is a file.
+    pub(super) fn series(&self) -> Vec<Series> {
+        let asked = self.judge.as_ref().map(ChatClient::counts);
+        let mut series = of_learner(&self.learner.counts(), &asked.unwrap_or_default());
+        series.extend(of_steps(&self.learner.last_steps()));
+        series.extend(of_lessons(&self.library));
+        series
+    }
 }
 
 /// What each agent's last step was like.

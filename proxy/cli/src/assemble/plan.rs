@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use metaclaw_control::home::Home;
 use rustls::RootCertStore;
 use tracing_appender::non_blocking::ErrorCounter;
 
@@ -9,7 +10,6 @@ use crate::{
     agent::AgentLink,
     config::{Loaded, Policy},
     environment::Environment,
-    home::Home,
 };
 
 /// All that is known before anything runs.

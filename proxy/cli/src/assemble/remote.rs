@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use metaclaw_chat::Secret;
+use metaclaw_control::status::TrainerStatus;
 use metaclaw_gateway::Endpoint;
 use metaclaw_trainer_api::{
     BackendError,
@@ -20,7 +21,6 @@ use super::{
     adapters::Adapters,
     trainer::{BASE, HEALTH_DEADLINE},
 };
-use crate::control::TrainerStatus;
 
 /// How often it is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -1,21 +1,23 @@
 //! When learning that costs something may run: the facts behind it, looked at again and again.
 
-use std::{io, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
 use metaclaw_chat::now_ms;
+use metaclaw_control::{
+    home::{Home, write_private},
+    schedule_state::saved,
+};
 use metaclaw_llm::http_client;
 use metaclaw_schedule::{
-    Displays, KeyboardWatch, POWER_SUPPLIES, SavedState, Schedule, on_battery,
+    Displays, KeyboardWatch, POWER_SUPPLIES, Schedule, SchedulerConfig, on_battery,
 };
-use metaclaw_skills::read_text;
 use metaclaw_turns::TurnLog;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::calendars::Calendars;
-use super::plan::Plan;
-use crate::home::{Home, write_private};
+use super::{parts::Background, plan::Plan};
 
 mod calendars;
 
@@ -29,8 +31,6 @@ const CALENDARS_EVERY: Duration = Duration::from_secs(30 * 60);
 const SAVE_AFTER: u32 = 15;
 /// The shortest idle time that a compositor is asked to tell.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
-/// More of a state file is not read.
-const MAX_STATE: u64 = 1 << 20;
 
 /// What looks at the facts.
 struct Looks {
@@ -44,9 +44,10 @@ struct Looks {
 pub(super) async fn start(
     plan: &Plan,
     log: &TurnLog,
-    (tasks, ending): (&TaskTracker, &CancellationToken),
+    background: &Background,
 ) -> anyhow::Result<Schedule> {
-    let config = plan.loaded.config.scheduler.clone();
+    let Background { tasks, ending } = background;
+    let config: SchedulerConfig = plan.loaded.section("scheduler")?;
     let client = http_client(&plan.roots).context("scheduler.ics")?;
     let calendars = Calendars::new(&config, client);
     let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);
@@ -74,21 +75,6 @@ pub(super) async fn start(
         schedule.set_calendars(Some(Vec::new()), Vec::new());
     }
     Ok(schedule)
-}
-
-/// What an earlier process knew; a file that says nothing is written anew.
-pub(crate) fn saved(home: &Home) -> Option<SavedState> {
-    let path = home.scheduler_state();
-    match read_text(&path, MAX_STATE) {
-        Ok(text) => SavedState::parse(&text)
-            .inspect_err(|error| warn!(path = %path.display(), %error, "it is written anew"))
-            .ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            warn!(path = %path.display(), %error, "what was known of your hours cannot be read");
-            None
-        }
-    }
 }
 
 // === impl Looks ===

@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use metaclaw_control::status::TrainerState;
 use metaclaw_gateway::Endpoint;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{adapters::Adapters, remote::LOOK_EVERY, trainer::BASE};
-use crate::supervise::TrainerState;
 
 /// Keeps the gateway's pointer to the local trainer.
 pub(super) struct Served {

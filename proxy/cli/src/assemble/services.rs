@@ -1,28 +1,40 @@
 //! What the gateway takes calls for and other rooms do.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::StatusCode;
+use metaclaw_control::status::TrainerState;
 use metaclaw_gateway::{Answering, Call, Service, ServiceError, Services, Serving};
+use metaclaw_learner::Learner;
+use metaclaw_llm::ChatClient;
+use metaclaw_skills::Library;
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::{feedback::OwnersFeedback, metrics};
-use crate::{app::LateApp, supervise::TrainerState, traces};
+use crate::traces;
 
 /// Whether requests are served as they will be; why not, otherwise.
 pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// The services of the gateway.
-pub(super) fn services(app: &LateApp, ready: Ready, token: &str) -> Services {
+/// The services of the gateway. `judge` is the judge's model, where one is asked.
+pub(super) fn services(
+    learner: &Learner,
+    judge: Option<&ChatClient>,
+    library: &Library,
+    ready: Ready,
+    token: &str,
+) -> Services {
+    let counted = metrics::Counted {
+        learner: learner.clone(),
+        judge: judge.cloned(),
+        library: library.clone(),
+    };
     Services {
-        feedback: Some(Arc::new(OwnersFeedback(Arc::clone(app)))),
-        train_step: Some(Arc::new(TrainStep(Arc::clone(app)))),
+        feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),
+        train_step: Some(Arc::new(TrainStep(learner.clone()))),
         ready,
-        metrics: Arc::new({
-            let app = Arc::clone(app);
-            move || metrics::series(&app)
-        }),
+        metrics: Arc::new(move || counted.series()),
         admin_token: token.into(),
         set_parent: traces::set_parent,
     }
@@ -55,27 +67,19 @@ fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
 
 /// `POST /v1/admin/train_step`: the original's way to ask for a step.
 #[derive(Clone)]
-struct TrainStep(LateApp);
+struct TrainStep(Learner);
 
 // === impl TrainStep ===
 
 impl Service for TrainStep {
     fn call(&self, call: Call) -> Answering<'_> {
         Box::pin(async move {
-            let app = self.0.get().and_then(Weak::upgrade);
-            let app =
-                app.ok_or_else(|| refuse(StatusCode::SERVICE_UNAVAILABLE, "not ready yet"))?;
-            let steps = app.train_step(Some(call.agent)).await;
-            let steps = steps
-                .map_err(|error| refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+            let steps = self.0.train_now(Some(call.agent)).await;
+            let steps = steps.map_err(|error| ServiceError {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                message: error.to_string(),
+            })?;
             Ok(json!({"steps": steps}))
         })
-    }
-}
-
-fn refuse(status: StatusCode, message: impl Into<String>) -> ServiceError {
-    ServiceError {
-        status,
-        message: message.into(),
     }
 }

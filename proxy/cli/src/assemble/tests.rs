@@ -28,11 +28,10 @@ fn plan(dir: &Path, text: &str) -> Plan {
     let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", openclaw.as_str())]);
     let home = Home::at(dir.join("home"));
     let policy = Policy::from_config(&loaded.config, dir).unwrap();
-    let settings = (&loaded.config, &policy);
     let (lines, _guard) = tracing_appender::non_blocking(io::sink());
     Plan {
         config_name: dir.join("config.yaml"),
-        agent: AgentLink::new(&home, &environment, settings, true),
+        agent: AgentLink::new(&home, &environment, &loaded.config, &policy, true),
         home,
         environment,
         loaded,
@@ -42,9 +41,13 @@ fn plan(dir: &Path, text: &str) -> Plan {
     }
 }
 
-fn purse(plan: &Plan) -> Arc<Purse> {
+fn budget(plan: &Plan) -> Arc<TokenBudget> {
     let log = TurnLog::open(&plan.home.turns(), &TurnsConfig::default()).unwrap();
-    Arc::new(Purse::open(BudgetConfig::default(), plan.home.spend(), log))
+    Arc::new(TokenBudget::open(
+        BudgetConfig::default(),
+        plan.home.spend(),
+        log,
+    ))
 }
 
 fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
@@ -54,14 +57,14 @@ fn judge(text: &str) -> anyhow::Result<(Judge, JudgedWith)> {
     let serving = Serving::new(|_: &str| ());
     let training = TrainingSide::new(&plan, &serving)?;
     let policy = compare::policy_address(&plan, &training);
-    let (judge, with, _) = learner::judge(&plan, &settings, &purse(&plan), policy)?;
+    let (judge, with, _) = learner::judge(&plan, &settings, &budget(&plan), policy)?;
     Ok((judge, with))
 }
 
 fn evolver(text: &str) -> Option<Evolver> {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(dir.path(), text);
-    Some(evolver::evolver(&plan, &purse(&plan)).unwrap()?.0)
+    Some(evolver::evolver(&plan, &budget(&plan)).unwrap()?.0)
 }
 
 async fn why_not(model: &dyn Ask) -> String {
@@ -115,9 +118,9 @@ fn heard_with(text: &str) -> Option<String> {
     let serving = Serving::new(|_: &str| ());
     let training = TrainingSide::new(&plan, &serving).unwrap();
     let policy = || compare::policy_address(&plan, &training);
-    let purse = purse(&plan);
-    let (judge, ..) = learner::judge(&plan, &settings, &purse, policy()).unwrap();
-    let heard_by = listener::listener(&plan, (&judge, &settings.judge), &purse, policy()).unwrap();
+    let budget = budget(&plan);
+    let (judge, ..) = learner::judge(&plan, &settings, &budget, policy()).unwrap();
+    let heard_by = listener::listener(&plan, &judge, &settings.judge, &budget, policy()).unwrap();
     heard_by.map(|(_, told)| told)
 }
 
@@ -265,7 +268,7 @@ fn claw_type_says_whose_file_is_changed() {
         let plan = plan(dir.path(), &format!("{LLM}{claw}"));
         let surroundings = crate::agent::surroundings(&plan.environment);
         let found = crate::agent::find(&surroundings).unwrap().unwrap();
-        plan.home.wiring().accept(&found).unwrap();
+        crate::agent::wiring(&plan.home).accept(&found).unwrap();
         let pointed = plan.agent.point(([127, 0, 0, 1], 30_000).into());
         assert_eq!(pointed.is_some_and(|it| it.asks_us), is_pointed, "{claw}");
         let is_as_before = std::fs::read_to_string(&file).unwrap() == text;

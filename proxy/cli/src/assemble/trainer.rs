@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use metaclaw_chat::Secret;
+use metaclaw_control::{home::Home, status::TrainerState};
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
@@ -25,8 +26,8 @@ use tracing::{debug, info, warn};
 use super::{cloud::CloudSide, plan::Plan};
 use crate::{
     config::{Config, Policy},
-    home::Home,
-    supervise::{OnAddress, Supervisor, Trainer, TrainerSpec, TrainerState},
+    installed,
+    supervise::{OnAddress, Supervisor, Trainer, TrainerSpec},
 };
 
 /// How long it may take a training server to say how it is.
@@ -248,7 +249,7 @@ fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
     let config = &plan.loaded.config;
     let own = std::env::current_exe()?;
     let path = plan.environment.get("PATH");
-    let Trainer { program, .. } = Trainer::find(&own, &plan.home.programs(), path)?;
+    let Trainer { program, .. } = Trainer::find(&own, &installed::programs(&plan.home), path)?;
     let folder = |path: PathBuf| path.to_string_lossy().into_owned();
     let checkpoints = checkpoint_dir(config, &plan.home);
     make_private(&checkpoints)

@@ -7,7 +7,7 @@ fn config(text: &str) -> Config {
 }
 
 fn text(config: &Config, policy: &Policy, judge: &JudgedWith, inert: &[InertUse]) -> String {
-    let about = About::new(config, policy, judge, &LearnerConfig::default());
+    let about = about(config, policy, judge, &LearnerConfig::default());
     let banner = Banner {
         proxy: config.gateway.proxy.address(),
         keyed: config.gateway.proxy.api_key.is_some(),
@@ -90,7 +90,7 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
     let config = config(
         "llm: {api_base: 'https://a.example/v1'}\nupstreams: {b: {url: 'https://b.example'}, c: {url: 'http://127.0.0.1:9'}, unasked: {url: 'https://d.example'}}\nrouting: {order: [llm, b, c]}\n",
     );
-    let about = About::new(
+    let about = about(
         &config,
         &Policy::None,
         &JudgedWith::Rules(1),
@@ -102,7 +102,7 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
 #[test]
 fn an_upstream_of_ones_own_name_serves() {
     let config = config("upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n");
-    let about = About::new(
+    let about = about(
         &config,
         &Policy::None,
         &JudgedWith::Rules(0),
@@ -141,7 +141,7 @@ fn what_is_to_be_tried_works() {
 }
 
 /// What leaves, with a training server elsewhere (or none), after it was allowed to train there.
-fn leaves(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
+fn egress_of(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
     let allowed = format!("{text}privacy: {{cloud_training_ok: true}}\n");
     let policy = match trainer {
         None => Policy::None,
@@ -153,7 +153,7 @@ fn leaves(text: &str, trainer: Option<&str>, judge: &JudgedWith) -> String {
             key: None,
         },
     };
-    About::new(&config(&allowed), &policy, judge, &LearnerConfig::default()).leaves
+    about(&config(&allowed), &policy, judge, &LearnerConfig::default()).leaves
 }
 
 #[test]
@@ -166,12 +166,12 @@ fn what_leaves_is_true_of_every_combination() {
         url: "https://judge.example/v1".to_owned(),
     };
     let chat = |text: &str, trainer| {
-        let told = leaves(text, trainer, &nobody);
+        let told = egress_of(text, trainer, &nobody);
         let (chat, rest) = told.split_once(", judge -> ").unwrap_or_default();
         let training = rest.split_once(", training -> ").unwrap_or_default().1;
         format!("{}; {training}", chat.trim_start_matches("chat -> "))
     };
-    insta::assert_snapshot!(leaves(LLM, TRAINER, &judge), @"chat -> train.example, and cloud.example where the policy model cannot answer, judge -> judge.example (big), training -> train.example");
+    insta::assert_snapshot!(egress_of(LLM, TRAINER, &judge), @"chat -> train.example, and cloud.example where the policy model cannot answer, judge -> judge.example (big), training -> train.example");
     for (text, trainer, told) in [
         // A trainer of one's own, here, and its fall-back.
         (
@@ -243,7 +243,7 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
         key: None,
     };
     let about = |text: &str| {
-        About::new(
+        about(
             &config(text),
             &policy,
             &JudgedWith::Rules(1),
@@ -258,7 +258,11 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
             .starts_with("no weights (privacy.cloud_training_ok is not true)")
     );
     let allowed = config("privacy: {cloud_training_ok: true}\n");
-    let nothing = about("privacy: {cloud_training_ok: true}\n").of_nothing_new(&allowed, &policy);
+    let nothing = of_nothing_new(
+        about("privacy: {cloud_training_ok: true}\n"),
+        &allowed,
+        &policy,
+    );
     insta::assert_snapshot!(nothing.leaves, @"chat -> train.example, judge -> nowhere (turns are not kept), training -> nowhere");
 }
 
@@ -268,7 +272,7 @@ fn auto_trains_while_its_owner_is_away_and_calendars_are_named_by_host() {
         model: "/models/demo.gguf".into(),
     };
     let config = config("mode: auto\n");
-    let about = About::new(
+    let about = about(
         &config,
         &policy,
         &JudgedWith::Rules(0),
@@ -285,7 +289,7 @@ fn auto_trains_while_its_owner_is_away_and_calendars_are_named_by_host() {
         "https://calendar.example/secret/basic.ics",
         "webcal://calendar.example/other",
     ];
-    let leaves = about.with_calendars(&calendars).leaves;
+    let leaves = with_calendars(about, &calendars).leaves;
     assert!(
         leaves.ends_with("training -> nowhere, calendar <- calendar.example"),
         "{leaves}"
@@ -300,7 +304,7 @@ fn with_the_gate_off_it_is_said_that_nothing_is_tested() {
     let mut training = LearnerConfig::default();
     let learns = |mode: &str, training: &LearnerConfig| {
         let config = config(&format!("mode: {mode}\n"));
-        About::new(&config, &policy, &JudgedWith::Unused, training).learns
+        about(&config, &policy, &JudgedWith::Unused, training).learns
     };
     let tested = "and they serve once they pass the gate";
     for (mode, when) in [
@@ -323,7 +327,7 @@ fn with_the_gate_off_it_is_said_that_nothing_is_tested() {
 
 #[test]
 fn where_no_wish_is_heard_none_is_promised() {
-    let about = About::new(
+    let about = about(
         &config("mode: skills_only\n"),
         &Policy::None,
         &JudgedWith::Unused,
@@ -334,7 +338,7 @@ fn where_no_wish_is_heard_none_is_promised() {
         "{}",
         about.learns
     );
-    let learns = about.without_wishes().learns;
+    let learns = without_wishes(about).learns;
     assert!(
         !learns.contains("wishes") && learns.contains("skills that you write"),
         "{learns}"

@@ -1,23 +1,17 @@
 //! `metaclaw adapters`: the weights that were learned, and which of them serve.
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_trainer_api::AdapterName;
-use metaclaw_turns::TurnLog;
+use metaclaw_control::{
+    adapters::{AdapterChoice, AdapterDetail, AdapterView},
+    operations::weights::{ListAdapters, RollBack},
+};
 
-use super::{
-    context::Context,
-    source::{TurnSource, running},
-};
-use crate::{
-    adapters::{self, AdapterDetail},
-    assemble,
-    control::{AdapterChoice, AdapterView},
-    out,
-};
+use super::{calling::call, context::Context};
+use crate::out;
 
 mod diff;
 mod show;
@@ -26,9 +20,6 @@ use self::diff::Difference;
 
 /// Stands for the model without an adapter: no adapter can be called so, as each has its agent's name in front.
 const BASE: &str = "base";
-
-/// Until an adapter that was not tested yet is.
-const TESTED: Duration = Duration::from_secs(900);
 
 /// Arguments of `adapters`.
 #[derive(Debug, Args)]
@@ -88,7 +79,7 @@ impl AdaptersArgs {
         match self.what {
             What::List { json } => list(context, json).await?,
             What::Show { name, json } => {
-                let adapter = one(&details(context).await?, &name)?;
+                let adapter = one(&call(context, "adapters", ListAdapters).await?, &name)?;
                 if json {
                     out::json(&adapter)?;
                 } else {
@@ -100,7 +91,7 @@ impl AdaptersArgs {
                 other,
                 json,
             } => {
-                let all = details(context).await?;
+                let all = call(context, "adapters", ListAdapters).await?;
                 let difference = Difference::of(&one(&all, &name)?, &one(&all, &other)?);
                 if json {
                     out::json(&difference)?;
@@ -109,7 +100,7 @@ impl AdaptersArgs {
                 }
             }
             What::Rollback { agent } => {
-                let choice = roll_back(context, agent).await?;
+                let choice = call(context, "adapters rollback", RollBack(agent)).await?;
                 if let Some(agent) = &choice.agent {
                     out::line(told(agent, choice.adapter.as_deref()))?;
                 }
@@ -117,20 +108,12 @@ impl AdaptersArgs {
             What::Use { name, agent } => {
                 let adapter = (name != BASE).then_some(name);
                 let choice = AdapterChoice { agent, adapter };
-                for agent in choose(context, &choice).await? {
+                for agent in call(context, "adapters use", choice.clone()).await? {
                     out::line(told(&agent, choice.adapter.as_deref()))?;
                 }
             }
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// All adapters, from the running process or the files.
-async fn details(context: &Context) -> anyhow::Result<Vec<AdapterDetail>> {
-    match running(&context.home).await? {
-        Some(client) => Ok(client.ask("adapters", &()).await?),
-        None => Ok(adapters::on_disk(&folder(context)?)?),
     }
 }
 
@@ -143,7 +126,7 @@ fn one(all: &[AdapterDetail], name: &str) -> anyhow::Result<AdapterDetail> {
 }
 
 async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
-    let adapters = details(context).await?;
+    let adapters = call(context, "adapters", ListAdapters).await?;
     let adapters: Vec<AdapterView> = adapters.into_iter().map(|it| it.view).collect();
     if json {
         return Ok(out::json(&adapters)?);
@@ -164,95 +147,10 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
     Ok(out::line(out::table(&head, &rows))?)
 }
 
-/// Makes what served before serve; for whom, and what that is.
-async fn roll_back(context: &Context, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("roll_back", &agent).await?);
-    }
-    let source = TurnSource::open(context, "adapters rollback").await?;
-    let done = match &source {
-        TurnSource::Files { log, .. } => {
-            let choice = adapters::before(log, agent).await;
-            match choice {
-                Ok(choice) => {
-                    is_there(context, choice.adapter.as_deref())?;
-                    let chosen = adapters::choose(log, &choice, is_gated(context)?).await;
-                    chosen.map(|_| choice)
-                }
-                Err(error) => Err(error),
-            }
-        }
-        // It was started meanwhile.
-        TurnSource::Running(client) => Ok(client.ask("roll_back", &agent).await?),
-    };
-    source.close().await?;
-    done
-}
-
-/// Refuses an adapter that is not on the disk.
-fn is_there(context: &Context, adapter: Option<&str>) -> anyhow::Result<()> {
-    let Some(name) = adapter else { return Ok(()) };
-    let _: AdapterName = name.parse()?;
-    let there = adapters::on_disk(&folder(context)?)?;
-    ensure!(
-        there.iter().any(|it| it.view.name == *name),
-        "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
-    );
-    Ok(())
-}
-
 /// What was done for one agent.
 fn told(agent: &AgentId, adapter: Option<&str>) -> String {
     let adapter = adapter.unwrap_or("the base model");
     format!(
         "{agent} is served with {adapter} from its next request on; its next training starts from there (`mode: skills_only` in the settings ends training)"
     )
-}
-
-/// Makes another adapter serve; the agents that it is for.
-async fn choose(context: &Context, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.order("use_adapter", choice, TESTED).await?);
-    }
-    is_there(context, choice.adapter.as_deref())?;
-    let is_gated = is_gated(context)?;
-    let log = TurnSource::open(context, "adapters use").await?;
-    let chosen = match &log {
-        TurnSource::Files { log, .. } => {
-            match untested(context, log, choice.adapter.as_deref().filter(|_| is_gated)).await {
-                Ok(()) => adapters::choose(log, choice, is_gated).await,
-                Err(error) => Err(error),
-            }
-        }
-        // It was started meanwhile.
-        TurnSource::Running(client) => Ok(client.order("use_adapter", choice, TESTED).await?),
-    };
-    log.close().await?;
-    chosen
-}
-
-/// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
-async fn untested(context: &Context, log: &TurnLog, adapter: Option<&str>) -> anyhow::Result<()> {
-    let Some(name) = adapter else { return Ok(()) };
-    if adapters::is_of_step(log, name).await? {
-        return Ok(());
-    }
-    let known = one(&adapters::on_disk(&folder(context)?)?, name)?;
-    ensure!(
-        known.manifest.is_none(),
-        "{name} is of no step of the log, and the gate tests it before it serves: `metaclaw start` first"
-    );
-    Ok(())
-}
-
-/// Whether adapters are tested before they serve.
-fn is_gated(context: &Context) -> anyhow::Result<bool> {
-    let gate = context.settings(None, Vec::new())?.config.learner.gate;
-    Ok(gate.enabled)
-}
-
-/// Where the local trainer keeps adapters and checkpoints.
-fn folder(context: &Context) -> anyhow::Result<std::path::PathBuf> {
-    let loaded = context.settings(None, Vec::new())?;
-    Ok(assemble::checkpoint_dir(&loaded.config, &context.home))
 }

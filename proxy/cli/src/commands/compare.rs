@@ -1,24 +1,25 @@
 //! `metaclaw compare`: one's own questions, answered with and without what was learned, side by side.
 
-use std::{process::ExitCode, time::Duration};
+use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
+use metaclaw_control::{
+    caller::Caller,
+    compare::{
+        ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, GivenLessons,
+        MAX_ANSWER, PlannedQuestion,
+    },
+};
 use serde::Serialize;
 
 use super::{
+    calling::{agent, caller},
     columns::{Column, side_by_side},
     context::Context,
-    source::{agent, running},
 };
-use crate::{
-    compare::{Answered, Given, MAX_ANSWER, Plan, Planned, Question, Wanted},
-    control::ControlClient,
-    out, terminal,
-};
+use crate::{out, terminal};
 
-/// A model may take its time; its own deadline is a minute.
-const DEADLINE: Duration = Duration::from_secs(120);
 /// Where the output is no terminal.
 const WIDTH: usize = 100;
 
@@ -52,7 +53,7 @@ struct Compared {
     question: String,
     /// What a new session would be given with it.
     lessons: Option<String>,
-    answers: Vec<(Given, Answered)>,
+    answers: Vec<(GivenLessons, ComparedAnswer)>,
 }
 
 // === impl CompareArgs ===
@@ -60,19 +61,14 @@ struct Compared {
 impl CompareArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let Some(client) = running(&context.home).await? else {
-            anyhow::bail!(
-                "metaclaw does not run in {}: `metaclaw start` starts it",
-                context.home.dir().display()
-            );
-        };
+        let caller = caller(context, "compare").await?;
         let agent = agent(context, self.agent.as_ref()).await?;
-        let wanted = Wanted {
+        let wanted = ComparisonWanted {
             agent: agent.clone(),
             n: self.n,
             questions: self.questions.clone(),
         };
-        let plan: Plan = client.ask("compare_plan", &wanted).await?;
+        let plan = caller.call(wanted).await?;
         anyhow::ensure!(
             !plan.questions.is_empty(),
             "agent {agent} has asked nothing yet that could be asked again: `metaclaw compare -- \"What is rain?\"` takes a question of yours"
@@ -84,7 +80,7 @@ impl CompareArgs {
         out::aside(before(&plan));
         let mut compared = Vec::new();
         for planned in &plan.questions {
-            let one = self.one((&client, &agent), &plan, planned).await?;
+            let one = self.one(&caller, &agent, &plan, planned).await?;
             if !self.json {
                 out::line(shown(&one))?;
             }
@@ -99,19 +95,20 @@ impl CompareArgs {
 
     async fn one(
         &self,
-        (client, agent): (&ControlClient, &AgentId),
-        plan: &Plan,
-        planned: &Planned,
+        caller: &Caller,
+        agent: &AgentId,
+        plan: &ComparisonPlan,
+        planned: &PlannedQuestion,
     ) -> anyhow::Result<Compared> {
         let (question, lessons) = (&planned.question, planned.lessons.clone());
         let mut answers = Vec::new();
         for given in columns_of(plan, lessons.is_some()) {
-            let asked = Question {
+            let asked = ComparedQuestion {
                 agent: agent.clone(),
                 text: question.clone(),
                 given,
             };
-            let answered = client.order("compare", &asked, DEADLINE).await?;
+            let answered = caller.call(asked).await?;
             answers.push((given, answered));
         }
         Ok(Compared {
@@ -123,23 +120,23 @@ impl CompareArgs {
 }
 
 /// What there is to compare for a question.
-fn columns_of(plan: &Plan, has_lessons: bool) -> Vec<Given> {
-    let lessons = has_lessons.then_some(Given::Lessons);
-    let weights = plan.adapter.as_ref().map(|_| Given::Weights);
-    [Some(Given::Nothing), lessons, weights]
+fn columns_of(plan: &ComparisonPlan, has_lessons: bool) -> Vec<GivenLessons> {
+    let lessons = has_lessons.then_some(GivenLessons::Lessons);
+    let weights = plan.adapter.as_ref().map(|_| GivenLessons::Weights);
+    [Some(GivenLessons::Nothing), lessons, weights]
         .into_iter()
         .flatten()
         .collect()
 }
 
 /// What it will cost, before anything is asked. Four characters make about a token.
-fn before(plan: &Plan) -> String {
+fn before(plan: &ComparisonPlan) -> String {
     let (mut n_requests, mut n_chars) = (0, 0);
     for planned in &plan.questions {
         for given in columns_of(plan, planned.lessons.is_some()) {
             n_requests += 1;
             n_chars += planned.question.chars().count();
-            if given != Given::Nothing {
+            if given != GivenLessons::Nothing {
                 n_chars += planned.lessons.as_ref().map_or(0, |it| it.chars().count());
             }
         }
@@ -183,32 +180,31 @@ fn shown(compared: &Compared) -> String {
     format!("{heading}\n\n{}\n", side_by_side(&columns, width))
 }
 
-fn title(given: Given) -> &'static str {
+fn title(given: GivenLessons) -> &'static str {
     match given {
-        Given::Nothing => "without",
-        Given::Lessons => "with wishes and skills",
-        Given::Weights => "with all that was learned",
+        GivenLessons::Nothing => "without",
+        GivenLessons::Lessons => "with wishes and skills",
+        GivenLessons::Weights => "with all that was learned",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Planned;
 
     #[test]
     fn the_cost_is_told_before_and_after() {
-        let planned = |lessons: Option<&str>| Planned {
+        let planned = |lessons: Option<&str>| PlannedQuestion {
             question: "What is rain?".to_owned(),
             lessons: lessons.map(str::to_owned),
         };
-        let plan = Plan {
+        let plan = ComparisonPlan {
             model: "m at http://x/v1".to_owned(),
             adapter: None,
             questions: vec![planned(Some("- Be brief.")), planned(None)],
         };
         insta::assert_snapshot!(before(&plan), @"asking m at http://x/v1: 3 requests, about 12 tokens in and at most 2400 out; none of it is kept or learned from");
-        let answered = |usage| Answered {
+        let answered = |usage| ComparedAnswer {
             text: "Water.".to_owned(),
             usage,
         };
@@ -221,8 +217,8 @@ mod tests {
             question: "What is rain?".to_owned(),
             lessons: None,
             answers: vec![
-                (Given::Nothing, answered(Some(usage))),
-                (Given::Lessons, answered(None)),
+                (GivenLessons::Nothing, answered(Some(usage))),
+                (GivenLessons::Lessons, answered(None)),
             ],
         };
         insta::assert_snapshot!(after(&[compared]), @"spent: 7 tokens in, 2 out; of 1 answers nobody said what they cost");

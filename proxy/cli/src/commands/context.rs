@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use metaclaw_control::home::Home;
 
 use crate::{
     config::{Loaded, SettingsError, Sources, load},
     environment::Environment,
-    home::Home,
 };
 
 /// The environment and the home folder.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// The environment as it was at the start.
     pub environment: Environment,

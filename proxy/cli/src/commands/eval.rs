@@ -7,12 +7,11 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use metaclaw_chat::{AgentId, TurnId};
-use metaclaw_learner::{EvalReport, EvalTurns, EvalWanted};
+use metaclaw_learner::{EvalTurns, EvalWanted};
 
 use super::{
+    calling::{agent, caller},
     context::Context,
-    offline,
-    source::{agent, running},
 };
 use crate::out;
 
@@ -79,16 +78,14 @@ impl EvalArgs {
             set: self.set,
             n_replies: self.replies,
         };
-        let report: EvalReport = if let Some(client) = running(&context.home).await? {
-            let deadline = Duration::from_secs(self.timeout);
-            client.order("eval", &wanted, deadline).await?
-        } else {
+        let caller = caller(context, "eval").await?;
+        if !caller.is_process() {
             out::aside("metaclaw does not run here: its policy server is started for this");
-            let offline = offline::open(context, "eval").await?;
-            let report = offline.learner.evaluate(&wanted).await;
-            offline.close().await;
-            report?
-        };
+        }
+        let deadline = Duration::from_secs(self.timeout);
+        let report = caller.call_within(wanted, deadline).await;
+        caller.close().await;
+        let report = report?;
         if self.json {
             out::json(&report)?;
         } else {

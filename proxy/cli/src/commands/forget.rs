@@ -4,13 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{AgentId, SessionId, Span, now_ms};
+use metaclaw_control::lessons::{Forget, Forgotten};
 
-use super::{context::Context, library::files, source::TurnSource};
-use crate::{
-    control::Forget,
-    lessons::{self, Forgotten},
-    out,
-};
+use super::{calling::call, context::Context};
+use crate::out;
 
 /// Arguments of `forget`.
 #[derive(Debug, Args)]
@@ -41,15 +38,7 @@ impl ForgetArgs {
             session: self.session,
             since_ms: self.since.map(|span| now_ms().saturating_sub(ago_ms(span))),
         };
-        let forgotten = match TurnSource::open(context, "forget").await? {
-            TurnSource::Running(client) => client.ask("forget", &what).await?,
-            TurnSource::Files { log, _lock } => {
-                let forgotten =
-                    lessons::forget(&log, (&files(context)?, &context.home), &what).await;
-                log.close().await;
-                forgotten?
-            }
-        };
+        let forgotten = call(context, "forget", what).await?;
         if self.json {
             out::json(&forgotten)?;
         } else {

@@ -8,12 +8,16 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
-use metaclaw_gateway::KeyConfig;
+use metaclaw_control::{
+    client::ControlClient,
+    operations::process::{KeyChange, NewKey},
+};
+use metaclaw_gateway::{GatewayConfig, KeyConfig};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{context::Context, source::running};
-use crate::{config::edit, out};
+use super::context::Context;
+use crate::{agent::wiring, config::edit, out};
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]
@@ -103,7 +107,7 @@ impl KeysArgs {
 /// OpenClaw gets its key when it is pointed at us: until then our refusal costs it a fallback at every turn.
 fn tell_of_agent(context: &Context) {
     let home = &context.home;
-    let is_wired = home.wiring().record().is_ok_and(|it| it.is_some());
+    let is_wired = wiring(home).record().is_ok_and(|it| it.is_some());
     if is_wired && matches!(home.holder(), Ok(Some(_))) {
         out::aside(
             "OpenClaw is given its key at the start: `metaclaw stop`, then `metaclaw start`; until then its former model may answer it, and nothing is learned from that",
@@ -142,23 +146,25 @@ async fn add(
         file,
         &[(path("key"), key.to_owned()), (path("agents"), listed)],
     )?;
-    send_change(
-        context,
-        json!({"name": name, "key": {"key": key, "agents": agents}}),
-    )
-    .await
+    let key = Some(NewKey {
+        key: key.to_owned(),
+        agents: agents.to_vec(),
+    });
+    let name = name.to_owned();
+    send_change(context, KeyChange { name, key }).await
 }
 
 async fn remove(context: &Context, file: &std::path::Path, name: &str) -> anyhow::Result<()> {
     edit::remove_in_file(file, &format!("proxy.keys.{name}"))?;
-    send_change(context, json!({"name": name})).await
+    let name = name.to_owned();
+    send_change(context, KeyChange { name, key: None }).await
 }
 
 /// Tells the running process, where there is one.
-async fn send_change(context: &Context, change: Value) -> anyhow::Result<()> {
-    match running(&context.home).await? {
+async fn send_change(context: &Context, change: KeyChange) -> anyhow::Result<()> {
+    match ControlClient::of_running(&context.home).await? {
         Some(process) => {
-            let _: Value = process.ask("key", &change).await?;
+            process.call(&change).await?;
             out::aside("in force now");
         }
         None => out::aside("in force from the next start on"),

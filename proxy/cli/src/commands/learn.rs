@@ -6,24 +6,32 @@ use std::{io::IsTerminal, io::Read as _, process::ExitCode, thread, time::Durati
 
 use clap::Args;
 use metaclaw_chat::now_ms;
+use metaclaw_control::{
+    client::{ControlClient, ControlError},
+    operations::{lessons::GetJournal, process::GetStatus, turns::TurnsQuery},
+};
 use tokio::{
     sync::mpsc::{Receiver, channel},
     time::{MissedTickBehavior, interval},
 };
 
 use self::view::View;
-use super::{context::Context, exit, source::running, status::not_running};
+use super::{context::Context, exit, status::not_running};
 use crate::{
-    control::{ControlClient, ControlError, TurnsQuery},
     out,
     signals::Signals,
-    terminal::{self, Screen},
+    terminal::{self, Screen, WindowSize},
 };
 
 mod events;
 mod picture;
 mod view;
 
+/// Of a terminal that does not say its own.
+const USUAL_WINDOW: WindowSize = WindowSize {
+    columns: 80,
+    rows: 24,
+};
 /// How often the running process is asked.
 const EVERY: Duration = Duration::from_secs(1);
 /// Turns among which the last verdicts are looked for.
@@ -45,7 +53,7 @@ pub(crate) struct LearnArgs {
 impl LearnArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let Some(client) = running(&context.home).await? else {
+        let Some(client) = ControlClient::of_running(&context.home).await? else {
             return not_running(context, self.json);
         };
         if self.json {
@@ -100,7 +108,7 @@ async fn watch(client: &ControlClient, screen: Option<&Screen>) -> anyhow::Resul
             _ = ticks.tick() => {
                 let view = look(client).await?;
                 if let Some(screen) = screen {
-                    let size = terminal::size().unwrap_or((80, 24));
+                    let size = terminal::size().unwrap_or(USUAL_WINDOW);
                     screen.draw(&picture::lines(&view, size, now_ms()))?;
                 } else {
                     let lines = events::lines(last.as_ref(), &view);
@@ -121,9 +129,9 @@ async fn look(client: &ControlClient) -> Result<View, ControlError> {
         ..TurnsQuery::default()
     };
     let (status, lessons, turns) = tokio::try_join!(
-        client.ask("status", &()),
-        client.ask("journal", &()),
-        client.ask("turns", &turns),
+        client.call(&GetStatus),
+        client.call(&GetJournal),
+        client.call(&turns),
     )?;
     Ok(View {
         status,

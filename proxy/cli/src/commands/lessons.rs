@@ -4,16 +4,16 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use clap::Args;
 use metaclaw_chat::{AgentId, excerpt, now_ms};
+use metaclaw_control::{
+    lesson_list::{LessonList, ListedLesson},
+    operations::lessons::ListLessons,
+};
 
 use super::{
+    calling::{agent, call},
     context::Context,
-    library::files,
-    source::{agent, running},
 };
-use crate::{
-    lesson_list::{LessonList, ListedLesson},
-    out,
-};
+use crate::out;
 
 /// Arguments of `lessons`.
 #[derive(Debug, Args)]
@@ -32,10 +32,7 @@ impl LessonsArgs {
     /// Shows them.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let agent = agent(context, self.agent.as_ref()).await?;
-        let list: LessonList = match running(&context.home).await? {
-            Some(client) => client.ask("lesson_list", &agent).await?,
-            None => LessonList::of(&files(context)?, &agent),
-        };
+        let list = call(context, "lessons", ListLessons(agent)).await?;
         if self.json {
             out::json(&list)?;
         } else {

@@ -9,15 +9,15 @@ use anyhow::bail;
 use clap::Args;
 use jiff::Zoned;
 use metaclaw_chat::{AgentId, Span, now_ms};
+use metaclaw_control::{caller::by_line, replays::ReplayAsked};
+use metaclaw_learner::ReplayEvent;
 use metaclaw_trainer_api::AdapterName;
-use serde_json::Value;
 
 use super::{
+    calling::{agent, caller},
     context::Context,
-    offline,
-    source::{agent, running},
 };
-use crate::{config::key_and_value, out, replays::ReplayAsked};
+use crate::{config::key_and_value, out};
 
 mod text;
 
@@ -55,33 +55,24 @@ impl ReplayArgs {
         let json = self.json;
         let asked = self.asked(context).await?;
         let mut last = None;
-        let mut each = |event: Value| {
+        let each = by_line(|line| {
+            let event: ReplayEvent = serde_json::from_slice(line)?;
             tell(&event, json)?;
             last = Some(event);
             Ok(())
-        };
-        if let Some(client) = running(&context.home).await? {
-            let line = |line: &[u8]| each(serde_json::from_slice(line)?);
-            client.lines("replay", &asked, line).await?;
-        } else {
+        });
+        let caller = caller(context, "replay").await?;
+        if !caller.is_process() {
             out::aside("metaclaw does not run here: its policy server is started for this");
-            let offline = offline::open(context, "replay").await?;
-            let told = |event| {
-                // An output that nobody reads does not end it: what is made stays.
-                serde_json::to_value(&event)
-                    .map(|event| each(event).ok())
-                    .ok();
-            };
-            let replayed = offline.replays.run(&offline.learner, asked, told).await;
-            offline.close().await;
-            replayed?;
         }
+        let replayed = caller.stream(asked, |note| out::aside(note), each).await;
+        caller.close().await;
+        replayed?;
         match last {
-            Some(event) if event["is"] == "ended" => Ok(ExitCode::SUCCESS),
-            Some(event) if event["is"] == "failed" => {
-                bail!("{}", event["why"].as_str().unwrap_or("it failed"))
-            }
-            Some(_) | None => bail!("metaclaw ended before the replay did: what was made is there"),
+            Some(ReplayEvent::Ended(_)) => Ok(ExitCode::SUCCESS),
+            Some(ReplayEvent::Failed { why }) => bail!("{why}"),
+            Some(ReplayEvent::Began { .. } | ReplayEvent::Read { .. } | ReplayEvent::Step(_))
+            | None => bail!("metaclaw ended before the replay did: what was made is there"),
         }
     }
 
@@ -105,9 +96,9 @@ impl ReplayArgs {
     }
 }
 
-fn tell(event: &Value, json: bool) -> std::io::Result<()> {
+fn tell(event: &ReplayEvent, json: bool) -> std::io::Result<()> {
     if json {
-        return out::line(event.to_string());
+        return out::line(serde_json::to_string(event)?);
     }
     text::text(event).map_or(Ok(()), out::line)
 }

@@ -1,22 +1,18 @@
 //! `metaclaw report`: what happened in a day, or in several.
 
-use std::{process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use clap::Args;
-use jiff::{Zoned, civil::Date, tz::TimeZone};
+use jiff::{Zoned, civil::Date};
 use metaclaw_chat::now_ms;
+use metaclaw_control::{
+    cloud_spend::kept,
+    operations::process::GetReport,
+    report::{self, Period},
+};
 
-use super::{
-    context::Context,
-    library::files,
-    source::{TurnSource, running},
-};
-use crate::{
-    assemble::{Purse, kept},
-    config::Policy,
-    out,
-    report::{self, Period, Report, Sources},
-};
+use super::{calling::call, context::Context};
+use crate::{assemble::prices, out};
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]
@@ -45,43 +41,17 @@ impl ReportArgs {
         let today = Zoned::now().date();
         let last = self.day.unwrap_or(today);
         let period = Period::until(last, self.days.unwrap_or(1));
-        let report = of(context, period).await?;
+        let report = call(context, "report", GetReport(period)).await?;
         if self.json {
             out::json(&report)?;
         } else {
             out::line(report::markdown(&report, None))?;
-            let backend = context.settings(None, Vec::new())?.config.rl;
-            if let Some(spend) = kept(&context.home.cloud_spend(), &backend, now_ms()) {
+            let prices = prices(&context.settings(None, Vec::new())?.config.rl);
+            let spend = kept(&context.home.cloud_spend(), prices.as_ref(), now_ms());
+            if let Some(spend) = spend {
                 out::line(format!("Training server: {}.", spend.line()))?;
             }
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Asks the running process, else looks through the files.
-async fn of(context: &Context, period: Period) -> anyhow::Result<Report> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("report", &period).await?);
-    }
-    let loaded = context.settings(None, Vec::new())?;
-    let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
-    let weights = policy.is_some() && loaded.config.learner.learns();
-    match TurnSource::open(context, "report").await? {
-        TurnSource::Running(client) => Ok(client.ask("report", &period).await?),
-        TurnSource::Files { log, _lock } => {
-            let budget = loaded.config.budget.clone();
-            let purse = Purse::open(budget, context.home.spend(), log.clone());
-            let sources = Sources {
-                log: log.clone(),
-                library: files(context)?,
-                weights,
-                purse: Arc::new(purse),
-                zone: TimeZone::system(),
-            };
-            let report = report::gather(&sources, period, now_ms()).await;
-            log.close().await;
-            report
-        }
     }
 }

@@ -1,15 +1,14 @@
 //! Turns of another log on their way into this one, in pieces: `turns import` of an export, `doctor --fix`.
 
+use metaclaw_control::{caller::Caller, operations::turns::Restore};
 use metaclaw_turns::{MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring, Turn};
-
-use super::source::TurnSource;
 
 /// Bytes of a piece, unless one turn alone has more.
 const PIECE: usize = 8 << 20;
 
 /// A piece that is gathered, and what became of those before it.
 pub(super) struct Pieces<'s> {
-    source: &'s TurnSource,
+    caller: &'s Caller,
     restoring: Restoring,
     piece: Vec<RestoredTurn>,
     n_bytes: usize,
@@ -19,10 +18,10 @@ pub(super) struct Pieces<'s> {
 // === impl Pieces ===
 
 impl<'s> Pieces<'s> {
-    /// For the log that `source` has.
-    pub(super) fn new(source: &'s TurnSource) -> Self {
+    /// For the log that `caller` reaches.
+    pub(super) fn new(caller: &'s Caller) -> Self {
         Self {
-            source,
+            caller,
             restoring: Restoring::default(),
             piece: Vec::new(),
             n_bytes: 0,
@@ -52,7 +51,7 @@ impl<'s> Pieces<'s> {
         }
         let piece = std::mem::take(&mut self.piece);
         self.n_bytes = 0;
-        let RestoreOutcome { n_new, n_known } = self.source.restore(piece).await?;
+        let RestoreOutcome { n_new, n_known } = self.caller.call(Restore(piece)).await?;
         self.outcome.n_new += n_new;
         self.outcome.n_known += n_known;
         Ok(())

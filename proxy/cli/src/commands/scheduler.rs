@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
-use metaclaw_schedule::{Keyboard, Next, Opening, SavedState, local_clock};
-use serde_json::json;
+use metaclaw_control::operations::process::GetSchedule;
+use metaclaw_schedule::{Keyboard, Next, Opening, SavedState, Window, local_clock};
+use serde::Serialize;
 
-use super::{context::Context, source::running};
-use crate::{assemble::saved, out};
+use super::{calling::caller, context::Context};
+use crate::out;
 
 /// Arguments of `scheduler`.
 #[derive(Debug, Args)]
@@ -40,6 +40,17 @@ struct Known {
     is_running: bool,
 }
 
+/// The same as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct KnownJson<'a> {
+    running: bool,
+    /// How old what is known is, in milliseconds.
+    age_ms: u64,
+    window: Window,
+    next: Option<Next>,
+    known: &'a SavedState,
+}
+
 // === impl SchedulerArgs ===
 
 impl SchedulerArgs {
@@ -62,31 +73,22 @@ impl SchedulerArgs {
 impl Known {
     /// From the running process, else from the file that the last one left.
     async fn ask(context: &Context) -> anyhow::Result<Self> {
-        if let Some(client) = running(&context.home).await? {
-            let state = client.ask("scheduler", &()).await?;
-            let is_running = true;
-            return Ok(Self { state, is_running });
-        }
-        let Some(state) = saved(&context.home) else {
-            let path = context.home.scheduler_state();
-            bail!(
-                "nothing is known yet: metaclaw does not run, and {} is not there",
-                path.display()
-            );
-        };
-        let is_running = false;
-        Ok(Self { state, is_running })
+        let caller = caller(context, "scheduler").await?;
+        Ok(Self {
+            state: caller.call(GetSchedule).await?,
+            is_running: caller.is_process(),
+        })
     }
 
-    fn json(&self, now_ms: u64) -> serde_json::Value {
+    fn json(&self, now_ms: u64) -> KnownJson<'_> {
         let (window, next) = self.state.at(now_ms);
-        json!({
-            "running": self.is_running,
-            "age_ms": now_ms.saturating_sub(self.state.updated_ms),
-            "window": window,
-            "next": next,
-            "known": self.state,
-        })
+        KnownJson {
+            running: self.is_running,
+            age_ms: now_ms.saturating_sub(self.state.updated_ms),
+            window,
+            next,
+            known: &self.state,
+        }
     }
 
     /// The next window, in one line.
@@ -198,6 +200,8 @@ fn calendar(state: &SavedState, now_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const NOW: u64 = 1_800_000_000_000;

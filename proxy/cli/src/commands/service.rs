@@ -8,11 +8,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use metaclaw_control::home::write_private;
 
 use super::context::Context;
 use crate::{
     environment::{Environment, user_folder},
-    home::write_private,
     out,
 };
 

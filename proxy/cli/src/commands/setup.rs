@@ -21,6 +21,7 @@ use self::{
 };
 use super::context::Context;
 use crate::{
+    agent::wiring,
     config::{Loaded, edit, providers},
     out,
     prompt::Prompt,
@@ -119,7 +120,7 @@ impl SetupArgs {
         };
         write(&file, &answers)?;
         if let Some(agent) = agent.as_ref().filter(|_| may_wire) {
-            context.home.wiring().accept(agent)?;
+            wiring(&context.home).accept(agent)?;
         }
         let may_be_wired = agent.is_some() && loaded.config.wires_agent();
         out::line(next(context, may_be_wired)?)?;
@@ -254,7 +255,7 @@ fn write(file: &Path, answers: &Answers) -> anyhow::Result<()> {
 fn next(context: &Context, may_be_wired: bool) -> anyhow::Result<&'static str> {
     Ok(if context.home.holder()?.is_some() {
         "next: metaclaw stop, and metaclaw start, so that the running one takes it"
-    } else if may_be_wired && context.home.wiring().record()?.is_none() {
+    } else if may_be_wired && wiring(&context.home).record()?.is_none() {
         "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
     } else {
         "next: metaclaw start"

@@ -5,19 +5,15 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
+use metaclaw_control::{
+    lessons::{SkillChange, SkillView},
+    operations::lessons::ListSkills,
+};
 use metaclaw_skills::SkillName;
 use metaclaw_turns::LessonCounts;
 
-use super::{
-    context::Context,
-    library::files,
-    source::{count_learned, lesson_counts, running},
-};
-use crate::{
-    app,
-    control::{SkillChange, SkillView},
-    lessons, out,
-};
+use super::{calling::call, context::Context};
+use crate::out;
 
 mod history;
 mod review;
@@ -82,20 +78,23 @@ impl SkillsArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
-            What::List => list(context, agent.as_ref(), json).await?,
-            What::Show { name } => show(context, agent.as_ref(), (&name, json)).await?,
+            What::List => list(context, agent, json).await?,
+            What::Show { name } => show(context, agent, &name, json).await?,
             What::Review => review::review(context, agent.as_ref(), json).await?,
             What::Accept { which } => settle(context, SkillChange::Accept { which }).await?,
             What::Reject { which } => settle(context, SkillChange::Reject { which }).await?,
             What::Revert { name } => settle(context, SkillChange::Revert { agent, name }).await?,
-            What::Log { n, full, file } => history::log(context, (n, full, json), file)?,
+            What::Log { n, full, file } => {
+                let shown = history::Shown { n, full, json };
+                history::log(context, shown, file)?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn list(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
-    let skills = skills(context, agent).await?;
+async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
+    let skills = call(context, "lessons", ListSkills(agent)).await?;
     if json {
         return Ok(out::json(&skills)?);
     }
@@ -119,10 +118,12 @@ async fn list(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow:
 
 async fn show(
     context: &Context,
-    agent: Option<&AgentId>,
-    (name, json): (&SkillName, bool),
+    agent: Option<AgentId>,
+    name: &SkillName,
+    json: bool,
 ) -> anyhow::Result<()> {
-    let mut skills = skills(context, agent).await?.into_iter();
+    let skills = call(context, "lessons", ListSkills(agent)).await?;
+    let mut skills = skills.into_iter();
     let skill = skills.find(|it| it.name == name.as_str());
     let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
     if json {
@@ -145,20 +146,6 @@ pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
     ]
 }
 
-async fn skills(context: &Context, agent: Option<&AgentId>) -> anyhow::Result<Vec<SkillView>> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("skills", &agent).await?);
-    }
-    let counts = lesson_counts(context, agent).await?;
-    Ok(app::skills(&files(context)?, agent, &counts))
-}
-
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
-    if let Some(client) = running(&context.home).await? {
-        let told: String = client.ask("skill", &change).await?;
-        return Ok(out::line(told)?);
-    }
-    let done = lessons::settle(&files(context)?, change)?;
-    count_learned(context, &done).await;
-    Ok(out::line(done.told)?)
+    Ok(out::line(call(context, "lessons", change).await?)?)
 }

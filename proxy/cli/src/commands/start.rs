@@ -4,17 +4,17 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use metaclaw_control::{home::Home, instance::LogOpening};
 use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{consent, context::Context, source::TurnSource};
+use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
     assemble::{self, Plan, of_a_day},
     config::{Loaded, Policy, without_effect},
     daemon::{self, Ready},
-    home::Home,
     limits,
     logging::{self, Gate, Logging},
     out, roots,
@@ -51,12 +51,7 @@ impl StartArgs {
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
             let loaded = context.settings(self.config.clone(), self.flags(context))?;
             let home = self.home(context)?;
-            first::prepare(
-                context,
-                (&loaded, &home),
-                self.config.is_some(),
-                &self.agent,
-            )?;
+            first::prepare(context, &loaded, &home, self.config.is_some(), &self.agent)?;
         }
         self.settle_consent(context)?;
         if self.daemon {
@@ -104,7 +99,8 @@ impl StartArgs {
         let agent = AgentLink::new(
             &home,
             &context.environment,
-            (&loaded.config, &policy),
+            &loaded.config,
+            &policy,
             !self.agent.no_wire,
         );
         let plan = Plan {
@@ -215,12 +211,9 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
         .build()
         .ok()?;
     runtime.block_on(async {
-        let source = TurnSource::open_unmoved(context, "start").await.ok()?;
-        let told = match &source {
-            TurnSource::Files { log, .. } => of_a_day(loaded, log).await,
-            TurnSource::Running(_) => None,
-        };
-        source.close().await.ok()?;
+        let files = instance(context, "start", LogOpening::Unmoved);
+        let told = of_a_day(loaded, files.log().await.ok()?).await;
+        files.close().await;
         told
     })
 }

@@ -4,13 +4,24 @@ use std::process::ExitCode;
 
 use clap::Args;
 use metaclaw_chat::{Span, now_ms};
-use metaclaw_gateway::RelayOnly;
-use serde::Deserialize as _;
-use serde_json::Value;
+use metaclaw_control::{
+    client::ControlClient,
+    operations::process::GetStatus,
+    policy_context::too_short,
+    privacy,
+    status::{LogStatus, LostAdapter, Status, TrainerStatus},
+    token_budget::Spend,
+    waiting::Waiting,
+};
+use metaclaw_gateway::UpstreamAnswers;
+use metaclaw_learner::Phase;
+use metaclaw_trainer_api::wire::{Inference, InferenceState};
+use metaclaw_turns::Funnel;
+use serde::Serialize;
 
-use self::learner::{learner, said};
-use super::{context::Context, exit, source::running};
-use crate::{assemble::CloudSpend, out, policy_context::too_short, privacy, waiting::Waiting};
+use self::learner::learner;
+use super::{context::Context, exit};
+use crate::out;
 
 mod learner;
 
@@ -22,18 +33,35 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
+/// A status as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct RunningStatus {
+    #[serde(flatten)]
+    status: Status,
+    running: bool,
+}
+
+/// What `--json` prints where nothing runs.
+#[derive(Debug, Serialize)]
+struct NotRunning {
+    running: bool,
+    home: String,
+    /// The demo's home, where that runs.
+    elsewhere: Option<String>,
+}
+
 // === impl StatusArgs ===
 
 impl StatusArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let Some(client) = running(&context.home).await? else {
+        let Some(client) = ControlClient::of_running(&context.home).await? else {
             return not_running(context, self.json);
         };
-        let mut status: Value = client.ask("status", &()).await?;
+        let status = client.call(&GetStatus).await?;
         if self.json {
-            status["running"] = true.into();
-            out::json(&status)?;
+            let running = true;
+            out::json(&RunningStatus { status, running })?;
         } else {
             out::line(text(&status, now_ms()))?;
         }
@@ -49,8 +77,11 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         .filter(|demo| matches!(demo.holder(), Ok(Some(_))));
     let elsewhere = elsewhere.map(|demo| demo.dir().display().to_string());
     if json {
-        let told = serde_json::json!({"running": false, "home": home, "elsewhere": elsewhere});
-        out::json(&told)?;
+        out::json(&NotRunning {
+            running: false,
+            home,
+            elsewhere,
+        })?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
     out::line(format!("MetaClaw: not running in {home}"))?;
@@ -67,66 +98,69 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::from(exit::NOT_RUNNING))
 }
 
-/// The status in lines; what a newer or older process does not say is left out.
-fn text(status: &Value, now_ms: u64) -> String {
-    let about = |key: &str| said(&status["about"][key]);
-    let since_ms = status["since_ms"].as_u64().unwrap_or(now_ms);
-    let up = match now_ms.saturating_sub(since_ms) / 1_000 {
+/// The status in lines.
+fn text(status: &Status, now_ms: u64) -> String {
+    let about = &status.about;
+    let up = match now_ms.saturating_sub(status.since_ms) / 1_000 {
         0 => "less than a second".to_owned(),
         seconds => Span::secs(seconds).to_string(),
     };
     let mut lines = vec![
         format!(
             "MetaClaw: running  (PID={}, mode={}, proxy={}, for {up})",
-            status["pid"],
-            about("mode"),
-            said(&status["proxy"]),
+            status.pid, about.mode, status.proxy,
         ),
-        format!("serves:  {}", about("serves")),
-        format!("learns:  {}", about("learns")),
-        format!("leaves:  {}", about("leaves")),
+        format!("serves:  {}", about.serves),
+        format!("learns:  {}", about.learns),
+        format!("leaves:  {}", about.leaves),
     ];
-    if let Some(file) = status["config_changed"].as_str() {
+    if let Some(file) = &status.config_changed {
         lines.push(format!(
-            "settings: {file} changed since the start: restart to use it"
+            "settings: {} changed since the start: restart to use it",
+            file.display()
         ));
     }
     lines.extend(private(status));
-    lines.extend(trainer(&status["trainer"]));
-    lines.extend(inference(&status["inference"]));
-    lines.extend(lost(&status["lost"]));
-    let short = too_short(status["context"].as_u64().unwrap_or_default());
+    lines.extend(status.trainer.as_ref().map(trainer));
+    lines.extend(status.inference.as_ref().map(inference));
+    lines.extend(status.lost.iter().map(lost));
+    let short = too_short(status.context.unwrap_or_default());
     lines.extend(short.map(|it| format!("context: {it}")));
-    let upstreams = status["upstreams"].as_object().into_iter().flatten();
+    let upstreams = status.upstreams.iter();
     lines.extend(upstreams.map(|(name, it)| upstream(name, it, now_ms)));
-    let weights = status["learner"]["phase"]["is"] != "off";
-    lines.push(funnel(&status["funnel"], weights));
-    for (why, n) in status["funnel"]["spent"].as_object().into_iter().flatten() {
+    lines.push(funnel(&status.funnel, trains(status)));
+    for (why, n) in &status.funnel.spent {
         lines.push(format!("         {n} not used: {why}"));
     }
-    lines.extend(log(&status["log"]));
-    lines.extend(learner(&status["learner"], now_ms));
-    lines.extend(spend(&status["spend"]).map(|it| format!("today:   {it}")));
-    let cloud = serde_json::from_value::<CloudSpend>(status["cloud"].clone());
-    lines.extend(cloud.ok().map(|it| format!("cloud:   {}", it.line())));
+    lines.extend(log(&status.log));
+    lines.extend(status.learner.iter().flat_map(|it| learner(it, now_ms)));
+    lines.push(format!("today:   {}", spend(&status.spend)));
+    let cloud = status.cloud.as_ref();
+    lines.extend(cloud.map(|it| format!("cloud:   {}", it.line())));
     lines.extend(review(status).map(|it| format!("review:  {it}")));
-    if let Some(n) = status["dropped_lines"].as_u64().filter(|n| *n > 0) {
+    if status.dropped_lines > 0 {
         lines.push(format!(
-            "output:  {n} log lines were dropped: nobody read them in time"
+            "output:  {} log lines were dropped: nobody read them in time",
+            status.dropped_lines
         ));
     }
     lines.join("\n")
 }
 
+/// Whether weights learn; where the log does not say, they may.
+pub(super) fn trains(status: &Status) -> bool {
+    let learner = status.learner.as_ref();
+    learner.is_none_or(|it| it.phase != Phase::Off)
+}
+
 /// Who is only relayed, and how many chats were not kept.
-fn private(status: &Value) -> Vec<String> {
-    let off: RelayOnly = serde_json::from_value(status["off"].clone()).unwrap_or_default();
-    let mut lines: Vec<String> = privacy::told(&off)
+fn private(status: &Status) -> Vec<String> {
+    let told = privacy::told(&status.off);
+    let mut lines: Vec<String> = told
         .map(|told| format!("off:     {told}"))
         .into_iter()
         .collect();
-    let count = |key: &str| status["counts"][key].as_u64().unwrap_or_default();
-    let (relayed, off_record) = (count("relayed_only"), count("off_record"));
+    let (relayed, off_record) = (status.counts.relayed_only, status.counts.off_record);
     if relayed + off_record > 0 {
         lines.push(format!(
             "private: {} only relayed, {off_record} off the record: nothing of them is kept",
@@ -136,103 +170,113 @@ fn private(status: &Value) -> Vec<String> {
     lines
 }
 
-fn trainer(trainer: &Value) -> Option<String> {
-    let place = || format!("{} (PID={})", said(&trainer["address"]), trainer["pid"]);
-    let url = || said(&trainer["url"]);
-    let how = match trainer["is"].as_str()? {
-        "ready" => format!("ready at {}", place()),
-        "silent" => format!("runs at {}, but does not answer", place()),
-        "down" => format!("down ({}); it is started again", said(&trainer["reason"])),
-        "answers" => format!("{} answers, and has {}", url(), said(&trainer["model"])),
-        "without_model" => format!("{} has no model: {}", url(), said(&trainer["why"])),
-        "away" => format!("{} cannot be used: {}", url(), said(&trainer["why"])),
-        other => other.to_owned(),
+fn trainer(trainer: &TrainerStatus) -> String {
+    let how = match trainer {
+        TrainerStatus::Starting => "starting".to_owned(),
+        TrainerStatus::Ready { address, pid } => format!("ready at {address} (PID={pid})"),
+        TrainerStatus::Silent { address, pid } => {
+            format!("runs at {address} (PID={pid}), but does not answer")
+        }
+        TrainerStatus::Down { reason } => format!("down ({reason}); it is started again"),
+        TrainerStatus::Ended => "ended".to_owned(),
+        TrainerStatus::Answers { url, model } => format!("{url} answers, and has {model}"),
+        TrainerStatus::WithoutModel { url, why } => format!("{url} has no model: {why}"),
+        TrainerStatus::Away { url, why } => format!("{url} cannot be used: {why}"),
     };
-    Some(format!("trainer: {how}"))
+    format!("trainer: {how}")
 }
 
 /// Who answers chats for the trainer.
-fn inference(inference: &Value) -> Option<String> {
-    let [url, why, log] = ["url", "why", "log"].map(|key| said(&inference[key]));
-    let how = match inference["state"].as_str()? {
-        "ready" => "answers".to_owned(),
-        "away" => format!("does not answer: {why}"),
-        "refused" => format!("is not asked: {why}"),
-        other => other.to_owned(),
+fn inference(inference: &Inference) -> String {
+    let why = inference.why.as_deref().unwrap_or("?");
+    let how = match inference.state {
+        InferenceState::Ready => "answers".to_owned(),
+        InferenceState::Away => format!("does not answer: {why}"),
+        InferenceState::Refused => format!("is not asked: {why}"),
     };
-    let log = match inference["log"].as_str() {
-        Some(_) => format!(" (started by the trainer; its output: {log})"),
+    let log = match &inference.log {
+        Some(log) => format!(" (started by the trainer; its output: {log})"),
         None => String::new(),
     };
-    Some(format!("vLLM:    {url} {how}{log}"))
+    format!("vLLM:    {} {how}{log}", inference.url)
 }
 
-/// Adapters that were to serve and cannot.
-fn lost(lost: &Value) -> Vec<String> {
-    let line = |it: &Value| {
-        let [agent, adapter, why] = ["agent", "adapter", "why"].map(|key| said(&it[key]));
-        format!("adapter: {adapter} cannot serve {agent}, and the base model answers: {why}")
-    };
-    lost.as_array().into_iter().flatten().map(line).collect()
+/// An adapter that was to serve and cannot.
+fn lost(lost: &LostAdapter) -> String {
+    let LostAdapter {
+        agent,
+        adapter,
+        why,
+    } = lost;
+    format!("adapter: {adapter} cannot serve {agent}, and the base model answers: {why}")
 }
 
 /// How an upstream answers, and how it failed last.
-fn upstream(name: &str, it: &Value, now_ms: u64) -> String {
-    let count = |key: &str| it[key].as_u64().unwrap_or_default();
-    let (good_ms, failed_ms) = (count("last_good_ms"), count("last_failed_ms"));
-    let counts = format!("{} answered, {} failed", count("n_good"), count("n_failed"));
-    if failed_ms == 0 {
+fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
+    let counts = format!("{} answered, {} failed", it.n_good, it.n_failed);
+    let Some(failed_ms) = it.last_failed_ms else {
         return format!("asked:   {name}: {counts}");
-    }
+    };
     let ago = out::span(now_ms.saturating_sub(failed_ms));
-    let failure = said(&it["last_failure"]);
-    if failed_ms > good_ms {
+    let failure = it.last_failure.as_deref().unwrap_or("?");
+    if Some(failed_ms) > it.last_good_ms {
         format!("asked:   {name} fails: {failure}, {ago} ago ({counts})")
     } else {
         format!("asked:   {name}: {counts}; the last that failed: {failure}, {ago} ago")
     }
 }
 
+/// How far turns came on their way to the weights, from all of them on.
+pub(super) fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
+    let mut stages = vec![
+        funnel.turns.to_string(),
+        format!("main {}", funnel.main),
+        format!("complete {}", funnel.complete),
+    ];
+    if trains {
+        stages.push(format!("with ids {}", funnel.with_ids));
+    }
+    stages.push(format!("judged {}", funnel.judged));
+    if trains {
+        stages.push(format!("trained {}", funnel.trained));
+    }
+    stages
+}
+
 /// The way of turns to the weights, as far as each got.
-fn funnel(funnel: &Value, weights: bool) -> String {
-    let stages: &[&str] = if weights {
-        &["turns", "main", "complete", "with_ids", "judged", "trained"]
-    } else {
-        &["turns", "main", "complete", "judged"]
+fn funnel(funnel: &Funnel, trains: bool) -> String {
+    let at_end = match funnel.judged_at_session_end {
+        0 => String::new(),
+        n => format!("; of the judged {n} at their session's end"),
     };
-    let count = |key: &&str| format!("{} {}", key.replace('_', " "), funnel[*key]);
-    let counts: Vec<String> = stages.iter().map(count).collect();
-    let (first, rest) = (&counts[0], &counts[1..]);
-    let first = first.trim_start_matches("turns ");
-    let at_end = funnel["judged_at_session_end"].as_u64();
-    let at_end = at_end.filter(|n| *n > 0);
-    let at_end = at_end.map(|n| format!("; of the judged {n} at their session's end"));
-    let open = funnel["taken"].as_u64().filter(|n| *n > 0);
-    let open = open.map(|n| format!(" (+ {n} in an open step)"));
+    let open = match funnel.taken {
+        0 => String::new(),
+        n => format!(" (+ {n} in an open step)"),
+    };
     format!(
-        "turns:   {first} -> {}{}{}",
-        rest.join(" -> "),
-        open.unwrap_or_default(),
-        at_end.unwrap_or_default()
+        "turns:   {}{open}{at_end}",
+        stages(funnel, trains).join(" -> ")
     )
 }
 
 /// What is wrong with the log, or was when it was opened.
-fn log(log: &Value) -> Vec<String> {
+fn log(log: &LogStatus) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(why) = log["broken"].as_str() {
+    if let Some(why) = &log.broken {
         lines.push(format!("log:     nothing is captured: {why}"));
     }
-    if let Some(place) = log["moved_aside"].as_str() {
+    if let Some(place) = &log.moved_aside {
         lines.push(format!(
-            "log:     it was damaged, and lies in {place} now; an empty one began (`metaclaw doctor` looks what can be had of it)"
+            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be had of it)",
+            place.display()
         ));
     }
-    if let Some(n_lost) = log["n_lost"].as_u64().filter(|n| *n > 0) {
-        let copied = log["copied"].as_str();
-        let copied = copied.map(|place| format!("; as it was, it lies in {place}"));
+    if log.n_lost > 0 {
+        let copied = log.copied.as_ref();
+        let copied = copied.map(|place| format!("; as it was, it lies in {}", place.display()));
         lines.push(format!(
-            "log:     its last {n_lost} changes were lost before this start{}",
+            "log:     its last {} changes were lost before this start{}",
+            log.n_lost,
             copied.unwrap_or_default()
         ));
     }
@@ -240,34 +284,44 @@ fn log(log: &Value) -> Vec<String> {
 }
 
 /// What waits for the owner's look.
-pub(super) fn review(status: &Value) -> impl Iterator<Item = String> {
-    let waiting = Waiting::deserialize(&status["waiting"]).unwrap_or_default();
-    waiting.lines().into_iter()
+pub(super) fn review(status: &Status) -> impl Iterator<Item = String> {
+    let lines = status.waiting.as_ref().map(Waiting::lines);
+    lines.unwrap_or_default().into_iter()
 }
 
 /// What was spent today.
-pub(super) fn spend(spend: &Value) -> Option<String> {
-    let (limit, learning) = (spend["limit"].as_u64()?, spend["learning"].as_u64()?);
-    let failed = spend["n_failed"].as_u64().filter(|n| *n > 0);
-    let failed = failed.map_or_else(String::new, |n| format!(", {n} not answered"));
-    let asked = out::count(spend["n_answered"].as_u64().unwrap_or_default(), "question");
-    Some(format!(
-        "{} tokens of chat; {learning} of learning ({asked}{failed}; {} left)",
-        spend["chat"],
-        limit.saturating_sub(learning)
-    ))
+pub(super) fn spend(spend: &Spend) -> String {
+    let spent = &spend.spent;
+    let failed = match spent.n_failed {
+        0 => String::new(),
+        n => format!(", {n} not answered"),
+    };
+    format!(
+        "{} tokens of chat; {} of learning ({}{failed}; {} left)",
+        spent.chat,
+        spent.learning,
+        out::count(spent.n_answered, "question"),
+        spend.left()
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
+pub(super) mod testing;
 
-    use super::*;
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{testing::status, *};
+
+    /// The lines of a status that differs in these fields from one of nothing special.
+    fn shown(differs: Value, now_ms: u64) -> String {
+        text(&status(differs), now_ms)
+    }
 
     #[test]
     fn the_first_second_is_no_time_of_0_ms() {
-        let status = json!({"since_ms": 1_000});
-        let shown = text(&status, 1_900);
+        let shown = shown(json!({"since_ms": 1_000}), 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
     }
 
@@ -283,13 +337,15 @@ mod tests {
                 "agents": [{"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null}],
             },
         });
-        insta::assert_snapshot!(text(&status, 61_000), @r"
+        insta::assert_snapshot!(shown(status, 61_000), @r"
         MetaClaw: running  (PID=7, mode=skills_only, proxy=127.0.0.1:30000, for 1 min)
         serves:  m at x
         learns:  wishes
         leaves:  chat
         turns:   5 -> main 5 -> complete 4 -> judged 3
         learner: no weights are trained; turns that wait for a verdict: 1
+        window:  closed: you chatted a moment ago  (metaclaw scheduler status)
+        today:   0 tokens of chat; 0 of learning (0 questions; 50000 left)
         ");
     }
 
@@ -297,22 +353,17 @@ mod tests {
     fn nobody_without_weights_is_told_of_steps() {
         let agent = json!({"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null});
         let learner = |phase: &str| json!({"phase": {"is": phase}, "judging": {"waiting": 0}, "agents": [agent]});
-        let shown = |phase: &str| text(&json!({"learner": learner(phase)}), 1_000);
-        assert!(shown("collecting").contains("main on the base model"));
-        assert!(!shown("off").contains("base model"));
+        let of_phase = |phase: &str| shown(json!({"learner": learner(phase)}), 1_000);
+        assert!(of_phase("collecting").contains("main on the base model"));
+        assert!(!of_phase("off").contains("base model"));
     }
 
     #[test]
     fn a_server_that_refuses_is_told_with_the_time_of_the_next_try() {
-        let shown = |is: &str| {
-            let phase = json!({"is": is, "why": "the key is refused", "until_ms": 121_000});
-            text(
-                &json!({"learner": {"phase": phase, "judging": {"waiting": 2}}}),
-                1_000,
-            )
-        };
         let line = |is: &str| {
-            let shown = shown(is);
+            let phase = json!({"is": is, "why": "the key is refused", "until_ms": 121_000, "agent": "main"});
+            let learner = json!({"phase": phase, "judging": {"waiting": 2}});
+            let shown = shown(json!({"learner": learner}), 1_000);
             let mut lines = shown.lines();
             lines
                 .find(|line| line.starts_with("learner:"))
@@ -333,7 +384,7 @@ mod tests {
                 "other": {"n_good": 1, "n_failed": 0, "last_good_ms": 1_000, "last_failed_ms": null, "last_failure": null},
             },
         });
-        let shown = text(&status, 61_000);
+        let shown = shown(status, 61_000);
         let is_of_it = |line: &&str| line.starts_with("asked:") || line.starts_with("settings:");
         let shown: Vec<&str> = shown.lines().filter(is_of_it).collect();
         insta::assert_snapshot!(shown.join("\n"), @r"
@@ -346,14 +397,10 @@ mod tests {
 
     #[test]
     fn a_training_server_elsewhere_is_said_with_what_it_lacks() {
-        let shown = |trainer: Value| {
-            text(
-                &json!({"trainer": trainer, "lost": [{"agent": "main", "adapter": "a-1", "why": "a-1 is not here"}]}),
-                1_000,
-            )
-        };
+        let lost = json!([{"agent": "main", "adapter": "a-1", "why": "a-1 is not here"}]);
+        let of = |trainer: Value| shown(json!({"trainer": trainer, "lost": lost}), 1_000);
         let lines = |trainer: Value| -> String {
-            let shown = shown(trainer);
+            let shown = of(trainer);
             let is_of_it =
                 |line: &&str| line.starts_with("trainer:") || line.starts_with("adapter:");
             shown
@@ -368,30 +415,30 @@ mod tests {
         adapter: a-1 cannot serve main, and the base model answers: a-1 is not here
         ");
         assert!(
-            shown(json!({"is": "away", "url": url, "why": "refused"}))
+            of(json!({"is": "away", "url": url, "why": "refused"}))
                 .contains("trainer: http://gpu:8000 cannot be used: refused\n")
         );
         assert!(
-            shown(json!({"is": "without_model", "url": url, "why": "w"}))
+            of(json!({"is": "without_model", "url": url, "why": "w"}))
                 .contains("trainer: http://gpu:8000 has no model: w\n")
         );
     }
 
     #[test]
     fn a_vllm_that_answers_for_the_trainer_is_said_with_what_is_wrong() {
-        let shown = |inference: Value| {
-            let shown = text(&json!({"inference": inference}), 1_000);
+        let line = |inference: Value| {
+            let shown = shown(json!({"inference": inference}), 1_000);
             let line = shown.lines().find(|line| line.starts_with("vLLM:"));
             line.map(str::to_owned)
         };
         let url = "http://127.0.0.1:8001";
-        assert_eq!(shown(Value::Null), None);
+        assert_eq!(line(Value::Null), None);
         let lines = [
             json!({"url": url, "state": "ready", "why": null, "log": null}),
             json!({"url": url, "state": "away", "why": "it is being started", "log": "/h/trainer/vllm.log"}),
             json!({"url": url, "state": "refused", "why": "another model", "log": null}),
         ]
-        .map(|inference| shown(inference).unwrap());
+        .map(|inference| line(inference).unwrap());
         insta::assert_snapshot!(lines.join("\n"), @r"
         vLLM:    http://127.0.0.1:8001 answers
         vLLM:    http://127.0.0.1:8001 does not answer: it is being started (started by the trainer; its output: /h/trainer/vllm.log)
@@ -420,7 +467,7 @@ mod tests {
                     "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
             },
         });
-        insta::assert_snapshot!(text(&status, 61_000), @r#"
+        insta::assert_snapshot!(shown(status, 61_000), @r#"
         MetaClaw: running  (PID=7, mode=rl, proxy=127.0.0.1:30000, for 1 min)
         serves:  demo
         learns:  weights

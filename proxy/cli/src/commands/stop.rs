@@ -3,15 +3,17 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
+use metaclaw_control::{client::ControlClient, home::Home, operations::process::Stop};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use super::{context::Context, source::running};
-use crate::{agent::told, home::Home, out};
+use super::context::Context;
+use crate::{
+    agent::{told, wiring},
+    out,
+};
 
 const PAUSE: Duration = Duration::from_millis(50);
-/// For the order itself; the end has its own deadline.
-const ORDER: Duration = Duration::from_secs(5);
 
 /// Arguments of `stop`.
 #[derive(Debug, Args)]
@@ -29,11 +31,11 @@ pub(crate) struct StopArgs {
 impl StopArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let was_wired = context.home.wiring().record().is_ok_and(|it| it.is_some());
+        let was_wired = wiring(&context.home).record().is_ok_and(|it| it.is_some());
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
         self.report(context, pid)?;
         // It did so itself, unless a crash kept it from it.
-        let outcome = context.home.wiring().unwire()?;
+        let outcome = wiring(&context.home).unwire()?;
         let by_itself = was_wired.then_some("its file is put back");
         if let Some(said) = told(&outcome).or(by_itself).filter(|_| !self.json) {
             out::line(format!("OpenClaw: {said}"))?;
@@ -80,11 +82,8 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
 
 /// Whether the process took the order by its control listener.
 async fn ordered(context: &Context) -> bool {
-    match running(&context.home).await {
-        Ok(Some(client)) => {
-            let order = client.order::<serde_json::Value>("stop", &(), ORDER);
-            order.await.is_ok()
-        }
+    match ControlClient::of_running(&context.home).await {
+        Ok(Some(client)) => client.call(&Stop).await.is_ok(),
         Ok(None) => true,
         Err(_) => false,
     }

@@ -2,16 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use metaclaw_chat::AgentId;
+use metaclaw_control::privacy::{self, SwitchChange};
 use metaclaw_gateway::RelayOnly;
 
-use super::{context::Context, source::running};
-use crate::{
-    out,
-    privacy::{self, SwitchChange},
-};
+use super::{calling::caller, context::Context};
+use crate::out;
 
 /// Arguments of `off` and `on`.
 #[derive(Debug, Args)]
@@ -33,34 +30,15 @@ impl SwitchArgs {
             off,
             agent: self.agent,
         };
-        let client = running(&context.home).await?;
-        let runs = client.is_some();
-        let now: RelayOnly = match client {
-            Some(client) => client.ask("switch", &change).await?,
-            None => in_home(context, &change)?,
-        };
+        let caller = caller(context, "off").await?;
+        let now = caller.call(change.clone()).await?;
         if self.json {
             out::json(&now)?;
         } else {
-            out::line(text(&change, &now, runs))?;
+            out::line(text(&change, &now, caller.is_process()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn in_home(context: &Context, change: &SwitchChange) -> anyhow::Result<RelayOnly> {
-    let home = &context.home;
-    let before = privacy::load_off(home);
-    // Who switches everyone on, or off, need not know how it was.
-    let before = match (&change.agent, before) {
-        (None, Err(_)) => RelayOnly::default(),
-        (_, before) => before?,
-    };
-    let now = change.applied(before)?;
-    home.create()?;
-    privacy::save_off(home, &now)
-        .with_context(|| format!("cannot write {}", home.off().display()))?;
-    Ok(now)
 }
 
 fn text(change: &SwitchChange, now: &RelayOnly, runs: bool) -> String {

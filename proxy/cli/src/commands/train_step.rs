@@ -4,8 +4,11 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
 use metaclaw_chat::AgentId;
+use metaclaw_control::operations::weights::{PreviewStep, TrainStep};
+use metaclaw_learner::{GateReport, StepReport};
+use serde::Serialize;
 
-use super::{context::Context, source::running};
+use super::{calling::caller, context::Context};
 use crate::out;
 
 mod dry_run;
@@ -32,83 +35,79 @@ pub(crate) struct TrainStepArgs {
 impl TrainStepArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let Some(client) = running(&context.home).await? else {
-            anyhow::bail!(
-                "metaclaw does not run in {}: `metaclaw start` starts it",
-                context.home.dir().display()
-            );
-        };
+        let caller = caller(context, "train-step").await?;
         let deadline = Duration::from_secs(self.timeout);
-        let what = if self.dry_run {
-            "dry_run"
-        } else {
-            "train_step"
-        };
-        let steps: Vec<serde_json::Value> = client.order(what, &self.agent, deadline).await?;
-        if self.json {
-            out::json(&steps)?;
-        } else if steps.is_empty() {
-            out::line("there was nothing to train on: `metaclaw status` shows how far turns got")?;
-        } else {
-            for step in &steps {
-                let text = if self.dry_run {
-                    dry_run::text(step)
-                } else {
-                    step_line(step)
-                };
-                out::line(text)?;
-            }
+        if self.dry_run {
+            let preview = PreviewStep(self.agent);
+            let steps = caller.call_within(preview, deadline).await?;
+            return show(&steps, dry_run::text, self.json);
         }
-        Ok(ExitCode::SUCCESS)
+        let steps = caller.call_within(TrainStep(self.agent), deadline).await?;
+        show(&steps, step_line, self.json)
     }
 }
 
+fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        out::json(&steps)?;
+    } else if steps.is_empty() {
+        out::line("there was nothing to train on: `metaclaw status` shows how far turns got")?;
+    } else {
+        for step in steps {
+            out::line(text(step))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// One step in one line.
-fn step_line(step: &serde_json::Value) -> String {
-    let text = |key: &str| step[key].as_str().unwrap_or_default().to_owned();
+fn step_line(step: &StepReport) -> String {
     format!(
         "{}: step {} of {} turns in {:.1} s; {}",
-        text("agent"),
-        step["n"],
-        step["n_turns"],
-        step["seconds"].as_f64().unwrap_or_default(),
+        step.agent,
+        step.n,
+        step.n_turns,
+        step.seconds,
         came_to(step),
     )
 }
 
 /// What became of a step's adapter.
-pub(super) fn came_to(step: &serde_json::Value) -> String {
-    let adapter = step["adapter"].as_str().unwrap_or("?");
-    if step["serves"] != false {
+pub(super) fn came_to(step: &StepReport) -> String {
+    let adapter = &step.adapter;
+    if step.serves {
         return format!("{adapter} serves now");
     }
-    let tests = step["gate"]["tests"].as_array().into_iter().flatten();
-    let failed = tests.filter(|test| test["passed"] == false);
-    let why: Vec<&str> = failed.filter_map(|test| test["why"].as_str()).collect();
-    if why.is_empty() {
-        format!("{adapter} does not serve: you chose another meanwhile")
-    } else {
-        format!("{adapter} is declined: {}", why.join("; "))
+    match step.gate.as_ref().map(GateReport::why) {
+        Some(why) if !why.is_empty() => format!("{adapter} is declined: {why}"),
+        _ => format!("{adapter} does not serve: you chose another meanwhile"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
+    /// A step of which the gate made these tests.
+    fn report(serves: bool, tests: &Value) -> StepReport {
+        let spread = json!({"n": 0, "mean": 0.0, "std": 0.0, "min": 0.0, "max": 0.0});
+        let step = json!({
+            "agent": "a", "lineage": "0badcafe", "n": 3, "step": 3, "adapter": "a-1", "n_redo": 8, "n_binary_rl": 0,
+            "n_again": 0, "n_turns": 8, "mean_reward": 0.0, "success_rate": 0.0, "loss": 1.0, "grad_norm": 0.5,
+            "learning_rate": 5e-4, "serves": serves, "gate": {"tests": tests, "seconds": 1.0}, "seconds": 2.0,
+            "ended_ms": 0, "batch": {"samples": {}, "reward": spread, "success_rate": 0.0, "advantage": spread,
+                "response_len": spread, "logprob": spread, "truncated_ratio": 0.0, "version": spread},
+        });
+        serde_json::from_value(step).unwrap()
+    }
+
     #[test]
     fn a_step_says_what_became_of_its_adapter() {
-        let step = |serves: bool, tests: serde_json::Value| {
-            step_line(
-                &json!({"agent": "a", "n": 3, "n_turns": 8, "seconds": 2.0, "adapter": "a-1",
-                "serves": serves, "gate": {"tests": tests}}),
-            )
-        };
-        let passed = json!({"passed": true, "why": "fluency 1.00"});
-        let failed =
-            json!({"passed": false, "why": "relevance 0.31 of the reference's, at least 0.50"});
+        let step = |serves: bool, tests: Value| step_line(&report(serves, &tests));
+        let passed = json!({"name": "fluency", "passed": true, "why": "fluency 1.00"});
+        let failed = json!({"name": "relevance", "passed": false, "why": "relevance 0.31 of the reference's, at least 0.50"});
         assert_eq!(
             step(true, json!([passed])),
             "a: step 3 of 8 turns in 2.0 s; a-1 serves now"

@@ -44,7 +44,7 @@ impl TrainerArgs {
 }
 
 fn uninstall(context: &Context) -> anyhow::Result<ExitCode> {
-    let programs = context.home.programs();
+    let programs = installed::programs(&context.home);
     let cuda = installed::cuda(&programs.trainer());
     let was_there = programs.change()?.remove()?;
     let home = context.home.dir().display();

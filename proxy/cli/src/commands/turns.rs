@@ -1,15 +1,22 @@
 //! `metaclaw turns`: what is in the log.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
+use metaclaw_control::operations::{
+    turns::{Export, GetTurn, TurnsQuery},
+    weights::PreviewTurn,
+};
 use metaclaw_turns::{StateKind, TurnSummary};
 
 use self::outcome::outcome;
 pub(super) use self::outcome::score;
-use super::{context::Context, source::TurnSource};
-use crate::{control::TurnsQuery, out};
+use super::{
+    calling::{call, caller},
+    context::Context,
+};
+use crate::out;
 
 mod exported;
 mod import;
@@ -84,13 +91,8 @@ fn state(text: &str) -> Result<StateKind, String> {
 impl TurnsArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        if let What::Import { file, json } = &self.what {
-            import::import(context, file, *json).await?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        let source = TurnSource::open(context, "turns").await?;
         match self.what {
-            What::Import { .. } => {}
+            What::Import { file, json } => import::import(context, &file, json).await?,
             What::List {
                 agent,
                 session,
@@ -106,7 +108,7 @@ impl TurnsArgs {
                     limit,
                     before,
                 };
-                list(&source, query, json).await?;
+                list(context, query, json).await?;
             }
             What::Show {
                 id,
@@ -114,18 +116,17 @@ impl TurnsArgs {
                 train,
                 json,
             } => {
-                let how = How { full, train, json };
-                return show(source, id, how).await;
+                let how = ShownTurn { full, train, json };
+                show(context, id, how).await?;
             }
-            What::Export => source.export(&mut out::lines()).await?,
+            What::Export => export(context).await?,
         }
-        source.close().await?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-async fn list(source: &TurnSource, query: TurnsQuery, json: bool) -> anyhow::Result<()> {
-    let turns = source.list(query).await?;
+async fn list(context: &Context, query: TurnsQuery, json: bool) -> anyhow::Result<()> {
+    let turns = call(context, "turns", query).await?;
     if json {
         out::json(&turns)?;
     } else {
@@ -164,19 +165,25 @@ pub(super) fn short(text: &str, width: usize) -> String {
 
 /// How a turn is shown.
 #[derive(Debug, Clone, Copy)]
-struct How {
+struct ShownTurn {
     full: bool,
     train: bool,
     json: bool,
 }
 
-async fn show(source: TurnSource, id: TurnId, how: How) -> anyhow::Result<ExitCode> {
-    let turn = source.get(id).await?;
-    let preview = match &turn {
-        Some(_) if how.train => source.preview(id).await?,
-        Some(_) | None => None,
+async fn show(context: &Context, id: TurnId, how: ShownTurn) -> anyhow::Result<()> {
+    let caller = caller(context, "turns").await?;
+    let asked = async {
+        let turn = caller.call(GetTurn(id)).await?;
+        let preview = match &turn {
+            Some(_) if how.train => caller.call(PreviewTurn(id)).await?,
+            Some(_) | None => None,
+        };
+        anyhow::Ok((turn, preview))
     };
-    source.close().await?;
+    let asked = asked.await;
+    caller.close().await;
+    let (turn, preview) = asked?;
     let Some(turn) = turn else {
         anyhow::bail!("there is no turn {id}: `metaclaw turns list` shows what there is");
     };
@@ -186,7 +193,19 @@ async fn show(source: TurnSource, id: TurnId, how: How) -> anyhow::Result<ExitCo
         (false, true) => out::json(&turn)?,
         (false, false) => out::line(show::text(&turn, how.full))?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
+}
+
+/// Every turn, whole, one a line.
+async fn export(context: &Context) -> anyhow::Result<()> {
+    let caller = caller(context, "turns").await?;
+    let mut lines = out::lines();
+    let note = |note: &str| out::aside(format!("warning: {note}"));
+    let each = |piece: &[u8]| lines.write_all(piece);
+    let exported = caller.stream(Export, note, each).await;
+    caller.close().await;
+    exported?;
+    Ok(lines.flush()?)
 }
 
 #[cfg(test)]

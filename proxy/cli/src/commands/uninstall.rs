@@ -4,9 +4,14 @@ use std::{fs, io, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use metaclaw_control::home::Home;
 
 use super::{context::Context, service, stop};
-use crate::{agent::told, home::Home, out};
+
+use crate::{
+    agent::{told, wiring},
+    out,
+};
 
 /// For replies that are under way.
 const END: Duration = Duration::from_secs(60);
@@ -63,7 +68,7 @@ impl UninstallArgs {
 
 /// Stops one proxy of the home and puts back what it changed.
 async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
-    let wiring = home.wiring();
+    let wiring = wiring(&home);
     let of_proxy = Context {
         environment: context.environment.clone(),
         home,

@@ -4,19 +4,20 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::{
+    lessons::{LessonsView, WishChange},
+    operations::lessons::ListWishes,
+};
 use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::LessonCounts;
+use serde::Serialize;
 
 use super::{
+    calling::{agent, call},
     context::Context,
-    library::files,
     skills::counted,
-    source::{agent, count_learned, lesson_counts, running},
 };
-use crate::{
-    control::{LessonsView, WishChange},
-    lessons, out,
-};
+use crate::out;
 
 /// Arguments of `wishes`.
 #[derive(Debug, Args)]
@@ -101,7 +102,7 @@ impl WishesArgs {
             change,
             WishChange::Accept { .. } | WishChange::Dismiss { .. }
         );
-        let done = apply(context, change).await?;
+        let done = call(context, "lessons", change).await?;
         said(&if is_numbered { done } else { whose + &done }, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -112,17 +113,15 @@ impl WishesArgs {
 impl UndoArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        said(
-            &apply(context, WishChange::Undo { n: self.n }).await?,
-            self.json,
-        )?;
+        let done = call(context, "lessons", WishChange::Undo { n: self.n }).await?;
+        said(&done, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Those in force.
 async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
-    let view = view(context, agent).await?;
+    let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     if json {
         out::json(&view)?;
         return Ok(ExitCode::SUCCESS);
@@ -145,7 +144,7 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
 
 /// Those that wait.
 async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<ExitCode> {
-    let view = view(context, agent).await?;
+    let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     let waiting: Vec<&Lesson> = view
         .lessons
         .iter()
@@ -174,10 +173,16 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was done, in words.
+/// What was done, as `--json` prints it.
+#[derive(Serialize)]
+struct WishDone<'a> {
+    done: &'a str,
+}
+
+/// Prints what was done, in words.
 fn said(done: &str, json: bool) -> std::io::Result<()> {
     if json {
-        out::json(&serde_json::json!({"done": done}))
+        out::json(&WishDone { done })
     } else {
         out::line(done)
     }
@@ -210,21 +215,4 @@ fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
     let number = lesson.map(|it| it.n.to_string()).unwrap_or_default();
     let own = [wish.to_owned(), learned, number];
     own.into_iter().chain(counted).collect()
-}
-
-async fn view(context: &Context, agent: &AgentId) -> anyhow::Result<LessonsView> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("lessons", agent).await?);
-    }
-    let counts = lesson_counts(context, Some(agent)).await?;
-    lessons::view(&files(context)?, (agent, None), &counts)
-}
-
-async fn apply(context: &Context, change: WishChange) -> anyhow::Result<String> {
-    if let Some(client) = running(&context.home).await? {
-        return Ok(client.ask("wish", &change).await?);
-    }
-    let done = lessons::apply(&files(context)?, change)?;
-    count_learned(context, &done).await;
-    Ok(done.told)
 }

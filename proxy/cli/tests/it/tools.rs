@@ -68,7 +68,8 @@ async fn rollouts_come_into_the_log_all_or_none() {
 /// A step of the default agent that made this adapter, from that one.
 async fn made(
     log: &TurnLog,
-    (n, turn): (u64, TurnId),
+    n: u64,
+    turn: TurnId,
     adapter: &str,
     parent: Option<&str>,
 ) -> anyhow::Result<()> {
@@ -109,10 +110,8 @@ async fn an_adapter_is_shown_and_taken_back_to_what_it_was_trained_from() {
     let (first, second) = ("_default-0badcafe-000001", "_default-0badcafe-000002");
     let turns = log(&home).unwrap();
     let turn = |session| TurnId { session, seq: 0 };
-    made(&turns, (1, turn(1)), first, None).await.unwrap();
-    made(&turns, (2, turn(2)), second, Some(first))
-        .await
-        .unwrap();
+    made(&turns, 1, turn(1), first, None).await.unwrap();
+    made(&turns, 2, turn(2), second, Some(first)).await.unwrap();
     turns.close().await;
     for (name, parent, rate) in [(first, None, 5e-4), (second, Some(first), 2e-4)] {
         let adapter = home.path().join("trainer/adapters").join(name);

@@ -30,7 +30,7 @@ pub(crate) struct Notes {
 pub(crate) struct AgentNotes {
     pub(crate) counts: SampleCounts,
     /// Turns that are not redo's, by reason.
-    pub(crate) not_taught: BTreeMap<&'static str, usize>,
+    pub(crate) not_taught: BTreeMap<String, usize>,
     pub(crate) last_step: Option<StepReport>,
     pub(crate) began_anew: Option<BeganAnew>,
     pub(crate) last_window_ms: Option<u64>,
@@ -132,7 +132,9 @@ impl StatusCell {
     ) {
         let mut notes = self.notes();
         let own = notes.agent(agent);
-        (own.counts, own.not_taught) = (counts, not_taught);
+        own.counts = counts;
+        let by_reason = not_taught.into_iter();
+        own.not_taught = by_reason.map(|(why, n)| (why.to_owned(), n)).collect();
     }
 
     pub(crate) fn window(&self, agent: &AgentId, now_ms: u64) {

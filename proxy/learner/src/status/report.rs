@@ -1,14 +1,14 @@
 //! What is told of judging, of the training task and of its steps.
 
 use metaclaw_chat::AgentId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     gate::GateReport,
     lineage::{BatchStats, Numbers},
 };
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgingStatus {
     /// Turns that wait for a verdict.
     pub waiting: usize,
@@ -17,7 +17,7 @@ pub struct JudgingStatus {
 }
 
 /// What the training task does.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Phase {
     /// No batch is ready.
@@ -70,7 +70,7 @@ pub enum Phase {
 }
 
 /// One step that was made.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     pub agent: AgentId,
     /// The lineage of its checkpoints.
@@ -107,7 +107,7 @@ pub struct StepReport {
 }
 
 /// That what the weights learned last is not served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declined {
     /// The adapter that was declined.
     pub adapter: String,
@@ -123,7 +123,7 @@ pub struct Declined {
 }
 
 /// That an adapter served and was taken back, as its agent's verdicts got worse.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WasTakenBack {
     /// The adapter that served.
     pub adapter: String,
@@ -136,7 +136,7 @@ pub struct WasTakenBack {
 }
 
 /// That something which was learned is not continued.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeganAnew {
     /// Why: the base model or the adapter's shape has changed, or a checkpoint is gone or of no use.
     pub why: String,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use metaclaw_control::adapters::AdapterDetail;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::show::plain;
-use crate::{adapters::AdapterDetail, out};
+use crate::out;
 
 /// Parts of a manifest that say how it was made, and not which step it was.
 const PARTS: [&str; 4] = ["made", "shape", "numbers", "batch"];

@@ -1,9 +1,10 @@
 //! `metaclaw adapters show`: where an adapter comes from, and with what it was made.
 
 use metaclaw_chat::now_ms;
+use metaclaw_control::adapters::{AdapterDetail, MadeView, ManifestView, ShapeView};
 use serde_json::Value;
 
-use crate::{adapters::AdapterDetail, out};
+use crate::out;
 
 /// Turns that are named.
 const NAMED: usize = 40;
@@ -29,23 +30,26 @@ pub(super) fn text(adapter: &AdapterDetail) -> String {
         line.join(" <- ")
     };
     lines.push(format!("from      {line}"));
+    let says = ManifestView::read(manifest);
     lines.push(format!(
         "lineage   {}, its step {}; {} behind it",
-        said(&manifest["lineage"]),
-        manifest["n"],
+        said(says.lineage.as_ref()),
+        says.n.unwrap_or_default(),
         out::count(view.step.unwrap_or_default(), "optimiser step"),
     ));
     lines.extend(view.created_ms.map(made_ago));
-    lines.extend(made(&manifest["made"]));
-    let replay = manifest["made"]["replay"]["name"].as_str();
+    lines.extend(says.made.as_ref().and_then(made));
+    let replay = says.made.as_ref().and_then(|it| it.replay.as_ref());
+    let replay = replay.and_then(|it| it.name.as_ref());
     lines.extend(replay.map(|name| format!("replay    {name}: no step of the log")));
-    lines.push(shape(&manifest["shape"]));
-    lines.extend(numbers(manifest));
+    lines.push(shape(&says.shape));
+    lines.extend(numbers(&says));
     lines.push(turns(adapter));
-    let outcome = adapter.outcome.as_ref();
-    lines.extend(outcome.map(|it| format!("came to   {it}")));
+    if let Some(outcome) = &adapter.outcome {
+        lines.push(format!("came to   {}", serde_json::json!(outcome)));
+    }
     lines.extend(adapter.sha256.iter().map(|it| format!("sha256    {it}")));
-    lines.extend(settings(&manifest["made"]["config"]));
+    lines.extend(says.made.iter().flat_map(settings));
     lines.join("\n")
 }
 
@@ -56,59 +60,55 @@ fn made_ago(at_ms: u64) -> String {
     )
 }
 
-fn made(made: &Value) -> Option<String> {
-    let version = made["version"].as_str()?;
-    let commit = made["commit"].as_str();
+fn made(made: &MadeView) -> Option<String> {
+    let version = made.version.as_ref()?;
+    let commit = made.commit.as_ref();
     let commit = commit.map_or_else(String::new, |it| format!(" (commit {it})"));
     Some(format!(
         "by        metaclaw {version}{commit}, seed {}",
-        made["seed"]
+        made.seed
     ))
 }
 
-fn shape(shape: &Value) -> String {
-    let fingerprint = shape["base_fingerprint"].as_str();
+fn shape(shape: &ShapeView) -> String {
+    let fingerprint = shape.base_fingerprint.as_ref();
     let fingerprint = fingerprint.map_or_else(String::new, |it| format!(" ({it})"));
-    let targets = shape["targets"].as_array().into_iter().flatten();
-    let targets: Vec<&str> = targets.filter_map(Value::as_str).collect();
     format!(
-        "of        {}{fingerprint}: rank {}, alpha {}, {}",
-        said(&shape["base"]),
-        shape["rank"],
-        shape["alpha"],
-        targets.join("+")
+        "of        {}{fingerprint}: rank {}, alpha {:?}, {}",
+        said(shape.base.as_ref()),
+        shape.rank,
+        shape.alpha,
+        shape.targets.join("+")
     )
 }
 
-fn numbers(manifest: &Value) -> Vec<String> {
-    let (numbers, batch) = (&manifest["numbers"], &manifest["batch"]);
-    let losses = numbers["losses"].as_object().into_iter().flatten();
+fn numbers(says: &ManifestView) -> Vec<String> {
+    let ManifestView { numbers, batch, .. } = says;
+    let losses = numbers.losses.iter();
     let losses: Vec<String> = losses
-        .map(|(method, loss)| format!("{method} {}", number(loss)))
+        .map(|(method, loss)| format!("{method} {loss:.4}"))
         .collect();
     let losses = match &losses[..] {
         [] => String::new(),
         losses => format!(" ({})", losses.join(", ")),
     };
-    let skipped = if numbers["skipped"] == true {
+    let skipped = if numbers.skipped {
         "; out of line, so that no step was taken"
     } else {
         ""
     };
     let mut lines = vec![format!(
-        "measured  loss {}{losses}, gradient norm {}{skipped}, rate {:.3e}",
-        number(&numbers["loss"]),
-        number(&numbers["grad_norm"]),
-        numbers["learning_rate"].as_f64().unwrap_or_default(),
+        "measured  loss {:.4}{losses}, gradient norm {:.4}{skipped}, rate {:.3e}",
+        numbers.loss, numbers.grad_norm, numbers.learning_rate,
     )];
-    let samples = batch["samples"].as_object().into_iter().flatten();
+    let samples = batch.samples.iter();
     let samples: Vec<String> = samples.map(|(method, n)| format!("{n} {method}")).collect();
     if !samples.is_empty() {
         lines.push(format!(
-            "samples   {}; mean score {}, mean advantage {}",
+            "samples   {}; mean score {:.4}, mean advantage {:.4}",
             samples.join(", "),
-            number(&batch["reward"]["mean"]),
-            number(&batch["advantage"]["mean"]),
+            batch.reward.mean,
+            batch.advantage.mean,
         ));
     }
     lines
@@ -130,8 +130,8 @@ fn turns(adapter: &AdapterDetail) -> String {
 }
 
 /// `rl.*` as it was in force, a key a line.
-fn settings(config: &Value) -> Vec<String> {
-    let keys = config.as_object().into_iter().flatten();
+fn settings(made: &MadeView) -> Vec<String> {
+    let keys = made.config.iter();
     keys.map(|(key, value)| format!("          rl.{key}: {}", plain(value)))
         .collect()
 }
@@ -143,22 +143,19 @@ pub(super) fn plain(value: &Value) -> String {
     }
 }
 
-fn said(value: &Value) -> &str {
-    value.as_str().unwrap_or("?")
-}
-
-fn number(value: &Value) -> String {
-    format!("{:.4}", value.as_f64().unwrap_or_default())
+fn said(text: Option<&String>) -> &str {
+    text.map_or("?", String::as_str)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeMap;
 
+    use metaclaw_control::adapters::AdapterView;
+    use metaclaw_turns::StepOutcome;
     use serde_json::json;
 
     use super::*;
-    use crate::control::AdapterView;
 
     pub(in super::super) fn adapter(name: &str, rate: f64, turn: &str) -> AdapterDetail {
         let manifest = json!({
@@ -181,7 +178,11 @@ pub(super) mod tests {
             manifest: Some(manifest),
             ancestors: vec!["main-0badcafe-000001".to_owned()],
             turns: BTreeMap::from([("7-0".to_owned(), Some(-1)), (turn.to_owned(), Some(1))]),
-            outcome: Some(json!({"came_to": "trained"})),
+            outcome: Some(StepOutcome::Trained {
+                adapter: name.to_owned(),
+                checkpoint: "c".to_owned(),
+                gate: None,
+            }),
         }
     }
 
@@ -197,7 +198,7 @@ pub(super) mod tests {
         measured  loss 1.2500 (redo 1.2500), gradient norm 0.5000, rate 5.000e-4
         samples   2 redo; mean score 0.0000, mean advantage 0.0000
         turns     7-0 (-1), 7-1 (+1)
-        came to   {"came_to":"trained"}
+        came to   {"came_to":"trained","adapter":"main-0badcafe-000002","checkpoint":"c"}
         sha256    55aa
                   rl.method: redo
                   rl.learning_rate: 0.0005

@@ -4,7 +4,7 @@ use metaclaw_wiring::Standing;
 
 use super::check::Check;
 use crate::{
-    agent::{find, surroundings, told},
+    agent::{find, surroundings, told, wiring},
     commands::Context,
 };
 
@@ -12,7 +12,7 @@ const NAME: &str = "agent";
 
 /// `proxy`: the base URL of the proxy that runs.
 pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Check {
-    let wiring = context.home.wiring();
+    let wiring = wiring(&context.home);
     let standing = match wiring.standing() {
         Ok(standing) => standing,
         Err(error) => return Check::bad(NAME, error.to_string(), "look at that file"),
@@ -61,7 +61,7 @@ fn left_over(context: &Context, fix: bool) -> Check {
     }
     // Nobody may start meanwhile.
     let unwired = context.home.lock("doctor").map_err(anyhow::Error::from);
-    match unwired.and_then(|_lock| Ok(context.home.wiring().unwire()?)) {
+    match unwired.and_then(|_lock| Ok(wiring(&context.home).unwire()?)) {
         Ok(outcome) => Check::mended(
             NAME,
             format!("OpenClaw: {}", told(&outcome).unwrap_or("nothing to do")),
@@ -75,7 +75,7 @@ fn left_over(context: &Context, fix: bool) -> Check {
 }
 
 fn unwired(context: &Context, is_running: bool) -> Check {
-    let is_accepted = context.home.wiring().record().ok().flatten().is_some();
+    let is_accepted = wiring(&context.home).record().ok().flatten().is_some();
     match (find(&surroundings(&context.environment)), is_accepted) {
         (Err(error), _) => Check::note(NAME, error.to_string()),
         (Ok(None), _) => Check::note(

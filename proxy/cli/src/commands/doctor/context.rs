@@ -1,12 +1,14 @@
 //! The policy model's context: whether OpenClaw's requests fit.
 
-use serde_json::Value;
+use metaclaw_control::{
+    client::ControlClient, operations::process::GetStatus, policy_context::too_short,
+};
 
 use super::check::Check;
 use crate::{
-    commands::{Context, source::running},
+    commands::Context,
     config::{Loaded, Policy},
-    policy_context::{of_folder, too_short},
+    model_context::of_folder,
 };
 
 const NAME: &str = "context";
@@ -22,9 +24,8 @@ pub(super) async fn check(context: &Context, loaded: &Loaded) -> Option<Check> {
 }
 
 async fn of_running(context: &Context) -> Option<u64> {
-    let client = running(&context.home).await.ok()??;
-    let status: Value = client.ask("status", &()).await.ok()?;
-    status["context"].as_u64()
+    let client = ControlClient::of_running(&context.home).await.ok()??;
+    client.call(&GetStatus).await.ok()?.context
 }
 
 fn of_model(context: &Context, loaded: &Loaded) -> Option<u64> {

@@ -1,26 +1,23 @@
 //! The proxy: running and answering, or its port free.
 
+use metaclaw_control::{client::ControlClient, home::RunFile, operations::process::GetStatus};
 use metaclaw_llm::loopback_client;
 
 use super::check::Check;
-use crate::{
-    commands::{Context, source::running},
-    config::Loaded,
-    home::RunFile,
-};
+use crate::{commands::Context, config::Loaded};
 
 const NAME: &str = "proxy";
 
 /// How it is, and its base URL where it runs.
 pub(super) async fn check(context: &Context, loaded: &Loaded) -> (Check, Option<String>) {
-    match running(&context.home).await {
+    match ControlClient::of_running(&context.home).await {
         Err(error) => (
             Check::bad(NAME, error.to_string(), "`metaclaw stop`, then start"),
             None,
         ),
         Ok(None) => (stopped(loaded), None),
         Ok(Some(client)) => {
-            let status = client.ask::<serde_json::Value>("status", &()).await;
+            let status = client.call(&GetStatus).await;
             let run = context.home.run_file().ok().flatten();
             match (status, run) {
                 (Ok(_), Some(run)) => (ready(&run).await, Some(run.base_url)),

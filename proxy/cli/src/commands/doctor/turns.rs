@@ -3,10 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use metaclaw_chat::TurnId;
+use metaclaw_control::{
+    caller::Caller,
+    instance::LogOpening,
+    operations::turns::{FindLacking, RaiseCounts},
+};
 use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
-    super::{restoring::Pieces, source::TurnSource},
+    super::{calling::caller_opening, restoring::Pieces},
     check::Check,
 };
 use crate::{commands::Context, config::Loaded, out};
@@ -69,21 +74,22 @@ async fn old_logs(
     databases: Vec<PathBuf>,
     fix: bool,
 ) -> anyhow::Result<Vec<Check>> {
-    let config = loaded.config.turns.clone();
-    let source = if fix {
-        TurnSource::open_or_begin(context, "doctor").await?
+    let config: TurnsConfig = loaded.section("turns")?;
+    let opening = if fix {
+        LogOpening::OrBegin
     } else {
-        TurnSource::open_unmoved(context, "doctor").await?
+        LogOpening::Unmoved
     };
+    let caller = caller_opening(context, "doctor", opening).await?;
     let mut checks = Vec::new();
     for database in databases {
-        checks.push(old_log(&source, &config, &database, fix).await);
+        checks.push(old_log(&caller, &config, &database, fix).await);
     }
-    source.close().await?;
+    caller.close().await;
     Ok(checks)
 }
 
-async fn old_log(source: &TurnSource, config: &TurnsConfig, database: &Path, fix: bool) -> Check {
+async fn old_log(caller: &Caller, config: &TurnsConfig, database: &Path, fix: bool) -> Check {
     let place = database.display();
     let opened = {
         let (database, config) = (database.to_owned(), config.clone());
@@ -99,9 +105,9 @@ async fn old_log(source: &TurnSource, config: &TurnsConfig, database: &Path, fix
         }
     };
     let looked = async {
-        let held = look(source, aside.log()).await?;
+        let held = look(caller, aside.log()).await?;
         if fix && held.n_lacking > 0 {
-            put_back(source, aside.log()).await?;
+            put_back(caller, aside.log()).await?;
         }
         Ok::<_, anyhow::Error>(held)
     };
@@ -149,7 +155,7 @@ fn told(database: &Path, held: &Held, fix: bool) -> Check {
 }
 
 /// Compares the two logs.
-async fn look(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<Held> {
+async fn look(caller: &Caller, aside: &TurnLog) -> anyhow::Result<Held> {
     let (mut held, mut asked) = (Held::default(), Vec::new());
     for id in aside.by_arrival().await? {
         match aside.get(id).await {
@@ -158,16 +164,17 @@ async fn look(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<Held> {
             Err(error) => return Err(error.into()),
         }
         if asked.len() >= ASKED {
-            held.count(&source.lacks(std::mem::take(&mut asked)).await?);
+            let lacks = FindLacking(std::mem::take(&mut asked));
+            held.count(&caller.call(lacks).await?);
         }
     }
-    held.count(&source.lacks(asked).await?);
+    held.count(&caller.call(FindLacking(asked)).await?);
     Ok(held)
 }
 
 /// Takes over what the log lacks; what it has it knows.
-async fn put_back(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<()> {
-    let mut pieces = Pieces::new(source);
+async fn put_back(caller: &Caller, aside: &TurnLog) -> anyhow::Result<()> {
+    let mut pieces = Pieces::new(caller);
     for id in aside.by_arrival().await? {
         if let Some(turn) = turn(aside, id).await? {
             let n_bytes = serde_json::to_vec(&turn)?.len();
@@ -175,7 +182,7 @@ async fn put_back(source: &TurnSource, aside: &TurnLog) -> anyhow::Result<()> {
         }
     }
     pieces.finish().await?;
-    source.raise_counts(aside.counts().await?).await
+    caller.call(RaiseCounts(aside.counts().await?)).await
 }
 
 /// A turn, unless it is damaged or was forgotten.

@@ -1,26 +1,29 @@
 //! What happened between two looks, one line each.
 
+use metaclaw_control::{
+    lesson_line::{lesson_line, one_line},
+    status::Status,
+};
+use metaclaw_learner::StepReport;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::TurnSummary;
-use serde_json::Value;
 
 use super::view::View;
-use crate::{
-    commands::{
-        status::{review, spend},
-        train_step::came_to,
-        turns::{score, short},
-    },
-    lesson_line::{lesson_line, one_line},
+use crate::commands::{
+    status::{review, spend},
+    train_step::came_to,
+    turns::{score, short},
 };
 
 /// Lines about what is new in `now`; at the first look, how it stands.
 pub(super) fn lines(before: Option<&View>, now: &View) -> Vec<String> {
     let Some(before) = before else {
-        let spent = spend(&now.status["spend"]).map(|it| format!("today {it}"));
         let review = review(&now.status).map(|it| format!("review {it}"));
-        let first = std::iter::once(now.funnel());
-        return first.chain(spent).chain(review).collect();
+        let first = [
+            format!("turns {}", now.funnel()),
+            format!("today {}", spend(&now.status.spend)),
+        ];
+        return first.into_iter().chain(review).collect();
     };
     let mut lines = Vec::new();
     let is_new = |lesson: &&Lesson| !before.lessons.contains(lesson);
@@ -30,10 +33,8 @@ pub(super) fn lines(before: Option<&View>, now: &View) -> Vec<String> {
     judged.reverse();
     lines.extend(judged.into_iter().map(verdict_line));
     lines.extend(steps(&before.status, &now.status));
-    let failing = &now.status["learner"]["judging"]["failing"];
-    if let Some(why) = failing.as_str()
-        && *failing != before.status["learner"]["judging"]["failing"]
-    {
+    let failing = failing(&now.status);
+    if let Some(why) = failing.filter(|_| failing != self::failing(&before.status)) {
         lines.push(format!("the judge does not answer: {why}"));
     }
     lines
@@ -56,32 +57,37 @@ pub(super) fn verdict_line(turn: &TurnSummary) -> String {
     )
 }
 
+/// Why the judge does not answer, where it does not.
+fn failing(status: &Status) -> Option<&str> {
+    status.learner.as_ref()?.judging.failing.as_deref()
+}
+
 /// Steps that are new.
-fn steps(before: &Value, now: &Value) -> Vec<String> {
-    let agents = |status: &Value| status["learner"]["agents"].as_array().cloned();
-    let known = agents(before).unwrap_or_default();
-    let mut lines = Vec::new();
-    for agent in agents(now).unwrap_or_default() {
-        let step = &agent["last_step"];
-        let is_known = known
-            .iter()
-            .any(|it| it["agent"] == agent["agent"] && it["last_step"]["n"] == step["n"]);
-        if let (Some(n), false) = (step["n"].as_u64(), is_known) {
-            lines.push(format!(
-                "step {n} of {}: {} turns, {}",
-                agent["agent"].as_str().unwrap_or("?"),
-                step["n_turns"],
-                came_to(step)
-            ));
-        }
-    }
-    lines
+fn steps(before: &Status, now: &Status) -> Vec<String> {
+    let known: Vec<_> = last_steps(before)
+        .map(|step| (&step.agent, step.n))
+        .collect();
+    let is_new = |step: &&StepReport| !known.contains(&(&step.agent, step.n));
+    let told = |step: &StepReport| {
+        format!(
+            "step {} of {}: {} turns, {}",
+            step.n,
+            step.agent,
+            step.n_turns,
+            came_to(step)
+        )
+    };
+    last_steps(now).filter(is_new).map(told).collect()
+}
+
+/// The last step of each agent.
+fn last_steps(status: &Status) -> impl Iterator<Item = &StepReport> {
+    let agents = status.learner.iter().flat_map(|it| &it.agents);
+    agents.filter_map(|agent| agent.last_step.as_ref())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::picture::testing::view;
     use super::*;
 
@@ -99,7 +105,7 @@ mod tests {
         let mut before = now.clone();
         before.lessons.truncate(1);
         before.turns.remove(0);
-        before.status["learner"]["judging"]["failing"] = json!(null);
+        before.status.learner.as_mut().unwrap().judging.failing = None;
         insta::assert_snapshot!(lines(Some(&before), &now).join("\n"), @r#"
         heard "still too long" -> wish: Answer in one sentence.  (undo 12)
         -1  1-2 of main: "雨是什么？"  (with a hint)

@@ -1,22 +1,23 @@
 //! The picture: what is learned, as far as it fits the window.
 
+use metaclaw_control::lesson_line::lesson_line;
 use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::TurnSummary;
-use serde_json::Value;
 use unicode_width::UnicodeWidthChar;
 
 use super::{events::verdict_line, view::View};
 use crate::{
     commands::status::{review, spend},
-    lesson_line::lesson_line,
     out,
+    terminal::WindowSize,
 };
 
 /// Reasons that are shown of those why turns are of no use.
 const REASONS: usize = 3;
 
 /// The picture for a window of so many columns and rows: each line fits, and is safe for a terminal.
-pub(super) fn lines(view: &View, (columns, rows): (usize, usize), now_ms: u64) -> Vec<String> {
+pub(super) fn lines(view: &View, window: WindowSize, now_ms: u64) -> Vec<String> {
+    let WindowSize { columns, rows } = window;
     let mut lines = head(view);
     // Two headings, two blank lines and the last line.
     let left = rows.saturating_sub(lines.len() + 5);
@@ -39,23 +40,13 @@ pub(super) fn lines(view: &View, (columns, rows): (usize, usize), now_ms: u64) -
 /// Who serves, how far turns came, what waits, what it costs.
 fn head(view: &View) -> Vec<String> {
     let status = &view.status;
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let mut lines = vec![
-        format!(
-            "MetaClaw  {} at {}",
-            text(&status["about"]["mode"]),
-            text(&status["proxy"])
-        ),
-        format!("learns    {}", text(&status["about"]["learns"])),
-        format!("turns     {}", view.funnel().trim_start_matches("turns ")),
+        format!("MetaClaw  {} at {}", status.about.mode, status.proxy),
+        format!("learns    {}", status.about.learns),
+        format!("turns     {}", view.funnel()),
     ];
-    let mut reasons: Vec<(&String, u64)> = status["funnel"]["spent"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(why, n)| (why, n.as_u64().unwrap_or_default()))
-        .collect();
-    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let mut reasons: Vec<(&String, &u64)> = status.funnel.spent.iter().collect();
+    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let reasons: Vec<String> = reasons
         .iter()
         .take(REASONS)
@@ -64,13 +55,15 @@ fn head(view: &View) -> Vec<String> {
     if !reasons.is_empty() {
         lines.push(format!("not used  {}", reasons.join("; ")));
     }
-    let judging = &status["learner"]["judging"];
-    let waiting = judging["waiting"].as_u64().unwrap_or_default();
-    lines.push(match judging["failing"].as_str() {
-        Some(why) => format!("waiting   {waiting} for a verdict; the judge does not answer: {why}"),
+    let judging = status.learner.as_ref().map(|it| &it.judging);
+    let waiting = judging.map_or(0, |it| it.waiting);
+    lines.push(match judging.and_then(|it| it.failing.as_ref()) {
+        Some(why) => {
+            format!("waiting   {waiting} for a verdict; the judge does not answer: {why}")
+        }
         None => format!("waiting   {waiting} for a verdict"),
     });
-    lines.extend(spend(&status["spend"]).map(|it| format!("today     {it}")));
+    lines.push(format!("today     {}", spend(&status.spend)));
     lines.extend(review(status).map(|it| format!("review    {it}")));
     lines
 }
@@ -139,6 +132,7 @@ pub(super) mod testing {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::status::testing::status;
 
     /// A moment with two lessons and two verdicts, one of them with an escape sequence.
     pub(in super::super) fn view() -> View {
@@ -170,14 +164,13 @@ pub(super) mod testing {
             turn("1-1", "What is rain?", 1)
         ]);
         View {
-            status: json!({
-                "proxy": "127.0.0.1:30000",
+            status: status(json!({
                 "about": {"mode": "skills_only", "learns": "wishes from what you say"},
                 "funnel": {"turns": 3, "main": 2, "complete": 2, "with_ids": 0, "judged": 2, "trained": 0, "spent": {"side turn": 1}},
                 "spend": {"chat": 9000, "learning": 300, "n_answered": 2, "n_failed": 0, "limit": 50000},
                 "waiting": {"skills": 1, "wishes": {}},
                 "learner": {"phase": {"is": "off"}, "judging": {"waiting": 1, "failing": "timeout"}, "agents": []},
-            }),
+            })),
             lessons: vec![
                 lesson(
                     11,
@@ -201,9 +194,13 @@ pub(super) mod testing {
 mod tests {
     use super::*;
 
+    fn window(columns: usize, rows: usize) -> WindowSize {
+        WindowSize { columns, rows }
+    }
+
     #[test]
     fn the_picture_fits_the_window_and_is_safe() {
-        let shown = lines(&testing::view(), (72, 18), 60_000);
+        let shown = lines(&testing::view(), window(72, 18), 60_000);
         assert_eq!(shown.len(), 18);
         insta::assert_snapshot!(shown.join("\n"), @r#"
         MetaClaw  skills_only at 127.0.0.1:30000
@@ -231,7 +228,7 @@ mod tests {
     fn however_small_the_window_is_no_line_is_wider_and_there_are_no_more_than_rows() {
         let view = testing::view();
         for (columns, rows) in [(0, 0), (1, 1), (5, 3), (20, 8), (300, 100)] {
-            let shown = lines(&view, (columns, rows), 60_000);
+            let shown = lines(&view, window(columns, rows), 60_000);
             assert_eq!(shown.len(), rows);
             for line in shown {
                 let width: usize = line.chars().map(|c| c.width().unwrap_or(0)).sum();

@@ -1,15 +1,17 @@
 //! What is shown: the status, the lessons and the last turns, as the running process tells them.
 
+use metaclaw_control::status::Status;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::TurnSummary;
 use serde::Serialize;
-use serde_json::Value;
+
+use crate::commands::status::{stages, trains};
 
 /// How it is at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct View {
     /// What `metaclaw status --json` prints.
-    pub(super) status: Value,
+    pub(super) status: Status,
     /// Of all agents, the oldest first.
     pub(super) lessons: Vec<Lesson>,
     pub(super) turns: Vec<TurnSummary>,
@@ -23,27 +25,14 @@ impl View {
         self.turns.iter().filter(|turn| turn.score.is_some())
     }
 
-    /// Whether weights learn: what a process does not say is not so.
-    pub(super) fn weights(&self) -> bool {
-        let phase = &self.status["learner"]["phase"]["is"];
-        phase.as_str().is_some_and(|phase| phase != "off")
-    }
-
-    /// How far turns came, as `turns 12 -> main 10 -> ..`.
+    /// How far turns came, as `12 -> main 10 -> ..`.
     pub(super) fn funnel(&self) -> String {
-        let stages: &[&str] = if self.weights() {
-            &["turns", "main", "complete", "with_ids", "judged", "trained"]
-        } else {
-            &["turns", "main", "complete", "judged"]
-        };
-        let funnel = &self.status["funnel"];
-        let stage = |key: &&str| format!("{} {}", key.replace('_', " "), funnel[*key]);
-        let counts: Vec<String> = stages.iter().map(stage).collect();
-        let end = if self.weights() {
+        let trains = self.status.learner.is_some() && trains(&self.status);
+        let end = if trains {
             ""
         } else {
             "  (no weights are trained)"
         };
-        format!("{}{end}", counts.join(" -> "))
+        format!("{}{end}", stages(&self.status.funnel, trains).join(" -> "))
     }
 }

@@ -4,7 +4,7 @@ use metaclaw_chat::Secret;
 use metaclaw_wiring::{Api, Credential, Found, Standing};
 
 use crate::{
-    agent::{find, surroundings},
+    agent::{find, surroundings, wiring},
     commands::context::Context,
     config::providers,
 };
@@ -29,7 +29,7 @@ pub(super) struct Detected {
 /// When there is one and its model cannot be read.
 pub(super) fn agent(context: &Context) -> anyhow::Result<Option<Found>> {
     // While it is pointed at us, its file says nothing of what it asked before; our settings do.
-    if context.home.wiring().standing()? != Standing::Unwired {
+    if wiring(&context.home).standing()? != Standing::Unwired {
         return Ok(None);
     }
     Ok(find(&surroundings(&context.environment))?)

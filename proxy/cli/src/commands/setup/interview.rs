@@ -11,6 +11,7 @@ use super::{
     models::{self, Models, Server},
 };
 use crate::{
+    agent::wiring,
     commands::context::Context,
     config::{Loaded, edit, providers},
     prompt::{Choice, Prompt},
@@ -234,7 +235,7 @@ impl Interview<'_> {
 
     /// Whether the agent may be pointed at us: asked once for each model that it asks.
     fn wiring(&mut self) -> anyhow::Result<bool> {
-        let record = self.context.home.wiring().record()?;
+        let record = wiring(&self.context.home).record()?;
         let is_settled = |agent: &&Found| record.as_ref().is_some_and(|it| it.is_of(agent));
         let wires = self.loaded.config.wires_agent();
         let Some(agent) = self.agent.filter(|it| wires && !is_settled(it)) else {

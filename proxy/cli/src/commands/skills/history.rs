@@ -3,34 +3,43 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use metaclaw_control::instance::LogOpening;
 use metaclaw_skills::{HistoryEntry, HistorySkill, read_history};
 
-use super::super::{context::Context, library::files};
+use super::super::{calling::instance, context::Context};
 use crate::out;
 
 /// The library's own history.
 const FILE: &str = "evolution_history.jsonl";
 
+/// How entries are shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown {
+    /// At most so many, the newest.
+    pub(super) n: usize,
+    /// With the skills' texts and the requests that went wrong.
+    pub(super) full: bool,
+    pub(super) json: bool,
+}
+
 /// Shows the newest entries, the oldest of them first.
-pub(super) fn log(
-    context: &Context,
-    (n, full, json): (usize, bool, bool),
-    file: Option<PathBuf>,
-) -> anyhow::Result<()> {
-    let path = match file {
-        Some(path) => path,
-        None => files(context)?.dir().join(FILE),
+pub(super) fn log(context: &Context, shown: Shown, file: Option<PathBuf>) -> anyhow::Result<()> {
+    let path = if let Some(path) = file {
+        path
+    } else {
+        let files = instance(context, "lessons", LogOpening::Existing);
+        files.library()?.dir().join(FILE)
     };
     let history = read_history(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let newest = &history[history.len().saturating_sub(n)..];
-    if json {
+    let newest = &history[history.len().saturating_sub(shown.n)..];
+    if shown.json {
         return Ok(out::json(&newest)?);
     }
     if newest.is_empty() {
         out::line(format!("{} has no entries yet", path.display()))?;
     }
     for entry in newest {
-        out::line(told(entry, full))?;
+        out::line(told(entry, shown.full))?;
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! `metaclaw skills review`: what waits for the owner's look, and why.
 
 use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_control::operations::lessons::ListProposals;
 use metaclaw_skills::{Proposal, Skill};
 
-use super::super::{context::Context, library::files, source::running};
+use super::super::{calling::call, context::Context};
 use crate::out;
 
 /// Shows what waits, of one agent or of all.
@@ -12,10 +13,7 @@ pub(super) async fn review(
     agent: Option<&AgentId>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let mut waiting: Vec<Proposal> = match running(&context.home).await? {
-        Some(client) => client.ask("proposals", &()).await?,
-        None => files(context)?.proposals()?,
-    };
+    let mut waiting = call(context, "lessons", ListProposals).await?;
     waiting.retain(|it| it.is_waiting() && agent.is_none_or(|agent| *agent == it.source.agent));
     if json {
         return Ok(out::json(&waiting)?);

@@ -3,13 +3,13 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use metaclaw_control::home::{Home, write_private};
 use metaclaw_wiring::{Api, Credential, DetectError, Found, Models, Standing, Target};
 
 use crate::{
-    agent::{find, surroundings, target},
+    agent::{find, surroundings, target, wiring},
     commands::Context,
     config::{Loaded, Policy, edit},
-    home::{Home, write_private},
     out,
 };
 
@@ -35,12 +35,13 @@ pub(super) struct AgentArgs {
 /// When there is nothing to relay, with the one command that is missing.
 pub(super) fn prepare(
     context: &Context,
-    (loaded, home): (&Loaded, &Home),
+    loaded: &Loaded,
+    home: &Home,
     file_named: bool,
     args: &AgentArgs,
 ) -> anyhow::Result<()> {
     let is_first = !file_named && !context.home.config().exists() && !relays(context, loaded)?;
-    let wiring = home.wiring();
+    let wiring = wiring(home);
     let record = wiring.record()?;
     let is_asked_for = args.yes || record.is_some();
     if !is_first && (!is_asked_for || args.no_wire || !loaded.config.wires_agent()) {

@@ -1,91 +1,87 @@
 //! What the next step would be, in lines.
 
-use serde_json::Value;
+use metaclaw_learner::{SamplePreview, StepPreview};
 
 use crate::out;
 
 /// One agent's next step: what it goes on from, its samples, what would be set aside.
-pub(super) fn text(step: &Value) -> String {
-    let said = |key: &str| step[key].as_str().map(str::to_owned);
-    let place = match said("lineage") {
-        Some(lineage) => format!("step {} of lineage {lineage}", step["n"]),
+pub(super) fn text(step: &StepPreview) -> String {
+    let place = match &step.lineage {
+        Some(lineage) => format!("step {} of lineage {lineage}", step.n),
         None => "step 1 of a fresh lineage".to_owned(),
     };
-    let parent = said("parent").unwrap_or_else(|| "a fresh adapter".to_owned());
-    let rate = step["learning_rate"].as_f64().map_or_else(
+    let parent = step.parent.as_deref().unwrap_or("a fresh adapter");
+    let rate = step.learning_rate.map_or_else(
         || "by the model's size, which the first step asks for".to_owned(),
         |rate| format!("{rate:.3e}"),
     );
-    let stats = &step["batch"];
+    let reward = &step.batch.reward;
     let mut lines = vec![
-        format!("agent     {}: {place}", said("agent").unwrap_or_default()),
-        format!(
-            "from      {parent}, on {}",
-            said("base").unwrap_or_default()
-        ),
-        format!("rate      {rate} (optimiser step {})", step["step"]),
+        format!("agent     {}: {place}", step.agent),
+        format!("from      {parent}, on {}", step.base),
+        format!("rate      {rate} (optimiser step {})", step.step),
         format!(
             "takes     {}, {} read",
-            out::count(step["n_turns"].as_u64().unwrap_or_default(), "turn"),
-            out::count(step["n_tokens"].as_u64().unwrap_or_default(), "token"),
+            out::count(step.n_turns as u64, "turn"),
+            out::count(step.n_tokens as u64, "token"),
         ),
         format!(
-            "scores    mean {}, deviation {}",
-            number(&stats["reward"]["mean"]),
-            number(&stats["reward"]["std"])
+            "scores    mean {:+.4}, deviation {:+.4}",
+            reward.mean, reward.std
         ),
     ];
-    if let Some(why) = said("begins_anew") {
+    if let Some(why) = &step.begins_anew {
         lines.push(format!(
             "anew      what was learned last is not continued: {why}"
         ));
     }
-    let rows: Vec<Vec<String>> = list(&step["samples"]).map(row).collect();
+    let rows: Vec<Vec<String>> = step.samples.iter().map(row).collect();
     let head = ["method", "loss", "turns", "tokens", "trained", "weight"];
     lines.push(out::table(&head, &rows));
-    for turn in list(&step["unanswered"]) {
-        let turn = turn.as_str().unwrap_or_default();
+    for turn in &step.unanswered {
         lines.push(format!(
             "unasked   turn {turn}: the teacher answers it first, and the step has it if a reply is worth teaching"
         ));
     }
-    for spent in list(&step["spends"]) {
-        let (turn, why) = (&spent["turn"], &spent["why"]);
-        lines.push(format!(
-            "aside     turn {}: {}",
-            turn.as_str().unwrap_or_default(),
-            why.as_str().unwrap_or_default()
-        ));
+    for spent in &step.spends {
+        lines.push(format!("aside     turn {}: {}", spent.turn, spent.why));
     }
     lines.join("\n")
 }
 
-fn row(sample: &Value) -> Vec<String> {
-    let text = |key: &str| sample[key].as_str().unwrap_or_default().to_owned();
-    let turns: Vec<&str> = list(&sample["turns"]).filter_map(Value::as_str).collect();
+fn row(sample: &SamplePreview) -> Vec<String> {
+    let turns: Vec<String> = sample.turns.iter().map(ToString::to_string).collect();
     vec![
-        text("method"),
-        text("loss"),
+        sample.method.clone(),
+        sample.loss.clone(),
         turns.join(" -> "),
-        sample["n_tokens"].to_string(),
-        sample["n_trained"].to_string(),
-        number(&sample["weight"]),
+        sample.n_tokens.to_string(),
+        sample.n_trained.to_string(),
+        format!("{:+.4}", sample.weight),
     ]
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn number(value: &Value) -> String {
-    format!("{:+.4}", value.as_f64().unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use metaclaw_learner::{BatchStats, Spread};
+    use serde_json::{Value, json};
 
     use super::*;
+
+    /// A step with this mean and deviation of scores.
+    fn preview(mut step: Value, mean: f64, std: f64) -> StepPreview {
+        let reward = Spread {
+            mean,
+            std,
+            ..Spread::default()
+        };
+        let batch = BatchStats {
+            reward,
+            ..BatchStats::default()
+        };
+        step["batch"] = serde_json::to_value(batch).unwrap();
+        serde_json::from_value(step).unwrap()
+    }
 
     #[test]
     fn a_step_that_is_not_made_is_shown_whole() {
@@ -96,11 +92,10 @@ mod tests {
                 {"method": "redo", "loss": "cross_entropy", "turns": ["7-1"], "n_tokens": 400, "n_trained": 30, "weight": 1.0},
                 {"method": "binary_rl", "loss": "importance_sampling", "turns": ["8-1"], "n_tokens": 300, "n_trained": 20, "weight": -0.15},
             ],
-            "batch": {"reward": {"mean": -0.333, "std": 0.9428}},
             "spends": [{"turn": "9-1", "why": "verdict unclear"}],
             "unanswered": ["8-2"],
         });
-        insta::assert_snapshot!(text(&step), @r"
+        insta::assert_snapshot!(text(&preview(step, -0.333, 0.9428)), @r"
         agent     main: step 3 of lineage 0badcafe
         from      main-0badcafe-000002, on demo
         rate      5.000e-4 (optimiser step 3)
@@ -112,8 +107,9 @@ mod tests {
         unasked   turn 8-2: the teacher answers it first, and the step has it if a reply is worth teaching
         aside     turn 9-1: verdict unclear
         ");
-        let fresh = json!({"agent": "main", "base": "demo", "n": 1, "step": 1, "begins_anew": "it is gone"});
-        let shown = text(&fresh);
+        let fresh = json!({"agent": "main", "base": "demo", "n": 1, "step": 1, "begins_anew": "it is gone",
+            "n_turns": 0, "n_tokens": 0, "samples": [], "spends": [], "unanswered": []});
+        let shown = text(&preview(fresh, 0.0, 0.0));
         assert!(shown.contains("step 1 of a fresh lineage"), "{shown}");
         assert!(shown.contains("from      a fresh adapter"), "{shown}");
         assert!(shown.contains("not continued: it is gone"), "{shown}");

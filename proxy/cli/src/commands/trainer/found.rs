@@ -1,10 +1,10 @@
 //! Which training server there is.
 
-use crate::{commands::Context, supervise::Trainer};
+use crate::{commands::Context, installed, supervise::Trainer};
 
 /// The training server that `metaclaw start` would use.
 pub(super) fn found(context: &Context) -> anyhow::Result<Option<Trainer>> {
     let own = std::env::current_exe()?;
     let path = context.environment.get("PATH");
-    Ok(Trainer::find(&own, &context.home.programs(), path).ok())
+    Ok(Trainer::find(&own, &installed::programs(&context.home), path).ok())
 }

@@ -33,7 +33,7 @@ pub(crate) struct InstallArgs {
 impl InstallArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let programs = context.home.programs();
+        let programs = installed::programs(&context.home);
         let version = check::version(&programs.trainer()).ok();
         let is_same = version.is_some_and(|it| it == env!("CARGO_PKG_VERSION"));
         // What is there needs no archive to be given another libtorch.
@@ -52,7 +52,7 @@ impl InstallArgs {
             }
         }
         if self.cuda {
-            cuda(context, (&programs, &change))?;
+            cuda(context, &programs, &change)?;
         }
         tell_what_comes_first(context)?;
         Ok(ExitCode::SUCCESS)
@@ -99,7 +99,7 @@ impl InstallArgs {
         out::line(format!(
             "{TRAINER} {} is installed in {} ({checked})",
             env!("CARGO_PKG_VERSION"),
-            context.home.programs().trainer().display()
+            installed::programs(&context.home).trainer().display()
         ))?;
         Ok(())
     }
@@ -114,7 +114,7 @@ fn usable(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Gives what is installed a libtorch with CUDA.
-fn cuda(context: &Context, (programs, change): (&Programs, &Change<'_>)) -> anyhow::Result<()> {
+fn cuda(context: &Context, programs: &Programs, change: &Change<'_>) -> anyhow::Result<()> {
     let libtorch = torch::with_cuda(&context.environment.cache())?;
     change.use_cuda(&libtorch.join("lib"))?;
     if let Err(error) = check::version(&programs.trainer()) {

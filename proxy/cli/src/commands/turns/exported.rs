@@ -3,10 +3,11 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context as _, ensure};
+use metaclaw_control::{caller::Caller, operations::turns::RaiseCounts};
 use metaclaw_turns::{ExportedTurn, LogCounts, RestoreOutcome};
 use serde::Deserialize;
 
-use super::super::{restoring::Pieces, source::TurnSource};
+use super::super::restoring::Pieces;
 
 /// The longest line: a turn with all that was said before it.
 const MAX_LINE: u64 = 128 << 20;
@@ -27,11 +28,11 @@ pub(super) fn is_exported(line: &str) -> bool {
 
 /// Takes all turns of an export into the log. What was taken before a line that does not read stays; taken again, nothing comes twice.
 pub(super) async fn import(
-    source: &TurnSource,
+    caller: &Caller,
     name: &str,
     mut from: impl BufRead,
 ) -> anyhow::Result<RestoreOutcome> {
-    let mut pieces = Pieces::new(source);
+    let mut pieces = Pieces::new(caller);
     let mut counts: Option<LogCounts> = None;
     for number in 1_u64.. {
         let at = || format!("{name}, line {number}");
@@ -52,7 +53,7 @@ pub(super) async fn import(
     }
     let outcome = pieces.finish().await?;
     if let Some(counts) = counts {
-        source.raise_counts(counts).await?;
+        caller.call(RaiseCounts(counts)).await?;
     }
     Ok(outcome)
 }

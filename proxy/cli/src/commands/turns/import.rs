@@ -5,26 +5,27 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read as _},
     path::Path,
-    time::Duration,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use metaclaw_chat::now_ms;
+use metaclaw_control::{
+    instance::LogOpening,
+    rollouts::{Import, Imported},
+};
 use metaclaw_turns::MAX_IMPORT_BYTES;
 
 use super::{
-    super::{context::Context, source::TurnSource},
+    super::{
+        calling::{call, caller_opening},
+        context::Context,
+    },
     exported,
 };
-use crate::{
-    out,
-    rollouts::{Import, Imported},
-};
+use crate::out;
 
 /// Stands for standard input.
 const STDIN: &str = "-";
-/// Until it is in the log.
-const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Reads, checks and imports a file; `-` is standard input.
 pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow::Result<()> {
@@ -43,19 +44,7 @@ pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow
     }
     read(from, &mut first).with_context(cannot_read)?;
     let import = Import::read(&name, &first, now_ms())?;
-    let n_with_ids = import.n_with_ids();
-    let source = TurnSource::open(context, "turns import").await?;
-    let imported = match &source {
-        TurnSource::Running(client) => client.order("import", &import, DEADLINE).await?,
-        TurnSource::Files { .. } if n_with_ids > 0 => bail!(
-            "{name} has token ids, which are checked against the policy model: `metaclaw start` first"
-        ),
-        TurnSource::Files { log, .. } => {
-            let outcome = log.import(import.turns(None, now_ms())?).await?;
-            Imported::of(outcome, n_with_ids)
-        }
-    };
-    source.close().await?;
+    let imported = call(context, "turns import", import).await?;
     if json {
         return Ok(out::json(&imported)?);
     }
@@ -73,9 +62,9 @@ async fn restore(
     from: impl BufRead,
     json: bool,
 ) -> anyhow::Result<()> {
-    let source = TurnSource::open_or_begin(context, "turns import").await?;
-    let restored = exported::import(&source, name, from).await;
-    source.close().await?;
+    let caller = caller_opening(context, "turns import", LogOpening::OrBegin).await?;
+    let restored = exported::import(&caller, name, from).await;
+    caller.close().await;
     let outcome = restored?;
     if json {
         return Ok(out::json(&outcome)?);

@@ -1,50 +1,72 @@
 //! `metaclaw turns show --train`: what a training step would use of a turn, token by token.
 
+use metaclaw_chat::TurnId;
+use metaclaw_learner::{SamplePreview, TokenPreview, TurnPreview};
 use metaclaw_turns::{Tokens, Turn, TurnState};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::outcome::outcome;
 use crate::out;
 
 /// The turn's samples in tables; where no step would use it, why not, and its own ids. `preview` is what the running
 /// process says, if one runs.
-pub(super) fn text(turn: &Turn, preview: Option<&Value>) -> String {
+pub(super) fn text(turn: &Turn, preview: Option<&TurnPreview>) -> String {
     let mut lines = vec![format!("turn      {}: {}", turn.id, becomes(turn, preview))];
-    let samples = preview.and_then(|it| it["samples"].as_array());
-    let samples = samples.filter(|it| !it.is_empty());
+    let samples = preview.map_or(&[][..], |it| &it.samples);
     match (samples, &turn.tokens) {
-        (Some(samples), _) => lines.extend(samples.iter().map(sample)),
-        (None, Some(tokens)) => lines.push(sampled(tokens)),
-        (None, None) => lines.push("its token ids are not kept".to_owned()),
+        ([], Some(tokens)) => lines.push(sampled(tokens)),
+        ([], None) => lines.push("its token ids are not kept".to_owned()),
+        (samples, _) => lines.extend(samples.iter().map(sample)),
     }
     lines.join("\n")
 }
 
-/// The same as JSON.
-pub(super) fn json(turn: &Turn, preview: Option<&Value>) -> Value {
-    let sampled = turn.tokens.as_ref().map(|tokens| {
-        serde_json::json!({"prompt_ids": tokens.prompt_ids, "ids": tokens.ids, "logprobs": tokens.logprobs})
-    });
-    serde_json::json!({
-        "id": turn.id,
-        "state": turn.state,
-        "becomes": becomes(turn, preview),
-        "samples": preview.map(|it| it["samples"].clone()),
-        "sampled": sampled,
-    })
+/// The same as `--json` prints it.
+#[derive(Debug, Serialize)]
+pub(super) struct TrainingView<'a> {
+    id: TurnId,
+    state: &'a TurnState,
+    /// What training makes of it, in words.
+    becomes: String,
+    /// The samples of the next step that it is in; none where nothing runs.
+    samples: Option<&'a [SamplePreview]>,
+    sampled: Option<SampledIds<'a>>,
+}
+
+/// The ids of a turn as they were sampled.
+#[derive(Debug, Serialize)]
+struct SampledIds<'a> {
+    prompt_ids: &'a [u32],
+    ids: &'a [u32],
+    logprobs: &'a [f32],
+}
+
+/// The turn for `--json`.
+pub(super) fn json<'a>(turn: &'a Turn, preview: Option<&'a TurnPreview>) -> TrainingView<'a> {
+    TrainingView {
+        id: turn.id,
+        state: &turn.state,
+        becomes: becomes(turn, preview),
+        samples: preview.map(|it| &it.samples[..]),
+        sampled: turn.tokens.as_ref().map(|tokens| SampledIds {
+            prompt_ids: &tokens.prompt_ids,
+            ids: &tokens.ids,
+            logprobs: &tokens.logprobs,
+        }),
+    }
 }
 
 /// What training makes of it.
-fn becomes(turn: &Turn, preview: Option<&Value>) -> String {
+fn becomes(turn: &Turn, preview: Option<&TurnPreview>) -> String {
     let state = outcome(turn.meta.end, &turn.state);
     let Some(preview) = preview else {
         return format!("{state} (metaclaw does not run, so what a step would use is not known)");
     };
-    let n = preview["samples"].as_array().map_or(0, Vec::len) as u64;
-    match (&turn.state, preview["spent"].as_str()) {
+    let n = preview.samples.len() as u64;
+    match (&turn.state, &preview.spent) {
         (_, Some(why)) => format!("{state}; the next step sets it aside: {why}"),
         (_, None) if n > 0 => format!("{state}; in the next step with {}", out::count(n, "sample")),
-        (_, None) if preview["is_unanswered"] == true => {
+        (_, None) if preview.is_unanswered => {
             format!("{state}; the teacher has still to answer it")
         }
         (TurnState::Judged, None) => {
@@ -62,45 +84,42 @@ fn becomes(turn: &Turn, preview: Option<&Value>) -> String {
 }
 
 /// One sample with its positions; those of the prompt, which count for nothing, in one line.
-fn sample(sample: &Value) -> String {
-    let text = |key: &str| sample[key].as_str().unwrap_or_default();
-    let turns = sample["turns"].as_array().into_iter().flatten();
-    let turns: Vec<&str> = turns.filter_map(Value::as_str).collect();
+fn sample(sample: &SamplePreview) -> String {
+    let turns: Vec<String> = sample.turns.iter().map(ToString::to_string).collect();
     let head = format!(
         "{} by {}, of turn {}: {} tokens, {} trained, weight {:+.4}",
-        text("method"),
-        text("loss"),
+        sample.method,
+        sample.loss,
         turns.join(" -> "),
-        sample["n_tokens"],
-        sample["n_trained"],
-        sample["weight"].as_f64().unwrap_or_default(),
+        sample.n_tokens,
+        sample.n_trained,
+        sample.weight,
     );
-    let tokens = sample["tokens"].as_array().into_iter().flatten();
-    let rows: Vec<Row> = tokens.map(row).collect();
+    let rows: Vec<PositionRow> = sample.tokens.iter().map(row).collect();
     format!("{head}\n{}", table(&rows))
 }
 
 /// A row of the table, and whether its position counts.
-struct Row {
+struct PositionRow {
     counts: bool,
     cells: Vec<String>,
 }
 
-fn row(token: &Value) -> Row {
-    let ids = token["ids"].as_array().into_iter().flatten();
-    let ids: Vec<String> = ids.map(Value::to_string).collect();
-    let given = token["advantage"].as_array().into_iter().flatten();
-    let given = given.filter_map(Value::as_f64);
-    let given: Vec<String> = given.map(|it| format!("{it:+.6}")).collect();
-    Row {
-        counts: token["mask"] == 1,
+fn row(token: &TokenPreview) -> PositionRow {
+    let ids: Vec<String> = token.ids.iter().map(ToString::to_string).collect();
+    let given: Vec<String> = token
+        .advantage
+        .iter()
+        .map(|it| format!("{it:+.6}"))
+        .collect();
+    let logprob = token.logprob.map(|it| format!("{it:.4}"));
+    PositionRow {
+        counts: token.mask == 1,
         cells: vec![
-            token["position"].to_string(),
+            token.position.to_string(),
             ids.join(" "),
-            token["logprob"]
-                .as_f64()
-                .map_or_else(|| "-".to_owned(), |it| format!("{it:.4}")),
-            token["mask"].to_string(),
+            logprob.unwrap_or_else(|| "-".to_owned()),
+            token.mask.to_string(),
             given.join(" "),
         ],
     }
@@ -110,8 +129,8 @@ fn row(token: &Value) -> Row {
 fn sampled(tokens: &Tokens) -> String {
     let first = tokens.prompt_ids.len().saturating_sub(1);
     let pairs = tokens.ids.iter().zip(&tokens.logprobs).enumerate();
-    let rows: Vec<Row> = pairs
-        .map(|(at, (id, logprob))| Row {
+    let rows: Vec<PositionRow> = pairs
+        .map(|(at, (id, logprob))| PositionRow {
             counts: true,
             cells: vec![
                 (first + at).to_string(),
@@ -129,7 +148,7 @@ fn sampled(tokens: &Tokens) -> String {
     )
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[PositionRow]) -> String {
     let n_prompt = rows.iter().take_while(|row| !row.counts).count();
     let cells: Vec<Vec<String>> = rows
         .iter()
@@ -147,9 +166,13 @@ fn table(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    fn preview(value: Value) -> TurnPreview {
+        serde_json::from_value(value).unwrap()
+    }
 
     fn turn(state: &Value) -> Turn {
         let turn = json!({
@@ -165,14 +188,16 @@ mod tests {
     #[test]
     fn each_token_that_counts_is_a_row() {
         let token = |position: u32, id: u32, logprob: Option<f64>, mask: u8, given: f64| json!({"position": position, "ids": [id], "logprob": logprob, "mask": mask, "advantage": [given]});
-        let preview = json!({"id": "7-2", "spent": null, "waits": false, "samples": [{
-        "method": "binary_rl", "loss": "importance_sampling", "turns": ["7-2"], "n_tokens": 4, "n_trained": 2,
-        "weight": -0.3, "tokens": [
-            token(0, 2, Some(0.0), 0, 0.0), token(1, 3, Some(0.0), 0, 0.0),
-            token(2, 4, Some(-0.5), 1, -0.15), token(3, 5, Some(-0.25), 1, -0.15),
-        ]}]});
+        let next = preview(
+            json!({"id": "7-2", "spent": null, "waits": false, "is_unanswered": false, "samples": [{
+            "method": "binary_rl", "loss": "importance_sampling", "turns": ["7-2"], "n_tokens": 4, "n_trained": 2,
+            "weight": -0.3, "tokens": [
+                token(0, 2, Some(0.0), 0, 0.0), token(1, 3, Some(0.0), 0, 0.0),
+                token(2, 4, Some(-0.5), 1, -0.15), token(3, 5, Some(-0.25), 1, -0.15),
+            ]}]}),
+        );
         let judged = turn(&json!({"is": "judged"}));
-        insta::assert_snapshot!(text(&judged, Some(&preview)), @r"
+        insta::assert_snapshot!(text(&judged, Some(&next)), @r"
         turn      7-2: judged; in the next step with 1 sample
         binary_rl by importance_sampling, of turn 7-2: 4 tokens, 2 trained, weight -0.3000
         2 positions of the prompt before: mask 0 (--json has them)
@@ -180,15 +205,20 @@ mod tests {
         2         4      -0.5000   1     -0.150000
         3         5      -0.2500   1     -0.150000
         ");
-        let all = json(&judged, Some(&preview));
+        let all = serde_json::to_value(super::json(&judged, Some(&next))).unwrap();
         assert_eq!(all["samples"][0]["tokens"][0]["mask"], 0);
         assert_eq!(all["sampled"]["logprobs"][1], -0.25);
     }
 
     #[test]
     fn of_a_turn_that_is_in_no_step_it_says_why() {
-        let none = json!({"id": "7-2", "samples": [], "spent": null});
-        let spent = json!({"id": "7-2", "samples": [], "spent": "verdict unclear"});
+        let of_turn = |spent: Value, is_unanswered: bool| {
+            preview(
+                json!({"id": "7-2", "samples": [], "spent": spent, "waits": false, "is_unanswered": is_unanswered}),
+            )
+        };
+        let none = of_turn(Value::Null, false);
+        let spent = of_turn(json!("verdict unclear"), false);
         let judged = turn(&json!({"is": "judged"}));
         let trained = turn(&json!({"is": "trained", "n": 3}));
         insta::assert_snapshot!(text(&trained, Some(&none)), @r"
@@ -202,7 +232,7 @@ mod tests {
         assert!(aside.contains("sets it aside: verdict unclear"), "{aside}");
         let waits = text(&judged, Some(&none));
         assert!(waits.contains("it waits"), "{waits}");
-        let unanswered = json!({"id": "7-2", "samples": [], "spent": null, "is_unanswered": true});
+        let unanswered = of_turn(Value::Null, true);
         let teacher = text(&judged, Some(&unanswered));
         assert!(
             teacher.contains("the teacher has still to answer it"),

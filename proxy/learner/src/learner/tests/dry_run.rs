@@ -131,8 +131,7 @@ async fn a_turn_shows_what_a_step_would_use_of_it() {
     assert!(waits.is_unanswered && waits.waits && waits.samples.is_empty());
     answered(&rig, &world).await;
     let failed = rig.learner.turn_preview(failed).await.unwrap().unwrap();
-    let methods = failed.samples.iter().map(|it| it.method.as_str());
-    let methods: Vec<&str> = methods.collect();
+    let methods: Vec<&str> = failed.samples.iter().map(|it| it.method.as_str()).collect();
     assert_eq!(methods, ["context_distillation", "binary_rl"]);
     let [redo, pushed] = &failed.samples[..] else {
         panic!("{failed:?}")

@@ -1,0 +1,188 @@
+//! Which adapter serves, by the owner's word: kept in the log, so that a restart and the next training step know it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use metaclaw_chat::AgentId;
+use metaclaw_turns::{Step, StepOutcome, TurnLog};
+use serde::{Deserialize, Serialize};
+
+use crate::status::LostAdapter;
+
+mod detail;
+mod manifest;
+
+pub use self::{
+    detail::{AdapterDetail, AdapterView},
+    manifest::{BatchView, MadeView, ManifestView, MeanView, NumbersView, ReplayView, ShapeView},
+};
+
+pub(crate) use self::detail::{add_outcomes, details, on_disk};
+
+/// Which adapter is to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterChoice {
+    /// For which agent; none: the one that the adapter was trained for, and all for the base model.
+    pub agent: Option<AgentId>,
+    /// Its name; none is the base model.
+    pub adapter: Option<String>,
+}
+
+/// Adapters that were to serve and cannot, by agent.
+#[derive(Debug, Clone, Default)]
+pub struct LostAdapters(Arc<Mutex<BTreeMap<AgentId, LostAdapter>>>);
+
+// === impl LostAdapters ===
+
+impl LostAdapters {
+    pub fn all(&self) -> Vec<LostAdapter> {
+        self.with(|lost| lost.values().cloned().collect())
+    }
+
+    /// Looks at them, or changes them.
+    pub fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<AgentId, LostAdapter>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Notes the choice for each agent that it is for. With a gate, weights that it did not let through are not served by hand
+/// either.
+pub(crate) async fn choose(
+    log: &TurnLog,
+    choice: &AdapterChoice,
+    is_gated: bool,
+) -> anyhow::Result<Vec<AgentId>> {
+    if let Some(adapter) = choice.adapter.as_ref().filter(|_| is_gated) {
+        has_passed(log, adapter).await?;
+    }
+    let agents = agents(log, choice).await?;
+    for agent in &agents {
+        log.choose(agent, choice.adapter.clone()).await?;
+    }
+    Ok(agents)
+}
+
+/// The agents that a choice is for: the one that is named, else the one that the adapter was trained for, else all
+/// that are served with an adapter.
+async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+    if let Some(agent) = &choice.agent {
+        return Ok(vec![agent.clone()]);
+    }
+    if let Some(adapter) = &choice.adapter {
+        let agent = trained_for(adapter);
+        let agent = agent.context("its name does not tell whose it is: say `--agent NAME`")?;
+        return Ok(vec![agent]);
+    }
+    let served = log.serving().await?;
+    ensure!(
+        !served.is_empty(),
+        "no agent is served with an adapter: the base model answers already"
+    );
+    Ok(served.into_iter().map(|(agent, _)| agent).collect())
+}
+
+/// Whether a step of the log made it, or is making it.
+pub(crate) async fn is_of_step(log: &TurnLog, adapter: &str) -> anyhow::Result<bool> {
+    Ok(step(log, adapter).await?.is_some())
+}
+
+/// The last attempt at the step of an adapter's name.
+async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
+    let Some((agent, lineage, n)) = parts(adapter) else {
+        return Ok(None);
+    };
+    let mut steps = log.steps(&agent).await?;
+    let of_step = |step: &Step| step.begun.lineage == lineage && step.begun.n == n;
+    Ok(steps
+        .iter()
+        .rposition(of_step)
+        .map(|at| steps.swap_remove(at)))
+}
+
+/// Refuses an adapter of a step of ours that did not pass the gate.
+async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
+    let Some(step) = step(log, adapter).await? else {
+        return Ok(());
+    };
+    match &step.outcome {
+        Some(StepOutcome::Trained { .. }) => Ok(()),
+        Some(StepOutcome::Declined { why, .. }) => bail!(
+            "{adapter} was declined by the gate: {why}; it serves only with gate.enabled: false"
+        ),
+        Some(StepOutcome::Released { why }) => {
+            bail!("{adapter} is of a step that was not made, and was not tested: {why}")
+        }
+        None => bail!("{adapter} is being tested: it serves by itself when it passes"),
+    }
+}
+
+/// The agent of an adapter that the learner named.
+fn trained_for(adapter: &str) -> Option<AgentId> {
+    parts(adapter).map(|(agent, _, _)| agent)
+}
+
+/// The parts of a name that the learner gave: AGENT-LINEAGE-N.
+fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
+    let mut parts = adapter.rsplitn(3, '-');
+    let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
+    let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
+    let agent = agent.parse().ok().filter(|_| is_number && is_lineage)?;
+    Some((agent, lineage, n.parse().ok()?))
+}
+
+/// What an agent's adapter was trained from: what served before it, as far as training goes. None is the base model.
+///
+/// # Errors
+/// When nobody, or more than one, is served with an adapter and no agent is named; when no step made what serves.
+pub(crate) async fn before(log: &TurnLog, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
+    let mut served = log.serving().await?;
+    if let Some(agent) = &agent {
+        served.retain(|(name, _)| name == agent);
+    }
+    let names: Vec<String> = served.iter().map(|(name, _)| name.to_string()).collect();
+    let [(agent, adapter)] = &served[..] else {
+        ensure!(
+            !served.is_empty(),
+            "the base model answers already: no adapter is served, so there is none to go back from"
+        );
+        anyhow::bail!("say which agent: {}", names.join(", "));
+    };
+    let steps = log.steps(agent).await?;
+    let made = steps.iter().find(|step| {
+        matches!(&step.outcome, Some(StepOutcome::Trained { adapter: it, .. }) if it == adapter)
+    });
+    let made = made.with_context(|| {
+        format!(
+            "{adapter} was made by no step that the log knows: `metaclaw adapters use NAME` names what is to serve"
+        )
+    })?;
+    Ok(AdapterChoice {
+        agent: Some(agent.clone()),
+        adapter: made.begun.parent.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapters_name_tells_whose_it_is() {
+        let agent = |name: &str| trained_for(name).map(|agent| agent.to_string());
+        assert_eq!(
+            agent("my-agent-0badcafe-000012").as_deref(),
+            Some("my-agent")
+        );
+        assert_eq!(
+            agent("_default-0badcafe-000001").as_deref(),
+            Some("_default")
+        );
+        for other in ["kept-1", "base", "main-0badcafe-x", "main-lineage-000001"] {
+            assert_eq!(agent(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Where an adapter comes from: what its checkpoint says of itself, and what those say that it goes back to.
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use metaclaw_trainer_api::wire::CheckpointInfo;
+use metaclaw_turns::{LogError, StepOutcome, TurnLog};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::manifest::ManifestView;
+
+/// Files of a checkpoint: what the learner said of it, and the trainer's own state.
+const MANIFEST: &str = "manifest.json";
+const STATE: &str = "state.json";
+
+/// One adapter that the trainer has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterView {
+    pub name: String,
+    /// The agents that are served with it.
+    pub agents: Vec<String>,
+    /// Sessions and replies that hold it, and the pointers of its agents.
+    pub n_leases: usize,
+    /// Optimiser steps behind it, where its checkpoint is there.
+    #[serde(default)]
+    pub step: Option<u64>,
+    /// What it was trained from; none is the base model.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// When it was made, in Unix milliseconds.
+    #[serde(default)]
+    pub created_ms: Option<u64>,
+}
+
+// === impl AdapterView ===
+
+impl AdapterView {
+    /// One that nobody is known to be served with.
+    pub fn named(name: String) -> Self {
+        Self {
+            name,
+            agents: Vec::new(),
+            n_leases: 0,
+            step: None,
+            parent: None,
+            created_ms: None,
+        }
+    }
+}
+
+/// One adapter with its checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdapterDetail {
+    #[serde(flatten)]
+    pub view: AdapterView,
+    pub sha256: Option<String>,
+    /// What its checkpoint says of itself; none where there is no checkpoint.
+    pub manifest: Option<Value>,
+    /// The checkpoints behind it that are kept, the nearest first.
+    pub ancestors: Vec<String>,
+    /// The turns of its own step and of those behind it, as far as they are kept, each with its score.
+    pub turns: BTreeMap<String, Option<i64>>,
+    /// What the log says that its step came to.
+    pub outcome: Option<StepOutcome>,
+}
+
+/// A checkpoint with what it says of itself.
+struct Checkpoint<'a> {
+    info: &'a CheckpointInfo,
+    says: ManifestView,
+}
+
+/// Checkpoints by name.
+type Checkpoints<'a> = BTreeMap<&'a str, Checkpoint<'a>>;
+
+// === impl Checkpoint ===
+
+impl<'a> Checkpoint<'a> {
+    fn of(info: &'a CheckpointInfo) -> Self {
+        let says = ManifestView::read(&info.manifest);
+        Self { info, says }
+    }
+
+    /// The turns of its step, each with its score.
+    fn turns(&self) -> impl Iterator<Item = (String, Option<i64>)> {
+        let scores = &self.says.scores;
+        let turns = self.says.turns.iter();
+        turns.map(|id| (id.clone(), scores.get(id).copied()))
+    }
+}
+
+/// Each adapter with what its checkpoint, which has its name, says.
+pub(crate) fn details(
+    adapters: Vec<AdapterView>,
+    checkpoints: &[CheckpointInfo],
+) -> Vec<AdapterDetail> {
+    let by_name: Checkpoints<'_> = checkpoints
+        .iter()
+        .map(|it| (it.name.as_str(), Checkpoint::of(it)))
+        .collect();
+    let detail = |view: AdapterView| {
+        let own = by_name.get(view.name.as_str());
+        let ancestors = ancestors(&view.name, &by_name);
+        let line = [view.name.as_str()].into_iter();
+        let line = line.chain(ancestors.iter().map(String::as_str));
+        let turns = line.flat_map(|name| by_name.get(name).into_iter().flat_map(Checkpoint::turns));
+        AdapterDetail {
+            sha256: own.and_then(|it| it.info.sha256.clone()),
+            manifest: own.map(|it| it.info.manifest.clone()),
+            turns: turns.collect(),
+            outcome: None,
+            view: AdapterView {
+                step: own.map(|it| it.info.step),
+                parent: own.and_then(|it| it.says.parent.clone()),
+                created_ms: own.map(|it| it.info.created_ms),
+                ..view
+            },
+            ancestors,
+        }
+    };
+    adapters.into_iter().map(detail).collect()
+}
+
+fn ancestors(name: &str, known: &Checkpoints<'_>) -> Vec<String> {
+    let next = |name: &str| known.get(name)?.says.parent.clone();
+    let line = std::iter::successors(next(name), |name| next(name));
+    // Parents are older than their children; what is written otherwise ends here.
+    line.take(known.len()).collect()
+}
+
+/// Adds what the log says that the step of each came to.
+pub(crate) async fn add_outcomes(
+    log: &TurnLog,
+    details: &mut [AdapterDetail],
+) -> Result<(), LogError> {
+    for agent in log.agents().await? {
+        for step in log.steps(&agent).await? {
+            let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
+                continue;
+            };
+            if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
+                detail.outcome.clone_from(&step.outcome);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The adapters and checkpoints below a trainer's folder; who is served with them only the running process knows.
+pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
+    let mut adapters = Vec::new();
+    for name in folders(&folder.join("adapters"), "adapter_config.json")? {
+        adapters.push(AdapterView::named(name));
+    }
+    let mut checkpoints = Vec::new();
+    let folder = folder.join("checkpoints");
+    for name in folders(&folder, MANIFEST)? {
+        let own = folder.join(&name);
+        // One that does not read back is as good as none here; the trainer says what is wrong with it.
+        let read = |file: &str| -> Option<Value> {
+            serde_json::from_slice(&std::fs::read(own.join(file)).ok()?).ok()
+        };
+        let written = std::fs::metadata(own.join(MANIFEST))?.modified()?;
+        let written = written.duration_since(std::time::UNIX_EPOCH);
+        let written = written.unwrap_or_default().as_millis();
+        if let (Ok(name), Some(manifest)) = (name.parse(), read(MANIFEST)) {
+            checkpoints.push(CheckpointInfo {
+                name,
+                path: own.display().to_string(),
+                step: read(STATE).map(steps).unwrap_or_default(),
+                sha256: None,
+                manifest,
+                created_ms: u64::try_from(written).unwrap_or(u64::MAX),
+            });
+        }
+    }
+    Ok(details(adapters, &checkpoints))
+}
+
+/// Optimiser steps, by a trainer's own state.
+fn steps(state: Value) -> u64 {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct TrainerFile {
+        step: u64,
+    }
+    TrainerFile::deserialize(state).unwrap_or_default().step
+}
+
+/// The names of folders that have this file: half-written ones have none yet.
+fn folders(folder: &Path, with: &str) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.path().join(with).is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn checkpoint(folder: &Path, name: &str, manifest: &Value) {
+        let adapter = folder.join("adapters").join(name);
+        std::fs::create_dir_all(&adapter).unwrap();
+        std::fs::write(adapter.join("adapter_config.json"), "{}").unwrap();
+        let own = folder.join("checkpoints").join(name);
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join(MANIFEST), manifest.to_string()).unwrap();
+        std::fs::write(own.join(STATE), r#"{"step": 4}"#).unwrap();
+    }
+
+    #[test]
+    fn an_adapter_knows_what_it_goes_back_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = |parent: Option<&str>, turn: &str, score: i8| json!({"parent": parent, "turns": [turn], "scores": {turn: score}});
+        checkpoint(dir.path(), "m-0badcafe-000001", &manifest(None, "1-0", -1));
+        let parent = Some("m-0badcafe-000001");
+        checkpoint(dir.path(), "m-0badcafe-000002", &manifest(parent, "1-1", 1));
+        // Whose checkpoint is gone, and one that is half there.
+        std::fs::create_dir_all(dir.path().join("adapters/kept-1")).unwrap();
+        std::fs::write(dir.path().join("adapters/kept-1/adapter_config.json"), "{}").unwrap();
+        std::fs::create_dir_all(dir.path().join("checkpoints/.half")).unwrap();
+        let all = on_disk(dir.path()).unwrap();
+        let names: Vec<&str> = all.iter().map(|it| it.view.name.as_str()).collect();
+        assert_eq!(names, ["kept-1", "m-0badcafe-000001", "m-0badcafe-000002"]);
+        let last = &all[2];
+        assert_eq!(
+            (last.view.step, last.view.parent.as_deref()),
+            (Some(4), parent)
+        );
+        assert_eq!(last.ancestors, ["m-0badcafe-000001"]);
+        let turns: Vec<_> = last.turns.clone().into_iter().collect();
+        assert_eq!(
+            turns,
+            [("1-0".to_owned(), Some(-1)), ("1-1".to_owned(), Some(1))]
+        );
+        assert_eq!((&all[0].manifest, all[0].view.step), (&None, None));
+        assert!(on_disk(&dir.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn parents_in_a_circle_end() {
+        let known = |name: &str, parent: &str| CheckpointInfo {
+            name: name.parse().unwrap(),
+            path: String::new(),
+            step: 1,
+            sha256: None,
+            manifest: json!({"parent": parent}),
+            created_ms: 0,
+        };
+        let view = AdapterView::named("a-1".to_owned());
+        let all = details(vec![view], &[known("a-1", "a-2"), known("a-2", "a-1")]);
+        assert_eq!(all[0].ancestors.len(), 2);
+    }
+}

@@ -1,0 +1,235 @@
+//! Some of the owner's own questions, asked with and without what was learned.
+//!
+//! They go straight to the model, beside the gateway: no turn is kept, nothing is heard, no session begins. They are
+//! asked alone, without the agent's own system text, so that the answers differ by the lessons and cost little.
+
+use metaclaw_chat::{AgentId, Message, Usage};
+use metaclaw_gateway::Serving;
+use metaclaw_llm::{AskError, AskParams, ChatClient, LlmConfig};
+use metaclaw_skills::{Lessons, Library};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::status::TrainerState;
+
+mod questions;
+
+pub use self::questions::pick;
+
+/// The most tokens of an answer.
+pub const MAX_ANSWER: u32 = 800;
+/// The base model's name at a training server.
+pub const BASE: &str = "base";
+
+/// ComparedModel a comparison asks.
+#[derive(Debug)]
+pub struct Comparer {
+    pub http: reqwest::Client,
+    pub whom: ComparedModel,
+    /// The host of an address, as people are told of it.
+    pub host: fn(&str) -> &str,
+    /// How it is asked.
+    pub params: AskParams,
+}
+
+/// The model behind the comparison.
+#[derive(Debug)]
+pub enum ComparedModel {
+    /// The one of `llm.*`.
+    Llm(LlmConfig),
+    /// The policy model, by name of base or adapter.
+    Policy(PolicyAddress),
+    /// None is known by address and name.
+    Nobody,
+}
+
+/// Where the policy model is.
+#[derive(Debug)]
+pub struct PolicyAddress {
+    /// Of a training server that runs already.
+    pub url: Option<String>,
+    pub trainer: Option<watch::Receiver<TrainerState>>,
+    pub key: Option<String>,
+}
+
+/// What an answer may know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GivenLessons {
+    Nothing,
+    /// Wishes and skills, as a new session would have them.
+    Lessons,
+    /// The same, and the agent's adapter.
+    Weights,
+}
+
+/// What is to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparisonWanted {
+    pub agent: AgentId,
+    /// So many of the owner's own, where none are given.
+    pub n: usize,
+    pub questions: Vec<String>,
+}
+
+/// What will be asked, of whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparisonPlan {
+    /// The model, and where it is.
+    pub model: String,
+    pub adapter: Option<String>,
+    pub questions: Vec<PlannedQuestion>,
+}
+
+/// One question, and the lessons that fit it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedQuestion {
+    pub question: String,
+    /// What a new session would be given with it.
+    pub lessons: Option<String>,
+}
+
+/// One question to be answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedQuestion {
+    pub agent: AgentId,
+    pub text: String,
+    pub given: GivenLessons,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComparedAnswer {
+    pub text: String,
+    pub usage: Option<Usage>,
+}
+
+// === impl Comparer ===
+
+impl Comparer {
+    /// What asking these questions would take.
+    ///
+    /// # Errors
+    /// Where there is nobody to ask.
+    pub fn plan(
+        &self,
+        library: &Library,
+        serving: &Serving,
+        agent: &AgentId,
+        questions: Vec<String>,
+    ) -> anyhow::Result<ComparisonPlan> {
+        let is_policy = matches!(self.whom, ComparedModel::Policy(_));
+        let adapter = serving.current(agent).filter(|_| is_policy);
+        let config = self.config(BASE)?;
+        let planned = |question: String| PlannedQuestion {
+            lessons: shown(&library.lessons(agent, &question)),
+            question,
+        };
+        Ok(ComparisonPlan {
+            model: format!("{} at {}", config.model, (self.host)(&config.url)),
+            adapter: adapter.map(|name| name.to_string()),
+            questions: questions.into_iter().map(planned).collect(),
+        })
+    }
+
+    /// Asks one question.
+    ///
+    /// # Errors
+    /// Where there is nobody to ask, or no answer.
+    pub async fn answer(
+        &self,
+        library: &Library,
+        serving: &Serving,
+        question: &ComparedQuestion,
+    ) -> anyhow::Result<ComparedAnswer> {
+        let adapter = serving.current(&question.agent);
+        let model = adapter.filter(|_| question.given == GivenLessons::Weights);
+        let config = self.config(model.as_deref().unwrap_or(BASE))?;
+        let has_key = config.key.is_some();
+        let client = ChatClient::new(config, self.http.clone())?;
+        let lessons = match question.given {
+            GivenLessons::Nothing => Lessons::default(),
+            GivenLessons::Lessons => library.lessons(&question.agent, &question.text),
+            GivenLessons::Weights => {
+                let adapter = model.as_deref();
+                let lessons = library.lessons_for(&question.agent, &question.text, adapter);
+                lessons.where_answers(adapter).clone()
+            }
+        };
+        let messages = messages(&question.text, &lessons);
+        let answer = client.ask(&messages, self.params.clone()).await;
+        let answer = answer.map_err(|error| explained(error, has_key))?;
+        Ok(ComparedAnswer {
+            text: answer.text,
+            usage: answer.usage,
+        })
+    }
+
+    /// Where to ask; `name` counts where the policy model is asked.
+    fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
+        match &self.whom {
+            ComparedModel::Llm(config) => Ok(config.clone()),
+            ComparedModel::Policy(address) => address.config(name),
+            ComparedModel::Nobody => anyhow::bail!(
+                "there is no model to compare with: set llm.api_base and llm.model_id (an upstream of another name is not asked)"
+            ),
+        }
+    }
+}
+
+// === impl PolicyAddress ===
+
+impl PolicyAddress {
+    /// How the base or an adapter is asked there, now.
+    ///
+    /// # Errors
+    /// Where the local trainer does not answer yet.
+    pub fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
+        Ok(LlmConfig {
+            url: format!("{}/v1", self.url()?),
+            model: name.to_owned(),
+            key: self.key.clone().map(Into::into),
+            ..LlmConfig::default()
+        })
+    }
+
+    fn url(&self) -> anyhow::Result<String> {
+        if let Some(url) = &self.url {
+            let url = url.trim_end_matches('/');
+            return Ok(url.trim_end_matches("/v1").to_owned());
+        }
+        let state = self.trainer.as_ref().map(|it| it.borrow().clone());
+        match state {
+            Some(TrainerState::Ready { address, .. }) => Ok(format!("http://{address}")),
+            _ => anyhow::bail!("the trainer does not answer yet: `metaclaw status` says why"),
+        }
+    }
+}
+
+/// All that a request is given, as one text.
+fn shown(lessons: &Lessons) -> Option<String> {
+    let parts = [&lessons.system_block, &lessons.user_line];
+    let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// As the gateway puts lessons into a request.
+fn messages(question: &str, lessons: &Lessons) -> Vec<Message> {
+    let asked = match &lessons.user_line {
+        Some(line) => format!("{question}\n\n{line}"),
+        None => question.to_owned(),
+    };
+    let system = lessons.system_block.clone().map(Message::system);
+    system.into_iter().chain([Message::user(asked)]).collect()
+}
+
+/// An error, with the remedy where the caller's key is the one that is missing.
+fn explained(error: AskError, has_key: bool) -> anyhow::Error {
+    let is_key =
+        matches!(&error, AskError::Status { status, .. } if matches!(status.as_u16(), 401 | 403));
+    if is_key && !has_key {
+        return anyhow::anyhow!(
+            "{error}: the key that your agent shows passes through and is not kept; with llm.api_key this can be asked"
+        );
+    }
+    error.into()
+}

@@ -1,0 +1,125 @@
+//! One process at a time in a home.
+//!
+//! The kernel drops a lock with its process, however that ends, so a lock that can be taken proves
+//! that nothing runs: no process id is ever guessed to be stale.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// A home that is ours until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}
+
+/// Who has a home.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub pid: u32,
+    /// The subcommand, as in `start`.
+    pub doing: String,
+}
+
+/// Why the home cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another process has it.
+    #[error(
+        "`metaclaw {}` already runs in {} (process {}): `metaclaw stop{flag}` ends it, `metaclaw start --port N` starts another beside it",
+        holder.doing, dir.display(), holder.pid
+    )]
+    Held {
+        dir: PathBuf,
+        holder: Holder,
+        /// How `stop` is told which one is meant.
+        flag: String,
+    },
+    /// The lock file cannot be used.
+    #[error("cannot lock {}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+// === impl HomeLock ===
+
+impl HomeLock {
+    /// Takes the lock and says in it who we are and what we do.
+    pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, LockError> {
+        let mut file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(path, &mut file, flag)),
+            Err(TryLockError::Error(source)) => return Err(io_error(path, source)),
+        }
+        let us = Holder {
+            pid: std::process::id(),
+            doing: doing.to_owned(),
+        };
+        let written = serde_json::to_vec(&us)
+            .map_err(io::Error::other)
+            .and_then(|text| rewrite(&mut file, &text));
+        written.map_err(|source| io_error(path, source))?;
+        Ok(Self { _file: file })
+    }
+
+    /// Who has the lock, if anyone.
+    pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LockError> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut file = open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(who(&mut file))),
+            Err(TryLockError::Error(source)) => Err(io_error(path, source)),
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<File, LockError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|source| io_error(path, source))
+}
+
+fn rewrite(file: &mut File, text: &[u8]) -> io::Result<()> {
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(text)
+}
+
+/// What the holder wrote; it may have written nothing yet.
+fn who(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let read = file.read_to_string(&mut text).ok();
+    read.and_then(|_| serde_json::from_str(&text).ok())
+        .unwrap_or_else(|| Holder {
+            pid: 0,
+            doing: "start".to_owned(),
+        })
+}
+
+fn held(path: &Path, file: &mut File, flag: String) -> LockError {
+    LockError::Held {
+        dir: path.parent().unwrap_or(path).to_owned(),
+        holder: who(file),
+        flag,
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> LockError {
+    LockError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,53 @@
+//! `run.json`: how subcommands find and ask the running process.
+
+use std::{fs, io, net::SocketAddr, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::write_private;
+
+/// Where the running process is. The token is why the file is its owner's alone.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFile {
+    pub pid: u32,
+    /// Where subcommands ask it, on this machine only.
+    pub control: SocketAddr,
+    /// What they must show there. It is not the key of the proxy.
+    pub token: String,
+    /// What agents are given as base URL, as in `http://127.0.0.1:30000/v1`.
+    pub base_url: String,
+    /// When it began to listen, in milliseconds since 1970.
+    pub started_ms: u64,
+    pub version: String,
+}
+
+// === impl RunFile ===
+
+impl RunFile {
+    /// Reads it; `None` where there is none.
+    pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let run = serde_json::from_slice(&bytes)
+            .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+        Ok(Some(run))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        write_private(path, &bytes)
+    }
+}
+
+impl std::fmt::Debug for RunFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunFile")
+            .field("pid", &self.pid)
+            .field("control", &self.control)
+            .field("base_url", &self.base_url)
+            .finish_non_exhaustive()
+    }
+}

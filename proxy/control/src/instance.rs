@@ -1,0 +1,455 @@
+//! What operations work on: the parts of the running process, or those of a home where nothing runs.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{anyhow, bail};
+use futures_util::future::BoxFuture;
+use jiff::tz::TimeZone;
+use metaclaw_chat::AgentId;
+use metaclaw_gateway::{Authenticator, Metrics, Privacy, Serving};
+use metaclaw_learner::Learner;
+use metaclaw_llm::BudgetConfig;
+use metaclaw_schedule::Schedule;
+use metaclaw_skills::Library;
+use metaclaw_trainer_api::TrainingBackend;
+use metaclaw_turns::{LogError, OpenError, TurnLog, TurnsConfig};
+use tokio::{
+    sync::{OnceCell, watch},
+    time::timeout,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    adapters::LostAdapters,
+    cloud_spend::Meter,
+    compare::Comparer,
+    home::{Home, HomeLock},
+    policy_context::PolicyContext,
+    replays::Replays,
+    report::Sources,
+    status::{About, LostAdapter, TrainerState, TrainerStatus},
+    token_budget::TokenBudget,
+};
+
+/// How long a trainer that was started for one command may take to end.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// A home with the parts that operations work on.
+#[derive(Debug)]
+pub struct Instance {
+    home: Home,
+    parts: Parts,
+}
+
+#[derive(Debug)]
+enum Parts {
+    Process(Arc<Process>),
+    Files(Box<Files>),
+}
+
+/// The parts of a process that serves chats.
+pub struct Process {
+    /// What serves, what learns, what leaves the machine.
+    pub about: About,
+    /// Who is only relayed, and what is off the record.
+    pub privacy: Arc<Privacy>,
+    /// Where agents talk to us.
+    pub proxy: SocketAddr,
+    /// When we began to listen, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Reads the settings' file: its path, where it says something else now than at the start.
+    pub changed_settings: Arc<dyn Fn() -> Option<PathBuf> + Send + Sync>,
+    /// The log of turns.
+    pub log: TurnLog,
+    pub library: Library,
+    /// Whether weights learn here.
+    pub trains: bool,
+    /// Asks with and without what was learned.
+    pub comparer: Comparer,
+    /// Which adapter to ask for.
+    pub serving: Arc<Serving>,
+    /// Who trains; none where no weights learn.
+    pub backend: Option<Arc<dyn TrainingBackend>>,
+    /// The loop behind the chat.
+    pub learner: Learner,
+    /// Replays of what it learned from.
+    pub replays: Replays,
+    /// What learning may spend, and has.
+    pub budget: Arc<TokenBudget>,
+    /// What is used of a training server by Tinker's API.
+    pub meter: Option<Arc<Meter>>,
+    /// When learning that costs something may run.
+    pub schedule: Schedule,
+    /// How the local trainer is, where there is one.
+    pub trainer: Option<watch::Receiver<TrainerState>>,
+    /// How the training server elsewhere is, where that is who trains.
+    pub elsewhere: Option<watch::Receiver<TrainerStatus>>,
+    /// Adapters that were to serve and cannot.
+    pub lost: LostAdapters,
+    /// How long conversations with the policy model may be.
+    pub context: PolicyContext,
+    /// What the gateway counts.
+    pub metrics: Arc<Metrics>,
+    /// Counts log lines that were dropped.
+    pub dropped_lines: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Who may come in.
+    pub authenticator: Arc<Authenticator>,
+    /// Cancelled when the process is to end.
+    pub ending: CancellationToken,
+}
+
+/// Opens the parts of a home where nothing runs, as its settings say.
+pub trait OpenParts: fmt::Debug + Send + Sync {
+    /// How the log is kept.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn turns(&self) -> anyhow::Result<TurnsConfig>;
+
+    /// Opens the library, and tells the person what is wrong in it.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn library(&self) -> anyhow::Result<Library>;
+
+    /// Where the local trainer keeps adapters and checkpoints.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn checkpoints(&self) -> anyhow::Result<PathBuf>;
+
+    /// Whether adapters are tested before they serve (`gate.enabled`).
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn is_gated(&self) -> anyhow::Result<bool>;
+
+    /// Whether weights learn here.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn trains(&self) -> anyhow::Result<bool>;
+
+    /// What learning may spend.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    fn budget(&self) -> anyhow::Result<BudgetConfig>;
+
+    /// Makes a learner over the log, and waits until its policy server answers.
+    fn learner<'a>(&'a self, log: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>>;
+}
+
+/// A learner of which no task runs: it does what it is asked, and nothing by itself.
+#[derive(Debug)]
+pub struct IdleLearner {
+    pub learner: Learner,
+    pub replays: Replays,
+    /// The policy server, where one was started for this.
+    pub tasks: TaskTracker,
+    /// Ends them.
+    pub ending: CancellationToken,
+}
+
+/// How the log of a home where nothing runs is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogOpening {
+    /// The log has to be there.
+    Existing,
+    /// A log begins where there is none.
+    OrBegin,
+    /// A damaged log stays where it is.
+    Unmoved,
+}
+
+/// Parts that are opened when an operation first needs them.
+#[derive(Debug)]
+struct Files {
+    opener: Arc<dyn OpenParts>,
+    /// The command, as whoever wants the home meanwhile is told.
+    doing: &'static str,
+    opening: LogOpening,
+    log: OnceCell<LockedLog>,
+    learner: OnceCell<IdleLearner>,
+}
+
+/// A log, with the home that nobody else may have meanwhile.
+#[derive(Debug)]
+struct LockedLog {
+    log: TurnLog,
+    _lock: HomeLock,
+}
+
+/// What trains, tests and measures.
+#[derive(Debug, Clone, Copy)]
+pub struct LearnerParts<'a> {
+    pub learner: &'a Learner,
+    pub replays: &'a Replays,
+}
+
+// === impl Instance ===
+
+impl Instance {
+    /// Those of this process, which serves.
+    pub fn of_process(home: Home, process: Arc<Process>) -> Self {
+        let parts = Parts::Process(process);
+        Self { home, parts }
+    }
+
+    /// Those of the files in a home where nothing runs, for the command `doing`.
+    pub fn of_files(
+        home: Home,
+        doing: &'static str,
+        opening: LogOpening,
+        opener: Arc<dyn OpenParts>,
+    ) -> Self {
+        let parts = Parts::Files(Box::new(Files {
+            opener,
+            doing,
+            opening,
+            log: OnceCell::new(),
+            learner: OnceCell::new(),
+        }));
+        Self { home, parts }
+    }
+
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The parts of the process that serves, if this is one.
+    pub fn running(&self) -> Option<&Process> {
+        match &self.parts {
+            Parts::Process(process) => Some(process),
+            Parts::Files(_) => None,
+        }
+    }
+
+    /// The same for what only a process that serves can do.
+    ///
+    /// # Errors
+    /// Where nothing runs.
+    pub fn process(&self) -> anyhow::Result<&Process> {
+        self.running().ok_or_else(|| {
+            anyhow!(
+                "metaclaw does not run in {}: `metaclaw start` starts it",
+                self.home.dir().display()
+            )
+        })
+    }
+
+    /// The log of turns.
+    ///
+    /// # Errors
+    /// Where there is none, another process has the home, or the log cannot be opened.
+    pub async fn log(&self) -> anyhow::Result<&TurnLog> {
+        match &self.parts {
+            Parts::Process(process) => Ok(&process.log),
+            Parts::Files(files) => {
+                let open = files.log.get_or_try_init(|| files.open(&self.home));
+                Ok(&open.await?.log)
+            }
+        }
+    }
+
+    /// The same; none where there is no log yet.
+    ///
+    /// # Errors
+    /// Where another process has the home, or the log cannot be opened.
+    pub async fn log_if_any(&self) -> anyhow::Result<Option<&TurnLog>> {
+        if self.running().is_none() && !self.home.turns().exists() {
+            return Ok(None);
+        }
+        self.log().await.map(Some)
+    }
+
+    /// The library of lessons.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn library(&self) -> anyhow::Result<Library> {
+        match &self.parts {
+            Parts::Process(process) => Ok(process.library.clone()),
+            Parts::Files(files) => files.opener.library(),
+        }
+    }
+
+    /// The learner; where nothing runs, with a policy server that is started for it.
+    ///
+    /// # Errors
+    /// Where there is no log or no policy model, or what is needed is not allowed or does not start.
+    pub async fn learner(&self) -> anyhow::Result<LearnerParts<'_>> {
+        match &self.parts {
+            Parts::Process(process) => Ok(LearnerParts {
+                learner: &process.learner,
+                replays: &process.replays,
+            }),
+            Parts::Files(files) => {
+                let log = self.log().await?;
+                let made = files.learner.get_or_try_init(|| files.opener.learner(log));
+                let IdleLearner {
+                    learner, replays, ..
+                } = made.await?;
+                Ok(LearnerParts { learner, replays })
+            }
+        }
+    }
+
+    /// Whether an adapter is tested before it serves.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn is_gated(&self) -> anyhow::Result<bool> {
+        match &self.parts {
+            Parts::Process(process) => Ok(process.learner.tests_adapters()),
+            Parts::Files(files) => files.opener.is_gated(),
+        }
+    }
+
+    /// Where the local trainer of a home in which nothing runs keeps adapters and checkpoints.
+    ///
+    /// # Errors
+    /// Where a setting is refused, or a process runs: its training server knows.
+    pub fn checkpoints(&self) -> anyhow::Result<PathBuf> {
+        match &self.parts {
+            Parts::Process(_) => bail!("the training server knows its adapters"),
+            Parts::Files(files) => files.opener.checkpoints(),
+        }
+    }
+
+    /// What a report is made of.
+    ///
+    /// # Errors
+    /// Where there is no log, or a setting is refused.
+    pub async fn sources(&self) -> anyhow::Result<Sources> {
+        match &self.parts {
+            Parts::Process(process) => Ok(process.sources()),
+            Parts::Files(files) => {
+                let trains = files.opener.trains()?;
+                let log = self.log().await?.clone();
+                let config = files.opener.budget()?;
+                let budget = TokenBudget::open(config, self.home.spend(), log.clone());
+                Ok(Sources {
+                    log,
+                    library: files.opener.library()?,
+                    weights: trains,
+                    budget: Arc::new(budget),
+                    zone: TimeZone::system(),
+                })
+            }
+        }
+    }
+
+    /// Lets go of the files, and ends what was started for an operation. A process that serves ends elsewhere.
+    pub async fn close(&self) {
+        let Parts::Files(files) = &self.parts else {
+            return;
+        };
+        if let Some(learner) = files.learner.get() {
+            learner.end().await;
+        }
+        if let Some(LockedLog { log, .. }) = files.log.get() {
+            log.clone().close().await;
+        }
+    }
+}
+
+// === impl IdleLearner ===
+
+impl IdleLearner {
+    /// Ends the policy server that was started for it.
+    pub async fn end(&self) {
+        self.ending.cancel();
+        self.tasks.close();
+        // One that does not end is killed with us: its standard input closes.
+        timeout(GRACE, self.tasks.wait()).await.ok();
+    }
+}
+
+// === impl Files ===
+
+impl Files {
+    async fn open(&self, home: &Home) -> anyhow::Result<LockedLog> {
+        let folder = home.turns();
+        let open: fn(&Path, &TurnsConfig) -> Result<TurnLog, OpenError> = match self.opening {
+            LogOpening::Existing if !folder.exists() => {
+                bail!("there is no log in {} yet", home.dir().display());
+            }
+            LogOpening::OrBegin => {
+                home.create()?;
+                TurnLog::open
+            }
+            LogOpening::Existing => TurnLog::open,
+            LogOpening::Unmoved => TurnLog::open_unmoved,
+        };
+        let lock = home.lock(self.doing)?;
+        let config = self.opener.turns()?;
+        let log = tokio::task::spawn_blocking(move || open(&folder, &config)).await??;
+        Ok(LockedLog { log, _lock: lock })
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    /// What a report is made of.
+    pub fn sources(&self) -> Sources {
+        Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
+            weights: self.trains,
+            budget: Arc::clone(&self.budget),
+            zone: TimeZone::system(),
+        }
+    }
+
+    /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
+    pub(crate) async fn served(&self) -> Result<Vec<(AgentId, String)>, LogError> {
+        let mut served = self.log.serving().await?;
+        served.retain(|(agent, adapter)| {
+            let current = self.serving.current(agent);
+            current.as_deref() == Some(adapter.as_str())
+        });
+        Ok(served)
+    }
+
+    /// The adapters that the log names and that cannot serve; another may have come in the place of one.
+    pub(crate) async fn lost(&self) -> Result<Vec<LostAdapter>, LogError> {
+        let named = self.log.serving().await?;
+        let mut lost = self.lost.all();
+        lost.retain(|it| {
+            let is_it =
+                |(agent, name): &(AgentId, String)| *agent == it.agent && *name == it.adapter;
+            named.iter().any(is_it)
+        });
+        Ok(lost)
+    }
+
+    /// How the training server is: one of ours that runs may still have stopped answering.
+    pub(crate) fn trainer_status(&self) -> Option<TrainerStatus> {
+        if let Some(elsewhere) = &self.elsewhere {
+            return Some(elsewhere.borrow().clone());
+        }
+        let state = self.trainer.as_ref()?.borrow().clone();
+        Some(match state.into() {
+            TrainerStatus::Ready { address, pid } if self.serving.is_silent() => {
+                TrainerStatus::Silent { address, pid }
+            }
+            other => other,
+        })
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process")
+            .field("proxy", &self.proxy)
+            .finish_non_exhaustive()
+    }
+}

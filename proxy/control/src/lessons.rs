@@ -1,0 +1,431 @@
+//! What was learned in words: shown, changed, and forgotten with what was said.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use metaclaw_chat::{AgentId, SessionId, now_ms};
+use metaclaw_skills::{LearnError, Lesson, Library, Proposal, Skill, SkillName, TakenBack, Wish};
+use metaclaw_turns::{DailyCounts, LessonCounts, LogError, StepOutcome, TurnFilter, TurnLog, WISH};
+use serde::{Deserialize, Serialize};
+
+use crate::{home::Home, report};
+
+/// What lessons stand below in the text that is put into prompts.
+const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
+
+/// What is to change about wishes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum WishChange {
+    Add {
+        agent: AgentId,
+        wish: String,
+    },
+    Remove {
+        agent: AgentId,
+        wish: String,
+    },
+    Edit {
+        agent: AgentId,
+        wish: String,
+        to: String,
+    },
+    /// Takes a lesson back: without a number the newest in force, be it a wish or a skill that was learned.
+    Undo {
+        n: Option<u64>,
+    },
+    /// Lets one stand that waits for review.
+    Accept {
+        n: u64,
+    },
+    /// Dismisses one that waits for review: it is not proposed again.
+    Dismiss {
+        n: u64,
+    },
+}
+
+/// What is to become of a skill that a model wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum SkillChange {
+    /// A waiting one, by number or name.
+    Accept {
+        which: String,
+    },
+    Reject {
+        which: String,
+    },
+    /// One that was accepted.
+    Revert {
+        agent: Option<AgentId>,
+        name: SkillName,
+    },
+}
+
+/// Which sessions are to be forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forget {
+    pub agent: Option<AgentId>,
+    pub session: Option<SessionId>,
+    /// Those that were spoken in since then, in Unix milliseconds.
+    pub since_ms: Option<u64>,
+}
+
+/// The wishes of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LessonsView {
+    /// Those in force, the newest last.
+    pub wishes: Vec<String>,
+    #[serde(default)]
+    pub shared: Vec<String>,
+    /// All that was learned, and what became of it.
+    pub lessons: Vec<Lesson>,
+    /// Where people edit them.
+    pub file: PathBuf,
+    /// How turns went with each and without, in the order of `wishes`.
+    #[serde(default)]
+    pub counts: Vec<LessonCounts>,
+    /// Those that the serving adapter does without being told: their lines are left out where it answers.
+    #[serde(default)]
+    pub untold: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillView {
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The same text, the same version.
+    pub version: String,
+    pub content: String,
+    /// How turns went with it and without.
+    #[serde(default)]
+    pub counts: LessonCounts,
+}
+
+#[derive(Debug)]
+pub(crate) struct LessonChanged {
+    pub told: String,
+    /// Whose lesson came into force by it, if one did.
+    pub learned: Option<AgentId>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    pub n_sessions: usize,
+    pub n_turns: u64,
+    /// Lessons that came from them.
+    pub n_lessons: usize,
+    /// Weights that were trained on some of them, and are there still.
+    pub adapters: Vec<String>,
+}
+
+/// The wishes of an agent to which this adapter answers, and where each comes from.
+pub(crate) fn view(
+    library: &Library,
+    agent: &AgentId,
+    adapter: Option<&str>,
+    counts: &BTreeMap<String, LessonCounts>,
+) -> anyhow::Result<LessonsView> {
+    let mut lessons = library.journal()?;
+    lessons.retain(|lesson| lesson.origin.agent == *agent);
+    let texts = |wishes: Vec<Wish>| wishes.into_iter().map(|wish| wish.text);
+    let own: BTreeSet<String> = texts(library.own_wishes(agent)).collect();
+    let all = library.wishes(agent);
+    let of = |wish: &Wish| counts.get(&format!("{WISH}{}", wish.id())).copied();
+    let counts = all.iter().map(|it| of(it).unwrap_or_default()).collect();
+    let known = adapter.map(|it| library.untold(it)).unwrap_or_default();
+    let untold = all.iter().filter(|wish| known.contains(&wish.id()));
+    let untold = texts(untold.cloned().collect()).collect();
+    let wishes: Vec<String> = texts(all).collect();
+    let shared = wishes.iter().filter(|wish| !own.contains(*wish));
+    Ok(LessonsView {
+        shared: shared.cloned().collect(),
+        counts,
+        untold,
+        wishes,
+        lessons,
+        file: library.wishes_file(agent),
+    })
+}
+
+/// The skills that an agent sees; without one, those of everybody.
+pub(crate) fn skills(
+    library: &Library,
+    agent: Option<&AgentId>,
+    counts: &BTreeMap<String, LessonCounts>,
+) -> Vec<SkillView> {
+    let nobody = AgentId::default_agent();
+    let skills = library.skills(agent.unwrap_or(&nobody));
+    let view = |skill: &Arc<Skill>| SkillView {
+        name: skill.name.to_string(),
+        description: skill.description.clone(),
+        version: skill.version.clone(),
+        content: skill.content.clone(),
+        counts: counts.get(skill.name.as_str()).copied().unwrap_or_default(),
+    };
+    skills.iter().map(view).collect()
+}
+
+/// Changes what is in force.
+pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<LessonChanged> {
+    Ok(match change {
+        WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
+        WishChange::Remove { agent, wish } => removed(library, &agent, &wish)?.into(),
+        WishChange::Edit { agent, wish, to } => {
+            let known = library.own_wishes(&agent);
+            anyhow::ensure!(
+                known.iter().any(|it| it.text == wish),
+                no_such(library, &agent, &wish)
+            );
+            let added = added(library, &agent, &to)?;
+            // It may have given way already: both are about the same.
+            library.take_out(&agent, &wish)?;
+            added
+        }
+        WishChange::Undo { n: Some(n) } => format!("undone: {}", library.undo(n)?.wish).into(),
+        WishChange::Undo { n: None } => match library.undo_newest()? {
+            TakenBack::Wish(lesson) => format!("undone: {}", lesson.wish).into(),
+            TakenBack::Skill(skill) => format!("undone: the skill {}", reverted(&skill)).into(),
+        },
+        WishChange::Accept { n } => {
+            let lesson = library.accept(n, now_ms())?;
+            LessonChanged {
+                told: format!("in force from the next session on: {}", lesson.wish),
+                learned: Some(lesson.origin.agent),
+            }
+        }
+        WishChange::Dismiss { n } => format!(
+            "dismissed: {}; what says the same is not proposed again",
+            library.dismiss(n)?.wish
+        )
+        .into(),
+    })
+}
+
+/// Does with a skill that a model wrote what was asked.
+pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<LessonChanged> {
+    Ok(match change {
+        SkillChange::Accept { which } => {
+            let Proposal { name, source, .. } = library.accept_skill(&which, now_ms())?;
+            LessonChanged {
+                told: format!(
+                    "in force from the next session on: {name}  (metaclaw skills revert {name})"
+                ),
+                learned: Some(source.agent),
+            }
+        }
+        SkillChange::Reject { which } => {
+            let rejected = library.reject_skill(&which)?;
+            format!(
+                "rejected: {}; what says the same is not proposed again",
+                rejected.name
+            )
+            .into()
+        }
+        SkillChange::Revert { agent, name } => {
+            reverted(&library.revert_skill(agent.as_ref(), &name)?).into()
+        }
+    })
+}
+
+/// Counts a lesson that came into force in the statistics of today.
+pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError> {
+    let lesson = DailyCounts {
+        lessons: 1,
+        ..DailyCounts::default()
+    };
+    log.count(agent, now_ms(), lesson).await
+}
+
+/// What became of a skill that was taken back.
+fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
+    match former {
+        Some(_) => format!("{name} is as it was before, from the next session on"),
+        None => format!("{name} is gone, from the next session on"),
+    }
+}
+
+fn added(library: &Library, agent: &AgentId, wish: &str) -> Result<LessonChanged, LearnError> {
+    Ok(match library.write_down(agent, wish, now_ms())? {
+        Some(lesson) => LessonChanged {
+            told: format!(
+                "in force from the next session on: {}  (metaclaw undo {})",
+                lesson.wish, lesson.n
+            ),
+            learned: Some(lesson.origin.agent),
+        },
+        None => format!("it stands already: {wish}").into(),
+    })
+}
+
+fn removed(library: &Library, agent: &AgentId, wish: &str) -> anyhow::Result<String> {
+    anyhow::ensure!(
+        library.take_out(agent, wish)?,
+        no_such(library, agent, wish)
+    );
+    Ok(format!("taken out: {wish}"))
+}
+
+fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
+    if library.wishes(agent).iter().any(|it| it.text == wish) {
+        return format!(
+            "that is everyone's wish, not {agent}'s: `metaclaw wishes --agent _shared` edits those"
+        );
+    }
+    format!(
+        "{agent} has no such wish: `metaclaw wishes list --agent {agent}` shows those there are"
+    )
+}
+
+impl From<String> for LessonChanged {
+    /// Nothing came into force.
+    fn from(told: String) -> Self {
+        Self {
+            told,
+            learned: None,
+        }
+    }
+}
+
+/// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
+pub(crate) async fn forget(
+    log: &TurnLog,
+    library: &Library,
+    home: &Home,
+    what: &Forget,
+) -> anyhow::Result<Forgotten> {
+    let since_ms = what.since_ms;
+    let mut sessions = log
+        .ended(|ended_ms| since_ms.is_none_or(|since_ms| ended_ms >= since_ms))
+        .await?;
+    sessions.retain(|(agent, session)| {
+        what.agent.as_ref().is_none_or(|wanted| wanted == agent)
+            && what.session.as_ref().is_none_or(|wanted| wanted == session)
+    });
+    if let Some(session) = &what.session {
+        anyhow::ensure!(
+            !sessions.is_empty(),
+            "there is no session {session}: `metaclaw turns list` shows those there are"
+        );
+    }
+    let mut forgotten = Forgotten {
+        n_sessions: sessions.len(),
+        adapters: trained_on(log, &sessions).await?,
+        ..Forgotten::default()
+    };
+    for (agent, session) in &sessions {
+        forgotten.n_turns += log.forget(agent, session).await?;
+    }
+    let (library, reports, gone) = (library.clone(), home.reports(), sessions);
+    // The journals are files, and so are the digests.
+    let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
+    let (n_lessons, words) = lessons.await??;
+    forgotten.n_lessons = n_lessons;
+    for (agent, session) in log.ended(|_| true).await? {
+        if let Some(words) = words.get(&agent).cloned() {
+            log.mask(&agent, &session, move |text| without(text, &words))
+                .await?;
+        }
+    }
+    log.compact().await?;
+    Ok(forgotten)
+}
+
+/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were, and
+/// their words, by agent.
+fn forget_lessons(
+    library: &Library,
+    reports: &Path,
+    gone: &[(AgentId, SessionId)],
+) -> anyhow::Result<(usize, BTreeMap<AgentId, Vec<String>>)> {
+    let is_gone = |agent: &AgentId, session: &SessionId| {
+        gone.iter().any(|it| it.0 == *agent && it.1 == *session)
+    };
+    let words = words_of(library, is_gone)?;
+    let all: Vec<String> = words.values().flatten().cloned().collect();
+    report::forget(reports, &all)?;
+    library.forget_hosts(is_gone)?;
+    let n_wishes = library.forget_lessons(is_gone)?;
+    Ok((n_wishes + library.forget_skills(is_gone)?, words))
+}
+
+/// The words of the lessons that came from some sessions, by agent.
+fn words_of(
+    library: &Library,
+    is_gone: impl Fn(&AgentId, &SessionId) -> bool,
+) -> anyhow::Result<BTreeMap<AgentId, Vec<String>>> {
+    let mut words: BTreeMap<AgentId, Vec<String>> = BTreeMap::new();
+    for lesson in library.journal()? {
+        let Lesson {
+            origin,
+            heard,
+            wish,
+            ..
+        } = lesson;
+        let session = origin.session.as_ref();
+        if session.is_some_and(|session| is_gone(&origin.agent, session)) {
+            words.entry(origin.agent).or_default().extend([heard, wish]);
+        }
+    }
+    for Proposal { source, text, .. } in library.proposals()? {
+        let mut sessions = source.sessions.iter();
+        let skill = Skill::parse(&text).ok();
+        let skill = skill.filter(|_| sessions.any(|session| is_gone(&source.agent, session)));
+        if let Some(skill) = skill {
+            let words = words.entry(source.agent).or_default();
+            words.extend([skill.content, skill.description, skill.name.to_string()]);
+        }
+    }
+    Ok(words)
+}
+
+/// What was put into a prompt, without the words of lessons that are forgotten; none of any other text.
+fn without(text: &str, words: &[String]) -> Option<String> {
+    let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
+    let words = words.iter().filter(|it| !it.is_empty());
+    if !is_lessons || !words.clone().any(|it| text.contains(it)) {
+        return None;
+    }
+    let first = text.to_owned();
+    Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
+}
+
+/// The adapters that steps with turns of these sessions made.
+async fn trained_on(
+    log: &TurnLog,
+    sessions: &[(AgentId, SessionId)],
+) -> anyhow::Result<Vec<String>> {
+    let mut adapters = BTreeSet::new();
+    for (agent, session) in sessions {
+        let filter = TurnFilter {
+            agent: Some(agent.clone()),
+            session: Some(session.clone()),
+            limit: 1,
+            ..TurnFilter::default()
+        };
+        let numbers: BTreeSet<u64> = log
+            .list(filter)
+            .await?
+            .iter()
+            .map(|it| it.id.session)
+            .collect();
+        for step in log.steps(agent).await? {
+            let is_of = step
+                .begun
+                .turns
+                .iter()
+                .any(|id| numbers.contains(&id.session));
+            if let Some(
+                StepOutcome::Trained { adapter, .. } | StepOutcome::Declined { adapter, .. },
+            ) = step.outcome.filter(|_| is_of)
+            {
+                adapters.insert(adapter);
+            }
+        }
+    }
+    Ok(adapters.into_iter().collect())
+}

@@ -1,0 +1,33 @@
+//! What commands ask, as typed operations.
+//!
+//! An [`operation::Operation`] is a request that knows its path, its reply and how it is done. The running process does
+//! it for a command over HTTP ([`server`], [`client`]); where no process runs, the command does it itself, on the files of
+//! the home. Both call the same function, which works on an [`instance::Instance`].
+
+pub mod adapters;
+pub mod caller;
+pub mod client;
+pub mod cloud_spend;
+pub mod compare;
+mod export;
+pub mod home;
+pub mod instance;
+pub mod lesson_line;
+pub mod lesson_list;
+pub mod lessons;
+pub mod operation;
+pub mod operations;
+pub mod policy_context;
+pub mod privacy;
+pub mod replays;
+pub mod report;
+pub mod rollouts;
+pub mod schedule_state;
+pub mod server;
+pub mod status;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod token_budget;
+pub mod waiting;

@@ -1,0 +1,99 @@
+//! What an operation is, and why one is not done.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures_util::Stream;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::instance::Instance;
+
+/// One thing that a command can have done.
+pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
+    /// Where the running process takes it, below the address of its control listener.
+    const PATH: &'static str;
+    /// The longest request in bytes.
+    const MAX_BODY: usize = 2 << 20;
+    /// How long a command waits for the running process.
+    const DEADLINE: Duration = Duration::from_secs(30);
+    type Reply: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Does it.
+    fn perform(
+        self,
+        instance: &Instance,
+    ) -> impl Future<Output = Result<Self::Reply, Failure>> + Send;
+}
+
+/// An operation that answers in lines, each as soon as it is there.
+pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
+    /// Where the running process takes it, below the address of its control listener.
+    const PATH: &'static str;
+
+    /// Does it while somebody reads the pieces; the last one is an error if the operation fails. `note` is told what is
+    /// worth a warning.
+    fn stream(
+        self,
+        instance: Arc<Instance>,
+        note: fn(&str),
+    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static;
+}
+
+/// Why an operation is not done.
+#[derive(Debug)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub error: anyhow::Error,
+}
+
+/// What a failure is due to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// What is asked cannot be done as things stand.
+    Refused,
+    /// A part of the process does not answer now.
+    Unavailable,
+    /// The training server does not answer.
+    TrainingServer,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// A part of the process that does not answer now.
+    pub fn unavailable(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            kind: FailureKind::Unavailable,
+            error: error.into(),
+        }
+    }
+
+    /// A training server that does not answer.
+    pub fn training_server(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            kind: FailureKind::TrainingServer,
+            error: error.into(),
+        }
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            kind: FailureKind::Refused,
+            error: error.into(),
+        }
+    }
+}
+
+/// The text of an error with its causes, except for causes that it names itself.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}

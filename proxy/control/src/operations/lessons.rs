@@ -1,0 +1,168 @@
+//! Operations on what was learned in words.
+
+use std::collections::BTreeMap;
+
+use metaclaw_chat::AgentId;
+use metaclaw_skills::{Lesson, Proposal};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::{
+    instance::Instance,
+    lesson_list::LessonList,
+    lessons::{
+        self, Forget, Forgotten, LessonChanged, LessonsView, SkillChange, SkillView, WishChange,
+    },
+    operation::{Failure, Operation},
+};
+
+/// The skills of one agent; without one, those of everybody.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListSkills(pub Option<AgentId>);
+
+/// The skills that a model wrote, and what became of each.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct ListProposals;
+
+/// The wishes of an agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListWishes(pub AgentId);
+
+/// All lessons of an agent, those of its host as well.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListLessons(pub AgentId);
+
+/// What was learned, of all agents, the oldest first.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct GetJournal;
+
+impl Operation for ListSkills {
+    const PATH: &'static str = "skills";
+    type Reply = Vec<SkillView>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<SkillView>, Failure> {
+        let agent = self.0.as_ref();
+        let counts = match instance.log_if_any().await? {
+            Some(log) => log
+                .lesson_counts(agent)
+                .await
+                .map_err(Failure::unavailable)?,
+            None => BTreeMap::new(),
+        };
+        Ok(lessons::skills(&instance.library()?, agent, &counts))
+    }
+}
+
+impl Operation for ListProposals {
+    const PATH: &'static str = "proposals";
+    type Reply = Vec<Proposal>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<Proposal>, Failure> {
+        let library = instance.library()?;
+        on_files(move || Ok(library.proposals()?)).await
+    }
+}
+
+impl Operation for SkillChange {
+    const PATH: &'static str = "skill";
+    type Reply = String;
+
+    async fn perform(self, instance: &Instance) -> Result<String, Failure> {
+        let library = instance.library()?;
+        let changed = on_files(move || lessons::settle(&library, self)).await?;
+        Ok(counted(instance, changed).await)
+    }
+}
+
+impl Operation for ListWishes {
+    const PATH: &'static str = "lessons";
+    type Reply = LessonsView;
+
+    async fn perform(self, instance: &Instance) -> Result<LessonsView, Failure> {
+        let agent = self.0;
+        let serving = instance.running().map(|process| &process.serving);
+        let adapter = serving.and_then(|it| it.current(&agent));
+        let counts = match instance.log_if_any().await? {
+            Some(log) => {
+                let counts = log.lesson_counts(Some(&agent)).await;
+                counts.map_err(Failure::unavailable)?
+            }
+            None => BTreeMap::new(),
+        };
+        let library = instance.library()?;
+        on_files(move || lessons::view(&library, &agent, adapter.as_deref(), &counts)).await
+    }
+}
+
+impl Operation for ListLessons {
+    const PATH: &'static str = "lesson_list";
+    type Reply = LessonList;
+
+    async fn perform(self, instance: &Instance) -> Result<LessonList, Failure> {
+        let library = instance.library()?;
+        on_files(move || Ok(LessonList::of(&library, &self.0))).await
+    }
+}
+
+impl Operation for GetJournal {
+    const PATH: &'static str = "journal";
+    type Reply = Vec<Lesson>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<Lesson>, Failure> {
+        let library = instance.library()?;
+        on_files(move || Ok(library.journal()?)).await
+    }
+}
+
+impl Operation for WishChange {
+    const PATH: &'static str = "wish";
+    type Reply = String;
+
+    async fn perform(self, instance: &Instance) -> Result<String, Failure> {
+        let library = instance.library()?;
+        let changed = on_files(move || lessons::apply(&library, self)).await?;
+        Ok(counted(instance, changed).await)
+    }
+}
+
+impl Operation for Forget {
+    const PATH: &'static str = "forget";
+    type Reply = Forgotten;
+
+    async fn perform(self, instance: &Instance) -> Result<Forgotten, Failure> {
+        let log = instance.log().await?;
+        let library = instance.library()?;
+        Ok(lessons::forget(log, &library, instance.home(), &self).await?)
+    }
+}
+
+/// Counts the lesson that came into force, if one did; in words what was done.
+async fn counted(instance: &Instance, changed: LessonChanged) -> String {
+    let Some(agent) = &changed.learned else {
+        return changed.told;
+    };
+    let counted = async {
+        match instance.log_if_any().await? {
+            Some(log) => Ok(lessons::count(log, agent).await?),
+            None => anyhow::Ok(()),
+        }
+    };
+    match counted.await {
+        Ok(()) => changed.told,
+        Err(error) => {
+            warn!("a lesson is missing in the counts of its day: {error:#}");
+            format!(
+                "{}\nwarning: the lesson is missing in the counts of its day: {error:#}",
+                changed.told
+            )
+        }
+    }
+}
+
+/// Runs what touches the file system where blocking is allowed.
+async fn on_files<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(Failure::unavailable)??)
+}

@@ -1,0 +1,260 @@
+//! Operations on the process as a whole: how it is, its end, who may come in, when it may learn, what happened.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, anyhow};
+use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_gateway::{KeyConfig, RelayOnly};
+use metaclaw_schedule::SavedState;
+use metaclaw_trainer_api::wire::Inference;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::{
+    home::Home,
+    instance::{Instance, Process},
+    operation::{Failure, Operation},
+    privacy::{self, SwitchChange},
+    report::{self, Period, Report},
+    schedule_state,
+    status::{LogStatus, Status},
+    waiting::{self, Waiting},
+};
+
+/// How long `status` waits for an answer of a part that may be busy.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How the running process is.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct GetStatus;
+
+/// The end of the running process; replies under way may finish.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Stop;
+
+/// That the process has begun to end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Stopping {
+    pub stopping: bool,
+}
+
+/// When learning that costs something may run.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct GetSchedule;
+
+/// What happened in some days.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct GetReport(pub Period);
+
+/// A key of the proxy that comes or goes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeyChange {
+    pub name: String,
+    /// What it is from now on; none takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<NewKey>,
+}
+
+/// A key that the running process is told.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct NewKey {
+    /// What the caller shows.
+    pub key: String,
+    /// The agents that it may speak for.
+    pub agents: Vec<AgentId>,
+}
+
+impl Operation for GetStatus {
+    const PATH: &'static str = "status";
+    type Reply = Status;
+
+    async fn perform(self, instance: &Instance) -> Result<Status, Failure> {
+        Ok(instance.process()?.status().await)
+    }
+}
+
+impl Operation for Stop {
+    const PATH: &'static str = "stop";
+    const DEADLINE: Duration = Duration::from_secs(5);
+    type Reply = Stopping;
+
+    async fn perform(self, instance: &Instance) -> Result<Stopping, Failure> {
+        instance.process()?.ending.cancel();
+        Ok(Stopping { stopping: true })
+    }
+}
+
+impl Operation for SwitchChange {
+    const PATH: &'static str = "switch";
+    type Reply = RelayOnly;
+
+    /// Switches to relaying only, or back: at once where a process runs, and in the home for the next start.
+    async fn perform(self, instance: &Instance) -> Result<RelayOnly, Failure> {
+        let home = instance.home();
+        let Some(process) = instance.running() else {
+            let now = self.applied(switched_in(home, &self)?)?;
+            home.create()?;
+            privacy::save_off(home, &now)
+                .with_context(|| format!("cannot write {}", home.off().display()))?;
+            return Ok(now);
+        };
+        let switch = &process.privacy.switch;
+        let now = self.applied(switch.off())?;
+        switch.set(now.clone());
+        let told = privacy::told(&now);
+        let told = told.unwrap_or_else(|| "on again: nobody is only relayed any more".to_owned());
+        info!("{told}");
+        let (home, kept) = (home.clone(), now.clone());
+        tokio::task::spawn_blocking(move || {
+            privacy::save_off(&home, &kept).with_context(|| {
+                format!(
+                    "it holds until metaclaw ends, and is not kept: cannot write {}",
+                    home.off().display()
+                )
+            })
+        })
+        .await??;
+        Ok(now)
+    }
+}
+
+/// Who is only relayed by the home's file. Who switches everyone on, or off, need not know how it was.
+fn switched_in(home: &Home, change: &SwitchChange) -> anyhow::Result<RelayOnly> {
+    match (&change.agent, privacy::load_off(home)) {
+        (None, Err(_)) => Ok(RelayOnly::default()),
+        (_, before) => before,
+    }
+}
+
+impl Operation for GetSchedule {
+    const PATH: &'static str = "scheduler";
+    type Reply = SavedState;
+
+    /// What the process knows; where none runs, what the last one left.
+    async fn perform(self, instance: &Instance) -> Result<SavedState, Failure> {
+        let Some(Process { log, schedule, .. }) = instance.running() else {
+            let home = instance.home();
+            let saved = schedule_state::saved(home);
+            return Ok(saved.ok_or_else(|| {
+                anyhow!(
+                    "nothing is known yet: metaclaw does not run, and {} is not there",
+                    home.scheduler_state().display()
+                )
+            })?);
+        };
+        // A turn may have ended since the last look.
+        let last_main_ms = log.last_main_ms().await.map_err(Failure::unavailable)?;
+        schedule.window(now_ms(), last_main_ms);
+        Ok(schedule.save(now_ms()))
+    }
+}
+
+impl Operation for GetReport {
+    const PATH: &'static str = "report";
+    type Reply = Report;
+
+    async fn perform(self, instance: &Instance) -> Result<Report, Failure> {
+        let sources = instance.sources().await?;
+        Ok(report::gather(&sources, self.0, now_ms()).await?)
+    }
+}
+
+impl Operation for KeyChange {
+    const PATH: &'static str = "key";
+    type Reply = ();
+
+    async fn perform(self, instance: &Instance) -> Result<(), Failure> {
+        let key = self.key.map(|it| KeyConfig {
+            key: it.key.into(),
+            agents: it.agents,
+        });
+        Ok(instance.process()?.authenticator.set_key(&self.name, key)?)
+    }
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey")
+            .field("agents", &self.agents)
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    /// How it all is; a part that does not answer in time is left out.
+    async fn status(&self) -> Status {
+        let funnel = timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
+        let learner = timeout(STATUS_TIMEOUT, self.learner.status()).await;
+        let looked = timeout(STATUS_TIMEOUT, self.budget.look(now_ms())).await;
+        if let Ok(Err(error)) = looked {
+            warn!(%error, "what the chat used today is not known");
+        }
+        let serving = timeout(STATUS_TIMEOUT, self.served()).await;
+        let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
+        let lost = timeout(STATUS_TIMEOUT, self.lost()).await;
+        Status {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            proxy: self.proxy,
+            since_ms: self.since_ms,
+            about: self.about.clone(),
+            off: self.privacy.switch.off(),
+            trainer: self.trainer_status(),
+            inference: self.inference().await,
+            serving: serving
+                .into_iter()
+                .map(|(agent, adapter)| (agent.to_string(), adapter))
+                .collect(),
+            lost: lost.ok().and_then(Result::ok).unwrap_or_default(),
+            context: self.context.tokens(),
+            funnel: funnel.ok().and_then(Result::ok).unwrap_or_default(),
+            counts: self.metrics.counts(),
+            upstreams: self.metrics.upstreams(),
+            config_changed: self.config_changed().await,
+            dropped_lines: (self.dropped_lines)(),
+            log: self.log_status(),
+            learner: learner.ok().and_then(Result::ok),
+            spend: self.budget.spend(now_ms()),
+            cloud: self.meter.as_ref().map(|it| it.spend(now_ms())),
+            waiting: self.waiting().await,
+        }
+    }
+
+    fn log_status(&self) -> LogStatus {
+        let (health, outcome) = (self.log.health(), self.log.outcome());
+        let whole_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        LogStatus {
+            oldest_unflushed_ms: health.oldest_unflushed.map(whole_ms),
+            broken: health.broken,
+            moved_aside: outcome.moved_aside.as_ref().map(|moved| moved.to.clone()),
+            n_lost: outcome.n_lost,
+            copied: outcome.copied.clone(),
+        }
+    }
+
+    /// Who answers chats for the training server; none where its own engine does, or it does not say.
+    async fn inference(&self) -> Option<Inference> {
+        // A service is not asked for what is never there.
+        let backend = self.backend.as_ref().filter(|_| self.meter.is_none())?;
+        let health = timeout(STATUS_TIMEOUT, backend.health()).await;
+        health.ok()?.ok()?.inference
+    }
+
+    /// What waits for the owner's look; none where the files do not say.
+    async fn waiting(&self) -> Option<Waiting> {
+        let looked = timeout(STATUS_TIMEOUT, waiting::look(&self.library)).await;
+        let failed = |error: &anyhow::Error| warn!("what waits for review is not known: {error:#}");
+        looked.ok()?.inspect_err(failed).ok()
+    }
+
+    /// The settings' file, where it is another than at the start.
+    async fn config_changed(&self) -> Option<PathBuf> {
+        let changed_settings = self.changed_settings.clone();
+        let looked = tokio::task::spawn_blocking(move || changed_settings());
+        let looked = timeout(STATUS_TIMEOUT, looked).await;
+        looked.ok().and_then(Result::ok).flatten()
+    }
+}

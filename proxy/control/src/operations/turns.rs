@@ -1,0 +1,190 @@
+//! Operations on what was said: the log's turns, looked at, handed out and taken in.
+
+use std::{io, sync::Arc, time::Duration};
+
+use anyhow::ensure;
+use futures_util::{Stream, StreamExt as _, future::Either, stream};
+use metaclaw_chat::{AgentId, SessionId, TurnId, now_ms};
+use metaclaw_turns::{
+    Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome, RestoredTurn, StateKind, Turn,
+    TurnFilter, TurnSummary,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    export,
+    instance::Instance,
+    operation::{Failure, Operation, StreamedOperation},
+    rollouts::{Base, Import, Imported},
+};
+
+/// A body of rollouts: what a file may have, written anew.
+const MAX_IMPORT: usize = 2 * MAX_IMPORT_BYTES;
+
+/// Which turns to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TurnsQuery {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Only those in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateKind>,
+    /// At most this many.
+    pub limit: usize,
+    /// Only those after this one in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<TurnId>,
+}
+
+/// One turn whole; none where there is no such turn.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct GetTurn(pub TurnId);
+
+/// Every turn, whole, one JSON object a line.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Export;
+
+/// Turns of another log, which are to come into this one as they were.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Restore(pub Vec<RestoredTurn>);
+
+/// Asks of each of some turns whether the log lacks it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FindLacking(pub Vec<Fingerprint>);
+
+/// What else another log had counted, which this one takes over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RaiseCounts(pub LogCounts);
+
+impl Operation for TurnsQuery {
+    const PATH: &'static str = "turns";
+    type Reply = Vec<TurnSummary>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<TurnSummary>, Failure> {
+        let listed = instance.log().await?.list(self.into()).await;
+        listed.map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for GetTurn {
+    const PATH: &'static str = "turn";
+    type Reply = Option<Turn>;
+
+    async fn perform(self, instance: &Instance) -> Result<Option<Turn>, Failure> {
+        let turn = instance.log().await?.get(self.0).await;
+        turn.map_err(Failure::unavailable)
+    }
+}
+
+impl StreamedOperation for Export {
+    const PATH: &'static str = "export";
+
+    fn stream(
+        self,
+        instance: Arc<Instance>,
+        note: fn(&str),
+    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+        let opened = async move { instance.log().await.cloned() };
+        stream::once(opened).flat_map(move |log| match log {
+            Ok(log) => Either::Left(export::pieces(log, note)),
+            Err(error) => Either::Right(stream::iter([Err(io::Error::other(error))])),
+        })
+    }
+}
+
+impl Operation for Import {
+    const PATH: &'static str = "import";
+    const MAX_BODY: usize = MAX_IMPORT;
+    /// Until it is in the log.
+    const DEADLINE: Duration = Duration::from_secs(600);
+    type Reply = Imported;
+
+    /// Takes rollouts into the log. Ids must be of the model that the trainer has.
+    async fn perform(self, instance: &Instance) -> Result<Imported, Failure> {
+        let n_with_ids = self.n_with_ids();
+        let base = match instance.running().map(|process| &process.backend) {
+            Some(Some(backend)) if n_with_ids > 0 => {
+                let health = backend.health().await?;
+                Some(Base {
+                    name: health.model,
+                    fingerprint: health.base_fingerprint,
+                })
+            }
+            Some(_) => None,
+            None => {
+                ensure_without_ids(&self)?;
+                None
+            }
+        };
+        let turns = self.turns(base.as_ref(), now_ms())?;
+        let outcome = instance.log().await?.import(turns).await?;
+        Ok(Imported::of(outcome, n_with_ids))
+    }
+}
+
+/// Refuses token ids where no process runs that could say whose they are.
+fn ensure_without_ids(import: &Import) -> anyhow::Result<()> {
+    ensure!(
+        import.n_with_ids() == 0,
+        "{} has token ids, which are checked against the policy model: `metaclaw start` first",
+        import.file
+    );
+    Ok(())
+}
+
+impl Operation for Restore {
+    const PATH: &'static str = "restore";
+    const MAX_BODY: usize = MAX_IMPORT;
+    /// Until a piece of another log is in this one.
+    const DEADLINE: Duration = Duration::from_secs(120);
+    type Reply = RestoreOutcome;
+
+    async fn perform(self, instance: &Instance) -> Result<RestoreOutcome, Failure> {
+        let restored = instance.log().await?.restore(self.0).await;
+        restored.map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for FindLacking {
+    const PATH: &'static str = "lacks";
+    type Reply = Vec<bool>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<bool>, Failure> {
+        let lacks = instance.log().await?.lacks(self.0).await;
+        lacks.map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for RaiseCounts {
+    const PATH: &'static str = "raise_counts";
+    type Reply = ();
+
+    async fn perform(self, instance: &Instance) -> Result<(), Failure> {
+        let raised = instance.log().await?.raise_counts(self.0).await;
+        raised.map_err(Failure::unavailable)
+    }
+}
+
+// === impl TurnsQuery ===
+
+impl From<TurnsQuery> for TurnFilter {
+    fn from(query: TurnsQuery) -> Self {
+        let TurnsQuery {
+            agent,
+            session,
+            state,
+            limit,
+            before,
+        } = query;
+        Self {
+            agent,
+            session,
+            state,
+            limit,
+            before,
+        }
+    }
+}

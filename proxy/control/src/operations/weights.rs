@@ -1,0 +1,288 @@
+//! Operations on weights: which serve, what the next step is, what adapters say, the same training again.
+
+use std::{io, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use futures_util::{Stream, StreamExt as _, stream};
+use metaclaw_chat::{AgentId, TurnId};
+use metaclaw_learner::{EvalReport, EvalWanted, ReplayEvent, StepPreview, StepReport, TurnPreview};
+use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tracing::info;
+
+use crate::{
+    adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
+    instance::{Instance, Process},
+    operation::{Failure, Operation, StreamedOperation},
+    replays::ReplayAsked,
+};
+
+/// Events that may wait to be read. More come only where nobody reads, and those are not told.
+const EVENTS: usize = 1_000;
+
+/// The adapters that there are, and what each comes from.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct ListAdapters;
+
+/// Serves an agent with what its adapter was trained from; without one, the only agent that is served with an adapter.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RollBack(pub Option<AgentId>);
+
+/// Trains one batch now, of one agent or of each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrainStep(pub Option<AgentId>);
+
+/// What the next step would be made of, of one agent or of each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PreviewStep(pub Option<AgentId>);
+
+/// What the next step would use of a turn; none where no process runs, which alone knows.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct PreviewTurn(pub TurnId);
+
+impl Operation for ListAdapters {
+    const PATH: &'static str = "adapters";
+    type Reply = Vec<AdapterDetail>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, Failure> {
+        match instance.running() {
+            Some(process) => {
+                let listed = at_training_server(process).await;
+                listed.map_err(Failure::training_server)
+            }
+            None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
+        }
+    }
+}
+
+/// The adapters that the training server has, with the agents that are served with each.
+async fn at_training_server(process: &Process) -> anyhow::Result<Vec<AdapterDetail>> {
+    let Some(backend) = &process.backend else {
+        return Ok(Vec::new());
+    };
+    let adapters = backend.adapters().await?;
+    let checkpoints = backend.checkpoints().await?;
+    let serving = process.served().await?;
+    let in_use = process.serving.in_use();
+    let view = |name: String| AdapterView {
+        agents: serving
+            .iter()
+            .filter(|(_, adapter)| *adapter == name)
+            .map(|(agent, _)| agent.to_string())
+            .collect(),
+        n_leases: in_use
+            .iter()
+            .find(|(used, _)| **used == *name)
+            .map_or(0, |(_, n_leases)| *n_leases),
+        ..AdapterView::named(name)
+    };
+    let views = adapters.into_iter().map(|it| view(it.name.to_string()));
+    let mut details = adapters::details(views.collect(), &checkpoints);
+    adapters::add_outcomes(&process.log, &mut details).await?;
+    Ok(details)
+}
+
+impl Operation for AdapterChoice {
+    const PATH: &'static str = "use_adapter";
+    /// Until an adapter that was not tested yet is.
+    const DEADLINE: Duration = Duration::from_secs(900);
+    type Reply = Vec<AgentId>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<AgentId>, Failure> {
+        Ok(choose(instance, &self).await?)
+    }
+}
+
+impl Operation for RollBack {
+    const PATH: &'static str = "roll_back";
+    type Reply = AdapterChoice;
+
+    async fn perform(self, instance: &Instance) -> Result<AdapterChoice, Failure> {
+        let choice = adapters::before(instance.log().await?, self.0).await?;
+        choose(instance, &choice).await?;
+        Ok(choice)
+    }
+}
+
+/// Serves with another adapter, at once and after a restart; the agents that it is for.
+///
+/// The log first: a step that ends meanwhile is then not served in its place.
+async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
+    let adapter = choice.adapter.as_deref();
+    if let Some(process) = instance.running() {
+        let backend = process.backend.as_ref();
+        let backend = backend.context("there is no policy model, so no weights serve")?;
+        can_serve(&**backend, adapter).await?;
+    } else {
+        is_there(instance, adapter)?;
+    }
+    let is_gated = instance.is_gated()?;
+    let log = instance.log().await?;
+    if let Some(name) = adapter.filter(|_| is_gated)
+        && !adapters::is_of_step(log, name).await?
+    {
+        if let Some(process) = instance.running() {
+            tested(process, name).await?;
+        } else {
+            untested(instance, name)?;
+        }
+    }
+    let chosen = adapters::choose(log, choice, is_gated).await?;
+    if let Some(process) = instance.running() {
+        for agent in &chosen {
+            process.serving.choose(agent, adapter);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Asks the training server for a token of the adapter: whoever cannot serve it now would refuse every chat.
+async fn can_serve(backend: &dyn TrainingBackend, adapter: Option<&str>) -> anyhow::Result<()> {
+    let Some(name) = adapter else { return Ok(()) };
+    let _: AdapterName = name.parse()?;
+    let tried = backend
+        .sample(SampleRequest::one_token(name.to_owned()))
+        .await;
+    tried.with_context(|| {
+        format!("{name} cannot be served: `metaclaw adapters list` shows those there are")
+    })?;
+    Ok(())
+}
+
+/// Refuses an adapter that is not on the disk.
+fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
+    let Some(name) = adapter else { return Ok(()) };
+    let _: AdapterName = name.parse()?;
+    let there = adapters::on_disk(&instance.checkpoints()?)?;
+    ensure!(
+        there.iter().any(|it| it.view.name == *name),
+        "there is no adapter {name} here: `metaclaw adapters list` shows those there are"
+    );
+    Ok(())
+}
+
+/// Has the gate test an adapter that no step of the log made, as a replay's: one that it does not let through does not
+/// serve.
+async fn tested(process: &Process, name: &str) -> anyhow::Result<()> {
+    let report = process.learner.test(&name.parse()?).await?;
+    // Of one without a checkpoint of ours nobody knows what it was made of.
+    let Some(report) = report else { return Ok(()) };
+    ensure!(
+        report.passed(),
+        "{name} was declined by the gate: {}; it serves only with gate.enabled: false",
+        report.why()
+    );
+    info!(adapter = name, "tested, and fit to serve");
+    Ok(())
+}
+
+/// Refuses what no step of the log made, as a replay's: the gate tests it, which takes the policy server.
+fn untested(instance: &Instance, name: &str) -> anyhow::Result<()> {
+    let there = adapters::on_disk(&instance.checkpoints()?)?;
+    let known = there.iter().find(|it| it.view.name == *name);
+    ensure!(
+        known.is_none_or(|it| it.manifest.is_none()),
+        "{name} is of no step of the log, and the gate tests it before it serves: `metaclaw start` first"
+    );
+    Ok(())
+}
+
+impl Operation for TrainStep {
+    const PATH: &'static str = "train_step";
+    type Reply = Vec<StepReport>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, Failure> {
+        let learner = &instance.process()?.learner;
+        learner
+            .train_now(self.0)
+            .await
+            .map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for PreviewStep {
+    const PATH: &'static str = "dry_run";
+    type Reply = Vec<StepPreview>;
+
+    async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, Failure> {
+        let learner = &instance.process()?.learner;
+        learner.dry_run(self.0).await.map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for PreviewTurn {
+    const PATH: &'static str = "turn_preview";
+    type Reply = Option<TurnPreview>;
+
+    async fn perform(self, instance: &Instance) -> Result<Option<TurnPreview>, Failure> {
+        let Some(Process { learner, .. }) = instance.running() else {
+            return Ok(None);
+        };
+        learner
+            .turn_preview(self.0)
+            .await
+            .map_err(Failure::unavailable)
+    }
+}
+
+impl Operation for EvalWanted {
+    const PATH: &'static str = "eval";
+    type Reply = EvalReport;
+
+    async fn perform(self, instance: &Instance) -> Result<EvalReport, Failure> {
+        let learner = instance.learner().await?.learner;
+        learner.evaluate(&self).await.map_err(Failure::unavailable)
+    }
+}
+
+impl StreamedOperation for ReplayAsked {
+    const PATH: &'static str = "replay";
+
+    /// A line for each event, as they come; the last one of a replay that fails says why. Whoever hangs up ends it.
+    fn stream(
+        self,
+        instance: Arc<Instance>,
+        _note: fn(&str),
+    ) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + 'static {
+        let (tell, told) = mpsc::channel(EVENTS);
+        let lines = stream::unfold(told, |mut told: mpsc::Receiver<Vec<u8>>| async {
+            let line = told.recv().await?;
+            Some((Ok(line), told))
+        });
+        // Driven by whoever reads the lines, and so ended with the reading.
+        let work = stream::once(replay(instance, self, tell)).filter_map(|()| async { None });
+        stream::select(lines, work)
+    }
+}
+
+async fn replay(instance: Arc<Instance>, asked: ReplayAsked, tell: mpsc::Sender<Vec<u8>>) {
+    let each = tell.clone();
+    let told = move |event: ReplayEvent| drop(each.try_send(line(&event)));
+    let work = async {
+        let parts = instance.learner().await?;
+        parts.replays.run(parts.learner, asked, told).await
+    };
+    let ending = async {
+        match instance.running() {
+            Some(process) => process.ending.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    let replayed = tokio::select! {
+        replayed = work => replayed.map(drop),
+        () = ending => Err(anyhow::anyhow!("metaclaw is ending")),
+    };
+    if let Err(error) = replayed {
+        let why = format!("{error:#}");
+        // Nobody listening is no error.
+        tell.send(line(&ReplayEvent::Failed { why })).await.ok();
+    }
+}
+
+fn line(event: &ReplayEvent) -> Vec<u8> {
+    // Of numbers, words and lists, which JSON can hold.
+    let mut line = serde_json::to_vec(event).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

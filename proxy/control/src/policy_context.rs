@@ -1,0 +1,60 @@
+//! How many tokens the policy model takes, and whether that is enough for OpenClaw.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tracing::warn;
+
+/// The shortest context that OpenClaw works with; its first request alone has most of that.
+const OPENCLAW_TOKENS: u64 = 16_000;
+
+/// The policy model's context in tokens, known once its server has said it.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyContext(Arc<AtomicU64>);
+
+// === impl PolicyContext ===
+
+impl PolicyContext {
+    /// Takes what the server says; warns where it is news, and too little for OpenClaw.
+    pub fn note(&self, tokens: Option<u64>) {
+        let tokens = tokens.unwrap_or_default();
+        let before = self.0.swap(tokens, Ordering::Relaxed);
+        if before != tokens
+            && let Some(short) = too_short(tokens)
+        {
+            warn!("{short}");
+        }
+    }
+
+    /// None while nobody has said it.
+    pub fn tokens(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|it| *it > 0)
+    }
+}
+
+/// What is to be said of a context that is too short for OpenClaw; nothing of 0, which is not known.
+pub fn too_short(tokens: u64) -> Option<String> {
+    (1..OPENCLAW_TOKENS).contains(&tokens).then(|| {
+        format!(
+            "the policy model's context is {tokens} tokens, and OpenClaw needs {OPENCLAW_TOKENS}: it will do for chatting; for OpenClaw choose a model with a longer context"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_known_context_below_openclaws_is_too_short() {
+        let said = too_short(8_192).unwrap();
+        for part in ["is 8192 tokens", "OpenClaw needs 16000", "choose a model"] {
+            assert!(said.contains(part), "{said}");
+        }
+        for enough in [0, 16_000, 32_768] {
+            assert_eq!(too_short(enough), None, "{enough}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `reports/YYYY-MM-DD.md` in the home: written once a day, when it is over, by the running proxy.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use jiff::civil::Date;
+use metaclaw_chat::now_ms;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    Period, Report, curve,
+    days::day_of,
+    gather::{Sources, gather},
+    markdown,
+};
+use crate::home::write_private;
+
+/// The first look, when the start is over.
+const FIRST: Duration = Duration::from_secs(90);
+const EVERY: Duration = Duration::from_secs(600);
+/// Days that are made up for, after the proxy was off.
+const BEHIND: u32 = 7;
+/// What stands where words were that are forgotten.
+const FORGOTTEN: &str = "- (forgotten)";
+
+/// Writes what is due now and then, until `ending`.
+pub async fn run(sources: Sources, folder: PathBuf, ending: CancellationToken) {
+    let looks = async {
+        let mut done = BTreeSet::new();
+        let mut pause = FIRST;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = EVERY;
+            for day in due(day_of(now_ms(), &sources.zone), &folder, &done) {
+                match write_one(&sources, &folder, day).await {
+                    Ok(()) => {
+                        done.insert(day);
+                    }
+                    Err(error) => warn!(%day, "the digest could not be written: {error:#}"),
+                }
+            }
+        }
+    };
+    ending.run_until_cancelled(looks).await;
+}
+
+/// The days that are over, lately, and have no digest yet.
+fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
+    let Ok(yesterday) = today.yesterday() else {
+        return Vec::new();
+    };
+    let days = Period::until(yesterday, BEHIND).days();
+    let days = days.filter(|day| !done.contains(day) && !path(folder, *day, "md").exists());
+    days.collect()
+}
+
+async fn write_one(sources: &Sources, folder: &Path, day: Date) -> anyhow::Result<()> {
+    let report = gather(sources, Period::day(day), now_ms()).await?;
+    if report.is_empty() {
+        return Ok(());
+    }
+    let folder = folder.to_owned();
+    let written = tokio::task::spawn_blocking(move || write(&folder, day, &report)).await??;
+    info!("the digest of {day} lies in {}", written.display());
+    Ok(())
+}
+
+/// Writes a digest and its picture, for the owner alone.
+fn write(folder: &Path, day: Date, report: &Report) -> io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder)?;
+    let picture = path(folder, day, "svg");
+    write_private(&picture, curve::svg(&report.days).as_bytes())?;
+    let name = picture.file_name().unwrap_or_default().to_string_lossy();
+    let text = markdown::text(report, Some(&name)) + "\n";
+    let path = path(folder, day, "md");
+    write_private(&path, text.as_bytes())?;
+    Ok(path)
+}
+
+fn path(folder: &Path, day: Date, kind: &str) -> PathBuf {
+    folder.join(format!("{day}.{kind}"))
+}
+
+/// Takes lines with any of these words out of every digest: what is forgotten stands in no file.
+pub(crate) fn forget(folder: &Path, words: &[String]) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let words: Vec<String> = words.iter().map(|it| markdown::plain(it)).collect();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|it| it != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        let goes = |line: &str| {
+            words
+                .iter()
+                .any(|it| !it.is_empty() && line.contains(it.as_str()))
+        };
+        if text.lines().any(goes) {
+            let lines = text.lines().map(|it| if goes(it) { FORGOTTEN } else { it });
+            let left: Vec<&str> = lines.collect();
+            write_private(&path, (left.join("\n") + "\n").as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    #[test]
+    fn a_digest_is_due_for_each_day_that_is_over_and_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let today = date(2026, 11, 22);
+        let mut done = BTreeSet::new();
+        assert_eq!(due(today, folder.path(), &done).len(), BEHIND as usize);
+        let report = Report::default();
+        let yesterday = today.yesterday().unwrap();
+        write(folder.path(), yesterday, &report).unwrap();
+        let left = due(today, folder.path(), &done);
+        assert_eq!(left.len(), BEHIND as usize - 1);
+        assert!(!left.contains(&yesterday));
+        done.extend(left);
+        assert_eq!(due(today, folder.path(), &done), []);
+        let tomorrow = today.tomorrow().unwrap();
+        assert_eq!(due(tomorrow, folder.path(), &done), [today]);
+    }
+
+    #[test]
+    fn what_is_forgotten_stands_in_no_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("2026-11-22.md");
+        fs::write(&path, "# Day\n- 1: too long, Zorro\n  - Zorro\n- 2: else\n").unwrap();
+        forget(folder.path(), &[String::new(), "Zorro".to_owned()]).unwrap();
+        let left = fs::read_to_string(&path).unwrap();
+        assert_eq!(left, "# Day\n- (forgotten)\n- (forgotten)\n- 2: else\n");
+        forget(&folder.path().join("none"), &["x".to_owned()]).unwrap();
+    }
+}

@@ -1,0 +1,202 @@
+//! Looks through the log, and through the journal of lessons.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{civil::Date, tz::TimeZone};
+use metaclaw_chat::AgentId;
+use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
+use metaclaw_turns::{Step, StepOutcome, TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
+
+use super::{
+    BudgetLeft, DayRow, InForce, Period, Report, StepTold, Written,
+    counted::Counted,
+    days::{begin_ms, day_of},
+    tally::Tally,
+};
+use crate::{token_budget::TokenBudget, waiting::Waiting};
+
+/// Turns that are asked for at a time: those that come meanwhile do not wait long.
+const PAGE: usize = 100;
+/// Days of the curve.
+const CURVE: u32 = 14;
+
+/// Where a digest comes from.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    pub log: TurnLog,
+    pub library: Library,
+    pub weights: bool,
+    /// What learning may spend, and has.
+    pub budget: Arc<TokenBudget>,
+    pub zone: TimeZone,
+}
+
+/// The digest of a period, as it is at `now_ms`.
+///
+/// # Errors
+/// The log's, or the journal's.
+pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::Result<Report> {
+    let curve = Period::until(period.last, CURVE);
+    let shown = Period {
+        first: curve.first.min(period.first),
+        last: period.last,
+    };
+    let row = |day| DayRow {
+        day,
+        ..DayRow::default()
+    };
+    let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
+    let mut tally = Tally::new(sources.weights);
+    // A day of UTC may begin earlier than the owner's.
+    let from_ms = begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
+    // Before the turns: one that comes meanwhile is not taken for one that is gone.
+    let counted = sources.log.statistics(utc_day(from_ms)).await?;
+    let mut counted = Counted::new(counted);
+    look_through(&sources.log, from_ms, |turn| {
+        counted.is_there(turn);
+        let day = day_of(turn.ended_ms, &sources.zone);
+        if let Some(row) = days.get_mut(&day) {
+            row.add(turn);
+        }
+        if period.has(day) {
+            tally.add(turn);
+        }
+    })
+    .await?;
+    for (day, agent, counts) in counted.left() {
+        if let Some(row) = days.get_mut(&day) {
+            row.add_counted(&counts);
+        }
+        if period.has(day) {
+            tally.add_counted(&agent, &counts);
+        }
+    }
+
+    let (mut heard, proposals) = journals(&sources.library).await?;
+    let waiting = Waiting::of(&heard, &proposals);
+    let is_told = |at_ms: u64| period.has(day_of(at_ms, &sources.zone));
+    heard.retain(|it| is_told(it.origin.at_ms) && it.state != LessonState::Forgotten);
+    let written = written(proposals.into_iter().filter(|it| is_told(it.source.at_ms)));
+    let budget = if is_told(now_ms) {
+        sources.budget.look(now_ms).await?;
+        let spend = sources.budget.spend(now_ms);
+        let (limit, left) = (spend.limit, spend.left());
+        Some(BudgetLeft { limit, left })
+    } else {
+        None
+    };
+    let steps = steps(&sources.log, is_told).await?;
+    let in_force = in_force(sources, &mut tally.skills).await?;
+    Ok(tally.report(Report {
+        period,
+        heard,
+        written,
+        weights: sources.weights,
+        budget,
+        steps,
+        in_force,
+        waiting,
+        days: days.into_values().collect(),
+        ..Report::default()
+    }))
+}
+
+/// Shows every turn since a time, the newest first, and a few before. They stand in the log as they ended.
+async fn look_through(
+    log: &TurnLog,
+    from_ms: u64,
+    mut look: impl FnMut(&TurnSummary),
+) -> anyhow::Result<()> {
+    let mut before = None;
+    loop {
+        let filter = TurnFilter {
+            limit: PAGE,
+            before,
+            ..TurnFilter::default()
+        };
+        let turns = log.list(filter).await?;
+        let Some(last) = turns.last() else {
+            return Ok(());
+        };
+        before = Some(last.id);
+        turns.iter().for_each(&mut look);
+        // A clock that was set back for a moment ends the look only if all of a page are older.
+        if turns.iter().all(|turn| turn.ended_ms < from_ms) {
+            return Ok(());
+        }
+    }
+}
+
+/// The steps that began at times that are told of, and have ended.
+async fn steps(log: &TurnLog, is_told: impl Fn(u64) -> bool) -> anyhow::Result<Vec<StepTold>> {
+    let mut found = Vec::new();
+    for agent in log.agents().await? {
+        let steps = log.steps(&agent).await?.into_iter();
+        found.extend(steps.filter(|step| is_told(step.taken_ms)));
+    }
+    found.sort_by_key(|step| step.taken_ms);
+    Ok(found.into_iter().filter_map(told).collect())
+}
+
+fn told(step: Step) -> Option<StepTold> {
+    let (adapter, tested, declined) = match step.outcome? {
+        StepOutcome::Trained { adapter, gate, .. } => (Some(adapter), gate.is_some(), None),
+        StepOutcome::Declined { adapter, why, .. } => (Some(adapter), true, Some(why)),
+        StepOutcome::Released { why } => (None, false, Some(why)),
+    };
+    Some(StepTold {
+        agent: step.begun.agent.to_string(),
+        n: step.begun.n,
+        n_turns: step.begun.turns.len(),
+        adapter,
+        tested,
+        declined,
+        taken_back: step.taken_back.map(|it| it.why),
+    })
+}
+
+/// All lessons, and all proposals. They are files.
+async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposal>)> {
+    let library = library.clone();
+    let read = move || anyhow::Ok((library.journal()?, library.proposals()?));
+    tokio::task::spawn_blocking(read).await?
+}
+
+fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<Written> {
+    let told = proposals.filter(|it| it.state != ProposalState::Forgotten);
+    let one = |it: Proposal| Written {
+        agent: it.source.agent.to_string(),
+        name: it.name.to_string(),
+        state: it.state,
+    };
+    told.map(one).collect()
+}
+
+/// What each agent has, of those that are known by a turn or by a folder.
+async fn in_force(
+    sources: &Sources,
+    skills: &mut BTreeMap<String, BTreeMap<String, u64>>,
+) -> anyhow::Result<Vec<InForce>> {
+    let serving = sources.log.serving().await?;
+    let library = &sources.library;
+    let mut agents: BTreeSet<AgentId> = sources.log.agents().await?.into_iter().collect();
+    agents.extend(library.agents());
+    let one = |agent: AgentId| InForce {
+        wishes: library
+            .wishes(&agent)
+            .into_iter()
+            .map(|it| it.text)
+            .collect(),
+        n_skills: library.skills(&agent).len(),
+        skills: skills.remove(agent.as_str()).unwrap_or_default(),
+        adapter: serving
+            .iter()
+            .find(|(name, _)| *name == agent)
+            .map(|(_, adapter)| adapter.clone()),
+        agent: agent.to_string(),
+    };
+    Ok(agents.into_iter().map(one).collect())
+}

@@ -1,0 +1,391 @@
+//! One log, and what is told of it.
+
+use jiff::{civil::date, tz::TimeZone};
+use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Usage, Verdict};
+use metaclaw_llm::BudgetConfig;
+use metaclaw_skills::Origin;
+use metaclaw_skills::{EvolutionRun, Library, SkillsConfig, WishesConfig, hear};
+use metaclaw_turns::{DailyCounts, NewTurn, StreamEnd, TurnKind, TurnLog, TurnsConfig};
+
+use super::*;
+use crate::{testing, token_budget::TokenBudget};
+
+/// Noon of 2026-11-22.
+const NOON_MS: u64 = 1_795_348_800_000;
+const DAY_MS: u64 = 86_400_000;
+
+struct World {
+    dir: tempfile::TempDir,
+    log: TurnLog,
+    library: Library,
+}
+
+fn turn(session: &str, at_ms: u64, end: StreamEnd) -> NewTurn {
+    let mut turn = testing::turn(&"main".parse().unwrap(), session, at_ms);
+    turn.meta.usage = (end == StreamEnd::Complete).then_some(Usage {
+        prompt_tokens: 1_000,
+        completion_tokens: 50,
+        cached_tokens: 600,
+    });
+    turn.meta.end = end;
+    turn.served.upstream = "llm".to_owned();
+    turn.served.model = "m".to_owned();
+    turn
+}
+
+fn verdict(score: Score, hint: Option<&str>) -> Verdict {
+    Verdict {
+        hint: hint.map(str::to_owned),
+        ..Verdict::new(score, JudgedBy::Rules)
+    }
+}
+
+impl World {
+    /// Yesterday one turn; today seven of every fate, and two lessons.
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(&dir.path().join("turns"), &TurnsConfig::default()).unwrap();
+        let (library, _) = Library::open(
+            dir.path().join("skills"),
+            SkillsConfig::default(),
+            WishesConfig::default(),
+        );
+        let world = Self { dir, log, library };
+        world
+            .append("old", NOON_MS - DAY_MS, StreamEnd::Complete)
+            .await;
+        let good = world.append("a", NOON_MS, StreamEnd::Complete).await;
+        let bad = world.append("b", NOON_MS + 1, StreamEnd::Complete).await;
+        world.append("c", NOON_MS + 2, StreamEnd::Complete).await;
+        world.append("d", NOON_MS + 3, StreamEnd::Cut).await;
+        let failed = StreamEnd::UpstreamError { status: 502 };
+        world.append("e", NOON_MS + 4, failed).await;
+        let mut errand = turn("f", NOON_MS + 5, StreamEnd::Complete);
+        errand.meta.kind = TurnKind::Side;
+        errand.meta.usage = None;
+        world.log.append(errand).await.unwrap();
+        let spent = world.append("g", NOON_MS + 6, StreamEnd::Complete).await;
+        let judge = async |id, verdict| world.log.judge(id, verdict).await.unwrap();
+        judge(good, verdict(Score::Good, None)).await;
+        judge(bad, verdict(Score::Bad, Some("Answer in one sentence."))).await;
+        world.log.spend(spent, "no rule fits").await.unwrap();
+        for (text, at_ms) in [
+            ("That is too long.", NOON_MS),
+            (
+                "Please always answer in <b>[German](http://x)</b>.",
+                NOON_MS + 1,
+            ),
+            ("Please always be polite.", NOON_MS + 2),
+        ] {
+            world.hear(text, at_ms);
+        }
+        let counts = DailyCounts {
+            lessons: 1,
+            learning_tokens: 1_234,
+            ..DailyCounts::default()
+        };
+        let counted = world.log.count(&AgentId::shared(), NOON_MS, counts).await;
+        counted.unwrap();
+        world
+    }
+
+    /// A model writes a skill that waits.
+    fn evolve(&self, at_ms: u64) {
+        let run = EvolutionRun {
+            agent: "main".parse().unwrap(),
+            failures: Vec::new(),
+            n_main: 10,
+            at_ms,
+        };
+        let answer = r#"[{"name": "weather", "description": "Use when asked for the weather.", "content": "1. Ask which city it is wanted for.\n2. Look it up."}]"#;
+        let evolved = self.library.evolve(&run, answer).unwrap();
+        assert_eq!(evolved.proposals.len(), 1, "{evolved:?}");
+    }
+
+    async fn append(&self, session: &str, at_ms: u64, end: StreamEnd) -> TurnId {
+        self.log.append(turn(session, at_ms, end)).await.unwrap()
+    }
+
+    fn hear(&self, text: &str, at_ms: u64) {
+        for heard in hear(text, true) {
+            let origin = Origin {
+                agent: "main".parse().unwrap(),
+                session: Some("a".parse().unwrap()),
+                turn: None,
+                at_ms,
+            };
+            self.library.learn(&heard, origin).unwrap();
+        }
+    }
+
+    async fn report(&self, weights: bool, period: Period) -> Report {
+        let file = self.dir.path().join("spend.json");
+        let budget = TokenBudget::open(BudgetConfig::default(), file, self.log.clone());
+        let sources = Sources {
+            log: self.log.clone(),
+            library: self.library.clone(),
+            weights,
+            budget: budget.into(),
+            zone: TimeZone::UTC,
+        };
+        gather(&sources, period, NOON_MS).await.unwrap()
+    }
+
+    /// What is there no more once the retention of texts is over.
+    async fn forget(&self, sessions: &[&str]) {
+        for session in sessions {
+            let session = session.parse().unwrap();
+            let n_turns = self.log.forget(&"main".parse().unwrap(), &session).await;
+            assert_eq!(n_turns.unwrap(), 1);
+        }
+    }
+}
+
+fn today() -> Period {
+    Period::day(date(2026, 11, 22))
+}
+
+#[tokio::test]
+async fn a_day_is_told_in_words() {
+    let world = World::new().await;
+    world.evolve(NOON_MS);
+    let report = world.report(false, today()).await;
+    insta::assert_snapshot!(markdown(&report, Some("2026-11-22.svg")), @r#"
+    # MetaClaw, 2026-11-22
+
+    7 turns in 7 sessions (main 7).
+
+    ## Heard
+
+    - heard "That is too long." -> said once more, it is a wish: Keep answers short. (undo 1)
+    - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
+    - wish: Please always be polite. (undo 3)
+
+    ## Written from what went wrong
+
+    - skill weather of main: waits for your look (skills review)
+
+    ## Verdicts
+
+    1 of 2 good (50 %), 1 bad, 0 unclear; 1 with a hint of what would have been better.
+
+    ## How far turns came
+
+    | stage | turns | those that came no further |
+    |---|---|---|
+    | turns | 7 | 1 errands of the client's own |
+    | with the owner | 6 | 1 answered with error 502; 1 the upstream's connection broke |
+    | complete | 4 | 1 no rule fits; 1 no verdict, as nothing would use one |
+    | judged | 2 |  |
+
+    No weights are trained here, so token ids, hints and training are no stages.
+
+    ## Tokens
+
+    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
+
+    Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
+
+    ## Upstreams
+
+    - llm: 7 turns, 1 answered with error 502; 1 the upstream's connection broke
+
+    ## In force
+
+    - main: 1 wish, 0 skills at hand
+      - Please always be polite.
+
+    ## Waiting for you
+
+    - 1 skill that a model wrote waits for your look (metaclaw skills review)
+    - 1 wish waits for your look (metaclaw wishes review --agent main)
+
+    ## Days
+
+    ![Turns a day, and the share of good ones among the judged](2026-11-22.svg)
+    "#);
+    let json = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    world.log.close().await;
+    drop(world.dir);
+}
+
+#[tokio::test]
+async fn each_stage_is_what_stayed_there_and_what_went_on() {
+    let world = World::new().await;
+    for weights in [false, true] {
+        let report = world.report(weights, today()).await;
+        assert_eq!(report.funnel[0].n, report.turns);
+        for (at, stage) in report.funnel.iter().enumerate() {
+            let next = report.funnel.get(at + 1).map_or(0, |it| it.n);
+            let stayed: u64 = stage.stayed.values().sum();
+            let is_last = at + 1 == report.funnel.len();
+            assert!(is_last || stayed + next == stage.n, "{stage:?} and {next}");
+        }
+    }
+    let report = world.report(true, today()).await;
+    let stages = report
+        .funnel
+        .iter()
+        .map(|it| format!("{} {}: {:?}", it.name, it.n, it.stayed));
+    insta::assert_snapshot!(stages.collect::<Vec<_>>().join("\n"), @r#"
+    turns 7: {"errands of the client's own": 1}
+    with the owner 6: {"answered with error 502": 1, "the upstream's connection broke": 1}
+    complete 4: {"no rule fits": 1, "without token ids": 3}
+    with token ids 0: {}
+    judged 0: {}
+    free for training 0: {}
+    trained 0: {}
+    "#);
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn several_days_have_a_row_each() {
+    let world = World::new().await;
+    let period = Period::until(date(2026, 11, 22), 2);
+    let report = world.report(false, period).await;
+    assert_eq!(report.turns, 8);
+    assert_eq!(report.days.len(), 14, "the curve begins earlier");
+    let text = markdown(&report, None);
+    let days = text.split("## Days").nth(1).unwrap();
+    insta::assert_snapshot!(days.trim(), @r"
+    | day | turns | judged | good | lessons | tokens | learning |
+    |---|---|---|---|---|---|---|
+    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 | 0 |
+    | 2026-11-22 | 7 | 2 | 50 % | 1 | 4,200 | 1,234 |
+    ");
+    let svg = curve::svg(&report.days);
+    assert_eq!(svg.matches("fill=\"#9bc\"").count(), 14);
+    assert_eq!(svg.matches("<circle").count(), 1, "one day has verdicts");
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn numbers_outlive_the_texts_of_a_day() {
+    let world = World::new().await;
+    let before = world.report(false, today()).await;
+    world.forget(&["a", "f"]).await;
+    let some = world.report(false, today()).await;
+    let told = markdown(&some, None);
+    assert!(
+        told.starts_with(
+            "# MetaClaw, 2026-11-22\n\n7 turns (main 7), 5 of them in 5 sessions.\n\nThe texts of the other 2 are gone; the numbers are kept."
+        ),
+        "{told}"
+    );
+    world.forget(&["b", "c", "d", "e", "g"]).await;
+    let none = world.report(false, today()).await;
+    for report in [&some, &none] {
+        assert_eq!(report.turns, before.turns);
+        assert_eq!(report.agents, before.agents);
+        assert_eq!(report.verdicts.n(), before.verdicts.n());
+        assert_eq!(report.verdicts.good, before.verdicts.good);
+        assert_eq!(report.learning, 1_234);
+        assert_eq!(report.chat.prompt, before.chat.prompt);
+        assert_eq!(report.chat.cached, before.chat.cached);
+        assert_eq!(report.chat.completion, before.chat.completion);
+        assert_eq!(report.days, before.days);
+    }
+    let told = markdown(&none, None);
+    let end = told.find("## In force").unwrap();
+    insta::assert_snapshot!(told[..end].trim(), @r#"
+    # MetaClaw, 2026-11-22
+
+    7 turns (main 7).
+
+    The texts of this day are gone; the numbers are kept.
+
+    ## Heard
+
+    - heard "That is too long." -> said once more, it is a wish: Keep answers short. (undo 1)
+    - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
+    - wish: Please always be polite. (undo 3)
+
+    ## Verdicts
+
+    1 of 2 good (50 %), 1 bad, 0 unclear; 0 with a hint of what would have been better.
+
+    ## How far turns came
+
+    | stage | turns | those that came no further |
+    |---|---|---|
+    | turns | 7 | 1 errands of the client's own |
+    | with the owner | 6 | 6 whose texts are gone: how far they came is not kept |
+    | complete | 0 |  |
+    | judged | 0 |  |
+
+    No weights are trained here, so token ids, hints and training are no stages.
+
+    ## Tokens
+
+    Chat: 4,000 in (2,400 of them from the provider's cache), 200 out.
+
+    Learning: 1,234, in and out (by days of UTC); 48,766 of 50,000 are left today.
+
+    ## Upstreams
+
+    - not kept: 7 turns
+    "#);
+    world.log.close().await;
+}
+
+#[tokio::test]
+async fn an_empty_home_has_an_empty_day() {
+    let world = World::new().await;
+    let report = world.report(false, Period::day(date(2020, 1, 1))).await;
+    assert!(report.is_empty());
+    assert!(
+        markdown(&report, None).starts_with("# MetaClaw, 2020-01-01\n\n0 turns in 0 sessions.")
+    );
+    world.log.close().await;
+}
+
+#[test]
+fn numbers_are_read_by_their_thousands() {
+    let told = [0, 999, 1_000, 1_234_567].map(markdown::grouped);
+    assert_eq!(told, ["0", "999", "1,000", "1,234,567"]);
+}
+
+#[test]
+fn steps_say_what_passed_and_what_was_declined() {
+    let step = |n: u64, adapter: Option<&str>, tested: bool, declined: Option<&str>| StepTold {
+        agent: "main".to_owned(),
+        n,
+        n_turns: 8,
+        adapter: adapter.map(str::to_owned),
+        tested,
+        declined: declined.map(str::to_owned),
+        taken_back: None,
+    };
+    let worse = "of 12 verdicts on replies since it answered 9 are bad, of 40 before 4";
+    let report = Report {
+        steps: vec![
+            step(1, Some("main-a-1"), true, None),
+            step(
+                2,
+                Some("main-a-2"),
+                true,
+                Some("relevance 0.31 of the reference's, at least 0.50"),
+            ),
+            step(1, None, false, Some("interrupted")),
+            step(1, Some("main-b-1"), false, None),
+            StepTold {
+                taken_back: Some(worse.to_owned()),
+                ..step(2, Some("main-b-2"), true, None)
+            },
+        ],
+        ..Report::default()
+    };
+    let text = markdown(&report, None);
+    let weights = text.split("## ").find(|it| it.starts_with("Weights"));
+    insta::assert_snapshot!(weights.unwrap().trim(), @r"
+    Weights
+
+    - step 1 of main from 8 turns: main-a-1 passed the gate
+    - step 2 of main from 8 turns: main-a-2 was declined: relevance 0.31 of the reference's, at least 0.50
+    - step 1 of main from 8 turns: not made: interrupted
+    - step 1 of main from 8 turns: main-b-1, which nothing tested
+    - step 2 of main from 8 turns: main-b-2 served and was taken back, as verdicts got worse: of 12 verdicts on replies since it answered 9 are bad, of 40 before 4
+    ");
+}

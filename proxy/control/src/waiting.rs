@@ -1,0 +1,76 @@
+//! What waits for the owner's look, and the commands that show it.
+
+use std::collections::BTreeMap;
+
+use metaclaw_skills::{Lesson, LessonState, Library, Proposal};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    /// Skills that a model wrote.
+    pub skills: usize,
+    pub wishes: BTreeMap<String, usize>,
+}
+
+/// Looks through the library's files.
+///
+/// # Errors
+/// Where one cannot be read.
+pub async fn look(library: &Library) -> anyhow::Result<Waiting> {
+    let library = library.clone();
+    let read = move || anyhow::Ok(Waiting::of(&library.journal()?, &library.proposals()?));
+    tokio::task::spawn_blocking(read).await?
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    pub fn of(lessons: &[Lesson], proposals: &[Proposal]) -> Self {
+        let mut wishes: BTreeMap<String, usize> = BTreeMap::new();
+        for lesson in lessons {
+            if matches!(lesson.state, LessonState::Review { .. }) {
+                *wishes.entry(lesson.origin.agent.to_string()).or_default() += 1;
+            }
+        }
+        Self {
+            skills: proposals.iter().filter(|it| it.is_waiting()).count(),
+            wishes,
+        }
+    }
+
+    /// A line for each kind, with the command.
+    pub fn lines(&self) -> Vec<String> {
+        let skills = match self.skills {
+            0 => None,
+            1 => Some("1 skill that a model wrote waits".to_owned()),
+            n => Some(format!("{n} skills that a model wrote wait")),
+        };
+        let skills = skills.map(|it| format!("{it} for your look  (metaclaw skills review)"));
+        let wishes = self.wishes.iter().map(|(agent, n)| {
+            let wait = if *n == 1 { "wish waits" } else { "wishes wait" };
+            format!("{n} {wait} for your look  (metaclaw wishes review --agent {agent})")
+        });
+        skills.into_iter().chain(wishes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_told_with_the_command_that_shows_it() {
+        let wishes = [("main".to_owned(), 2), ("work".to_owned(), 1)];
+        let waiting = Waiting {
+            skills: 1,
+            wishes: wishes.into(),
+        };
+        insta::assert_snapshot!(waiting.lines().join("\n"), @r"
+        1 skill that a model wrote waits for your look  (metaclaw skills review)
+        2 wishes wait for your look  (metaclaw wishes review --agent main)
+        1 wish waits for your look  (metaclaw wishes review --agent work)
+        ");
+        assert!(Waiting::default().lines().is_empty());
+    }
+}
