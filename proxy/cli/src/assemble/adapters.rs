@@ -31,7 +31,7 @@ const LACKING: [&str; 4] = [
     "weights_not_finite",
 ];
 
-pub(super) struct Adapters {
+pub(super) struct AdapterLoader {
     pub(super) serving: Arc<Serving>,
     pub(super) log: TurnLog,
     pub(super) backend: Arc<dyn TrainingBackend>,
@@ -71,9 +71,9 @@ enum Tried {
     Unknown,
 }
 
-// === impl Adapters ===
+// === impl AdapterLoader ===
 
-impl Adapters {
+impl AdapterLoader {
     /// Has each one loaded; an agent whose adapter cannot serve gets the base model, and its adapter again when it can.
     pub(super) async fn load(&mut self) {
         self.ask_context().await;

@@ -118,10 +118,10 @@ impl World {
         }
     }
 
-    async fn report(&self, weights: bool, period: Period) -> Report {
+    async fn report(&self, weights: bool, period: Period) -> PeriodReport {
         let file = self.dir.path().join("spend.json");
         let budget = TokenBudget::open(BudgetConfig::default(), file, self.log.clone());
-        let sources = Sources {
+        let sources = ReportSources {
             log: self.log.clone(),
             library: self.library.clone(),
             weights,
@@ -161,7 +161,7 @@ async fn a_day_is_told_in_words() {
     - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
     - wish: Please always be polite. (undo 3)
 
-    ## Written from what went wrong
+    ## WrittenSkill from what went wrong
 
     - skill weather of main: waits for your look (skills review)
 
@@ -180,7 +180,7 @@ async fn a_day_is_told_in_words() {
 
     No weights are trained here, so token ids, hints and training are no stages.
 
-    ## Tokens
+    ## ChatTokens
 
     Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
 
@@ -205,7 +205,7 @@ async fn a_day_is_told_in_words() {
     ![Turns a day, and the share of good ones among the judged](2026-11-22.svg)
     "#);
     let json = serde_json::to_string(&report).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    assert_eq!(serde_json::from_str::<PeriodReport>(&json).unwrap(), report);
     world.log.close().await;
     drop(world.dir);
 }
@@ -317,7 +317,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
 
     No weights are trained here, so token ids, hints and training are no stages.
 
-    ## Tokens
+    ## ChatTokens
 
     Chat: 4,000 in (2,400 of them from the provider's cache), 200 out.
 
@@ -359,7 +359,7 @@ fn steps_say_what_passed_and_what_was_declined() {
         taken_back: None,
     };
     let worse = "of 12 verdicts on replies since it answered 9 are bad, of 40 before 4";
-    let report = Report {
+    let report = PeriodReport {
         steps: vec![
             step(1, Some("main-a-1"), true, None),
             step(
@@ -375,7 +375,7 @@ fn steps_say_what_passed_and_what_was_declined() {
                 ..step(2, Some("main-b-2"), true, None)
             },
         ],
-        ..Report::default()
+        ..PeriodReport::default()
     };
     let text = markdown(&report, None);
     let weights = text.split("## ").find(|it| it.starts_with("Weights"));
