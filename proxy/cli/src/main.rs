@@ -29,7 +29,7 @@ mod terminal;
 mod testing;
 mod traces;
 
-use metaclaw_control::{home, operation::with_causes};
+use metaclaw_control::operation::with_causes;
 
 use self::commands::Cli;
 

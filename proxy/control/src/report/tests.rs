@@ -161,7 +161,7 @@ async fn a_day_is_told_in_words() {
     - waits for your review, because it names an address or a brand, it has headings, tags or code: Please always answer in &lt;b>\[German\](http://x)&lt;/b>. (wishes review --accept 2)
     - wish: Please always be polite. (undo 3)
 
-    ## WrittenSkill from what went wrong
+    ## Written from what went wrong
 
     - skill weather of main: waits for your look (skills review)
 
@@ -180,7 +180,7 @@ async fn a_day_is_told_in_words() {
 
     No weights are trained here, so token ids, hints and training are no stages.
 
-    ## ChatTokens
+    ## Tokens
 
     Chat: 4,000 in (2,400 of them from the provider's cache), 200 out; of 1 reply the upstream said no number.
 
@@ -317,7 +317,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
 
     No weights are trained here, so token ids, hints and training are no stages.
 
-    ## ChatTokens
+    ## Tokens
 
     Chat: 4,000 in (2,400 of them from the provider's cache), 200 out.
 
