@@ -16,7 +16,7 @@ use metaclaw_control::{
     adapters::LostAdapters,
     cloud_spend::Meter,
     home::{Home, RunFile},
-    instance::{Instance, Process},
+    instance::{Instance, RunningProcess},
     policy_context::PolicyContext,
     privacy, report, server,
     status::TrainerStatus,
@@ -29,19 +29,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
 
 use self::{
-    adapters::{Adapters, KnownAdapters},
+    adapters::{AdapterLoader, KnownAdapters},
     cloud::CloudSide,
     learning::Learning,
     parts::{Background, GatewayState, Stores},
-    remote::Remote,
-    served::Served,
+    remote::RemoteFollower,
+    served::TrainerFollower,
     trainer::{TrainingSide, Unloader},
 };
 use crate::{
     agent::Pointed,
     banner::{Banner, First},
     config::{Policy, fingerprint},
-    daemon::Ready,
+    daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
     supervise::Supervisor,
@@ -79,7 +79,7 @@ pub(crate) use self::{
     lessons::library,
     meter::{of_a_day, prices},
     offline::idle_learner,
-    plan::Plan,
+    plan::StartPlan,
     trainer::checkpoint_dir,
 };
 
@@ -96,13 +96,13 @@ const INTERRUPTED: u8 = 130;
 ///
 /// When a part cannot be built; nothing runs then.
 pub(crate) async fn run(
-    plan: Plan,
-    announce: impl FnOnce(Ready) + Send + 'static,
+    plan: StartPlan,
+    announce: impl FnOnce(ReadyMessage) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
-    let running = Running::build(&plan).await?;
+    let running = ServingProcess::build(&plan).await?;
     let pointed = plan.agent.point(running.process.proxy);
-    let ready = Ready {
+    let ready = ReadyMessage {
         banner: running.banner(&plan, pointed.as_ref()),
         warnings: running.warnings(&plan),
     };
@@ -125,8 +125,8 @@ pub(crate) async fn run(
 }
 
 /// The parts that serve, and their tasks.
-struct Running {
-    process: Arc<Process>,
+struct ServingProcess {
+    process: Arc<RunningProcess>,
     gateway: JoinHandle<()>,
     /// Everything but the gateway.
     background: Background,
@@ -135,11 +135,11 @@ struct Running {
     warnings: Vec<String>,
 }
 
-// === impl Running ===
+// === impl ServingProcess ===
 
-impl Running {
+impl ServingProcess {
     /// Builds everything and lets it run.
-    async fn build(plan: &Plan) -> anyhow::Result<Self> {
+    async fn build(plan: &StartPlan) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
         let listener = gateway::listen(config.gateway.proxy.address()).await?;
         let proxy = listener.local_addr()?;
@@ -171,7 +171,7 @@ impl Running {
         housekeeping(plan, &stores, &state, learning.trains, &background)?;
         let ending = CancellationToken::new();
         let dropped_lines = plan.dropped_lines.clone();
-        let process = Arc::new(Process {
+        let process = Arc::new(RunningProcess {
             about: learning.about,
             privacy: state.privacy,
             proxy,
@@ -215,14 +215,14 @@ impl Running {
     }
 
     /// What is wrong and keeps nothing from running.
-    fn warnings(&self, plan: &Plan) -> Vec<String> {
+    fn warnings(&self, plan: &StartPlan) -> Vec<String> {
         let unknown = plan.loaded.unknown.iter().map(ToString::to_string);
         let notices = plan.loaded.notices.iter().cloned();
         let warnings = unknown.chain(notices);
         warnings.chain(self.warnings.iter().cloned()).collect()
     }
 
-    fn banner(&self, plan: &Plan, agent: Option<&Pointed>) -> String {
+    fn banner(&self, plan: &StartPlan, agent: Option<&Pointed>) -> String {
         let config = plan.loaded.sources(&plan.config_name);
         let first = match agent {
             Some(pointed) if pointed.asks_us => First::Agent,
@@ -264,7 +264,7 @@ impl Running {
 }
 
 /// Opens what is kept; also says what of the lessons cannot be used.
-async fn open_stores(plan: &Plan) -> anyhow::Result<(Stores, Vec<String>)> {
+async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> {
     let log = turn_log::open(plan).await?;
     let agents = turn_log::known_agents(plan, &log).await?;
     let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
@@ -305,7 +305,7 @@ impl TrainingTasks {
 }
 
 /// Reads the settings' file again: its path, where it says something else than now.
-fn changed_settings(plan: &Plan) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
+fn changed_settings(plan: &StartPlan) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
     let file = plan.config_name.clone();
     let before = fingerprint(&file);
     Arc::new(move || (fingerprint(&file) != before).then(|| file.clone()))
@@ -313,7 +313,7 @@ fn changed_settings(plan: &Plan) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Syn
 
 /// What goes on beside the chat: what is kept is written down, what is old goes, what changed is read.
 fn housekeeping(
-    plan: &Plan,
+    plan: &StartPlan,
     stores: &Stores,
     state: &GatewayState,
     trains: bool,
@@ -335,7 +335,7 @@ fn housekeeping(
     let is_off = Arc::new(move |agent: &AgentId| switched.switch.is_off(agent));
     let hosts = note_hosts(log.clone(), library.clone(), is_off, ending.clone());
     tasks.spawn(hosts);
-    let sources = report::Sources {
+    let sources = report::ReportSources {
         log: log.clone(),
         library: library.clone(),
         weights: trains,
@@ -350,7 +350,7 @@ fn housekeeping(
 
 /// What is known of the training server and its adapters, as whoever follows it finds it.
 #[derive(Default)]
-struct Followed {
+struct FollowedServer {
     lost: LostAdapters,
     context: PolicyContext,
     /// How a server elsewhere is.
@@ -359,18 +359,18 @@ struct Followed {
 
 /// Follows the training server and has the adapters that the log names loaded there.
 fn follow(
-    plan: &Plan,
+    plan: &StartPlan,
     stores: &Stores,
     state: &GatewayState,
     training: &TrainingSide,
     background: &Background,
-) -> Followed {
+) -> FollowedServer {
     let Background { tasks, ending } = background;
-    let mut followed = Followed::default();
+    let mut followed = FollowedServer::default();
     let Some(backend) = &training.backend else {
         return followed;
     };
-    let adapters = Adapters {
+    let adapters = AdapterLoader {
         serving: Arc::clone(&state.serving),
         log: stores.log.clone(),
         backend: Arc::clone(backend),
@@ -379,7 +379,7 @@ fn follow(
         known: KnownAdapters::default(),
     };
     if let (Some(key), Some(trainer)) = (&training.key, &training.state) {
-        let served = Served {
+        let served = TrainerFollower {
             adapters,
             key: key.clone(),
             trainer: trainer.clone(),
@@ -388,7 +388,7 @@ fn follow(
         tasks.spawn(served.run(ending.clone()));
     } else if let Some((url, key)) = training.elsewhere.clone() {
         let (status, watched) = watch::channel(TrainerStatus::Starting);
-        let remote = Remote {
+        let remote = RemoteFollower {
             adapters,
             shown: shown(&plan.policy),
             url,
@@ -425,8 +425,8 @@ fn critical<W: Future<Output = ()>>(
 
 /// Opens the control listener and says in the run file where it is.
 async fn publish(
-    plan: &Plan,
-    process: &Arc<Process>,
+    plan: &StartPlan,
+    process: &Arc<RunningProcess>,
     token: String,
     background: &Background,
 ) -> anyhow::Result<()> {

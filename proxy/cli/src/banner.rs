@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use metaclaw_control::{privacy, status::About};
+use metaclaw_control::{privacy, status::RunSummary};
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
 
@@ -30,7 +30,7 @@ pub(crate) struct Banner<'a> {
     pub proxy: SocketAddr,
     /// Whether callers must show a key.
     pub keyed: bool,
-    pub about: &'a About,
+    pub about: &'a RunSummary,
     /// Who is only relayed.
     pub off: &'a RelayOnly,
     /// Keys that were set and do nothing.
@@ -87,8 +87,8 @@ pub(crate) fn about(
     policy: &Policy,
     judge: &JudgedWith,
     training: &LearnerConfig,
-) -> About {
-    About {
+) -> RunSummary {
+    RunSummary {
         mode: config.mode.as_str().to_owned(),
         serves: serves(config, policy),
         learns: learns(config, policy, judge, training),
@@ -97,7 +97,7 @@ pub(crate) fn about(
 }
 
 /// Adds where calendars are fetched.
-pub(crate) fn with_calendars(about: About, addresses: &[&str]) -> About {
+pub(crate) fn with_calendars(about: RunSummary, addresses: &[&str]) -> RunSummary {
     let mut hosts: Vec<String> = addresses.iter().map(|it| elsewhere(it)).collect();
     hosts.sort();
     hosts.dedup();
@@ -105,18 +105,18 @@ pub(crate) fn with_calendars(about: About, addresses: &[&str]) -> About {
         return about;
     }
     let leaves = format!("{}, calendar <- {}", about.leaves, hosts.join(", "));
-    About { leaves, ..about }
+    RunSummary { leaves, ..about }
 }
 
 /// The same where no wishes are heard.
-pub(crate) fn without_wishes(about: About) -> About {
+pub(crate) fn without_wishes(about: RunSummary) -> RunSummary {
     let learns = about.learns.replace(BY_HAND, SKILLS_BY_HAND);
-    About { learns, ..about }
+    RunSummary { learns, ..about }
 }
 
 /// The same where no turns are kept.
-pub(crate) fn of_nothing_new(about: About, config: &Config, policy: &Policy) -> About {
-    About {
+pub(crate) fn of_nothing_new(about: RunSummary, config: &Config, policy: &Policy) -> RunSummary {
+    RunSummary {
         leaves: egress(config, policy, &JudgedWith::Unused, false),
         learns: format!("nothing: turns are not kept (turns.enabled); {BY_HAND}"),
         ..about
@@ -240,7 +240,7 @@ fn together(keys: &[&str]) -> Vec<String> {
 impl Banner<'_> {
     /// The whole of it.
     pub(crate) fn text(&self) -> String {
-        let About {
+        let RunSummary {
             mode,
             serves,
             learns,

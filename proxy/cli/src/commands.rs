@@ -61,11 +61,11 @@ pub(crate) struct Cli {
     )]
     port: Option<String>,
     #[command(subcommand)]
-    command: Command,
+    command: MetaclawCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum MetaclawCommand {
     /// Ask what is needed, try it, and write config.yaml.
     Setup(setup::SetupArgs),
     /// Start the proxy, and the trainer where one is configured.
@@ -142,44 +142,44 @@ impl Cli {
         let context = Context::new(environment, self.home, self.port);
         let context = &match self.command {
             // To the first two, --port says where a proxy is to listen; the others are of the whole home.
-            Command::Start(_)
-            | Command::Setup(_)
-            | Command::Uninstall(_)
-            | Command::Service(_)
-            | Command::Trainer(_) => context,
+            MetaclawCommand::Start(_)
+            | MetaclawCommand::Setup(_)
+            | MetaclawCommand::Uninstall(_)
+            | MetaclawCommand::Service(_)
+            | MetaclawCommand::Trainer(_) => context,
             _ => context.at_proxy()?,
         };
         match self.command {
-            Command::Start(args) => args.run(context),
-            Command::Config(args) => args.run(context),
-            Command::Service(args) => args.run(context),
-            Command::Trainer(args) => args.run(context),
-            Command::Doctor(args) => wait(args.run(context)),
-            Command::Uninstall(args) => wait(args.run(context)),
-            Command::Auth(args) => args.run(context),
-            Command::Setup(args) => wait(args.run(context)),
-            Command::Stop(args) => wait(args.run(context)),
-            Command::Off(args) => wait(args.run(context, true)),
-            Command::On(args) => wait(args.run(context, false)),
-            Command::Status(args) => wait(args.run(context)),
-            Command::Turns(args) => wait(args.run(context)),
-            Command::Skills(args) => wait(args.run(context)),
-            Command::Lessons(args) => wait(args.run(context)),
-            Command::Wishes(args) => wait(args.run(context)),
-            Command::Undo(args) => wait(args.run(context)),
-            Command::Forget(args) => wait(args.run(context)),
-            Command::Scheduler(args) => wait(args.run(context)),
-            Command::Keys(args) => wait(args.run(context)),
-            Command::Adapters(args) => wait(args.run(context)),
-            Command::TrainStep(args) => wait(args.run(context)),
-            Command::Report(args) => wait(args.run(context)),
-            Command::Learn(args) => wait(args.run(context)),
-            Command::Compare(args) => wait(args.run(context)),
-            Command::Eval(args) => wait(args.run(context)),
-            Command::Metrics(args) => wait(args.run(context)),
-            Command::Replay(args) => wait(args.run(context)),
-            Command::Logs(args) => wait(args.run(context)),
-            Command::Completions(args) => args.run(Self::command()),
+            MetaclawCommand::Start(args) => args.run(context),
+            MetaclawCommand::Config(args) => args.run(context),
+            MetaclawCommand::Service(args) => args.run(context),
+            MetaclawCommand::Trainer(args) => args.run(context),
+            MetaclawCommand::Doctor(args) => wait(args.run(context)),
+            MetaclawCommand::Uninstall(args) => wait(args.run(context)),
+            MetaclawCommand::Auth(args) => args.run(context),
+            MetaclawCommand::Setup(args) => wait(args.run(context)),
+            MetaclawCommand::Stop(args) => wait(args.run(context)),
+            MetaclawCommand::Off(args) => wait(args.run(context, true)),
+            MetaclawCommand::On(args) => wait(args.run(context, false)),
+            MetaclawCommand::Status(args) => wait(args.run(context)),
+            MetaclawCommand::Turns(args) => wait(args.run(context)),
+            MetaclawCommand::Skills(args) => wait(args.run(context)),
+            MetaclawCommand::Lessons(args) => wait(args.run(context)),
+            MetaclawCommand::Wishes(args) => wait(args.run(context)),
+            MetaclawCommand::Undo(args) => wait(args.run(context)),
+            MetaclawCommand::Forget(args) => wait(args.run(context)),
+            MetaclawCommand::Scheduler(args) => wait(args.run(context)),
+            MetaclawCommand::Keys(args) => wait(args.run(context)),
+            MetaclawCommand::Adapters(args) => wait(args.run(context)),
+            MetaclawCommand::TrainStep(args) => wait(args.run(context)),
+            MetaclawCommand::Report(args) => wait(args.run(context)),
+            MetaclawCommand::Learn(args) => wait(args.run(context)),
+            MetaclawCommand::Compare(args) => wait(args.run(context)),
+            MetaclawCommand::Eval(args) => wait(args.run(context)),
+            MetaclawCommand::Metrics(args) => wait(args.run(context)),
+            MetaclawCommand::Replay(args) => wait(args.run(context)),
+            MetaclawCommand::Logs(args) => wait(args.run(context)),
+            MetaclawCommand::Completions(args) => args.run(Self::command()),
         }
     }
 }

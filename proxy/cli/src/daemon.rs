@@ -23,7 +23,7 @@ const SHOWN: usize = 2_000;
 
 /// The second process's line on standard output when it listens.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyMessage {
     /// Printed by the first process.
     pub banner: String,
     /// What was logged as a warning before: only a log file has seen it.
@@ -79,7 +79,7 @@ fn spawn(arguments: &[String], log: File) -> anyhow::Result<Child> {
 }
 
 /// Its first line; none when it ends without one.
-fn first_line(child: &mut Child) -> Option<Ready> {
+fn first_line(child: &mut Child) -> Option<ReadyMessage> {
     let mut line = String::new();
     BufReader::new(child.stdout.take()?)
         .read_line(&mut line)

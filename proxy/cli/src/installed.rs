@@ -24,33 +24,33 @@ const FOLDER: &str = "metaclaw-trainer-";
 const CUDA: &str = "lib-cuda";
 
 /// What `metaclaw trainer install` brings into a home.
-pub(crate) fn programs(home: &Home) -> Programs {
-    Programs::at(home.programs())
+pub(crate) fn programs(home: &Home) -> InstalledPrograms {
+    InstalledPrograms::at(home.programs())
 }
 
 /// The folder of installed programs. It may not exist yet.
 #[derive(Debug, Clone)]
-pub(crate) struct Programs {
+pub(crate) struct InstalledPrograms {
     folder: PathBuf,
 }
 
 /// The right to change what is installed, held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
-    programs: &'a Programs,
+pub(crate) struct InstallationChange<'a> {
+    programs: &'a InstalledPrograms,
     _lock: File,
 }
 
 /// An installation that is being made. Dropped before it is used, it is gone.
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub(crate) struct StagedInstallation {
     folder: PathBuf,
     is_used: bool,
 }
 
-// === impl Programs ===
+// === impl InstalledPrograms ===
 
-impl Programs {
+impl InstalledPrograms {
     pub(crate) fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -68,7 +68,7 @@ impl Programs {
     ///
     /// # Errors
     /// Another process has it; the folder cannot be written.
-    pub(crate) fn change(&self) -> anyhow::Result<Change<'_>> {
+    pub(crate) fn change(&self) -> anyhow::Result<InstallationChange<'_>> {
         writing(fs::create_dir_all(&self.folder), &self.folder)?;
         let path = self.folder.join("lock");
         let lock = writing(File::create(&path), &path)?;
@@ -82,7 +82,7 @@ impl Programs {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        let change = Change {
+        let change = InstallationChange {
             programs: self,
             _lock: lock,
         };
@@ -91,15 +91,15 @@ impl Programs {
     }
 }
 
-// === impl Change ===
+// === impl InstallationChange ===
 
-impl Change<'_> {
+impl InstallationChange<'_> {
     /// A folder for a new installation; nothing is in it yet.
-    pub(crate) fn stage(&self) -> Staged {
+    pub(crate) fn stage(&self) -> StagedInstallation {
         // Nobody else makes one: we have the lock.
         let free = (0_u32..).map(|n| self.programs.folder.join(format!("{FOLDER}{n}")));
         let mut free = free.filter(|folder| !folder.exists());
-        Staged {
+        StagedInstallation {
             folder: free.next().unwrap_or_default(),
             is_used: false,
         }
@@ -109,7 +109,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// The link cannot be written.
-    pub(crate) fn put(&self, mut staged: Staged) -> anyhow::Result<()> {
+    pub(crate) fn put(&self, mut staged: StagedInstallation) -> anyhow::Result<()> {
         let name = staged.folder.file_name().unwrap_or_default();
         replace_link(Path::new(name), &self.programs.trainer())?;
         staged.is_used = true;
@@ -160,15 +160,15 @@ impl Change<'_> {
     }
 }
 
-// === impl Staged ===
+// === impl StagedInstallation ===
 
-impl Staged {
+impl StagedInstallation {
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedInstallation {
     fn drop(&mut self) {
         if !self.is_used {
             // What cannot be removed now is removed by the next change.
@@ -201,7 +201,7 @@ pub(crate) fn cuda(folder: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn staged(change: &Change<'_>, text: &str) -> Staged {
+    fn staged(change: &InstallationChange<'_>, text: &str) -> StagedInstallation {
         let staged = change.stage();
         fs::create_dir(staged.folder()).unwrap();
         fs::write(staged.folder().join(TRAINER), text).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn an_installation_takes_the_place_of_the_one_before_and_nothing_else_is_left() {
         let home = tempfile::tempdir().unwrap();
-        let programs = Programs::at(home.path().join("programs"));
+        let programs = InstalledPrograms::at(home.path().join("programs"));
         let change = programs.change().unwrap();
         change.put(staged(&change, "one")).unwrap();
         change.use_cuda(Path::new("/cuda/lib")).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn what_a_kill_left_is_removed_and_two_at_once_are_refused() {
         let home = tempfile::tempdir().unwrap();
-        let programs = Programs::at(home.path().to_owned());
+        let programs = InstalledPrograms::at(home.path().to_owned());
         let change = programs.change().unwrap();
         let refused = programs.change().unwrap_err().to_string();
         assert!(refused.contains("another `metaclaw trainer`"), "{refused}");

@@ -22,7 +22,7 @@ use tracing_subscriber::{
     EnvFilter, Layer, filter::filter_fn, fmt::format, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use self::for_person::Lines;
+use self::for_person::PersonLines;
 use crate::{
     environment::Environment,
     out,
@@ -50,23 +50,23 @@ pub(crate) struct Logging {
     /// Counts the lines that were dropped.
     pub dropped: ErrorCounter,
     /// Holds the first lines back.
-    pub gate: Gate,
+    pub gate: LogGate,
     /// For [`end`].
     pub writer: WorkerGuard,
 }
 
 /// Hands single lines to the thread that writes them, once the gate is open.
-struct Line {
+struct LogLine {
     queue: NonBlocking,
-    gate: Gate,
+    gate: LogGate,
 }
 
 /// In a terminal the banner comes first: the lines of the start wait here until it is out, or a moment has passed.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(Arc<Mutex<Option<Held>>>);
+pub(crate) struct LogGate(Arc<Mutex<Option<HeldLines>>>);
 
 #[derive(Debug)]
-struct Held {
+struct HeldLines {
     queue: NonBlocking,
     lines: Vec<Vec<u8>>,
     until: Instant,
@@ -100,15 +100,15 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         None => builder.finish(io::stderr()),
     };
     let dropped = queue.error_counter();
-    let gate = Gate::new((hidden == WITHOUT_WORDS).then(|| queue.clone()));
+    let gate = LogGate::new((hidden == WITHOUT_WORDS).then(|| queue.clone()));
     let first = gate.clone();
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(move || Line {
+        .with_writer(move || LogLine {
             queue: queue.clone(),
             gate: first.clone(),
         })
         .with_ansi(io::stderr().is_terminal())
-        .event_format(Lines {
+        .event_format(PersonLines {
             is_terminal: hidden == WITHOUT_WORDS,
             full: format(),
         })
@@ -150,7 +150,7 @@ pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToke
 }
 
 /// Writes what is left, as far as anybody reads it.
-pub(crate) fn end(gate: &Gate, writer: WorkerGuard) {
+pub(crate) fn end(gate: &LogGate, writer: WorkerGuard) {
     gate.open();
     // With a full queue the guard says so on standard output, which may be the stopped terminal.
     let (ended, end) = mpsc::channel();
@@ -161,9 +161,9 @@ pub(crate) fn end(gate: &Gate, writer: WorkerGuard) {
     end.recv_timeout(FLUSH_TIMEOUT).ok();
 }
 
-// === impl Line ===
+// === impl LogLine ===
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = match line.split_at_checked(MAX_LINE) {
             Some((start, rest)) if !rest.is_empty() => {
@@ -186,12 +186,12 @@ impl Write for Line {
     }
 }
 
-// === impl Gate ===
+// === impl LogGate ===
 
-impl Gate {
+impl LogGate {
     /// Closed where there is a queue to let lines into later.
     fn new(queue: Option<NonBlocking>) -> Self {
-        let held = queue.map(|queue| Held {
+        let held = queue.map(|queue| HeldLines {
             queue,
             lines: Vec::new(),
             until: Instant::now() + HOLD,
@@ -226,7 +226,7 @@ impl Gate {
     }
 
     /// A panic elsewhere leaves the lines whole: each is pushed at once.
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<HeldLines>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,8 +283,8 @@ mod tests {
         let written = LogBuffer::default();
         let (queue, guard) = NonBlockingBuilder::default().finish(written.clone());
         let long = format!("a{}\n", "ü".repeat(MAX_LINE));
-        let gate = Gate::new(Some(queue.clone()));
-        let line = |queue| Line {
+        let gate = LogGate::new(Some(queue.clone()));
+        let line = |queue| LogLine {
             queue,
             gate: gate.clone(),
         };

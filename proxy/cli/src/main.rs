@@ -26,8 +26,7 @@ mod terminal;
 mod testing;
 mod traces;
 
-use metaclaw_control::{home, operation::with_causes};
-use metaclaw_settings::{self as config, address, auth_profiles};
+use metaclaw_control::operation::with_causes;
 
 use self::commands::Cli;
 

@@ -57,9 +57,9 @@ pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
 }
 
 /// Standard output in pieces, of which it is known when nobody reads it.
-struct Pieces(io::StdoutLock<'static>);
+struct OutputPieces(io::StdoutLock<'static>);
 
-impl Write for Pieces {
+impl Write for OutputPieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes).map_err(named)
     }
@@ -89,7 +89,7 @@ pub(crate) fn lines() -> Box<dyn Write> {
         let line = Vec::new();
         Box::new(ForReader { line, out })
     } else {
-        Box::new(Pieces(out))
+        Box::new(OutputPieces(out))
     }
 }
 

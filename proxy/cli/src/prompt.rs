@@ -12,7 +12,7 @@ use crate::out;
 const MAX_ANSWER: u64 = 64 << 10;
 
 /// Asks a person, line by line.
-pub(crate) struct Prompt {
+pub(crate) struct TerminalPrompt {
     input: Box<dyn BufRead>,
     out: Box<dyn Write>,
     /// The terminal whose echo is off while a secret is typed.
@@ -21,7 +21,7 @@ pub(crate) struct Prompt {
 
 /// One of several that may be chosen.
 #[derive(Debug, Clone)]
-pub(crate) struct Choice {
+pub(crate) struct PromptChoice {
     pub name: String,
     /// What it is, in a few words.
     pub about: String,
@@ -33,9 +33,9 @@ struct NoEcho<'a> {
     before: Termios,
 }
 
-// === impl Prompt ===
+// === impl TerminalPrompt ===
 
-impl Prompt {
+impl TerminalPrompt {
     /// On standard input and error; none where no person types.
     pub(crate) fn on_terminal() -> Option<Self> {
         let input = io::stdin();
@@ -111,7 +111,7 @@ impl Prompt {
     pub(crate) fn choose(
         &mut self,
         question: &str,
-        choices: &[Choice],
+        choices: &[PromptChoice],
         preset: &str,
     ) -> io::Result<String> {
         for (n, choice) in choices.iter().enumerate() {
@@ -179,7 +179,7 @@ impl Drop for NoEcho<'_> {
 ///
 /// When nothing is given.
 pub(crate) fn secret(question: &str) -> anyhow::Result<String> {
-    let given = if let Some(mut prompt) = Prompt::on_terminal() {
+    let given = if let Some(mut prompt) = TerminalPrompt::on_terminal() {
         prompt.secret(question)?
     } else {
         let mut text = String::new();
@@ -195,8 +195,8 @@ pub(crate) fn secret(question: &str) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn prompt(answers: &str) -> Prompt {
-        Prompt::scripted(answers, io::sink())
+    fn prompt(answers: &str) -> TerminalPrompt {
+        TerminalPrompt::scripted(answers, io::sink())
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_choice_is_made_by_number_or_name() {
-        let choices = ["one", "two"].map(|name| Choice {
+        let choices = ["one", "two"].map(|name| PromptChoice {
             name: name.to_owned(),
             about: String::new(),
         });

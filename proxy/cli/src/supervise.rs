@@ -19,7 +19,7 @@ mod spec;
 
 use self::{backoff::Backoff, child::Child};
 pub(crate) use self::{
-    find::{Origin, Trainer},
+    find::{TrainerOrigin, TrainerProgram},
     spec::TrainerSpec,
 };
 

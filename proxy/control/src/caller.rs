@@ -12,14 +12,14 @@ use crate::{
 
 /// Who does what a command wants: the process that runs, or this one on the files.
 #[derive(Debug)]
-pub enum Caller {
+pub enum ControlCaller {
     Process(ControlClient),
     Files(Arc<Instance>),
 }
 
-// === impl Caller ===
+// === impl ControlCaller ===
 
-impl Caller {
+impl ControlCaller {
     /// Whether a process runs and is asked.
     pub fn is_process(&self) -> bool {
         matches!(self, Self::Process(_))

@@ -23,7 +23,7 @@ const MILLION: f64 = 1e6;
 
 /// Tokens of a day of UTC, and of all days.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Counted {
+struct CountedTokens {
     /// Days since 1970.
     day: u32,
     today: TinkerTokens,
@@ -57,7 +57,7 @@ pub struct Meter {
     file: PathBuf,
     prices: Option<Prices>,
     /// What was counted, and up to where of `usage`.
-    counted: Mutex<(Counted, TinkerTokens)>,
+    counted: Mutex<(CountedTokens, TinkerTokens)>,
 }
 
 // === impl Prices ===
@@ -93,7 +93,7 @@ impl Meter {
         in_words(self.count(now_ms), self.prices.as_ref())
     }
 
-    fn count(&self, now_ms: u64) -> Counted {
+    fn count(&self, now_ms: u64) -> CountedTokens {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.usage.now();
         let more = now - counted.1;
@@ -130,11 +130,11 @@ impl Meter {
     }
 }
 
-fn read(file: &Path) -> Option<Counted> {
+fn read(file: &Path) -> Option<CountedTokens> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-fn in_words(counted: Counted, prices: Option<&Prices>) -> CloudSpend {
+fn in_words(counted: CountedTokens, prices: Option<&Prices>) -> CloudSpend {
     CloudSpend {
         today: counted.today,
         total: counted.total,
@@ -189,7 +189,7 @@ mod tests {
             read: 2_000_000,
             sampled: 0,
         };
-        let before = Counted {
+        let before = CountedTokens {
             day: day_of(0),
             today: tokens(1_000_000),
             total: tokens(3_000_000),

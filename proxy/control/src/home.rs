@@ -13,7 +13,7 @@ mod run_file;
 pub use metaclaw_settings::write_private;
 
 pub use self::{
-    lock::{Holder, HomeLock, LockError},
+    lock::{Holder, HomeLock, HomeLockError},
     run_file::RunFile,
 };
 
@@ -239,8 +239,8 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// [`LockError::Held`] names the process that has it.
-    pub fn lock(&self, doing: &str) -> Result<HomeLock, LockError> {
+    /// [`HomeLockError::Held`] names the process that has it.
+    pub fn lock(&self, doing: &str) -> Result<HomeLock, HomeLockError> {
         HomeLock::acquire(&self.dir.join("metaclaw.lock"), doing, self.flag())
     }
 
@@ -248,7 +248,7 @@ impl Home {
     ///
     /// # Errors
     /// When the lock file cannot be used.
-    pub fn holder(&self) -> Result<Option<Holder>, LockError> {
+    pub fn holder(&self) -> Result<Option<Holder>, HomeLockError> {
         HomeLock::holder(&self.dir.join("metaclaw.lock"))
     }
 

@@ -32,8 +32,8 @@ use crate::{
     home::{Home, HomeLock},
     policy_context::PolicyContext,
     replays::Replays,
-    report::Sources,
-    status::{About, LostAdapter, TrainerState, TrainerStatus},
+    report::ReportSources,
+    status::{LostAdapter, RunSummary, TrainerState, TrainerStatus},
     token_budget::TokenBudget,
 };
 
@@ -44,19 +44,19 @@ const GRACE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Instance {
     home: Home,
-    parts: Parts,
+    parts: InstanceParts,
 }
 
 #[derive(Debug)]
-enum Parts {
-    Process(Arc<Process>),
-    Files(Box<Files>),
+enum InstanceParts {
+    Process(Arc<RunningProcess>),
+    Files(Box<OpenedFiles>),
 }
 
 /// The parts of a process that serves chats.
-pub struct Process {
+pub struct RunningProcess {
     /// What serves, what learns, what leaves the machine.
-    pub about: About,
+    pub about: RunSummary,
     /// Who is only relayed, and what is off the record.
     pub privacy: Arc<Privacy>,
     /// Where agents talk to us.
@@ -170,7 +170,7 @@ pub enum LogOpening {
 
 /// Parts that are opened when an operation first needs them.
 #[derive(Debug)]
-struct Files {
+struct OpenedFiles {
     opener: Arc<dyn OpenParts>,
     /// The command, as whoever wants the home meanwhile is told.
     doing: &'static str,
@@ -197,8 +197,8 @@ pub struct LearnerParts<'a> {
 
 impl Instance {
     /// Those of this process, which serves.
-    pub fn of_process(home: Home, process: Arc<Process>) -> Self {
-        let parts = Parts::Process(process);
+    pub fn of_process(home: Home, process: Arc<RunningProcess>) -> Self {
+        let parts = InstanceParts::Process(process);
         Self { home, parts }
     }
 
@@ -209,7 +209,7 @@ impl Instance {
         opening: LogOpening,
         opener: Arc<dyn OpenParts>,
     ) -> Self {
-        let parts = Parts::Files(Box::new(Files {
+        let parts = InstanceParts::Files(Box::new(OpenedFiles {
             opener,
             doing,
             opening,
@@ -224,10 +224,10 @@ impl Instance {
     }
 
     /// The parts of the process that serves, if this is one.
-    pub fn running(&self) -> Option<&Process> {
+    pub fn running(&self) -> Option<&RunningProcess> {
         match &self.parts {
-            Parts::Process(process) => Some(process),
-            Parts::Files(_) => None,
+            InstanceParts::Process(process) => Some(process),
+            InstanceParts::Files(_) => None,
         }
     }
 
@@ -235,7 +235,7 @@ impl Instance {
     ///
     /// # Errors
     /// Where nothing runs.
-    pub fn process(&self) -> anyhow::Result<&Process> {
+    pub fn process(&self) -> anyhow::Result<&RunningProcess> {
         self.running().ok_or_else(|| {
             anyhow!(
                 "metaclaw does not run in {}: `metaclaw start` starts it",
@@ -250,8 +250,8 @@ impl Instance {
     /// Where there is none, another process has the home, or the log cannot be opened.
     pub async fn log(&self) -> anyhow::Result<&TurnLog> {
         match &self.parts {
-            Parts::Process(process) => Ok(&process.log),
-            Parts::Files(files) => {
+            InstanceParts::Process(process) => Ok(&process.log),
+            InstanceParts::Files(files) => {
                 let open = files.log.get_or_try_init(|| files.open(&self.home));
                 Ok(&open.await?.log)
             }
@@ -275,8 +275,8 @@ impl Instance {
     /// Where a setting is refused.
     pub fn library(&self) -> anyhow::Result<Library> {
         match &self.parts {
-            Parts::Process(process) => Ok(process.library.clone()),
-            Parts::Files(files) => files.opener.library(),
+            InstanceParts::Process(process) => Ok(process.library.clone()),
+            InstanceParts::Files(files) => files.opener.library(),
         }
     }
 
@@ -286,11 +286,11 @@ impl Instance {
     /// Where there is no log or no policy model, or what is needed is not allowed or does not start.
     pub async fn learner(&self) -> anyhow::Result<LearnerParts<'_>> {
         match &self.parts {
-            Parts::Process(process) => Ok(LearnerParts {
+            InstanceParts::Process(process) => Ok(LearnerParts {
                 learner: &process.learner,
                 replays: &process.replays,
             }),
-            Parts::Files(files) => {
+            InstanceParts::Files(files) => {
                 let log = self.log().await?;
                 let made = files.learner.get_or_try_init(|| files.opener.learner(log));
                 let IdleLearner {
@@ -307,8 +307,8 @@ impl Instance {
     /// Where a setting is refused.
     pub fn is_gated(&self) -> anyhow::Result<bool> {
         match &self.parts {
-            Parts::Process(process) => Ok(process.learner.tests_adapters()),
-            Parts::Files(files) => files.opener.is_gated(),
+            InstanceParts::Process(process) => Ok(process.learner.tests_adapters()),
+            InstanceParts::Files(files) => files.opener.is_gated(),
         }
     }
 
@@ -318,8 +318,8 @@ impl Instance {
     /// Where a setting is refused, or a process runs: its training server knows.
     pub fn checkpoints(&self) -> anyhow::Result<PathBuf> {
         match &self.parts {
-            Parts::Process(_) => bail!("the training server knows its adapters"),
-            Parts::Files(files) => files.opener.checkpoints(),
+            InstanceParts::Process(_) => bail!("the training server knows its adapters"),
+            InstanceParts::Files(files) => files.opener.checkpoints(),
         }
     }
 
@@ -327,15 +327,15 @@ impl Instance {
     ///
     /// # Errors
     /// Where there is no log, or a setting is refused.
-    pub async fn sources(&self) -> anyhow::Result<Sources> {
+    pub async fn sources(&self) -> anyhow::Result<ReportSources> {
         match &self.parts {
-            Parts::Process(process) => Ok(process.sources()),
-            Parts::Files(files) => {
+            InstanceParts::Process(process) => Ok(process.sources()),
+            InstanceParts::Files(files) => {
                 let trains = files.opener.trains()?;
                 let log = self.log().await?.clone();
                 let config = files.opener.budget()?;
                 let budget = TokenBudget::open(config, self.home.spend(), log.clone());
-                Ok(Sources {
+                Ok(ReportSources {
                     log,
                     library: files.opener.library()?,
                     weights: trains,
@@ -348,7 +348,7 @@ impl Instance {
 
     /// Lets go of the files, and ends what was started for an operation. A process that serves ends elsewhere.
     pub async fn close(&self) {
-        let Parts::Files(files) = &self.parts else {
+        let InstanceParts::Files(files) = &self.parts else {
             return;
         };
         if let Some(learner) = files.learner.get() {
@@ -372,9 +372,9 @@ impl IdleLearner {
     }
 }
 
-// === impl Files ===
+// === impl OpenedFiles ===
 
-impl Files {
+impl OpenedFiles {
     async fn open(&self, home: &Home) -> anyhow::Result<LockedLog> {
         let folder = home.turns();
         let open: fn(&Path, &TurnsConfig) -> Result<TurnLog, OpenError> = match self.opening {
@@ -395,12 +395,12 @@ impl Files {
     }
 }
 
-// === impl Process ===
+// === impl RunningProcess ===
 
-impl Process {
+impl RunningProcess {
     /// What a report is made of.
-    pub fn sources(&self) -> Sources {
-        Sources {
+    pub fn sources(&self) -> ReportSources {
+        ReportSources {
             log: self.log.clone(),
             library: self.library.clone(),
             weights: self.trains,
@@ -446,9 +446,9 @@ impl Process {
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for RunningProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process")
+        f.debug_struct("RunningProcess")
             .field("proxy", &self.proxy)
             .finish_non_exhaustive()
     }

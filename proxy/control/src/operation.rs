@@ -21,7 +21,7 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     fn perform(
         self,
         instance: &Instance,
-    ) -> impl Future<Output = Result<Self::Reply, Failure>> + Send;
+    ) -> impl Future<Output = Result<Self::Reply, OperationFailure>> + Send;
 }
 
 /// An operation that answers in lines, each as soon as it is there.
@@ -40,7 +40,7 @@ pub trait StreamedOperation: Serialize + DeserializeOwned + Send + 'static {
 
 /// Why an operation is not done.
 #[derive(Debug)]
-pub struct Failure {
+pub struct OperationFailure {
     pub kind: FailureKind,
     pub error: anyhow::Error,
 }
@@ -56,9 +56,9 @@ pub enum FailureKind {
     TrainingServer,
 }
 
-// === impl Failure ===
+// === impl OperationFailure ===
 
-impl Failure {
+impl OperationFailure {
     /// A part of the process that does not answer now.
     pub fn unavailable(error: impl Into<anyhow::Error>) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Failure {
     }
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
+impl<E: Into<anyhow::Error>> From<E> for OperationFailure {
     fn from(error: E) -> Self {
         Self {
             kind: FailureKind::Refused,

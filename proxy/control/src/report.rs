@@ -21,12 +21,12 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use crate::waiting::Waiting;
+use crate::waiting::WaitingReviews;
 
 pub use self::{
     days::Period,
     files::run as write_daily,
-    gather::{Sources, gather},
+    gather::{ReportSources, gather},
     markdown::text as markdown,
 };
 
@@ -34,7 +34,7 @@ pub(crate) use self::files::forget;
 
 /// What happened in a period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct PeriodReport {
     /// Which days it tells of.
     pub period: Period,
     pub turns: u64,
@@ -46,16 +46,16 @@ pub struct Report {
     /// The lessons of these days, as they stand now.
     pub heard: Vec<Lesson>,
     /// The skills that were written in these days from what went wrong, as they stand now.
-    pub written: Vec<Written>,
+    pub written: Vec<WrittenSkill>,
     pub verdicts: Verdicts,
     /// Whether weights learn here: without, the stages behind a verdict do not exist.
     pub weights: bool,
     /// How far turns came, the first stage first.
-    pub funnel: Vec<Stage>,
+    pub funnel: Vec<FunnelStage>,
     /// The training steps of these days, the first one first.
     pub steps: Vec<StepTold>,
     /// What the chat cost.
-    pub chat: Tokens,
+    pub chat: ChatTokens,
     /// Tokens that asking models for learning took, in and out.
     pub learning: u64,
     /// What is left of today's budget for that; none of a period without today.
@@ -64,7 +64,7 @@ pub struct Report {
     pub upstreams: BTreeMap<String, UpstreamDay>,
     pub in_force: Vec<InForce>,
     /// What waits for the owner's look now.
-    pub waiting: Waiting,
+    pub waiting: WaitingReviews,
     /// One row a day, with the days before for the curve.
     pub days: Vec<DayRow>,
 }
@@ -88,7 +88,7 @@ pub struct StepTold {
 
 /// A skill that a model wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenSkill {
     pub agent: String,
     pub name: String,
     pub state: ProposalState,
@@ -113,7 +113,7 @@ pub struct Verdicts {
 
 /// Where turns can get to on their way to the weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct FunnelStage {
     pub name: String,
     /// How many got here.
     pub n: u64,
@@ -123,7 +123,7 @@ pub struct Stage {
 
 /// Tokens, as the upstreams counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tokens {
+pub struct ChatTokens {
     pub prompt: u64,
     /// Of the prompt's, those that came from the provider's cache.
     pub cached: u64,
@@ -174,9 +174,9 @@ impl Verdicts {
     }
 }
 
-// === impl Report ===
+// === impl PeriodReport ===
 
-impl Report {
+impl PeriodReport {
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self.turns == 0 && self.heard.is_empty() && self.written.is_empty()

@@ -6,7 +6,7 @@ use metaclaw_turns::{ImportOutcome, ImportedTurn};
 use serde::{Deserialize, Serialize};
 
 use self::line::Rollout;
-pub use self::turn::Base;
+pub use self::turn::RolloutBase;
 
 mod line;
 mod turn;
@@ -16,7 +16,7 @@ const TOLD: usize = 20;
 
 /// The rollouts of one file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Import {
+pub struct RolloutImport {
     pub file: String,
     pub rollouts: Vec<Rollout>,
 }
@@ -40,9 +40,9 @@ pub struct Refused {
     told: String,
 }
 
-// === impl Import ===
+// === impl RolloutImport ===
 
-impl Import {
+impl RolloutImport {
     /// Reads and checks every line. Empty ones are passed over.
     ///
     /// # Errors
@@ -84,7 +84,11 @@ impl Import {
     ///
     /// # Errors
     /// Where one names another model than the base.
-    pub fn turns(self, base: Option<&Base>, now_ms: u64) -> anyhow::Result<Vec<ImportedTurn>> {
+    pub fn turns(
+        self,
+        base: Option<&RolloutBase>,
+        now_ms: u64,
+    ) -> anyhow::Result<Vec<ImportedTurn>> {
         let file = &self.file;
         let turns = (1..).zip(self.rollouts);
         let turn = |(number, rollout): (u32, Rollout)| {

@@ -25,16 +25,16 @@ use crate::{
     compare::{ComparedQuestion, ComparisonWanted},
     instance::Instance,
     lessons::{Forget, SkillChange, WishChange},
-    operation::{Failure, FailureKind, Operation, StreamedOperation, with_causes},
+    operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
-        process::{GetReport, GetSchedule, GetStatus, KeyChange, Stop},
+        process::{GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
         turns::{Export, FindLacking, GetTurn, RaiseCounts, Restore, TurnsQuery},
         weights::{ListAdapters, PreviewStep, PreviewTurn, RollBack, TrainStep},
     },
     privacy::SwitchChange,
     replays::ReplayAsked,
-    rollouts::Import,
+    rollouts::RolloutImport,
 };
 
 /// What every handler knows.
@@ -70,7 +70,7 @@ pub async fn serve(
 fn routes() -> Router<Control> {
     let routes = Router::new();
     let routes = route::<GetStatus>(routes);
-    let routes = route::<Stop>(routes);
+    let routes = route::<StopProcess>(routes);
     let routes = route::<SwitchChange>(routes);
     let routes = route::<KeyChange>(routes);
     let routes = route::<GetSchedule>(routes);
@@ -78,7 +78,7 @@ fn routes() -> Router<Control> {
     let routes = route::<TurnsQuery>(routes);
     let routes = route::<GetTurn>(routes);
     let routes = stream::<Export>(routes);
-    let routes = route::<Import>(routes);
+    let routes = route::<RolloutImport>(routes);
     let routes = route::<Restore>(routes);
     let routes = route::<FindLacking>(routes);
     let routes = route::<RaiseCounts>(routes);
@@ -136,7 +136,7 @@ fn read<O: serde::de::DeserializeOwned>(body: &Bytes) -> serde_json::Result<O> {
     serde_json::from_slice(if body.is_empty() { b"null" } else { body })
 }
 
-fn refused(failure: &Failure) -> Response {
+fn refused(failure: &OperationFailure) -> Response {
     let status = match failure.kind {
         FailureKind::Refused => StatusCode::CONFLICT,
         FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

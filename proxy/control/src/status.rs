@@ -9,11 +9,11 @@ use metaclaw_trainer_api::wire::Inference;
 use metaclaw_turns::Funnel;
 use serde::{Deserialize, Serialize};
 
-use crate::{cloud_spend::CloudSpend, token_budget::Spend, waiting::Waiting};
+use crate::{cloud_spend::CloudSpend, token_budget::Spend, waiting::WaitingReviews};
 
 /// What serves, what learns, and what leaves the machine, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct RunSummary {
     /// `auto`, `rl` or `skills_only`.
     pub mode: String,
     pub serves: String,
@@ -24,7 +24,7 @@ pub struct About {
 
 /// How the running process is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct ProcessStatus {
     pub pid: u32,
     pub version: String,
     /// Where agents talk to it.
@@ -32,7 +32,7 @@ pub struct Status {
     /// When it began to listen, in milliseconds since 1970.
     pub since_ms: u64,
     /// What serves, what learns, what leaves the machine.
-    pub about: About,
+    pub about: RunSummary,
     /// Who is only relayed for now.
     pub off: RelayOnly,
     /// Who trains and serves the policy model, where there is one.
@@ -64,7 +64,7 @@ pub struct Status {
     /// What was used of a training server by Tinker's API; none where there is none.
     pub cloud: Option<CloudSpend>,
     /// What waits for the owner's look; none where the files do not say.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitingReviews>,
 }
 
 /// How the local trainer is, or the training server of `rl.remote_url`.

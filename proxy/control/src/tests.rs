@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    caller::{Caller, by_line},
+    caller::{ControlCaller, by_line},
     client::{ControlClient, ControlError},
     home::{Home, RunFile},
     instance::{IdleLearner, Instance, LogOpening, OpenParts},
@@ -114,7 +114,7 @@ async fn served<T>(
 }
 
 /// What a caller answers to a row of operations, each as text.
-async fn answers(caller: &Caller) -> Vec<String> {
+async fn answers(caller: &ControlCaller) -> Vec<String> {
     let mut lines = Vec::new();
     let each = by_line(|line| {
         lines.push(String::from_utf8_lossy(line).into_owned());
@@ -153,7 +153,7 @@ async fn an_operation_answers_alike_over_http_and_in_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let home = home(&dir).await;
     let instance = files(&home);
-    let here = Caller::Files(Arc::clone(&instance));
+    let here = ControlCaller::Files(Arc::clone(&instance));
     let (agent, wish) = (agent(), "Answer in one sentence.".to_owned());
     let told = here.call(WishChange::Add { agent, wish }).await.unwrap();
     assert!(
@@ -162,7 +162,7 @@ async fn an_operation_answers_alike_over_http_and_in_the_process() {
     );
     let in_process = answers(&here).await;
     let over_http = served(&instance, async |address| {
-        answers(&Caller::Process(client(address, TOKEN))).await
+        answers(&ControlCaller::Process(client(address, TOKEN))).await
     });
     assert_eq!(in_process, over_http.await);
     assert!(
@@ -213,7 +213,7 @@ async fn nobody_is_let_in_without_the_token_and_a_wrong_body_is_told() {
 async fn what_needs_no_log_is_done_where_there_is_none() {
     let dir = tempfile::tempdir().unwrap();
     let home = Home::at(dir.path().join("home"));
-    let here = Caller::Files(files(&home));
+    let here = ControlCaller::Files(files(&home));
     let off = SwitchChange {
         off: true,
         agent: None,

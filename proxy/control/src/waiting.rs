@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Waiting {
+pub struct WaitingReviews {
     /// Skills that a model wrote.
     pub skills: usize,
     pub wishes: BTreeMap<String, usize>,
@@ -17,15 +17,20 @@ pub struct Waiting {
 ///
 /// # Errors
 /// Where one cannot be read.
-pub async fn look(library: &Library) -> anyhow::Result<Waiting> {
+pub async fn look(library: &Library) -> anyhow::Result<WaitingReviews> {
     let library = library.clone();
-    let read = move || anyhow::Ok(Waiting::of(&library.journal()?, &library.proposals()?));
+    let read = move || {
+        anyhow::Ok(WaitingReviews::of(
+            &library.journal()?,
+            &library.proposals()?,
+        ))
+    };
     tokio::task::spawn_blocking(read).await?
 }
 
-// === impl Waiting ===
+// === impl WaitingReviews ===
 
-impl Waiting {
+impl WaitingReviews {
     pub fn of(lessons: &[Lesson], proposals: &[Proposal]) -> Self {
         let mut wishes: BTreeMap<String, usize> = BTreeMap::new();
         for lesson in lessons {
@@ -62,7 +67,7 @@ mod tests {
     #[test]
     fn what_waits_is_told_with_the_command_that_shows_it() {
         let wishes = [("main".to_owned(), 2), ("work".to_owned(), 1)];
-        let waiting = Waiting {
+        let waiting = WaitingReviews {
             skills: 1,
             wishes: wishes.into(),
         };
@@ -71,6 +76,6 @@ mod tests {
         2 wishes wait for your look  (metaclaw wishes review --agent main)
         1 wish waits for your look  (metaclaw wishes review --agent work)
         ");
-        assert!(Waiting::default().lines().is_empty());
+        assert!(WaitingReviews::default().lines().is_empty());
     }
 }

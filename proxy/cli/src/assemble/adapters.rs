@@ -24,7 +24,7 @@ use super::trainer::HEALTH_DEADLINE;
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) struct Adapters {
+pub(super) struct AdapterLoader {
     pub(super) serving: Arc<Serving>,
     pub(super) log: TurnLog,
     pub(super) backend: Arc<dyn TrainingBackend>,
@@ -64,9 +64,9 @@ enum Tried {
     Unknown,
 }
 
-// === impl Adapters ===
+// === impl AdapterLoader ===
 
-impl Adapters {
+impl AdapterLoader {
     /// Has each one loaded; an agent whose adapter cannot serve gets the base model, and its adapter again when it can.
     pub(super) async fn load(&mut self) {
         self.ask_context().await;

@@ -11,7 +11,7 @@ use crate::{address::host, config::Policy};
 /// It is asked straight at its server, beside the gateway: no turn is kept, no lesson put in. It costs time, and at a
 /// provider its tokens.
 #[derive(Debug)]
-pub(super) struct BaseModel {
+pub(super) struct UnadaptedModel {
     pub(super) http: reqwest::Client,
     /// Changes when the trainer is started again.
     pub(super) address: PolicyAddress,
@@ -29,9 +29,9 @@ pub(super) fn called(policy: &Policy) -> Option<String> {
     }
 }
 
-// === impl BaseModel ===
+// === impl UnadaptedModel ===
 
-impl BaseModel {
+impl UnadaptedModel {
     async fn try_ask(&self, messages: &[Message]) -> anyhow::Result<String> {
         let config = LlmConfig {
             timeout: self.timeout,
@@ -51,7 +51,7 @@ impl BaseModel {
     }
 }
 
-impl Ask for BaseModel {
+impl Ask for UnadaptedModel {
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         Box::pin(async move {
             let answer = self.try_ask(messages).await;
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn an_error_names_the_model_and_no_address_of_this_process() {
         let url = "http://127.0.0.1:33177";
-        let base = |called: Option<&str>| BaseModel {
+        let base = |called: Option<&str>| UnadaptedModel {
             http: metaclaw_llm::loopback_client().unwrap(),
             address: PolicyAddress {
                 url: Some(url.to_owned()),

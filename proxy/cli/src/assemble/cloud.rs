@@ -29,7 +29,7 @@ use metaclaw_trainer_text::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::plan::{Plan, random_token};
+use super::plan::{StartPlan, random_token};
 use crate::{
     config::{Cloud, Service},
     environment::Environment,
@@ -51,7 +51,7 @@ pub(super) struct CloudSide {
     /// What the front wants to be shown.
     pub(super) key: String,
     listener: TcpListener,
-    text: Arc<Text>,
+    text: Arc<CloudText>,
     model: String,
     tokenizer: PathBuf,
     environment: Environment,
@@ -61,7 +61,7 @@ pub(super) struct CloudSide {
 
 /// Texts as ids, by a tokenizer of this process; what was sampled, as the front keeps it.
 #[derive(Debug)]
-struct Text {
+struct CloudText {
     tokenizer: OnceLock<Arc<ChatTokenizer>>,
     /// Why there is none yet.
     lacks: Mutex<String>,
@@ -73,7 +73,7 @@ struct Text {
 
 impl CloudSide {
     /// Prepares both; nothing is sent yet.
-    pub(super) fn new(plan: &Plan, cloud: &Cloud) -> anyhow::Result<Self> {
+    pub(super) fn new(plan: &StartPlan, cloud: &Cloud) -> anyhow::Result<Self> {
         let config = &plan.loaded.config;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener =
@@ -91,7 +91,7 @@ impl CloudSide {
             timeout: config.rl.timeout(),
             base_model: None,
         });
-        let text = Arc::new(Text {
+        let text = Arc::new(CloudText {
             tokenizer: OnceLock::new(),
             lacks: Mutex::new("it is being looked for".to_owned()),
             front,
@@ -226,9 +226,9 @@ async fn find(
     })
 }
 
-// === impl Text ===
+// === impl CloudText ===
 
-impl Text {
+impl CloudText {
     fn set_lacking(&self, why: String) {
         *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
@@ -248,7 +248,7 @@ impl Text {
     }
 }
 
-impl LocalText for Text {
+impl LocalText for CloudText {
     fn ready(&self) -> Result<(), BackendError> {
         self.tokenizer("tokenizer").map(|_| ())
     }

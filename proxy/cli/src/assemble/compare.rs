@@ -4,11 +4,11 @@ use metaclaw_control::compare::{ComparedModel, Comparer, MAX_ANSWER, PolicyAddre
 use metaclaw_gateway::ServingConfig;
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
 
-use super::{plan::Plan, trainer::TrainingSide};
+use super::{plan::StartPlan, trainer::TrainingSide};
 use crate::{address::host, config::Policy};
 
 /// The policy model where there is one, else the model of `llm.*`.
-pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<Comparer> {
+pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Result<Comparer> {
     let llm = &plan.loaded.config.llm;
     let whom = match (policy_address(plan, training), &llm.api_base, &llm.model_id) {
         (Some(address), ..) => ComparedModel::Policy(address),
@@ -31,7 +31,7 @@ pub(super) fn comparer(plan: &Plan, training: &TrainingSide) -> anyhow::Result<C
 }
 
 /// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
-fn params(plan: &Plan, whom: &ComparedModel) -> anyhow::Result<AskParams> {
+fn params(plan: &StartPlan, whom: &ComparedModel) -> anyhow::Result<AskParams> {
     let plain = AskParams {
         max_tokens: Some(MAX_ANSWER),
         ..AskParams::default()
@@ -48,7 +48,7 @@ fn params(plan: &Plan, whom: &ComparedModel) -> anyhow::Result<AskParams> {
 }
 
 /// Where the policy model is; none where there is none.
-pub(super) fn policy_address(plan: &Plan, training: &TrainingSide) -> Option<PolicyAddress> {
+pub(super) fn policy_address(plan: &StartPlan, training: &TrainingSide) -> Option<PolicyAddress> {
     let (url, key) = match &plan.policy {
         Policy::Local { .. } => (None, training.key.clone()),
         Policy::Remote { url, key } => {
@@ -66,7 +66,7 @@ pub(super) fn policy_address(plan: &Plan, training: &TrainingSide) -> Option<Pol
 }
 
 /// What it is asked by.
-pub(super) fn policy_client(plan: &Plan) -> Result<reqwest::Client, HttpError> {
+pub(super) fn policy_client(plan: &StartPlan) -> Result<reqwest::Client, HttpError> {
     match plan.policy {
         Policy::Local { .. } | Policy::Cloud(_) => loopback_client(),
         Policy::Remote { .. } | Policy::None => http_client(&plan.roots),

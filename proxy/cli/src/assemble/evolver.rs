@@ -8,7 +8,7 @@ use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
 
-use super::{budgeted_model::BudgetedModel, learner::address, plan::Plan};
+use super::{budgeted_model::BudgetedModel, learner::address, plan::StartPlan};
 use crate::address::elsewhere;
 
 /// Skills are to be alike for like failures.
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The evolver, and what the banner adds to where things go; none where none is wanted, or no model can be asked.
 pub(super) fn evolver(
-    plan: &Plan,
+    plan: &StartPlan,
     budget: &Arc<TokenBudget>,
 ) -> anyhow::Result<Option<(Evolver, String)>> {
     let (skills, turns) = (&plan.loaded.config.skills, &plan.loaded.config.turns);

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use metaclaw_chat::Span;
 use metaclaw_learner::{ExternalTeacher, LearnerConfig};
 
-use super::{function::Function, plan::Plan};
+use super::{function::Function, plan::StartPlan};
 use crate::address::is_here;
 
 /// For one reply: it is read, and nothing is written.
@@ -17,7 +17,7 @@ const TIMEOUT: Span = Span::secs(120);
 /// # Errors
 /// Where it cannot be asked, has nothing to add to, or may not be sent what was said.
 pub(super) fn external_teacher(
-    plan: &Plan,
+    plan: &StartPlan,
     config: &LearnerConfig,
 ) -> anyhow::Result<Option<ExternalTeacher>> {
     let opd = &plan.loaded.config.opd;

@@ -6,7 +6,7 @@ use metaclaw_learner::{Post, PostFailed};
 use metaclaw_llm::{PostClient, http_client, loopback_client};
 use serde_json::Value;
 
-use super::plan::Plan;
+use super::plan::StartPlan;
 use crate::address::is_here;
 
 /// An address that JSON is put to.
@@ -17,7 +17,7 @@ pub(super) struct Function(PostClient);
 
 impl Function {
     pub(super) fn new(
-        plan: &Plan,
+        plan: &StartPlan,
         url: &str,
         key: Option<&Secret>,
         timeout: Span,

@@ -9,7 +9,7 @@ use metaclaw_skills::Library;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 
-use super::{parts::GatewayState, plan::Plan, upstreams};
+use super::{parts::GatewayState, plan::StartPlan, upstreams};
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
@@ -29,7 +29,7 @@ pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 
 /// The gateway of the settings; it serves nobody yet.
 pub(super) async fn gateway(
-    plan: &Plan,
+    plan: &StartPlan,
     log: &TurnLog,
     library: &Library,
     state: &GatewayState,

@@ -11,11 +11,11 @@ use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
 
 use super::{
-    base_model::{BaseModel, called},
+    base_model::{UnadaptedModel, called},
     budgeted_model::BudgetedModel,
     compare::policy_client,
     function::Function,
-    plan::Plan,
+    plan::StartPlan,
 };
 use crate::{
     banner::JudgedWith,
@@ -28,7 +28,7 @@ const TEMPERATURE: f64 = 0.6;
 const MAX_TOKENS: u32 = 1_024;
 
 /// Where a model would be asked.
-pub(super) struct Address<'a> {
+pub(super) struct AskAddress<'a> {
     pub(super) url: &'a str,
     pub(super) model: &'a str,
     key: Option<&'a Secret>,
@@ -39,7 +39,7 @@ pub(super) struct Address<'a> {
 /// The judge, what the banner says of it, and the model whose questions are counted. `policy` is where the policy model
 /// is, if there is one.
 pub(super) fn judge(
-    plan: &Plan,
+    plan: &StartPlan,
     config: &LearnerConfig,
     budget: &Arc<TokenBudget>,
     policy: Option<PolicyAddress>,
@@ -74,7 +74,7 @@ pub(super) fn judge(
         }
         (Some(JudgeKind::Base), _) => {
             let address = policy.context("judge.kind base needs a policy model to ask without its adapter: set trainer.model, or rl.remote_url")?;
-            let base = BaseModel {
+            let base = UnadaptedModel {
                 http: policy_client(plan)?,
                 address,
                 params,
@@ -107,12 +107,12 @@ pub(super) fn judge(
 }
 
 /// Where to ask; none where there is no model, or only callers have its key.
-pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<Address<'a>> {
+pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<AskAddress<'a>> {
     let llm = &config.llm;
     let model = own.model.as_deref().or(llm.model_id.as_deref())?;
     let api_version = own.api_version.as_deref();
     match (&own.url, &llm.api_base) {
-        (Some(url), _) => Some(Address {
+        (Some(url), _) => Some(AskAddress {
             url,
             model,
             key: own.key.as_ref(),
@@ -123,7 +123,7 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
             let key = own.key.as_ref().or(llm.api_key.as_ref())?;
             let described = config.gateway.upstreams.get(LLM);
             let speaks_azure = described.is_some_and(|it| it.dialect == Provider::Azure);
-            Some(Address {
+            Some(AskAddress {
                 url,
                 model,
                 key: Some(key),
@@ -136,10 +136,10 @@ pub(super) fn address<'a>(own: &'a ModelAddress, config: &'a Config) -> Option<A
     }
 }
 
-// === impl Address ===
+// === impl AskAddress ===
 
-impl Address<'_> {
-    pub(super) fn client(&self, plan: &Plan, timeout: Span) -> anyhow::Result<ChatClient> {
+impl AskAddress<'_> {
+    pub(super) fn client(&self, plan: &StartPlan, timeout: Span) -> anyhow::Result<ChatClient> {
         let config = LlmConfig {
             url: self.url.to_owned(),
             model: self.model.to_owned(),
@@ -153,19 +153,19 @@ impl Address<'_> {
 }
 
 /// Where the numbers of steps are written.
-pub(super) fn recorder(plan: &Plan) -> Recorder {
+pub(super) fn recorder(plan: &StartPlan) -> Recorder {
     Recorder::new(numbers(plan), &plan.loaded.config.rl.report_to)
 }
 
 /// Replays of this home.
-pub(super) fn replays(plan: &Plan) -> Replays {
+pub(super) fn replays(plan: &StartPlan) -> Replays {
     let report_to = &plan.loaded.config.rl.report_to;
     let numbers = numbers(plan).join("replays");
     Replays::new(plan.home.replay(), numbers, report_to, overridden)
 }
 
 /// The folder of the numbers of steps.
-fn numbers(plan: &Plan) -> PathBuf {
+fn numbers(plan: &StartPlan) -> PathBuf {
     let named = plan.loaded.config.rl.log_dir.clone();
     named.unwrap_or_else(|| plan.home.learning())
 }
@@ -179,7 +179,7 @@ mod tests {
     fn asked(text: &str) -> Option<String> {
         let layer = Layer::text("config.yaml".into(), text).unwrap();
         let config = Loaded::new(vec![layer]).unwrap().config;
-        let Address {
+        let AskAddress {
             url,
             model,
             key,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metaclaw_chat::Secret;
-use metaclaw_control::status::About;
+use metaclaw_control::status::RunSummary;
 use metaclaw_learner::{Learner, LearnerConfig, Parts};
 use metaclaw_llm::ChatClient;
 use metaclaw_schedule::{Schedule, SchedulerConfig};
@@ -17,7 +17,7 @@ use super::{
     learner,
     listener::listener,
     parts::{Background, GatewayState, Stores},
-    plan::Plan,
+    plan::StartPlan,
     schedule, trainer,
     trainer::TrainingSide,
 };
@@ -28,7 +28,7 @@ pub(super) struct Learning {
     pub(super) learner: Learner,
     /// The judge's model, where one is asked.
     pub(super) judge: Option<ChatClient>,
-    pub(super) about: About,
+    pub(super) about: RunSummary,
     pub(super) schedule: Schedule,
     pub(super) trains: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Learning {
 impl Learning {
     /// Starts the loop behind the chat; the adapters that the log names serve when it returns.
     pub(super) async fn start(
-        plan: &Plan,
+        plan: &StartPlan,
         stores: &Stores,
         training: &TrainingSide,
         gateway: &GatewayState,
@@ -68,7 +68,7 @@ impl Learning {
         }
         let wishes: WishesConfig = plan.loaded.section("wishes")?;
         let (evolver, written_with) = evolver::evolver(plan, budget)?.unzip();
-        let told = Told {
+        let told = LearningSummary {
             judged_with,
             written_with,
             heard_with,
@@ -107,7 +107,7 @@ impl Learning {
 }
 
 /// What the banner says of learning.
-struct Told {
+struct LearningSummary {
     judged_with: JudgedWith,
     /// What it adds of who writes skills.
     written_with: Option<String>,
@@ -118,10 +118,10 @@ struct Told {
     hears: bool,
 }
 
-// === impl Told ===
+// === impl LearningSummary ===
 
-impl Told {
-    fn about(self, plan: &Plan, settings: &LearnerConfig) -> anyhow::Result<About> {
+impl LearningSummary {
+    fn about(self, plan: &StartPlan, settings: &LearnerConfig) -> anyhow::Result<RunSummary> {
         let (hears, is_used) = (self.hears, self.trains || self.written_with.is_some());
         let judged_with = match self.judged_with {
             JudgedWith::Model { model, url } if !is_used && hears => {

@@ -8,11 +8,11 @@ use metaclaw_learner::{Judge, JudgeConfig, JudgeKind, Listener};
 use metaclaw_llm::AskParams;
 
 use super::{
-    base_model::{BaseModel, called},
+    base_model::{UnadaptedModel, called},
     budgeted_model::BudgetedModel,
     compare::policy_client,
     learner::address,
-    plan::Plan,
+    plan::StartPlan,
 };
 use crate::{
     address::elsewhere,
@@ -27,7 +27,7 @@ const MAX_TOKENS: u32 = 300;
 /// The listener, and what the banner adds to where things go: the model of `llm.*` with a key of ours, else the policy
 /// model. None where the judge hears, where `judge.kind` is `off`, where no wishes are heard, or no model can be asked.
 pub(super) fn listener(
-    plan: &Plan,
+    plan: &StartPlan,
     judge: &Judge,
     settings: &JudgeConfig,
     budget: &Arc<TokenBudget>,
@@ -66,7 +66,7 @@ pub(super) fn listener(
         Policy::Cloud(cloud) => told(elsewhere(&cloud.url), "the base model"),
         Policy::None | Policy::Local { .. } => String::new(),
     };
-    let model = BaseModel {
+    let model = UnadaptedModel {
         http: policy_client(plan)?,
         address,
         params,

@@ -8,7 +8,7 @@ use metaclaw_learner::LearnerConfig;
 use metaclaw_trainer_api::tinker::client::TinkerTokens;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 
-use super::{cloud::CloudSide, plan::Plan};
+use super::{cloud::CloudSide, plan::StartPlan};
 use crate::config::{Backend, Loaded};
 
 /// Days that an estimate looks back.
@@ -25,7 +25,7 @@ pub(crate) fn prices(backend: &Backend) -> Option<Prices> {
 }
 
 /// What counts the tokens of a training server that takes money; none where there is none.
-pub(super) fn of(plan: &Plan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
+pub(super) fn of(plan: &StartPlan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
     let usage = Arc::clone(&cloud?.usage);
     let prices = prices(&plan.loaded.config.rl);
     let meter = Meter::open(usage, plan.home.cloud_spend(), prices);
@@ -33,7 +33,11 @@ pub(super) fn of(plan: &Plan, cloud: Option<&CloudSide>) -> Option<Arc<Meter>> {
 }
 
 /// The estimate of what a day costs, which the start prints before the server is asked for anything.
-pub(super) async fn told(plan: &Plan, meter: Option<&Arc<Meter>>, log: &TurnLog) -> Option<String> {
+pub(super) async fn told(
+    plan: &StartPlan,
+    meter: Option<&Arc<Meter>>,
+    log: &TurnLog,
+) -> Option<String> {
     meter?;
     of_a_day(&plan.loaded, log).await
 }

@@ -8,9 +8,9 @@ use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{LessonState, Library};
 
 /// A metric: its name, what it says, and what may become of it.
-type Metric = (&'static str, &'static str, Kind);
+type Metric = (&'static str, &'static str, MetricKind);
 type Label = (&'static str, &'static str);
-type Kind = fn(u64) -> SeriesValue;
+type MetricKind = fn(u64) -> SeriesValue;
 
 /// Agents that have series of their own.
 const MAX_AGENTS: usize = 64;
@@ -118,16 +118,16 @@ const LAST_STEP: [StepMetric; 7] = [
 ];
 
 /// The rooms that count.
-pub(super) struct Counted {
+pub(super) struct MetricSources {
     pub(super) learner: Learner,
     /// The judge's model, where one is asked.
     pub(super) judge: Option<ChatClient>,
     pub(super) library: Library,
 }
 
-// === impl Counted ===
+// === impl MetricSources ===
 
-impl Counted {
+impl MetricSources {
     /// All metrics. The journal of lessons is a file.
     pub(super) fn series(&self) -> Vec<Series> {
         let asked = self.judge.as_ref().map(ChatClient::counts);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    compare, external_teacher::external_teacher, learner, lessons, plan::Plan,
+    compare, external_teacher::external_teacher, learner, lessons, plan::StartPlan,
     trainer::TrainingSide,
 };
 
@@ -23,7 +23,7 @@ use super::{
 ///
 /// # Errors
 /// Where there is no policy model, or what is needed of it is not allowed or does not start.
-pub(crate) async fn idle_learner(plan: &Plan, log: &TurnLog) -> anyhow::Result<IdleLearner> {
+pub(crate) async fn idle_learner(plan: &StartPlan, log: &TurnLog) -> anyhow::Result<IdleLearner> {
     ensure!(
         plan.policy.may_train(&plan.loaded.config),
         "the policy server is not on this machine: `metaclaw config privacy.cloud_training_ok true` lets texts go there"
@@ -49,7 +49,7 @@ pub(crate) async fn idle_learner(plan: &Plan, log: &TurnLog) -> anyhow::Result<I
 
 /// A learner of the settings, with the judge and the wishes that the running one would have.
 async fn learner_of(
-    plan: &Plan,
+    plan: &StartPlan,
     training: &TrainingSide,
     log: &TurnLog,
 ) -> anyhow::Result<Learner> {

@@ -14,7 +14,7 @@ use crate::{
 
 /// All that is known before anything runs.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct StartPlan {
     /// The file that the settings came from.
     pub config_name: PathBuf,
     /// MetaClaw's home; the caller has its lock.

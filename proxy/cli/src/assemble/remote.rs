@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::{
-    adapters::Adapters,
+    adapters::AdapterLoader,
     trainer::{BASE, HEALTH_DEADLINE},
 };
 
@@ -28,8 +28,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
 /// Sees that the server has the model of the settings, and that the adapters that serve are there.
-pub(super) struct Remote {
-    pub(super) adapters: Adapters,
+pub(super) struct RemoteFollower {
+    pub(super) adapters: AdapterLoader,
     /// As in the settings.
     pub(super) url: String,
     /// How it is called where that is not its address: chats may be answered in front of it.
@@ -43,9 +43,9 @@ pub(super) struct Remote {
     pub(super) refuses: bool,
 }
 
-// === impl Remote ===
+// === impl RemoteFollower ===
 
-impl Remote {
+impl RemoteFollower {
     /// Looks at it until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {

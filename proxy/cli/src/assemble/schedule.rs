@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::calendars::Calendars;
-use super::{parts::Background, plan::Plan};
+use super::{parts::Background, plan::StartPlan};
 
 mod calendars;
 
@@ -42,7 +42,7 @@ struct Looks {
 
 /// Reads what an earlier process knew, and starts the tasks that keep it true.
 pub(super) async fn start(
-    plan: &Plan,
+    plan: &StartPlan,
     log: &TurnLog,
     background: &Background,
 ) -> anyhow::Result<Schedule> {

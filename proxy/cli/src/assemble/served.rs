@@ -8,11 +8,11 @@ use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::{adapters::Adapters, remote::LOOK_EVERY, trainer::BASE};
+use super::{adapters::AdapterLoader, remote::LOOK_EVERY, trainer::BASE};
 
 /// Keeps the gateway's pointer to the local trainer.
-pub(super) struct Served {
-    pub adapters: Adapters,
+pub(super) struct TrainerFollower {
+    pub adapters: AdapterLoader,
     /// What the trainer wants to be shown.
     pub key: String,
     pub trainer: watch::Receiver<TrainerState>,
@@ -20,9 +20,9 @@ pub(super) struct Served {
     pub has_inference: bool,
 }
 
-// === impl Served ===
+// === impl TrainerFollower ===
 
-impl Served {
+impl TrainerFollower {
     /// Follows the trainer until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {

@@ -15,24 +15,24 @@ use super::{feedback::OwnersFeedback, metrics};
 use crate::traces;
 
 /// Whether requests are served as they will be; why not, otherwise.
-pub(super) type Ready = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+pub(super) type ReadyCheck = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// The services of the gateway. `judge` is the judge's model, where one is asked.
 pub(super) fn services(
     learner: &Learner,
     judge: Option<&ChatClient>,
     library: &Library,
-    ready: Ready,
+    ready: ReadyCheck,
     token: &str,
 ) -> Services {
-    let counted = metrics::Counted {
+    let counted = metrics::MetricSources {
         learner: learner.clone(),
         judge: judge.cloned(),
         library: library.clone(),
     };
     Services {
         feedback: Some(Arc::new(OwnersFeedback(learner.clone()))),
-        train_step: Some(Arc::new(TrainStep(learner.clone()))),
+        train_step: Some(Arc::new(TrainStepService(learner.clone()))),
         ready,
         metrics: Arc::new(move || counted.series()),
         admin_token: token.into(),
@@ -44,7 +44,7 @@ pub(super) fn services(
 pub(super) fn ready(
     trainer: Option<watch::Receiver<TrainerState>>,
     serving: &Arc<Serving>,
-) -> Ready {
+) -> ReadyCheck {
     let serving = Arc::clone(serving);
     Arc::new(move || match &trainer {
         Some(trainer) => is_ready(&trainer.borrow(), &serving),
@@ -67,11 +67,11 @@ fn is_ready(trainer: &TrainerState, serving: &Serving) -> Result<(), String> {
 
 /// `POST /v1/admin/train_step`: the original's way to ask for a step.
 #[derive(Clone)]
-struct TrainStep(Learner);
+struct TrainStepService(Learner);
 
-// === impl TrainStep ===
+// === impl TrainStepService ===
 
-impl Service for TrainStep {
+impl Service for TrainStepService {
     fn call(&self, call: Call) -> Answering<'_> {
         Box::pin(async move {
             let steps = self.0.train_now(Some(call.agent)).await;

@@ -21,7 +21,7 @@ use crate::{
 const LLM: &str = "llm: {api_base: 'http://127.0.0.1:9/v1', model_id: m, api_key: k}\n";
 
 /// What a start in the home `dir` with these settings begins with; OpenClaw's file may lie there.
-fn plan(dir: &Path, text: &str) -> Plan {
+fn plan(dir: &Path, text: &str) -> StartPlan {
     let layer = Layer::text(dir.join("config.yaml"), text).unwrap();
     let loaded = Loaded::new(vec![layer]).unwrap();
     let openclaw = dir.join("openclaw.json").display().to_string();
@@ -29,7 +29,7 @@ fn plan(dir: &Path, text: &str) -> Plan {
     let home = Home::at(dir.join("home"));
     let policy = Policy::from_config(&loaded.config, dir).unwrap();
     let (lines, _guard) = tracing_appender::non_blocking(io::sink());
-    Plan {
+    StartPlan {
         config_name: dir.join("config.yaml"),
         agent: AgentLink::new(&home, &environment, &loaded.config, &policy, true),
         home,
@@ -41,7 +41,7 @@ fn plan(dir: &Path, text: &str) -> Plan {
     }
 }
 
-fn budget(plan: &Plan) -> Arc<TokenBudget> {
+fn budget(plan: &StartPlan) -> Arc<TokenBudget> {
     let log = TurnLog::open(&plan.home.turns(), &TurnsConfig::default()).unwrap();
     Arc::new(TokenBudget::open(
         BudgetConfig::default(),
@@ -241,7 +241,7 @@ async fn skills_dir_is_the_folder_of_skills() {
     let skill = "---\nname: mail\ndescription: Drafting an email\n---\nDo it.\n";
     std::fs::write(mine.join("SKILL.md"), skill).unwrap();
     for (text, is_mine) in [("skills: {dir: mine}\n", true), ("", false)] {
-        let Plan { loaded, home, .. } = plan(dir.path(), text);
+        let StartPlan { loaded, home, .. } = plan(dir.path(), text);
         let (library, warnings) = lessons::open(&loaded, &home, Vec::new()).await.unwrap();
         assert_eq!(warnings, [""; 0]);
         let skills = library.skills(&AgentId::default_agent());

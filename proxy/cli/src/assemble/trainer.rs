@@ -23,11 +23,11 @@ use tokio::{sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::{cloud::CloudSide, plan::Plan};
+use super::{cloud::CloudSide, plan::StartPlan};
 use crate::{
     config::{Config, Policy},
     installed,
-    supervise::{OnAddress, Supervisor, Trainer, TrainerSpec},
+    supervise::{OnAddress, Supervisor, TrainerProgram, TrainerSpec},
 };
 
 /// How long it may take a training server to say how it is.
@@ -72,7 +72,7 @@ pub(super) struct TrainingSide {
 
 impl TrainingSide {
     /// Prepares it; nothing runs yet.
-    pub(super) fn new(plan: &Plan, serving: &Arc<Serving>) -> anyhow::Result<Self> {
+    pub(super) fn new(plan: &StartPlan, serving: &Arc<Serving>) -> anyhow::Result<Self> {
         let address_cell = TrainerAddress::default();
         let nothing = Self {
             backend: None,
@@ -193,7 +193,7 @@ async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
 }
 
 /// Which model a training server elsewhere is to have, as it finds it; ours was started with its own.
-pub(super) fn base_model(plan: &Plan) -> Option<String> {
+pub(super) fn base_model(plan: &StartPlan) -> Option<String> {
     let model = plan.loaded.config.rl.model.as_deref();
     let model = model.filter(|_| matches!(plan.policy, Policy::Remote { .. }));
     model.map(|it| it.to_string_lossy().into_owned())
@@ -201,7 +201,7 @@ pub(super) fn base_model(plan: &Plan) -> Option<String> {
 
 /// The client of the server at `address_cell`.
 fn backend(
-    plan: &Plan,
+    plan: &StartPlan,
     address_cell: &TrainerAddress,
     client: reqwest::Client,
 ) -> Arc<dyn TrainingBackend> {
@@ -245,11 +245,12 @@ fn on_address(key: String, address_cell: &TrainerAddress, serving: &Arc<Serving>
 }
 
 /// How to start our own trainer.
-fn spec(plan: &Plan, model: &Path) -> anyhow::Result<TrainerSpec> {
+fn spec(plan: &StartPlan, model: &Path) -> anyhow::Result<TrainerSpec> {
     let config = &plan.loaded.config;
     let own = std::env::current_exe()?;
     let path = plan.environment.get("PATH");
-    let Trainer { program, .. } = Trainer::find(&own, &installed::programs(&plan.home), path)?;
+    let TrainerProgram { program, .. } =
+        TrainerProgram::find(&own, &installed::programs(&plan.home), path)?;
     let folder = |path: PathBuf| path.to_string_lossy().into_owned();
     let checkpoints = checkpoint_dir(config, &plan.home);
     make_private(&checkpoints)
@@ -295,7 +296,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 /// All of our own variables: some hold keys that are not the trainer's business.
-fn cleared(plan: &Plan) -> Vec<String> {
+fn cleared(plan: &StartPlan) -> Vec<String> {
     let ours = plan
         .environment
         .variables()

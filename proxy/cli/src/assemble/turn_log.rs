@@ -3,10 +3,10 @@
 use metaclaw_chat::AgentId;
 use metaclaw_turns::TurnLog;
 
-use super::plan::Plan;
+use super::plan::StartPlan;
 
 /// Opens the log of the home.
-pub(super) async fn open(plan: &Plan) -> anyhow::Result<TurnLog> {
+pub(super) async fn open(plan: &StartPlan) -> anyhow::Result<TurnLog> {
     let folder = plan.home.turns();
     let config = plan.loaded.config.turns.clone();
     // Opening reads the disk.
@@ -15,7 +15,7 @@ pub(super) async fn open(plan: &Plan) -> anyhow::Result<TurnLog> {
 }
 
 /// The agents that are configured, or have spoken.
-pub(super) async fn known_agents(plan: &Plan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
+pub(super) async fn known_agents(plan: &StartPlan, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
     let mut agents = log.agents().await?;
     let config = &plan.loaded.config;
     let configured = config.gateway.agents.keys();

@@ -35,7 +35,7 @@ pub(crate) enum JudgedWith {
 }
 
 /// Who may be asked, and where that is; none is our own trainer on this machine.
-type Place<'a> = (&'a str, Option<&'a str>);
+type AskedPlace<'a> = (&'a str, Option<&'a str>);
 
 /// The line. `judge` and training are of no use where no turns are kept.
 pub(super) fn egress(
@@ -100,7 +100,7 @@ fn places<'a>(
     config: &'a Config,
     policy: &'a Policy,
     own: Option<&'a AgentRouting>,
-) -> Vec<Place<'a>> {
+) -> Vec<AskedPlace<'a>> {
     let mode = own.and_then(|own| own.mode).unwrap_or(config.learner.mode);
     let theirs = own.map_or(&[][..], |own| &own.upstream);
     let names_policy = theirs.iter().any(|name| name == POLICY);
@@ -127,8 +127,8 @@ fn places<'a>(
     names.filter_map(place).collect()
 }
 
-fn words(places: &[Place<'_>]) -> String {
-    let told = |(name, url): &Place<'_>| match url {
+fn words(places: &[AskedPlace<'_>]) -> String {
+    let told = |(name, url): &AskedPlace<'_>| match url {
         None => "nowhere".to_owned(),
         Some(url) if [POLICY, LLM].contains(name) => elsewhere(url),
         Some(url) => format!("{} (upstream {name})", elsewhere(url)),

@@ -25,11 +25,11 @@ const BASE: &str = "base";
 #[derive(Debug, Args)]
 pub(crate) struct AdaptersArgs {
     #[command(subcommand)]
-    what: What,
+    what: AdaptersCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum AdaptersCommand {
     /// Each adapter, and which agents are served with it.
     List {
         /// As JSON.
@@ -77,8 +77,8 @@ impl AdaptersArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.what {
-            What::List { json } => list(context, json).await?,
-            What::Show { name, json } => {
+            AdaptersCommand::List { json } => list(context, json).await?,
+            AdaptersCommand::Show { name, json } => {
                 let adapter = one(&call(context, "adapters", ListAdapters).await?, &name)?;
                 if json {
                     out::json(&adapter)?;
@@ -86,7 +86,7 @@ impl AdaptersArgs {
                     out::line(show::text(&adapter))?;
                 }
             }
-            What::Diff {
+            AdaptersCommand::Diff {
                 one: name,
                 other,
                 json,
@@ -99,13 +99,13 @@ impl AdaptersArgs {
                     out::line(difference.text())?;
                 }
             }
-            What::Rollback { agent } => {
+            AdaptersCommand::Rollback { agent } => {
                 let choice = call(context, "adapters rollback", RollBack(agent)).await?;
                 if let Some(agent) = &choice.agent {
                     out::line(told(agent, choice.adapter.as_deref()))?;
                 }
             }
-            What::Use { name, agent } => {
+            AdaptersCommand::Use { name, agent } => {
                 let adapter = (name != BASE).then_some(name);
                 let choice = AdapterChoice { agent, adapter };
                 for agent in call(context, "adapters use", choice.clone()).await? {

@@ -21,14 +21,14 @@ const TOKENS: [&str; 3] = ["anthropic", "openai-codex", "gemini"];
 #[derive(Debug, Args)]
 pub(crate) struct AuthArgs {
     #[command(subcommand)]
-    what: What,
+    what: AuthCommand,
     /// As JSON.
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum AuthCommand {
     /// Keep a token of a provider's sign-in; typed unseen, or given on standard input.
     PasteToken {
         /// Whose.
@@ -56,10 +56,10 @@ impl AuthArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.what {
-            What::PasteToken { provider } => paste(context, &provider, Method::Token)?,
-            What::PasteKey { provider } => paste(context, &provider, Method::ApiKey)?,
-            What::Status => status(context, self.json)?,
-            What::Remove { id } => remove(context, &id)?,
+            AuthCommand::PasteToken { provider } => paste(context, &provider, Method::Token)?,
+            AuthCommand::PasteKey { provider } => paste(context, &provider, Method::ApiKey)?,
+            AuthCommand::Status => status(context, self.json)?,
+            AuthCommand::Remove { id } => remove(context, &id)?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metaclaw_chat::AgentId;
 use metaclaw_control::{
-    caller::Caller,
+    caller::ControlCaller,
     client::ControlClient,
     instance::{Instance, LogOpening},
     operation::Operation,
@@ -21,7 +21,10 @@ const OPENCLAWS: &str = "main";
 ///
 /// # Errors
 /// Where a process has the home and does not say how it is asked.
-pub(super) async fn caller(context: &Context, doing: &'static str) -> anyhow::Result<Caller> {
+pub(super) async fn caller(
+    context: &Context,
+    doing: &'static str,
+) -> anyhow::Result<ControlCaller> {
     caller_opening(context, doing, LogOpening::Existing).await
 }
 
@@ -33,10 +36,10 @@ pub(super) async fn caller_opening(
     context: &Context,
     doing: &'static str,
     opening: LogOpening,
-) -> anyhow::Result<Caller> {
+) -> anyhow::Result<ControlCaller> {
     Ok(match ControlClient::of_running(&context.home).await? {
-        Some(client) => Caller::Process(client),
-        None => Caller::Files(Arc::new(instance(context, doing, opening))),
+        Some(client) => ControlCaller::Process(client),
+        None => ControlCaller::Files(Arc::new(instance(context, doing, opening))),
     })
 }
 

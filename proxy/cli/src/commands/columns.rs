@@ -9,17 +9,17 @@ const GAP: &str = " | ";
 const NARROWEST: usize = 24;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Column<'t> {
+pub(super) struct TextColumn<'t> {
     pub(super) title: &'t str,
     pub(super) text: &'t str,
 }
 
 /// The columns side by side in `width` characters of a terminal.
-pub(super) fn side_by_side(columns: &[Column<'_>], width: usize) -> String {
+pub(super) fn side_by_side(columns: &[TextColumn<'_>], width: usize) -> String {
     let n_columns = columns.len().max(1);
     let each = width.saturating_sub((n_columns - 1) * GAP.len()) / n_columns;
     if each < NARROWEST {
-        let below = |it: &Column<'_>| {
+        let below = |it: &TextColumn<'_>| {
             format!(
                 "{}:\n{}",
                 it.title,
@@ -29,7 +29,7 @@ pub(super) fn side_by_side(columns: &[Column<'_>], width: usize) -> String {
         let parts: Vec<String> = columns.iter().map(below).collect();
         return parts.join("\n\n");
     }
-    let wrap = |column: &Column<'_>| {
+    let wrap = |column: &TextColumn<'_>| {
         let mut lines = vec![column.title.to_owned(), "-".repeat(each)];
         let wrapped = textwrap::wrap(column.text.trim(), each).into_iter();
         lines.extend(wrapped.map(Cow::into_owned));
@@ -56,12 +56,12 @@ pub(super) fn side_by_side(columns: &[Column<'_>], width: usize) -> String {
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column<'_>; 2] = [
-        Column {
+    const COLUMNS: [TextColumn<'_>; 2] = [
+        TextColumn {
             title: "without",
             text: "Rain is water that falls from clouds.\n\n1. It evaporates.",
         },
-        Column {
+        TextColumn {
             title: "with",
             text: "雨是从云里落下来的水，落到地面上又流进江河湖海里去。",
         },

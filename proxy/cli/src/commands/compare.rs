@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use metaclaw_chat::{AgentId, Usage};
 use metaclaw_control::{
-    caller::Caller,
+    caller::ControlCaller,
     compare::{
         ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, GivenLessons,
         MAX_ANSWER, PlannedQuestion,
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{
     calling::{agent, caller},
-    columns::{Column, side_by_side},
+    columns::{TextColumn, side_by_side},
     context::Context,
 };
 use crate::{out, terminal};
@@ -95,7 +95,7 @@ impl CompareArgs {
 
     async fn one(
         &self,
-        caller: &Caller,
+        caller: &ControlCaller,
         agent: &AgentId,
         plan: &ComparisonPlan,
         planned: &PlannedQuestion,
@@ -167,10 +167,10 @@ fn after(compared: &[Compared]) -> String {
 }
 
 fn shown(compared: &Compared) -> String {
-    let columns: Vec<Column<'_>> = compared
+    let columns: Vec<TextColumn<'_>> = compared
         .answers
         .iter()
-        .map(|(given, answered)| Column {
+        .map(|(given, answered)| TextColumn {
             title: title(*given),
             text: &answered.text,
         })

@@ -21,7 +21,7 @@ const ON_STDIN: &str = "-";
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<ConfigCommand>,
     /// A key, as in rl.batch_size: shows its value.
     key: Option<String>,
     /// Its new value; - takes it from standard input, unseen.
@@ -35,7 +35,7 @@ pub(crate) struct ConfigArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Every key that works, with the value in force and where it was set.
     Show,
     /// The value of one key.
@@ -75,17 +75,17 @@ impl ConfigArgs {
             json,
         } = self;
         let what = what.or(match (key, value) {
-            (Some(key), Some(value)) => Some(What::Set { key, value }),
-            (Some(key), None) => Some(What::Get { key }),
+            (Some(key), Some(value)) => Some(ConfigCommand::Set { key, value }),
+            (Some(key), None) => Some(ConfigCommand::Get { key }),
             (None, _) => None,
         });
         match what {
-            None | Some(What::Show) => show(context, config, json)?,
-            Some(What::Get { key }) => get(context, config, &key, json)?,
-            Some(What::Set { key, value }) => set(context, config, &key, &value)?,
-            Some(What::Unset { key }) => unset(context, config, &key)?,
-            Some(What::Example) => out::line(example::example().trim_end())?,
-            Some(What::Reference) => out::line(example::reference().trim())?,
+            None | Some(ConfigCommand::Show) => show(context, config, json)?,
+            Some(ConfigCommand::Get { key }) => get(context, config, &key, json)?,
+            Some(ConfigCommand::Set { key, value }) => set(context, config, &key, &value)?,
+            Some(ConfigCommand::Unset { key }) => unset(context, config, &key)?,
+            Some(ConfigCommand::Example) => out::line(example::example().trim_end())?,
+            Some(ConfigCommand::Reference) => out::line(example::reference().trim())?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -18,7 +18,7 @@ mod proxy;
 mod turns;
 mod upstream;
 
-use self::check::{Check, Verdict};
+use self::check::{CheckOutcome, DoctorCheck};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ impl DoctorArgs {
                 out::line(check.line())?;
             }
         }
-        let is_well = checks.iter().all(|check| check.is != Verdict::Bad);
+        let is_well = checks.iter().all(|check| check.is != CheckOutcome::Bad);
         Ok(if is_well {
             ExitCode::SUCCESS
         } else {
@@ -52,7 +52,7 @@ impl DoctorArgs {
         })
     }
 
-    async fn checks(&self, context: &Context) -> Vec<Check> {
+    async fn checks(&self, context: &Context) -> Vec<DoctorCheck> {
         let loaded = context.settings(None, Vec::new());
         let mut checks = vec![settings(
             context,
@@ -68,7 +68,7 @@ impl DoctorArgs {
         checks.extend(turns::checks(context, &loaded, self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
         checks.push(upstream::check(&loaded).await);
-        checks.push(Check::note(
+        checks.push(DoctorCheck::note(
             "service",
             super::service::status(&context.environment),
         ));
@@ -77,26 +77,26 @@ impl DoctorArgs {
 }
 
 /// The settings, and the policy model that they name.
-fn settings(context: &Context, loaded: Result<&Loaded, String>) -> Check {
+fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
     const NAME: &str = "settings";
     let path = context.home.config();
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(error) => return Check::bad(NAME, error, "mend the keys that are named"),
+        Err(error) => return DoctorCheck::bad(NAME, error, "mend the keys that are named"),
     };
     let policy = Policy::from_config(&loaded.config, &context.environment.cache());
     if let Err(error) = policy {
-        return Check::bad(NAME, error.to_string(), "mend the key that is named");
+        return DoctorCheck::bad(NAME, error.to_string(), "mend the key that is named");
     }
     let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
     let mode = loaded.config.learner.mode.as_str();
     match (path.exists(), unknown.is_empty()) {
-        (false, _) => Check::bad(
+        (false, _) => DoctorCheck::bad(
             NAME,
             format!("{} is not there", path.display()),
             "`metaclaw start` writes one from OpenClaw's own, `metaclaw setup` asks",
         ),
-        (true, false) => Check::note(NAME, unknown.join("; ")),
-        (true, true) => Check::fine(NAME, format!("{} (mode {mode})", path.display())),
+        (true, false) => DoctorCheck::note(NAME, unknown.join("; ")),
+        (true, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::Mode;
 use super::context::Context;
 use crate::{
     agent::AgentLink,
-    assemble::{self, Plan, idle_learner},
+    assemble::{self, StartPlan, idle_learner},
     config::{Loaded, Policy},
     out, roots,
 };
@@ -41,7 +41,7 @@ impl HomeFiles {
         Ok(Policy::from_config(&loaded.config, &cache)?)
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn plan(&self) -> anyhow::Result<StartPlan> {
         let Context {
             home, environment, ..
         } = &self.context;
@@ -56,7 +56,7 @@ impl HomeFiles {
         let agent = AgentLink::new(home, environment, &loaded.config, &policy, false);
         // Nobody logs lines here: none can be dropped.
         let (lines, _) = tracing_appender::non_blocking(std::io::sink());
-        Ok(Plan {
+        Ok(StartPlan {
             config_name: home.config(),
             home: home.clone(),
             environment: environment.clone(),

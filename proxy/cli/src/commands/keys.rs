@@ -23,7 +23,7 @@ use crate::{agent::wiring, config::edit, out};
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
-    what: What,
+    what: KeysCommand,
     /// The file, in place of config.yaml in the home folder.
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct KeysArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum KeysCommand {
     /// Make a key for some agents, and show it this once.
     Add {
         /// A name of your choice, as in phone.
@@ -71,8 +71,8 @@ impl KeysArgs {
         let keys = &settings.proxy.keys;
         let file = config.unwrap_or_else(|| context.home.config());
         match what {
-            What::List => list(keys, json)?,
-            What::Add { name, agent } => {
+            KeysCommand::List => list(keys, json)?,
+            KeysCommand::Add { name, agent } => {
                 is_name(&name)?;
                 ensure!(
                     !keys.contains_key(&name),
@@ -94,7 +94,7 @@ impl KeysArgs {
                     tell_of_agent(context);
                 }
             }
-            What::Remove { name } => {
+            KeysCommand::Remove { name } => {
                 ensure!(keys.contains_key(&name), "there is no key {name}");
                 remove(context, &file, &name).await?;
                 tell_of_agent(context);

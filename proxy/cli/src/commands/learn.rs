@@ -15,7 +15,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use self::view::View;
+use self::view::LearnView;
 use super::{context::Context, exit, status::not_running};
 use crate::{
     out,
@@ -95,7 +95,7 @@ async fn watch(client: &ControlClient, screen: Option<&Screen>) -> anyhow::Resul
     let mut keys = has_keys.then(keyboard);
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<View> = None;
+    let mut last: Option<LearnView> = None;
     loop {
         tokio::select! {
             () = signals.next() => return Ok(()),
@@ -123,7 +123,7 @@ async fn watch(client: &ControlClient, screen: Option<&Screen>) -> anyhow::Resul
 }
 
 /// All that is shown, asked for at once.
-async fn look(client: &ControlClient) -> Result<View, ControlError> {
+async fn look(client: &ControlClient) -> Result<LearnView, ControlError> {
     let turns = TurnsQuery {
         limit: TURNS,
         ..TurnsQuery::default()
@@ -133,7 +133,7 @@ async fn look(client: &ControlClient) -> Result<View, ControlError> {
         client.call(&GetJournal),
         client.call(&turns),
     )?;
-    Ok(View {
+    Ok(LearnView {
         status,
         lessons,
         turns,

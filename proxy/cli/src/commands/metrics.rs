@@ -21,11 +21,11 @@ const HAS_WANDB: &str = "import wandb; print(wandb.__version__)";
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     #[command(subcommand)]
-    what: What,
+    what: MetricsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum MetricsCommand {
     /// Send the numbers of each step to Weights & Biases, through its own Python client; what it has already is passed over.
     Wandb {
         /// The project there.
@@ -45,7 +45,7 @@ enum What {
 impl MetricsArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let What::Wandb {
+        let MetricsCommand::Wandb {
             project,
             python,
             dir,

@@ -1,25 +1,25 @@
 //! Turns of another log on their way into this one, in pieces: `turns import` of an export, `doctor --fix`.
 
-use metaclaw_control::{caller::Caller, operations::turns::Restore};
+use metaclaw_control::{caller::ControlCaller, operations::turns::Restore};
 use metaclaw_turns::{MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring, Turn};
 
 /// Bytes of a piece, unless one turn alone has more.
 const PIECE: usize = 8 << 20;
 
 /// A piece that is gathered, and what became of those before it.
-pub(super) struct Pieces<'s> {
-    caller: &'s Caller,
+pub(super) struct RestorePieces<'s> {
+    caller: &'s ControlCaller,
     restoring: Restoring,
     piece: Vec<RestoredTurn>,
     n_bytes: usize,
     outcome: RestoreOutcome,
 }
 
-// === impl Pieces ===
+// === impl RestorePieces ===
 
-impl<'s> Pieces<'s> {
+impl<'s> RestorePieces<'s> {
     /// For the log that `caller` reaches.
-    pub(super) fn new(caller: &'s Caller) -> Self {
+    pub(super) fn new(caller: &'s ControlCaller) -> Self {
         Self {
             caller,
             restoring: Restoring::default(),

@@ -21,20 +21,20 @@ pub(crate) struct SchedulerArgs {
 #[derive(Debug, Subcommand)]
 enum SchedulerCommand {
     /// Whether the window is open, and what is known of when you are away.
-    Status(Shown),
+    Status(ScheduleArgs),
     /// When the window opens next, if nothing is said or typed until then.
-    NextWindow(Shown),
+    NextWindow(ScheduleArgs),
 }
 
 #[derive(Debug, Args)]
-struct Shown {
+struct ScheduleArgs {
     /// As JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// What is known, by whom.
-struct Known {
+struct KnownSchedule {
     state: SavedState,
     /// Whether a running process says so; otherwise it is what the last one left.
     is_running: bool,
@@ -56,11 +56,13 @@ struct KnownJson<'a> {
 impl SchedulerArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
-        let known = Known::ask(context).await?;
+        let known = KnownSchedule::ask(context).await?;
         let now = now_ms();
         match self.command {
-            SchedulerCommand::Status(Shown { json: true })
-            | SchedulerCommand::NextWindow(Shown { json: true }) => out::json(&known.json(now))?,
+            SchedulerCommand::Status(ScheduleArgs { json: true })
+            | SchedulerCommand::NextWindow(ScheduleArgs { json: true }) => {
+                out::json(&known.json(now))?;
+            }
             SchedulerCommand::Status(_) => out::line(known.text(now))?,
             SchedulerCommand::NextWindow(_) => out::line(known.next(now))?,
         }
@@ -68,9 +70,9 @@ impl SchedulerArgs {
     }
 }
 
-// === impl Known ===
+// === impl KnownSchedule ===
 
-impl Known {
+impl KnownSchedule {
     /// From the running process, else from the file that the last one left.
     async fn ask(context: &Context) -> anyhow::Result<Self> {
         let caller = caller(context, "scheduler").await?;
@@ -206,14 +208,14 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
-    fn known(facts: &serde_json::Value, is_running: bool) -> Known {
+    fn known(facts: &serde_json::Value, is_running: bool) -> KnownSchedule {
         let state = json!({
             "state": "idle_wait", "sleep_window": "00:00–00:00", "updated_ms": NOW - 7_200_000,
             "rules": {"sleep_start": "0:00", "sleep_end": "0:00"}, "facts": facts,
             "problems": ["number 1 at calendar.example: it answers 404 Not Found"],
         });
         let state = serde_json::from_value(state).unwrap();
-        Known { state, is_running }
+        KnownSchedule { state, is_running }
     }
 
     #[test]

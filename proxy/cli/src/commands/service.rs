@@ -33,11 +33,11 @@ const VARIABLES: [&str; 6] = [
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
     #[command(subcommand)]
-    what: What,
+    what: ServiceCommand,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
-enum What {
+enum ServiceCommand {
     /// Write the unit and switch it on.
     Install,
     /// Switch it off and remove it.
@@ -52,15 +52,15 @@ impl ServiceArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.what {
-            What::Install => install(context)?,
-            What::Remove => {
+            ServiceCommand::Install => install(context)?,
+            ServiceCommand::Remove => {
                 let removed = remove(&context.environment)?;
                 out::line(match removed {
                     Some(path) => format!("removed {}", path.display()),
                     None => "there is no unit of MetaClaw's".to_owned(),
                 })?;
             }
-            What::Status => out::line(status(&context.environment))?,
+            ServiceCommand::Status => out::line(status(&context.environment))?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -14,17 +14,17 @@ use clap::Args;
 use metaclaw_chat::Secret;
 
 use self::{
-    answers::Answers,
+    answers::SetupAnswers,
     detected::Detected,
     interview::Interview,
-    models::{Models, Server},
+    models::{ModelServer, OfferedModels},
 };
 use super::context::Context;
 use crate::{
     agent::wiring,
     config::{Loaded, edit, providers},
     out,
-    prompt::Prompt,
+    prompt::TerminalPrompt,
 };
 
 mod answers;
@@ -94,11 +94,11 @@ impl SetupArgs {
             None
         });
         let preset = agent.as_ref().map(Detected::from);
-        let answers = Answers::new(&loaded, self.given(context)?, preset);
+        let answers = SetupAnswers::new(&loaded, self.given(context)?, preset);
         let prompt = if self.non_interactive || self.api_key_stdin {
             None
         } else {
-            Prompt::on_terminal()
+            TerminalPrompt::on_terminal()
         };
         let (answers, may_wire) = match prompt {
             Some(prompt) => {
@@ -170,8 +170,8 @@ impl SetupArgs {
     async fn without_questions(
         &self,
         loaded: &Loaded,
-        mut answers: Answers,
-    ) -> anyhow::Result<Answers> {
+        mut answers: SetupAnswers,
+    ) -> anyhow::Result<SetupAnswers> {
         answers.complete();
         answers.take_found(loaded);
         let (Some(base), Some(model)) = (answers.get("llm.api_base"), answers.get("llm.model_id"))
@@ -185,7 +185,7 @@ impl SetupArgs {
             }
             bail!("{NEEDED}");
         };
-        let server = Server {
+        let server = ModelServer {
             base: base.to_owned(),
             key: answers.key(loaded).map(Secret::from),
         };
@@ -196,7 +196,7 @@ impl SetupArgs {
                 !seen.is_failure(),
                 "nothing was written: mend this, or add --no-check"
             );
-            if let Models::Listed(listed) = &seen
+            if let OfferedModels::Listed(listed) = &seen
                 && !listed.iter().any(|it| it == model)
             {
                 bail!(
@@ -233,7 +233,7 @@ fn known() -> String {
 }
 
 /// Writes what is new, and says so.
-fn write(file: &Path, answers: &Answers) -> anyhow::Result<()> {
+fn write(file: &Path, answers: &SetupAnswers) -> anyhow::Result<()> {
     let changes = answers.changes();
     let shown = file.display();
     if changes.is_empty() {

@@ -22,7 +22,7 @@ mod review;
 #[derive(Debug, Args)]
 pub(crate) struct SkillsArgs {
     #[command(subcommand)]
-    what: What,
+    what: SkillsCommand,
     /// The agent; without one, what every agent has.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
@@ -32,7 +32,7 @@ pub(crate) struct SkillsArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SkillsCommand {
     /// Name and purpose of each, how often it was in a prompt, and how turns were judged with it and without.
     List,
     /// One, whole.
@@ -78,14 +78,20 @@ impl SkillsArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let (agent, json) = (self.agent, self.json);
         match self.what {
-            What::List => list(context, agent, json).await?,
-            What::Show { name } => show(context, agent, &name, json).await?,
-            What::Review => review::review(context, agent.as_ref(), json).await?,
-            What::Accept { which } => settle(context, SkillChange::Accept { which }).await?,
-            What::Reject { which } => settle(context, SkillChange::Reject { which }).await?,
-            What::Revert { name } => settle(context, SkillChange::Revert { agent, name }).await?,
-            What::Log { n, full, file } => {
-                let shown = history::Shown { n, full, json };
+            SkillsCommand::List => list(context, agent, json).await?,
+            SkillsCommand::Show { name } => show(context, agent, &name, json).await?,
+            SkillsCommand::Review => review::review(context, agent.as_ref(), json).await?,
+            SkillsCommand::Accept { which } => {
+                settle(context, SkillChange::Accept { which }).await?;
+            }
+            SkillsCommand::Reject { which } => {
+                settle(context, SkillChange::Reject { which }).await?;
+            }
+            SkillsCommand::Revert { name } => {
+                settle(context, SkillChange::Revert { agent, name }).await?;
+            }
+            SkillsCommand::Log { n, full, file } => {
+                let shown = history::HistoryOutput { n, full, json };
                 history::log(context, shown, file)?;
             }
         }

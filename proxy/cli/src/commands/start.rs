@@ -12,11 +12,11 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
-    assemble::{self, Plan, of_a_day},
+    assemble::{self, StartPlan, of_a_day},
     config::{Loaded, Policy, without_effect},
-    daemon::{self, Ready},
+    daemon::{self, ReadyMessage},
     limits,
-    logging::{self, Gate, Logging},
+    logging::{self, LogGate, Logging},
     out, roots,
 };
 
@@ -78,7 +78,7 @@ impl StartArgs {
         self,
         context: &Context,
         dropped_lines: ErrorCounter,
-        gate: Gate,
+        gate: LogGate,
     ) -> anyhow::Result<ExitCode> {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
@@ -103,7 +103,7 @@ impl StartArgs {
             &policy,
             !self.agent.no_wire,
         );
-        let plan = Plan {
+        let plan = StartPlan {
             config_name: self.config.unwrap_or_else(|| context.home.config()),
             home,
             environment: context.environment.clone(),
@@ -219,7 +219,7 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
 }
 
 /// Says that it listens: to a person, or to the process that waits for it.
-fn announce(parent: bool, ready: &Ready) -> std::io::Result<()> {
+fn announce(parent: bool, ready: &ReadyMessage) -> std::io::Result<()> {
     if parent {
         out::line(serde_json::to_string(ready)?)?;
         info!("{}", ready.banner);

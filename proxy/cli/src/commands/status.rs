@@ -9,9 +9,9 @@ use metaclaw_control::{
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
-    status::{LogStatus, LostAdapter, Status, TrainerStatus},
+    status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
     token_budget::Spend,
-    waiting::Waiting,
+    waiting::WaitingReviews,
 };
 use metaclaw_gateway::UpstreamAnswers;
 use metaclaw_learner::Phase;
@@ -37,7 +37,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Serialize)]
 struct RunningStatus {
     #[serde(flatten)]
-    status: Status,
+    status: ProcessStatus,
     running: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
 }
 
 /// The status in lines.
-fn text(status: &Status, now_ms: u64) -> String {
+fn text(status: &ProcessStatus, now_ms: u64) -> String {
     let about = &status.about;
     let up = match now_ms.saturating_sub(status.since_ms) / 1_000 {
         0 => "less than a second".to_owned(),
@@ -148,13 +148,13 @@ fn text(status: &Status, now_ms: u64) -> String {
 }
 
 /// Whether weights learn; where the log does not say, they may.
-pub(super) fn trains(status: &Status) -> bool {
+pub(super) fn trains(status: &ProcessStatus) -> bool {
     let learner = status.learner.as_ref();
     learner.is_none_or(|it| it.phase != Phase::Off)
 }
 
 /// Who is only relayed, and how many chats were not kept.
-fn private(status: &Status) -> Vec<String> {
+fn private(status: &ProcessStatus) -> Vec<String> {
     let told = privacy::told(&status.off);
     let mut lines: Vec<String> = told
         .map(|told| format!("off:     {told}"))
@@ -284,8 +284,8 @@ fn log(log: &LogStatus) -> Vec<String> {
 }
 
 /// What waits for the owner's look.
-pub(super) fn review(status: &Status) -> impl Iterator<Item = String> {
-    let lines = status.waiting.as_ref().map(Waiting::lines);
+pub(super) fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
+    let lines = status.waiting.as_ref().map(WaitingReviews::lines);
     lines.unwrap_or_default().into_iter()
 }
 

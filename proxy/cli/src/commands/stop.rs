@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
-use metaclaw_control::{client::ControlClient, home::Home, operations::process::Stop};
+use metaclaw_control::{client::ControlClient, home::Home, operations::process::StopProcess};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
@@ -83,7 +83,7 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
 /// Whether the process took the order by its control listener.
 async fn ordered(context: &Context) -> bool {
     match ControlClient::of_running(&context.home).await {
-        Ok(Some(client)) => client.call(&Stop).await.is_ok(),
+        Ok(Some(client)) => client.call(&StopProcess).await.is_ok(),
         Ok(None) => true,
         Err(_) => false,
     }

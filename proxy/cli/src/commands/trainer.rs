@@ -17,15 +17,15 @@ mod status;
 #[derive(Debug, Args)]
 pub(crate) struct TrainerArgs {
     #[command(subcommand)]
-    command: Command,
+    command: TrainerCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TrainerCommand {
     /// Bring the training server and its libtorch to where `metaclaw start` looks for it.
     Install(install::InstallArgs),
     /// Which training server `metaclaw start` would use, and whether it runs here.
-    Status(status::StatusArgs),
+    Status(status::TrainerStatusArgs),
     /// Remove what was installed.
     Uninstall,
 }
@@ -36,9 +36,9 @@ impl TrainerArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Install(args) => args.run(context),
-            Command::Status(args) => args.run(context),
-            Command::Uninstall => uninstall(context),
+            TrainerCommand::Install(args) => args.run(context),
+            TrainerCommand::Status(args) => args.run(context),
+            TrainerCommand::Uninstall => uninstall(context),
         }
     }
 }

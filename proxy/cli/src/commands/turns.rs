@@ -29,11 +29,11 @@ mod train;
 #[derive(Debug, Args)]
 pub(crate) struct TurnsArgs {
     #[command(subcommand)]
-    what: What,
+    what: TurnsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum TurnsCommand {
     /// The newest turns, one a line.
     List {
         /// Only this agent's.
@@ -92,8 +92,8 @@ impl TurnsArgs {
     /// Does it.
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         match self.what {
-            What::Import { file, json } => import::import(context, &file, json).await?,
-            What::List {
+            TurnsCommand::Import { file, json } => import::import(context, &file, json).await?,
+            TurnsCommand::List {
                 agent,
                 session,
                 state,
@@ -110,7 +110,7 @@ impl TurnsArgs {
                 };
                 list(context, query, json).await?;
             }
-            What::Show {
+            TurnsCommand::Show {
                 id,
                 full,
                 train,
@@ -119,7 +119,7 @@ impl TurnsArgs {
                 let how = ShownTurn { full, train, json };
                 show(context, id, how).await?;
             }
-            What::Export => export(context).await?,
+            TurnsCommand::Export => export(context).await?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -23,7 +23,7 @@ use crate::out;
 #[derive(Debug, Args)]
 pub(crate) struct WishesArgs {
     #[command(subcommand)]
-    what: What,
+    what: WishesCommand,
     /// The agent: `main` for OpenClaw's, `_shared` for all; without one, the agent that spoke last.
     #[arg(long, global = true)]
     agent: Option<AgentId>,
@@ -33,7 +33,7 @@ pub(crate) struct WishesArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum WishesCommand {
     /// Those in force, and where each comes from.
     List,
     /// Write one down: one line, in your words, in force from the next session on.
@@ -86,17 +86,17 @@ impl WishesArgs {
             Some(_) => String::new(),
         };
         let change = match self.what {
-            What::List => return list(context, &agent, self.json).await,
-            What::Review {
+            WishesCommand::List => return list(context, &agent, self.json).await,
+            WishesCommand::Review {
                 accept: Some(n), ..
             } => WishChange::Accept { n },
-            What::Review {
+            WishesCommand::Review {
                 dismiss: Some(n), ..
             } => WishChange::Dismiss { n },
-            What::Review { .. } => return review(context, &agent, self.json).await,
-            What::Add { wish } => WishChange::Add { agent, wish },
-            What::Remove { wish } => WishChange::Remove { agent, wish },
-            What::Edit { wish, to } => WishChange::Edit { agent, wish, to },
+            WishesCommand::Review { .. } => return review(context, &agent, self.json).await,
+            WishesCommand::Add { wish } => WishChange::Add { agent, wish },
+            WishesCommand::Remove { wish } => WishChange::Remove { agent, wish },
+            WishesCommand::Edit { wish, to } => WishChange::Edit { agent, wish, to },
         };
         let is_numbered = matches!(
             change,

@@ -21,18 +21,18 @@ use crate::out;
 const TURN: &str = "metaclaw::turn";
 
 /// The format of all lines; `is_terminal`: turns are shortened.
-pub(super) struct Lines {
+pub(super) struct PersonLines {
     pub is_terminal: bool,
     pub full: Format,
 }
 
 /// The fields of a line, as text.
 #[derive(Default)]
-struct Fields(BTreeMap<&'static str, String>);
+struct PersonFields(BTreeMap<&'static str, String>);
 
-// === impl Lines ===
+// === impl PersonLines ===
 
-impl<S, N> FormatEvent<S, N> for Lines
+impl<S, N> FormatEvent<S, N> for PersonLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -46,7 +46,7 @@ where
         if !self.is_terminal || event.metadata().target() != TURN {
             return self.full.format_event(context, writer, event);
         }
-        let mut fields = Fields::default();
+        let mut fields = PersonFields::default();
         event.record(&mut fields);
         SystemTime.format_time(&mut writer)?;
         // A model's name is what its provider says.
@@ -54,9 +54,9 @@ where
     }
 }
 
-// === impl Fields ===
+// === impl PersonFields ===
 
-impl Fields {
+impl PersonFields {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -94,7 +94,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for PersonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.insert(field.name(), format!("{value:?}"));
     }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_turn_is_a_few_words() {
         let fields = |pairs: &[(&'static str, &str)]| {
-            Fields(
+            PersonFields(
                 pairs
                     .iter()
                     .map(|(name, value)| (*name, (*value).to_owned()))

@@ -36,7 +36,7 @@ pub(super) struct Child {
 
 /// The one line that it prints when it answers.
 #[derive(Debug, Deserialize)]
-struct ReadyLine {
+struct TrainerReadyLine {
     ready: bool,
     address: SocketAddr,
 }
@@ -142,7 +142,7 @@ impl Child {
 
 /// The address in a ready line; none where it is any other line.
 fn ready(line: &str) -> Option<SocketAddr> {
-    let line: ReadyLine = serde_json::from_str(line).ok()?;
+    let line: TrainerReadyLine = serde_json::from_str(line).ok()?;
     line.ready.then_some(line.address)
 }
 

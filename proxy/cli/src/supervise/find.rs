@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::installed::{Programs, TRAINER};
+use crate::installed::{InstalledPrograms, TRAINER};
 
 /// The program is nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -17,15 +17,15 @@ pub(crate) struct NoTrainer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trainer {
+pub(crate) struct TrainerProgram {
     pub program: PathBuf,
-    pub origin: Origin,
+    pub origin: TrainerOrigin,
 }
 
 /// Where it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Origin {
+pub(crate) enum TrainerOrigin {
     /// In the folder of our own program: a build stays together.
     Beside,
     /// In the home, by `metaclaw trainer install`.
@@ -34,9 +34,9 @@ pub(crate) enum Origin {
     Path,
 }
 
-// === impl Trainer ===
+// === impl TrainerProgram ===
 
-impl Trainer {
+impl TrainerProgram {
     /// Finds it: beside our own program, else among what was installed, else in `path`.
     ///
     /// # Errors
@@ -44,13 +44,15 @@ impl Trainer {
     /// [`NoTrainer`] says where it was looked for.
     pub(crate) fn find(
         own: &Path,
-        programs: &Programs,
+        programs: &InstalledPrograms,
         path: Option<&str>,
     ) -> Result<Self, NoTrainer> {
-        let beside = own.parent().map(|it| (it.join(TRAINER), Origin::Beside));
-        let installed = (programs.trainer_program(), Origin::Installed);
+        let beside = own
+            .parent()
+            .map(|it| (it.join(TRAINER), TrainerOrigin::Beside));
+        let installed = (programs.trainer_program(), TrainerOrigin::Installed);
         let in_path = path.into_iter().flat_map(std::env::split_paths);
-        let in_path = in_path.map(|folder| (folder.join(TRAINER), Origin::Path));
+        let in_path = in_path.map(|folder| (folder.join(TRAINER), TrainerOrigin::Path));
         let mut places = beside.into_iter().chain([installed]).chain(in_path);
         let found = places.find(|(program, _)| program.is_file());
         let found = found.ok_or_else(|| NoTrainer {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::*;
-use crate::installed::Programs;
+use crate::installed::InstalledPrograms;
 
 /// Says where it is, then lives until its stdin closes.
 const GOOD: &str =
@@ -140,17 +140,17 @@ async fn the_key_and_the_thread_counts_come_by_environment() {
 fn a_trainer_that_is_nowhere_is_missed_in_words() {
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join("metaclaw");
-    let programs = Programs::at(dir.path().join("programs"));
-    let find = |path| Trainer::find(&own, &programs, path);
+    let programs = InstalledPrograms::at(dir.path().join("programs"));
+    let find = |path| TrainerProgram::find(&own, &programs, path);
     let error = find(Some("/nowhere:/at/all")).unwrap_err();
     assert!(error.to_string().contains("neither beside"), "{error}");
     let in_path = dir.path().join("bin");
     let installed = dir.path().join("programs/trainer");
     // Each of these comes before the ones above it.
     for (folder, origin) in [
-        (in_path.as_path(), Origin::Path),
-        (&installed, Origin::Installed),
-        (dir.path(), Origin::Beside),
+        (in_path.as_path(), TrainerOrigin::Path),
+        (&installed, TrainerOrigin::Installed),
+        (dir.path(), TrainerOrigin::Beside),
     ] {
         fs::create_dir_all(folder).unwrap();
         fs::write(folder.join("metaclaw-trainer"), "").unwrap();

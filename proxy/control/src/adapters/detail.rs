@@ -65,17 +65,17 @@ pub struct AdapterDetail {
 }
 
 /// A checkpoint with what it says of itself.
-struct Checkpoint<'a> {
+struct KnownCheckpoint<'a> {
     info: &'a CheckpointInfo,
     says: ManifestView,
 }
 
 /// Checkpoints by name.
-type Checkpoints<'a> = BTreeMap<&'a str, Checkpoint<'a>>;
+type KnownCheckpoints<'a> = BTreeMap<&'a str, KnownCheckpoint<'a>>;
 
-// === impl Checkpoint ===
+// === impl KnownCheckpoint ===
 
-impl<'a> Checkpoint<'a> {
+impl<'a> KnownCheckpoint<'a> {
     fn of(info: &'a CheckpointInfo) -> Self {
         let says = ManifestView::read(&info.manifest);
         Self { info, says }
@@ -94,16 +94,21 @@ pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
 ) -> Vec<AdapterDetail> {
-    let by_name: Checkpoints<'_> = checkpoints
+    let by_name: KnownCheckpoints<'_> = checkpoints
         .iter()
-        .map(|it| (it.name.as_str(), Checkpoint::of(it)))
+        .map(|it| (it.name.as_str(), KnownCheckpoint::of(it)))
         .collect();
     let detail = |view: AdapterView| {
         let own = by_name.get(view.name.as_str());
         let ancestors = ancestors(&view.name, &by_name);
         let line = [view.name.as_str()].into_iter();
         let line = line.chain(ancestors.iter().map(String::as_str));
-        let turns = line.flat_map(|name| by_name.get(name).into_iter().flat_map(Checkpoint::turns));
+        let turns = line.flat_map(|name| {
+            by_name
+                .get(name)
+                .into_iter()
+                .flat_map(KnownCheckpoint::turns)
+        });
         AdapterDetail {
             sha256: own.and_then(|it| it.info.sha256.clone()),
             manifest: own.map(|it| it.info.manifest.clone()),
@@ -121,7 +126,7 @@ pub(crate) fn details(
     adapters.into_iter().map(detail).collect()
 }
 
-fn ancestors(name: &str, known: &Checkpoints<'_>) -> Vec<String> {
+fn ancestors(name: &str, known: &KnownCheckpoints<'_>) -> Vec<String> {
     let next = |name: &str| known.get(name)?.says.parent.clone();
     let line = std::iter::successors(next(name), |name| next(name));
     // Parents are older than their children; what is written otherwise ends here.

@@ -28,7 +28,7 @@ pub struct Holder {
 
 /// Why the home cannot be taken.
 #[derive(Debug, thiserror::Error)]
-pub enum LockError {
+pub enum HomeLockError {
     /// Another process has it.
     #[error(
         "`metaclaw {}` already runs in {} (process {}): `metaclaw stop{flag}` ends it, `metaclaw start --port N` starts another beside it",
@@ -49,7 +49,7 @@ pub enum LockError {
 
 impl HomeLock {
     /// Takes the lock and says in it who we are and what we do.
-    pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, LockError> {
+    pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, HomeLockError> {
         let mut file = open(path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -68,7 +68,7 @@ impl HomeLock {
     }
 
     /// Who has the lock, if anyone.
-    pub(super) fn holder(path: &Path) -> Result<Option<Holder>, LockError> {
+    pub(super) fn holder(path: &Path) -> Result<Option<Holder>, HomeLockError> {
         if !path.exists() {
             return Ok(None);
         }
@@ -81,7 +81,7 @@ impl HomeLock {
     }
 }
 
-fn open(path: &Path) -> Result<File, LockError> {
+fn open(path: &Path) -> Result<File, HomeLockError> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -109,16 +109,16 @@ fn who(file: &mut File) -> Holder {
         })
 }
 
-fn held(path: &Path, file: &mut File, flag: String) -> LockError {
-    LockError::Held {
+fn held(path: &Path, file: &mut File, flag: String) -> HomeLockError {
+    HomeLockError::Held {
         dir: path.parent().unwrap_or(path).to_owned(),
         holder: who(file),
         flag,
     }
 }
 
-fn io_error(path: &Path, source: io::Error) -> LockError {
-    LockError::Io {
+fn io_error(path: &Path, source: io::Error) -> HomeLockError {
+    HomeLockError::Io {
         path: path.to_owned(),
         source,
     }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use crate::{
     compare::{ComparedAnswer, ComparedQuestion, ComparisonPlan, ComparisonWanted, pick},
-    instance::{Instance, Process},
-    operation::{Failure, Operation},
+    instance::{Instance, RunningProcess},
+    operation::{Operation, OperationFailure},
 };
 
 impl Operation for ComparisonWanted {
     const PATH: &'static str = "compare_plan";
     type Reply = ComparisonPlan;
 
-    async fn perform(self, instance: &Instance) -> Result<ComparisonPlan, Failure> {
-        let Process {
+    async fn perform(self, instance: &Instance) -> Result<ComparisonPlan, OperationFailure> {
+        let RunningProcess {
             log,
             library,
             serving,
@@ -34,8 +34,8 @@ impl Operation for ComparedQuestion {
     const DEADLINE: Duration = Duration::from_secs(120);
     type Reply = ComparedAnswer;
 
-    async fn perform(self, instance: &Instance) -> Result<ComparedAnswer, Failure> {
-        let Process {
+    async fn perform(self, instance: &Instance) -> Result<ComparedAnswer, OperationFailure> {
+        let RunningProcess {
             library,
             serving,
             comparer,

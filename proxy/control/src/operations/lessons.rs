@@ -13,7 +13,7 @@ use crate::{
     lessons::{
         self, Forget, Forgotten, LessonChanged, LessonsView, SkillChange, SkillView, WishChange,
     },
-    operation::{Failure, Operation},
+    operation::{Operation, OperationFailure},
 };
 
 /// The skills of one agent; without one, those of everybody.
@@ -40,13 +40,13 @@ impl Operation for ListSkills {
     const PATH: &'static str = "skills";
     type Reply = Vec<SkillView>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<SkillView>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<SkillView>, OperationFailure> {
         let agent = self.0.as_ref();
         let counts = match instance.log_if_any().await? {
             Some(log) => log
                 .lesson_counts(agent)
                 .await
-                .map_err(Failure::unavailable)?,
+                .map_err(OperationFailure::unavailable)?,
             None => BTreeMap::new(),
         };
         Ok(lessons::skills(&instance.library()?, agent, &counts))
@@ -57,7 +57,7 @@ impl Operation for ListProposals {
     const PATH: &'static str = "proposals";
     type Reply = Vec<Proposal>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<Proposal>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<Proposal>, OperationFailure> {
         let library = instance.library()?;
         on_files(move || Ok(library.proposals()?)).await
     }
@@ -67,7 +67,7 @@ impl Operation for SkillChange {
     const PATH: &'static str = "skill";
     type Reply = String;
 
-    async fn perform(self, instance: &Instance) -> Result<String, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<String, OperationFailure> {
         let library = instance.library()?;
         let changed = on_files(move || lessons::settle(&library, self)).await?;
         Ok(counted(instance, changed).await)
@@ -78,14 +78,14 @@ impl Operation for ListWishes {
     const PATH: &'static str = "lessons";
     type Reply = LessonsView;
 
-    async fn perform(self, instance: &Instance) -> Result<LessonsView, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<LessonsView, OperationFailure> {
         let agent = self.0;
         let serving = instance.running().map(|process| &process.serving);
         let adapter = serving.and_then(|it| it.current(&agent));
         let counts = match instance.log_if_any().await? {
             Some(log) => {
                 let counts = log.lesson_counts(Some(&agent)).await;
-                counts.map_err(Failure::unavailable)?
+                counts.map_err(OperationFailure::unavailable)?
             }
             None => BTreeMap::new(),
         };
@@ -98,7 +98,7 @@ impl Operation for ListLessons {
     const PATH: &'static str = "lesson_list";
     type Reply = LessonList;
 
-    async fn perform(self, instance: &Instance) -> Result<LessonList, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<LessonList, OperationFailure> {
         let library = instance.library()?;
         on_files(move || Ok(LessonList::of(&library, &self.0))).await
     }
@@ -108,7 +108,7 @@ impl Operation for GetJournal {
     const PATH: &'static str = "journal";
     type Reply = Vec<Lesson>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<Lesson>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<Lesson>, OperationFailure> {
         let library = instance.library()?;
         on_files(move || Ok(library.journal()?)).await
     }
@@ -118,7 +118,7 @@ impl Operation for WishChange {
     const PATH: &'static str = "wish";
     type Reply = String;
 
-    async fn perform(self, instance: &Instance) -> Result<String, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<String, OperationFailure> {
         let library = instance.library()?;
         let changed = on_files(move || lessons::apply(&library, self)).await?;
         Ok(counted(instance, changed).await)
@@ -129,7 +129,7 @@ impl Operation for Forget {
     const PATH: &'static str = "forget";
     type Reply = Forgotten;
 
-    async fn perform(self, instance: &Instance) -> Result<Forgotten, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Forgotten, OperationFailure> {
         let log = instance.log().await?;
         let library = instance.library()?;
         Ok(lessons::forget(log, &library, instance.home(), &self).await?)
@@ -162,7 +162,7 @@ async fn counted(instance: &Instance, changed: LessonChanged) -> String {
 /// Runs what touches the file system where blocking is allowed.
 async fn on_files<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, Failure> {
+) -> Result<T, OperationFailure> {
     let done = tokio::task::spawn_blocking(work).await;
-    Ok(done.map_err(Failure::unavailable)??)
+    Ok(done.map_err(OperationFailure::unavailable)??)
 }

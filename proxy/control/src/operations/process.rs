@@ -13,13 +13,13 @@ use tracing::{info, warn};
 
 use crate::{
     home::Home,
-    instance::{Instance, Process},
-    operation::{Failure, Operation},
+    instance::{Instance, RunningProcess},
+    operation::{Operation, OperationFailure},
     privacy::{self, SwitchChange},
-    report::{self, Period, Report},
+    report::{self, Period, PeriodReport},
     schedule_state,
-    status::{LogStatus, Status},
-    waiting::{self, Waiting},
+    status::{LogStatus, ProcessStatus},
+    waiting::{self, WaitingReviews},
 };
 
 /// How long `status` waits for an answer of a part that may be busy.
@@ -31,7 +31,7 @@ pub struct GetStatus;
 
 /// The end of the running process; replies under way may finish.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Stop;
+pub struct StopProcess;
 
 /// That the process has begun to end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -67,19 +67,19 @@ pub struct NewKey {
 
 impl Operation for GetStatus {
     const PATH: &'static str = "status";
-    type Reply = Status;
+    type Reply = ProcessStatus;
 
-    async fn perform(self, instance: &Instance) -> Result<Status, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<ProcessStatus, OperationFailure> {
         Ok(instance.process()?.status().await)
     }
 }
 
-impl Operation for Stop {
+impl Operation for StopProcess {
     const PATH: &'static str = "stop";
     const DEADLINE: Duration = Duration::from_secs(5);
     type Reply = Stopping;
 
-    async fn perform(self, instance: &Instance) -> Result<Stopping, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Stopping, OperationFailure> {
         instance.process()?.ending.cancel();
         Ok(Stopping { stopping: true })
     }
@@ -90,7 +90,7 @@ impl Operation for SwitchChange {
     type Reply = RelayOnly;
 
     /// Switches to relaying only, or back: at once where a process runs, and in the home for the next start.
-    async fn perform(self, instance: &Instance) -> Result<RelayOnly, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<RelayOnly, OperationFailure> {
         let home = instance.home();
         let Some(process) = instance.running() else {
             let now = self.applied(switched_in(home, &self)?)?;
@@ -132,8 +132,8 @@ impl Operation for GetSchedule {
     type Reply = SavedState;
 
     /// What the process knows; where none runs, what the last one left.
-    async fn perform(self, instance: &Instance) -> Result<SavedState, Failure> {
-        let Some(Process { log, schedule, .. }) = instance.running() else {
+    async fn perform(self, instance: &Instance) -> Result<SavedState, OperationFailure> {
+        let Some(RunningProcess { log, schedule, .. }) = instance.running() else {
             let home = instance.home();
             let saved = schedule_state::saved(home);
             return Ok(saved.ok_or_else(|| {
@@ -144,7 +144,10 @@ impl Operation for GetSchedule {
             })?);
         };
         // A turn may have ended since the last look.
-        let last_main_ms = log.last_main_ms().await.map_err(Failure::unavailable)?;
+        let last_main_ms = log
+            .last_main_ms()
+            .await
+            .map_err(OperationFailure::unavailable)?;
         schedule.window(now_ms(), last_main_ms);
         Ok(schedule.save(now_ms()))
     }
@@ -152,9 +155,9 @@ impl Operation for GetSchedule {
 
 impl Operation for GetReport {
     const PATH: &'static str = "report";
-    type Reply = Report;
+    type Reply = PeriodReport;
 
-    async fn perform(self, instance: &Instance) -> Result<Report, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<PeriodReport, OperationFailure> {
         let sources = instance.sources().await?;
         Ok(report::gather(&sources, self.0, now_ms()).await?)
     }
@@ -164,7 +167,7 @@ impl Operation for KeyChange {
     const PATH: &'static str = "key";
     type Reply = ();
 
-    async fn perform(self, instance: &Instance) -> Result<(), Failure> {
+    async fn perform(self, instance: &Instance) -> Result<(), OperationFailure> {
         let key = self.key.map(|it| KeyConfig {
             key: it.key.into(),
             agents: it.agents,
@@ -181,11 +184,11 @@ impl fmt::Debug for NewKey {
     }
 }
 
-// === impl Process ===
+// === impl RunningProcess ===
 
-impl Process {
+impl RunningProcess {
     /// How it all is; a part that does not answer in time is left out.
-    async fn status(&self) -> Status {
+    async fn status(&self) -> ProcessStatus {
         let funnel = timeout(STATUS_TIMEOUT, self.log.funnel(None)).await;
         let learner = timeout(STATUS_TIMEOUT, self.learner.status()).await;
         let looked = timeout(STATUS_TIMEOUT, self.budget.look(now_ms())).await;
@@ -195,7 +198,7 @@ impl Process {
         let serving = timeout(STATUS_TIMEOUT, self.served()).await;
         let serving = serving.ok().and_then(Result::ok).unwrap_or_default();
         let lost = timeout(STATUS_TIMEOUT, self.lost()).await;
-        Status {
+        ProcessStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             proxy: self.proxy,
@@ -244,7 +247,7 @@ impl Process {
     }
 
     /// What waits for the owner's look; none where the files do not say.
-    async fn waiting(&self) -> Option<Waiting> {
+    async fn waiting(&self) -> Option<WaitingReviews> {
         let looked = timeout(STATUS_TIMEOUT, waiting::look(&self.library)).await;
         let failed = |error: &anyhow::Error| warn!("what waits for review is not known: {error:#}");
         looked.ok()?.inspect_err(failed).ok()

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     export,
     instance::Instance,
-    operation::{Failure, Operation, StreamedOperation},
-    rollouts::{Base, Import, Imported},
+    operation::{Operation, OperationFailure, StreamedOperation},
+    rollouts::{Imported, RolloutBase, RolloutImport},
 };
 
 /// A body of rollouts: what a file may have, written anew.
@@ -63,9 +63,9 @@ impl Operation for TurnsQuery {
     const PATH: &'static str = "turns";
     type Reply = Vec<TurnSummary>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<TurnSummary>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<TurnSummary>, OperationFailure> {
         let listed = instance.log().await?.list(self.into()).await;
-        listed.map_err(Failure::unavailable)
+        listed.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -73,9 +73,9 @@ impl Operation for GetTurn {
     const PATH: &'static str = "turn";
     type Reply = Option<Turn>;
 
-    async fn perform(self, instance: &Instance) -> Result<Option<Turn>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Option<Turn>, OperationFailure> {
         let turn = instance.log().await?.get(self.0).await;
-        turn.map_err(Failure::unavailable)
+        turn.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -95,7 +95,7 @@ impl StreamedOperation for Export {
     }
 }
 
-impl Operation for Import {
+impl Operation for RolloutImport {
     const PATH: &'static str = "import";
     const MAX_BODY: usize = MAX_IMPORT;
     /// Until it is in the log.
@@ -103,12 +103,12 @@ impl Operation for Import {
     type Reply = Imported;
 
     /// Takes rollouts into the log. Ids must be of the model that the trainer has.
-    async fn perform(self, instance: &Instance) -> Result<Imported, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Imported, OperationFailure> {
         let n_with_ids = self.n_with_ids();
         let base = match instance.running().map(|process| &process.backend) {
             Some(Some(backend)) if n_with_ids > 0 => {
                 let health = backend.health().await?;
-                Some(Base {
+                Some(RolloutBase {
                     name: health.model,
                     fingerprint: health.base_fingerprint,
                 })
@@ -126,7 +126,7 @@ impl Operation for Import {
 }
 
 /// Refuses token ids where no process runs that could say whose they are.
-fn ensure_without_ids(import: &Import) -> anyhow::Result<()> {
+fn ensure_without_ids(import: &RolloutImport) -> anyhow::Result<()> {
     ensure!(
         import.n_with_ids() == 0,
         "{} has token ids, which are checked against the policy model: `metaclaw start` first",
@@ -142,9 +142,9 @@ impl Operation for Restore {
     const DEADLINE: Duration = Duration::from_secs(120);
     type Reply = RestoreOutcome;
 
-    async fn perform(self, instance: &Instance) -> Result<RestoreOutcome, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<RestoreOutcome, OperationFailure> {
         let restored = instance.log().await?.restore(self.0).await;
-        restored.map_err(Failure::unavailable)
+        restored.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -152,9 +152,9 @@ impl Operation for FindLacking {
     const PATH: &'static str = "lacks";
     type Reply = Vec<bool>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<bool>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<bool>, OperationFailure> {
         let lacks = instance.log().await?.lacks(self.0).await;
-        lacks.map_err(Failure::unavailable)
+        lacks.map_err(OperationFailure::unavailable)
     }
 }
 
@@ -162,9 +162,9 @@ impl Operation for RaiseCounts {
     const PATH: &'static str = "raise_counts";
     type Reply = ();
 
-    async fn perform(self, instance: &Instance) -> Result<(), Failure> {
+    async fn perform(self, instance: &Instance) -> Result<(), OperationFailure> {
         let raised = instance.log().await?.raise_counts(self.0).await;
-        raised.map_err(Failure::unavailable)
+        raised.map_err(OperationFailure::unavailable)
     }
 }
 

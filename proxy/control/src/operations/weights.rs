@@ -13,8 +13,8 @@ use tracing::info;
 
 use crate::{
     adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
-    instance::{Instance, Process},
-    operation::{Failure, Operation, StreamedOperation},
+    instance::{Instance, RunningProcess},
+    operation::{Operation, OperationFailure, StreamedOperation},
     replays::ReplayAsked,
 };
 
@@ -45,11 +45,11 @@ impl Operation for ListAdapters {
     const PATH: &'static str = "adapters";
     type Reply = Vec<AdapterDetail>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, OperationFailure> {
         match instance.running() {
             Some(process) => {
                 let listed = at_training_server(process).await;
-                listed.map_err(Failure::training_server)
+                listed.map_err(OperationFailure::training_server)
             }
             None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
         }
@@ -57,7 +57,7 @@ impl Operation for ListAdapters {
 }
 
 /// The adapters that the training server has, with the agents that are served with each.
-async fn at_training_server(process: &Process) -> anyhow::Result<Vec<AdapterDetail>> {
+async fn at_training_server(process: &RunningProcess) -> anyhow::Result<Vec<AdapterDetail>> {
     let Some(backend) = &process.backend else {
         return Ok(Vec::new());
     };
@@ -89,7 +89,7 @@ impl Operation for AdapterChoice {
     const DEADLINE: Duration = Duration::from_secs(900);
     type Reply = Vec<AgentId>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<AgentId>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<AgentId>, OperationFailure> {
         Ok(choose(instance, &self).await?)
     }
 }
@@ -98,7 +98,7 @@ impl Operation for RollBack {
     const PATH: &'static str = "roll_back";
     type Reply = AdapterChoice;
 
-    async fn perform(self, instance: &Instance) -> Result<AdapterChoice, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<AdapterChoice, OperationFailure> {
         let choice = adapters::before(instance.log().await?, self.0).await?;
         choose(instance, &choice).await?;
         Ok(choice)
@@ -164,7 +164,7 @@ fn is_there(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
 
 /// Has the gate test an adapter that no step of the log made, as a replay's: one that it does not let through does not
 /// serve.
-async fn tested(process: &Process, name: &str) -> anyhow::Result<()> {
+async fn tested(process: &RunningProcess, name: &str) -> anyhow::Result<()> {
     let report = process.learner.test(&name.parse()?).await?;
     // Of one without a checkpoint of ours nobody knows what it was made of.
     let Some(report) = report else { return Ok(()) };
@@ -192,12 +192,12 @@ impl Operation for TrainStep {
     const PATH: &'static str = "train_step";
     type Reply = Vec<StepReport>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<StepReport>, OperationFailure> {
         let learner = &instance.process()?.learner;
         learner
             .train_now(self.0)
             .await
-            .map_err(Failure::unavailable)
+            .map_err(OperationFailure::unavailable)
     }
 }
 
@@ -205,9 +205,12 @@ impl Operation for PreviewStep {
     const PATH: &'static str = "dry_run";
     type Reply = Vec<StepPreview>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<StepPreview>, OperationFailure> {
         let learner = &instance.process()?.learner;
-        learner.dry_run(self.0).await.map_err(Failure::unavailable)
+        learner
+            .dry_run(self.0)
+            .await
+            .map_err(OperationFailure::unavailable)
     }
 }
 
@@ -215,14 +218,14 @@ impl Operation for PreviewTurn {
     const PATH: &'static str = "turn_preview";
     type Reply = Option<TurnPreview>;
 
-    async fn perform(self, instance: &Instance) -> Result<Option<TurnPreview>, Failure> {
-        let Some(Process { learner, .. }) = instance.running() else {
+    async fn perform(self, instance: &Instance) -> Result<Option<TurnPreview>, OperationFailure> {
+        let Some(RunningProcess { learner, .. }) = instance.running() else {
             return Ok(None);
         };
         learner
             .turn_preview(self.0)
             .await
-            .map_err(Failure::unavailable)
+            .map_err(OperationFailure::unavailable)
     }
 }
 
@@ -230,9 +233,12 @@ impl Operation for EvalWanted {
     const PATH: &'static str = "eval";
     type Reply = EvalReport;
 
-    async fn perform(self, instance: &Instance) -> Result<EvalReport, Failure> {
+    async fn perform(self, instance: &Instance) -> Result<EvalReport, OperationFailure> {
         let learner = instance.learner().await?.learner;
-        learner.evaluate(&self).await.map_err(Failure::unavailable)
+        learner
+            .evaluate(&self)
+            .await
+            .map_err(OperationFailure::unavailable)
     }
 }
 

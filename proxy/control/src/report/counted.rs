@@ -12,11 +12,11 @@ const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
 /// The log's counts, by day of UTC and agent, less those of the turns that are there.
 #[derive(Debug)]
-pub(super) struct Counted(BTreeMap<(u32, AgentId), DailyCounts>);
+pub(super) struct CountedDays(BTreeMap<(u32, AgentId), DailyCounts>);
 
-// === impl Counted ===
+// === impl CountedDays ===
 
-impl Counted {
+impl CountedDays {
     pub(super) fn new(statistics: Vec<DayStatistics>) -> Self {
         let entry = |it: DayStatistics| ((it.day, it.agent), it.counts);
         Self(statistics.into_iter().map(entry).collect())

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    Period, Report, curve,
+    Period, PeriodReport, curve,
     days::day_of,
-    gather::{Sources, gather},
+    gather::{ReportSources, gather},
     markdown,
 };
 use crate::home::write_private;
@@ -30,7 +30,7 @@ const BEHIND: u32 = 7;
 const FORGOTTEN: &str = "- (forgotten)";
 
 /// Writes what is due now and then, until `ending`.
-pub async fn run(sources: Sources, folder: PathBuf, ending: CancellationToken) {
+pub async fn run(sources: ReportSources, folder: PathBuf, ending: CancellationToken) {
     let looks = async {
         let mut done = BTreeSet::new();
         let mut pause = FIRST;
@@ -60,7 +60,7 @@ fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
     days.collect()
 }
 
-async fn write_one(sources: &Sources, folder: &Path, day: Date) -> anyhow::Result<()> {
+async fn write_one(sources: &ReportSources, folder: &Path, day: Date) -> anyhow::Result<()> {
     let report = gather(sources, Period::day(day), now_ms()).await?;
     if report.is_empty() {
         return Ok(());
@@ -72,7 +72,7 @@ async fn write_one(sources: &Sources, folder: &Path, day: Date) -> anyhow::Resul
 }
 
 /// Writes a digest and its picture, for the owner alone.
-fn write(folder: &Path, day: Date, report: &Report) -> io::Result<PathBuf> {
+fn write(folder: &Path, day: Date, report: &PeriodReport) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder)?;
     let picture = path(folder, day, "svg");
@@ -128,7 +128,7 @@ mod tests {
         let today = date(2026, 11, 22);
         let mut done = BTreeSet::new();
         assert_eq!(due(today, folder.path(), &done).len(), BEHIND as usize);
-        let report = Report::default();
+        let report = PeriodReport::default();
         let yesterday = today.yesterday().unwrap();
         write(folder.path(), yesterday, &report).unwrap();
         let left = due(today, folder.path(), &done);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use metaclaw_turns::{StreamEnd, TurnKind, TurnState, TurnSummary};
 
-use super::Stage;
+use super::FunnelStage;
 
 /// The stages where weights learn. Without, there is nothing behind a verdict.
 const WITH_WEIGHTS: [&str; 7] = [
@@ -23,20 +23,20 @@ const GONE: &str = "whose texts are gone: how far they came is not kept";
 const ERRANDS: &str = "errands of the client's own";
 
 #[derive(Debug)]
-pub(super) struct Funnel {
+pub(super) struct FunnelTally {
     weights: bool,
-    stages: Vec<Stage>,
+    stages: Vec<FunnelStage>,
 }
 
 /// The last stage that a turn got to, and why no further.
 type Fate = (usize, Option<String>);
 
-// === impl Funnel ===
+// === impl FunnelTally ===
 
-impl Funnel {
+impl FunnelTally {
     pub(super) fn new(weights: bool) -> Self {
         let names: &[&str] = if weights { &WITH_WEIGHTS } else { &WITHOUT };
-        let stage = |name: &&str| Stage {
+        let stage = |name: &&str| FunnelStage {
             name: (*name).to_owned(),
             n: 0,
             stayed: BTreeMap::new(),
@@ -71,7 +71,7 @@ impl Funnel {
         }
     }
 
-    pub(super) fn stages(self) -> Vec<Stage> {
+    pub(super) fn stages(self) -> Vec<FunnelStage> {
         self.stages
     }
 }

@@ -11,12 +11,12 @@ use metaclaw_skills::{Lesson, LessonState, Library, Proposal, ProposalState};
 use metaclaw_turns::{Step, StepOutcome, TurnFilter, TurnLog, TurnSummary, day_of as utc_day};
 
 use super::{
-    BudgetLeft, DayRow, InForce, Period, Report, StepTold, Written,
-    counted::Counted,
+    BudgetLeft, DayRow, InForce, Period, PeriodReport, StepTold, WrittenSkill,
+    counted::CountedDays,
     days::{begin_ms, day_of},
-    tally::Tally,
+    tally::TurnTally,
 };
-use crate::{token_budget::TokenBudget, waiting::Waiting};
+use crate::{token_budget::TokenBudget, waiting::WaitingReviews};
 
 /// Turns that are asked for at a time: those that come meanwhile do not wait long.
 const PAGE: usize = 100;
@@ -25,7 +25,7 @@ const CURVE: u32 = 14;
 
 /// Where a digest comes from.
 #[derive(Debug, Clone)]
-pub struct Sources {
+pub struct ReportSources {
     pub log: TurnLog,
     pub library: Library,
     pub weights: bool,
@@ -38,7 +38,11 @@ pub struct Sources {
 ///
 /// # Errors
 /// The log's, or the journal's.
-pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::Result<Report> {
+pub async fn gather(
+    sources: &ReportSources,
+    period: Period,
+    now_ms: u64,
+) -> anyhow::Result<PeriodReport> {
     let curve = Period::until(period.last, CURVE);
     let shown = Period {
         first: curve.first.min(period.first),
@@ -49,12 +53,12 @@ pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::R
         ..DayRow::default()
     };
     let mut days: BTreeMap<Date, DayRow> = shown.days().map(|day| (day, row(day))).collect();
-    let mut tally = Tally::new(sources.weights);
+    let mut tally = TurnTally::new(sources.weights);
     // A day of UTC may begin earlier than the owner's.
     let from_ms = begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
     // Before the turns: one that comes meanwhile is not taken for one that is gone.
     let counted = sources.log.statistics(utc_day(from_ms)).await?;
-    let mut counted = Counted::new(counted);
+    let mut counted = CountedDays::new(counted);
     look_through(&sources.log, from_ms, |turn| {
         counted.is_there(turn);
         let day = day_of(turn.ended_ms, &sources.zone);
@@ -76,7 +80,7 @@ pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::R
     }
 
     let (mut heard, proposals) = journals(&sources.library).await?;
-    let waiting = Waiting::of(&heard, &proposals);
+    let waiting = WaitingReviews::of(&heard, &proposals);
     let is_told = |at_ms: u64| period.has(day_of(at_ms, &sources.zone));
     heard.retain(|it| is_told(it.origin.at_ms) && it.state != LessonState::Forgotten);
     let written = written(proposals.into_iter().filter(|it| is_told(it.source.at_ms)));
@@ -90,7 +94,7 @@ pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::R
     };
     let steps = steps(&sources.log, is_told).await?;
     let in_force = in_force(sources, &mut tally.skills).await?;
-    Ok(tally.report(Report {
+    Ok(tally.report(PeriodReport {
         period,
         heard,
         written,
@@ -100,7 +104,7 @@ pub async fn gather(sources: &Sources, period: Period, now_ms: u64) -> anyhow::R
         in_force,
         waiting,
         days: days.into_values().collect(),
-        ..Report::default()
+        ..PeriodReport::default()
     }))
 }
 
@@ -165,9 +169,9 @@ async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposa
     tokio::task::spawn_blocking(read).await?
 }
 
-fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<Written> {
+fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<WrittenSkill> {
     let told = proposals.filter(|it| it.state != ProposalState::Forgotten);
-    let one = |it: Proposal| Written {
+    let one = |it: Proposal| WrittenSkill {
         agent: it.source.agent.to_string(),
         name: it.name.to_string(),
         state: it.state,
@@ -177,7 +181,7 @@ fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<Written> {
 
 /// What each agent has, of those that are known by a turn or by a folder.
 async fn in_force(
-    sources: &Sources,
+    sources: &ReportSources,
     skills: &mut BTreeMap<String, BTreeMap<String, u64>>,
 ) -> anyhow::Result<Vec<InForce>> {
     let serving = sources.log.serving().await?;

@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use metaclaw_skills::ProposalState;
 
-use super::{DayRow, InForce, Period, Report, Stage, StepTold, UpstreamDay, Written, percent};
+use super::{
+    DayRow, FunnelStage, InForce, Period, PeriodReport, StepTold, UpstreamDay, WrittenSkill,
+    percent,
+};
 use crate::lesson_line::{lesson_line, one_line};
 
 /// The text; with the name of a picture, it is shown above the days.
-pub fn text(report: &Report, picture: Option<&str>) -> String {
+pub fn text(report: &PeriodReport, picture: Option<&str>) -> String {
     let sections = [
         Some(head(report)),
         Some(section("Heard", &heard(report))),
@@ -30,7 +33,7 @@ fn section(title: &str, lines: &[String]) -> String {
     format!("## {title}\n\n{}", lines.join("\n"))
 }
 
-fn head(report: &Report) -> String {
+fn head(report: &PeriodReport) -> String {
     let Period { first, last } = report.period;
     let when = if first == last {
         first.to_string()
@@ -63,7 +66,7 @@ fn head(report: &Report) -> String {
     format!("# MetaClaw, {when}\n\n{text}")
 }
 
-fn heard(report: &Report) -> Vec<String> {
+fn heard(report: &PeriodReport) -> Vec<String> {
     if report.heard.is_empty() {
         return vec!["Nothing.".to_owned()];
     }
@@ -72,8 +75,8 @@ fn heard(report: &Report) -> Vec<String> {
 }
 
 /// The skills that a model wrote.
-fn written(report: &Report) -> Option<String> {
-    let line = |Written { agent, name, state }: &Written| {
+fn written(report: &PeriodReport) -> Option<String> {
+    let line = |WrittenSkill { agent, name, state }: &WrittenSkill| {
         let state = match state {
             ProposalState::Waiting => "waits for your look (skills review)".to_owned(),
             ProposalState::Accepted => format!("in force (skills revert {name})"),
@@ -87,13 +90,13 @@ fn written(report: &Report) -> Option<String> {
     (!lines.is_empty()).then(|| section("Written from what went wrong", &lines))
 }
 
-fn waiting(report: &Report) -> Option<String> {
+fn waiting(report: &PeriodReport) -> Option<String> {
     let lines = report.waiting.lines().into_iter();
     let lines: Vec<String> = lines.map(|it| format!("- {}", plain(&it))).collect();
     (!lines.is_empty()).then(|| section("Waiting for you", &lines))
 }
 
-fn verdicts(report: &Report) -> String {
+fn verdicts(report: &PeriodReport) -> String {
     let it = &report.verdicts;
     match percent(it.good, it.n()) {
         None => "None.".to_owned(),
@@ -109,7 +112,7 @@ fn verdicts(report: &Report) -> String {
 }
 
 /// The stages as a table, and what is no stage here.
-fn funnel(report: &Report) -> Vec<String> {
+fn funnel(report: &PeriodReport) -> Vec<String> {
     let mut lines = vec![
         "| stage | turns | those that came no further |".to_owned(),
         "|---|---|---|".to_owned(),
@@ -125,7 +128,7 @@ fn funnel(report: &Report) -> Vec<String> {
     lines
 }
 
-fn stage(stage: &Stage) -> String {
+fn stage(stage: &FunnelStage) -> String {
     let stayed: Vec<String> = by_reason(&stage.stayed);
     format!("| {} | {} | {} |", stage.name, stage.n, stayed.join("; "))
 }
@@ -136,7 +139,7 @@ fn by_reason(reasons: &BTreeMap<String, u64>) -> Vec<String> {
 }
 
 /// What the weights learned, and what of it serves.
-fn steps(report: &Report) -> Option<String> {
+fn steps(report: &PeriodReport) -> Option<String> {
     let line = |it: &StepTold| {
         let turns = counted(it.n_turns as u64, "turn");
         let came_to = match (&it.adapter, &it.declined) {
@@ -155,7 +158,7 @@ fn steps(report: &Report) -> Option<String> {
     (!lines.is_empty()).then(|| section("Weights", &lines))
 }
 
-fn tokens(report: &Report) -> Vec<String> {
+fn tokens(report: &PeriodReport) -> Vec<String> {
     let chat = &report.chat;
     let mut line = format!(
         "Chat: {} in ({} of them from the provider's cache), {} out",
@@ -185,7 +188,7 @@ fn tokens(report: &Report) -> Vec<String> {
     vec![line + ".", String::new(), learning + "."]
 }
 
-fn upstreams(report: &Report) -> Vec<String> {
+fn upstreams(report: &PeriodReport) -> Vec<String> {
     let upstreams = &report.upstreams;
     if upstreams.is_empty() && report.gone == 0 {
         return vec!["None was asked.".to_owned()];
@@ -229,7 +232,7 @@ fn in_force(agents: &[InForce]) -> Vec<String> {
 }
 
 /// The picture, and a row for each day where there are several.
-fn days(report: &Report, picture: Option<&str>) -> Option<String> {
+fn days(report: &PeriodReport, picture: Option<&str>) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(picture.map(|name| {
         format!("![Turns a day, and the share of good ones among the judged]({name})")
@@ -240,7 +243,7 @@ fn days(report: &Report, picture: Option<&str>) -> Option<String> {
     (!parts.is_empty()).then(|| format!("## Days\n\n{}", parts.join("\n\n")))
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &PeriodReport) -> String {
     let mut lines = vec![
         "| day | turns | judged | good | lessons | tokens | learning |".to_owned(),
         "|---|---|---|---|---|---|---|".to_owned(),

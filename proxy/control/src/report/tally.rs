@@ -6,18 +6,18 @@ use metaclaw_chat::{AgentId, Score};
 use metaclaw_turns::{DailyCounts, TurnSummary};
 
 use super::{
-    DayRow, Report, Tokens, UpstreamDay, Verdicts,
-    funnel::{Funnel, failure},
+    ChatTokens, DayRow, PeriodReport, UpstreamDay, Verdicts,
+    funnel::{FunnelTally, failure},
 };
 
 /// What a period's turns come to.
 #[derive(Debug)]
-pub(super) struct Tally {
-    funnel: Funnel,
+pub(super) struct TurnTally {
+    funnel: FunnelTally,
     sessions: BTreeSet<u64>,
     agents: BTreeMap<String, u64>,
     verdicts: Verdicts,
-    chat: Tokens,
+    chat: ChatTokens,
     gone: u64,
     learning: u64,
     upstreams: BTreeMap<String, UpstreamDay>,
@@ -25,16 +25,16 @@ pub(super) struct Tally {
     pub(super) skills: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-// === impl Tally ===
+// === impl TurnTally ===
 
-impl Tally {
+impl TurnTally {
     pub(super) fn new(weights: bool) -> Self {
         Self {
-            funnel: Funnel::new(weights),
+            funnel: FunnelTally::new(weights),
             sessions: BTreeSet::new(),
             agents: BTreeMap::new(),
             verdicts: Verdicts::default(),
-            chat: Tokens::default(),
+            chat: ChatTokens::default(),
             gone: 0,
             learning: 0,
             upstreams: BTreeMap::new(),
@@ -92,8 +92,8 @@ impl Tally {
     }
 
     /// What was counted, in a report that knows the rest.
-    pub(super) fn report(self, rest: Report) -> Report {
-        Report {
+    pub(super) fn report(self, rest: PeriodReport) -> PeriodReport {
+        PeriodReport {
             turns: self.agents.values().sum(),
             gone: self.gone,
             sessions: self.sessions.len() as u64,

@@ -118,10 +118,10 @@ impl World {
         }
     }
 
-    async fn report(&self, weights: bool, period: Period) -> Report {
+    async fn report(&self, weights: bool, period: Period) -> PeriodReport {
         let file = self.dir.path().join("spend.json");
         let budget = TokenBudget::open(BudgetConfig::default(), file, self.log.clone());
-        let sources = Sources {
+        let sources = ReportSources {
             log: self.log.clone(),
             library: self.library.clone(),
             weights,
@@ -205,7 +205,7 @@ async fn a_day_is_told_in_words() {
     ![Turns a day, and the share of good ones among the judged](2026-11-22.svg)
     "#);
     let json = serde_json::to_string(&report).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    assert_eq!(serde_json::from_str::<PeriodReport>(&json).unwrap(), report);
     world.log.close().await;
     drop(world.dir);
 }
@@ -359,7 +359,7 @@ fn steps_say_what_passed_and_what_was_declined() {
         taken_back: None,
     };
     let worse = "of 12 verdicts on replies since it answered 9 are bad, of 40 before 4";
-    let report = Report {
+    let report = PeriodReport {
         steps: vec![
             step(1, Some("main-a-1"), true, None),
             step(
@@ -375,7 +375,7 @@ fn steps_say_what_passed_and_what_was_declined() {
                 ..step(2, Some("main-b-2"), true, None)
             },
         ],
-        ..Report::default()
+        ..PeriodReport::default()
     };
     let text = markdown(&report, None);
     let weights = text.split("## ").find(|it| it.starts_with("Weights"));

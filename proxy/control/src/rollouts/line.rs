@@ -15,7 +15,7 @@ pub struct Rollout {
     pub session: SessionId,
     /// The request: messages of the chat API, or what the owner said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<Prompt>,
+    pub prompt: Option<RolloutPrompt>,
     /// The reply: a message, or its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Response>,
@@ -51,7 +51,7 @@ pub struct Rollout {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Prompt {
+pub enum RolloutPrompt {
     Said(String),
     Messages(Vec<Message>),
 }
@@ -69,7 +69,7 @@ impl Rollout {
     /// What its types do not say of it.
     pub(super) fn check(&self, now_ms: u64) -> Result<(), String> {
         match (&self.prompt, &self.response) {
-            (Some(Prompt::Messages(messages)), _) if messages.is_empty() => {
+            (Some(RolloutPrompt::Messages(messages)), _) if messages.is_empty() => {
                 return Err("prompt is empty: at least one message".to_owned());
             }
             (Some(_), Some(_)) => {}

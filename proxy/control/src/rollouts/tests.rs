@@ -5,12 +5,12 @@ use super::*;
 
 const NOW_MS: u64 = 1_795_000_000_000;
 
-fn read(text: &str) -> Result<Import, String> {
-    Import::read("rollouts.jsonl", text, NOW_MS).map_err(|error| error.to_string())
+fn read(text: &str) -> Result<RolloutImport, String> {
+    RolloutImport::read("rollouts.jsonl", text, NOW_MS).map_err(|error| error.to_string())
 }
 
-fn base() -> Base {
-    Base {
+fn base() -> RolloutBase {
+    RolloutBase {
         name: "demo".to_owned(),
         fingerprint: Some("0badcafe".to_owned()),
     }
@@ -53,7 +53,10 @@ fn texts_and_ids_become_turns() {
     // What passes to the running process is what was read.
     let import = read(text).unwrap();
     let sent = serde_json::to_string(&import).unwrap();
-    assert_eq!(serde_json::from_str::<Import>(&sent).unwrap(), import);
+    assert_eq!(
+        serde_json::from_str::<RolloutImport>(&sent).unwrap(),
+        import
+    );
 }
 
 #[test]

@@ -4,14 +4,14 @@ use metaclaw_chat::{ChainHash, JudgedBy, Message, Verdict, Vote};
 use metaclaw_learner::POLICY_UPSTREAM;
 use metaclaw_turns::{ImportedTurn, JsonText, NewMessage, NewTurn, Served, Tokens, TurnMeta};
 
-use super::line::{Prompt, Response, Rollout};
+use super::line::{Response, Rollout, RolloutPrompt};
 
 /// The upstream of turns without token ids: no step can use them.
 const NO_UPSTREAM: &str = "import";
 
 /// The model that ids are of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Base {
+pub struct RolloutBase {
     pub name: String,
     pub fingerprint: Option<String>,
 }
@@ -23,25 +23,26 @@ impl Rollout {
     pub(super) fn turn(
         self,
         file: &str,
-        base: Option<&Base>,
+        base: Option<&RolloutBase>,
         now_ms: u64,
     ) -> anyhow::Result<ImportedTurn> {
         // The same line is the same turn, however often its file is imported.
         let reply_id = format!("import-{}", digest(&self)?);
         let messages = match self.prompt {
-            Some(Prompt::Messages(messages)) => messages,
-            Some(Prompt::Said(text)) => vec![Message::user(text)],
+            Some(RolloutPrompt::Messages(messages)) => messages,
+            Some(RolloutPrompt::Said(text)) => vec![Message::user(text)],
             None => Vec::new(),
         };
         let reply = self.response.map(|response| match response {
             Response::Text(text) => Message::assistant(text),
             Response::Message(message) => message,
         });
-        let tokens = tokens(
-            (self.prompt_ids, self.response_ids, self.logprobs),
-            self.model.as_deref(),
-            base,
-        )?;
+        let ids = RolloutIds {
+            prompt_ids: self.prompt_ids,
+            ids: self.response_ids,
+            logprobs: self.logprobs,
+        };
+        let tokens = tokens(ids, self.model.as_deref(), base)?;
         let chain = ChainHash::chain(&self.agent, &messages);
         let chain = chain.last().copied();
         let ended_ms = self.time_ms.unwrap_or(now_ms);
@@ -87,11 +88,25 @@ impl Rollout {
     }
 }
 
-type Ids = (Option<Vec<u32>>, Option<Vec<u32>>, Option<Vec<f32>>);
+/// The ids of a rollout, each part as far as its line has it.
+struct RolloutIds {
+    prompt_ids: Option<Vec<u32>>,
+    ids: Option<Vec<u32>>,
+    logprobs: Option<Vec<f32>>,
+}
 
 /// The ids of a rollout: of the model that the trainer has, or they mean nothing to it.
-fn tokens(ids: Ids, model: Option<&str>, base: Option<&Base>) -> anyhow::Result<Option<Tokens>> {
-    let (Some(prompt_ids), Some(ids), Some(logprobs)) = ids else {
+fn tokens(
+    ids: RolloutIds,
+    model: Option<&str>,
+    base: Option<&RolloutBase>,
+) -> anyhow::Result<Option<Tokens>> {
+    let RolloutIds {
+        prompt_ids: Some(prompt_ids),
+        ids: Some(ids),
+        logprobs: Some(logprobs),
+    } = ids
+    else {
         return Ok(None);
     };
     let Some(base) = base else {

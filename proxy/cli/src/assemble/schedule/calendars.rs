@@ -11,17 +11,17 @@ use tracing::warn;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Calendars {
-    sources: Vec<Source>,
+    sources: Vec<CalendarSource>,
     client: reqwest::Client,
 }
 
 /// One calendar, and what it said last: a server may be out of reach for a while.
-struct Source {
-    place: Place,
+struct CalendarSource {
+    place: CalendarPlace,
     last: Option<Calendar>,
 }
 
-enum Place {
+enum CalendarPlace {
     File(PathBuf),
     /// Whoever knows it reads the calendar, so that it is never shown.
     Address(Secret),
@@ -32,11 +32,11 @@ enum Place {
 impl Calendars {
     /// Those of the settings; none where there are none.
     pub(super) fn new(config: &SchedulerConfig, client: reqwest::Client) -> Option<Self> {
-        let source = |given: &Secret| Source {
-            place: Place::new(given),
+        let source = |given: &Secret| CalendarSource {
+            place: CalendarPlace::new(given),
             last: None,
         };
-        let sources: Vec<Source> = config.ics.iter().map(source).collect();
+        let sources: Vec<CalendarSource> = config.ics.iter().map(source).collect();
         (!sources.is_empty()).then_some(Self { sources, client })
     }
 
@@ -83,9 +83,9 @@ async fn expanded(calendar: Calendar, schedule: Schedule) -> Result<Vec<Interval
         .map_err(|error| error.to_string())
 }
 
-// === impl Place ===
+// === impl CalendarPlace ===
 
-impl Place {
+impl CalendarPlace {
     fn new(given: &Secret) -> Self {
         let text = given.expose();
         match text.split_once("://") {
@@ -219,11 +219,14 @@ mod tests {
 
     #[test]
     fn webcal_is_fetched_by_https() {
-        let place = Place::new(&"webcal://calendar.example/a.ics".into());
+        let place = CalendarPlace::new(&"webcal://calendar.example/a.ics".into());
         assert!(
-            matches!(&place, Place::Address(it) if it.expose() == "https://calendar.example/a.ics")
+            matches!(&place, CalendarPlace::Address(it) if it.expose() == "https://calendar.example/a.ics")
         );
         assert_eq!(place.name(0), "number 1 at calendar.example");
-        assert!(matches!(Place::new(&"/a/b.ics".into()), Place::File(_)));
+        assert!(matches!(
+            CalendarPlace::new(&"/a/b.ics".into()),
+            CalendarPlace::File(_)
+        ));
     }
 }

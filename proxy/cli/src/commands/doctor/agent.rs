@@ -2,7 +2,7 @@
 
 use metaclaw_wiring::Standing;
 
-use super::check::Check;
+use super::check::DoctorCheck;
 use crate::{
     agent::{find, surroundings, told, wiring},
     commands::Context,
@@ -11,16 +11,16 @@ use crate::{
 const NAME: &str = "agent";
 
 /// `proxy`: the base URL of the proxy that runs.
-pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Check {
+pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> DoctorCheck {
     let wiring = wiring(&context.home);
     let standing = match wiring.standing() {
         Ok(standing) => standing,
-        Err(error) => return Check::bad(NAME, error.to_string(), "look at that file"),
+        Err(error) => return DoctorCheck::bad(NAME, error.to_string(), "look at that file"),
     };
     match (standing, proxy) {
         (Standing::Unwired, _) => unwired(context, proxy.is_some()),
         (Standing::Wired { .. } | Standing::Changed, None) => left_over(context, fix),
-        (Standing::Changed, Some(_)) => Check::note(
+        (Standing::Changed, Some(_)) => DoctorCheck::note(
             NAME,
             "OpenClaw's model was changed while we ran: it asks another one now",
         ),
@@ -34,15 +34,15 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Check 
             let same = |url: &str| url.trim_end_matches("/v1").to_owned();
             if same(&base_url) != same(proxy) {
                 let said = format!("OpenClaw asks {base_url}, and the proxy is at {proxy}");
-                Check::bad(NAME, said, "`metaclaw stop`, then `metaclaw start`")
+                DoctorCheck::bad(NAME, said, "`metaclaw stop`, then `metaclaw start`")
             } else if has_fallback {
-                Check::fine(
+                DoctorCheck::fine(
                     NAME,
                     format!("OpenClaw asks {base_url} first, and its former model next"),
                 )
             } else {
                 let said = "OpenClaw asks us, and nobody where we do not answer";
-                Check::bad(
+                DoctorCheck::bad(
                     NAME,
                     said,
                     "`metaclaw stop`, then `metaclaw start` puts its former model next",
@@ -53,20 +53,20 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Check 
 }
 
 /// What a crash left, put back where that is wanted.
-fn left_over(context: &Context, fix: bool) -> Check {
+fn left_over(context: &Context, fix: bool) -> DoctorCheck {
     let said = "OpenClaw is pointed at a proxy that does not run (a crash, it seems)";
     if !fix {
         let remedy = "`metaclaw doctor --fix` puts its file back, `metaclaw start` goes on";
-        return Check::bad(NAME, said, remedy);
+        return DoctorCheck::bad(NAME, said, remedy);
     }
     // Nobody may start meanwhile.
     let unwired = context.home.lock("doctor").map_err(anyhow::Error::from);
     match unwired.and_then(|_lock| Ok(wiring(&context.home).unwire()?)) {
-        Ok(outcome) => Check::mended(
+        Ok(outcome) => DoctorCheck::mended(
             NAME,
             format!("OpenClaw: {}", told(&outcome).unwrap_or("nothing to do")),
         ),
-        Err(error) => Check::bad(
+        Err(error) => DoctorCheck::bad(
             NAME,
             error.to_string(),
             "put openclaw.json back by hand: wiring/openclaw.json.before in the home is the copy",
@@ -74,27 +74,27 @@ fn left_over(context: &Context, fix: bool) -> Check {
     }
 }
 
-fn unwired(context: &Context, is_running: bool) -> Check {
+fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
     let is_accepted = wiring(&context.home).record().ok().flatten().is_some();
     match (find(&surroundings(&context.environment)), is_accepted) {
-        (Err(error), _) => Check::note(NAME, error.to_string()),
-        (Ok(None), _) => Check::note(
+        (Err(error), _) => DoctorCheck::note(NAME, error.to_string()),
+        (Ok(None), _) => DoctorCheck::note(
             NAME,
             "no OpenClaw is configured here; any client may use the base URL",
         ),
-        (Ok(Some(_)), true) if is_running => Check::bad(
+        (Ok(Some(_)), true) if is_running => DoctorCheck::bad(
             NAME,
             "OpenClaw does not ask us",
             "`metaclaw stop`, then `metaclaw start`, whose line `agent` says why",
         ),
-        (Ok(Some(found)), true) => Check::fine(
+        (Ok(Some(found)), true) => DoctorCheck::fine(
             NAME,
             format!(
                 "OpenClaw asks {}/{} itself, until the next start",
                 found.provider, found.model
             ),
         ),
-        (Ok(Some(_)), false) => Check::note(
+        (Ok(Some(_)), false) => DoctorCheck::note(
             NAME,
             "OpenClaw does not ask us: `metaclaw start --yes` points it at the proxy",
         ),

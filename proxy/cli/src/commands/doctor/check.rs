@@ -4,9 +4,9 @@ use serde::Serialize;
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
+pub(super) struct DoctorCheck {
     pub(super) name: &'static str,
-    pub(super) is: Verdict,
+    pub(super) is: CheckOutcome,
     said: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -15,7 +15,7 @@ pub(super) struct Check {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum CheckOutcome {
     Fine,
     /// Worth a word, and no fault.
     Note,
@@ -24,19 +24,19 @@ pub(super) enum Verdict {
     Mended,
 }
 
-// === impl Check ===
+// === impl DoctorCheck ===
 
-impl Check {
+impl DoctorCheck {
     pub(super) fn fine(name: &'static str, said: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Fine, said)
+        Self::new(name, CheckOutcome::Fine, said)
     }
 
     pub(super) fn note(name: &'static str, said: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Note, said)
+        Self::new(name, CheckOutcome::Note, said)
     }
 
     pub(super) fn mended(name: &'static str, said: impl Into<String>) -> Self {
-        Self::new(name, Verdict::Mended, said)
+        Self::new(name, CheckOutcome::Mended, said)
     }
 
     pub(super) fn bad(
@@ -46,11 +46,11 @@ impl Check {
     ) -> Self {
         Self {
             remedy: Some(remedy.into()),
-            ..Self::new(name, Verdict::Bad, said)
+            ..Self::new(name, CheckOutcome::Bad, said)
         }
     }
 
-    fn new(name: &'static str, is: Verdict, said: impl Into<String>) -> Self {
+    fn new(name: &'static str, is: CheckOutcome, said: impl Into<String>) -> Self {
         Self {
             name,
             is,
@@ -61,10 +61,10 @@ impl Check {
 
     pub(super) fn line(&self) -> String {
         let mark = match self.is {
-            Verdict::Fine => "ok  ",
-            Verdict::Note => "note",
-            Verdict::Bad => "BAD ",
-            Verdict::Mended => "done",
+            CheckOutcome::Fine => "ok  ",
+            CheckOutcome::Note => "note",
+            CheckOutcome::Bad => "BAD ",
+            CheckOutcome::Mended => "done",
         };
         let remedy = self
             .remedy

@@ -4,7 +4,7 @@ use metaclaw_control::{
     client::ControlClient, operations::process::GetStatus, policy_context::too_short,
 };
 
-use super::check::Check;
+use super::check::DoctorCheck;
 use crate::{
     commands::Context,
     config::{Loaded, Policy},
@@ -15,12 +15,12 @@ const NAME: &str = "context";
 
 /// A note where it is too short; nothing where it is long enough, or not known: a model that lies in a folder says it
 /// itself, of all others the running proxy knows.
-pub(super) async fn check(context: &Context, loaded: &Loaded) -> Option<Check> {
+pub(super) async fn check(context: &Context, loaded: &Loaded) -> Option<DoctorCheck> {
     let tokens = match of_running(context).await {
         Some(tokens) => Some(tokens),
         None => of_model(context, loaded),
     };
-    Some(Check::note(NAME, too_short(tokens?)?))
+    Some(DoctorCheck::note(NAME, too_short(tokens?)?))
 }
 
 async fn of_running(context: &Context) -> Option<u64> {

@@ -2,17 +2,17 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use super::check::Check;
+use super::check::DoctorCheck;
 use crate::commands::Context;
 
 /// Less than this, and turns may find no place soon.
 const LITTLE: u64 = 500 << 20;
 
-pub(super) fn checks(context: &Context, fix: bool) -> Vec<Check> {
+pub(super) fn checks(context: &Context, fix: bool) -> Vec<DoctorCheck> {
     let dir = context.home.dir();
     if !dir.exists() {
         let said = format!("{} is not there", dir.display());
-        return vec![Check::note("home", said)];
+        return vec![DoctorCheck::note("home", said)];
     }
     let mut checks = vec![writable(dir)];
     let config = context.home.config();
@@ -22,12 +22,12 @@ pub(super) fn checks(context: &Context, fix: bool) -> Vec<Check> {
     checks
 }
 
-fn writable(dir: &Path) -> Check {
+fn writable(dir: &Path) -> DoctorCheck {
     let probe = dir.join(format!(".doctor.{}.tmp", std::process::id()));
     let tried = fs::write(&probe, b"").and_then(|()| fs::remove_file(&probe));
     match tried {
-        Ok(()) => Check::fine("home", dir.display().to_string()),
-        Err(error) => Check::bad(
+        Ok(()) => DoctorCheck::fine("home", dir.display().to_string()),
+        Err(error) => DoctorCheck::bad(
             "home",
             format!("{} cannot be written: {error}", dir.display()),
             format!("see who owns it: `ls -ld {}`", dir.display()),
@@ -36,7 +36,7 @@ fn writable(dir: &Path) -> Check {
 }
 
 /// What is said of a path that others may read.
-fn private(path: &Path, wanted: u32, fix: bool) -> Option<Check> {
+fn private(path: &Path, wanted: u32, fix: bool) -> Option<DoctorCheck> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let for_others = mode & 0o077;
     if for_others == 0 {
@@ -45,7 +45,7 @@ fn private(path: &Path, wanted: u32, fix: bool) -> Option<Check> {
     let remedy = format!("chmod {wanted:o} {}", path.display());
     let said = format!("{} is open to others ({mode:o})", path.display());
     if !fix {
-        return Some(Check::bad(
+        return Some(DoctorCheck::bad(
             "home",
             said,
             format!("{remedy}, or `metaclaw doctor --fix`"),
@@ -53,25 +53,25 @@ fn private(path: &Path, wanted: u32, fix: bool) -> Option<Check> {
     }
     Some(
         match fs::set_permissions(path, fs::Permissions::from_mode(wanted)) {
-            Ok(()) => Check::mended("home", remedy),
-            Err(error) => Check::bad("home", format!("{said}: {error}"), remedy),
+            Ok(()) => DoctorCheck::mended("home", remedy),
+            Err(error) => DoctorCheck::bad("home", format!("{said}: {error}"), remedy),
         },
     )
 }
 
-fn disk(dir: &Path) -> Check {
+fn disk(dir: &Path) -> DoctorCheck {
     let free = match rustix::fs::statvfs(dir) {
         Ok(it) => it.f_bavail.saturating_mul(it.f_frsize),
-        Err(error) => return Check::note("disk", format!("cannot be asked: {error}")),
+        Err(error) => return DoctorCheck::note("disk", format!("cannot be asked: {error}")),
     };
     let said = format!("{} MiB free", free >> 20);
     if free < LITTLE {
-        Check::bad(
+        DoctorCheck::bad(
             "disk",
             said,
             "make room: chats go on without it, and turns are not kept",
         )
     } else {
-        Check::fine("disk", said)
+        DoctorCheck::fine("disk", said)
     }
 }

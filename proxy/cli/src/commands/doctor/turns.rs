@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_chat::TurnId;
 use metaclaw_control::{
-    caller::Caller,
+    caller::ControlCaller,
     instance::LogOpening,
     operations::turns::{FindLacking, RaiseCounts},
 };
 use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
-    super::{calling::caller_opening, restoring::Pieces},
-    check::Check,
+    super::{calling::caller_opening, restoring::RestorePieces},
+    check::DoctorCheck,
 };
 use crate::{commands::Context, config::Loaded, out};
 
@@ -23,7 +23,7 @@ const ASKED: usize = 1_000;
 /// What an old log has.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "they are counts")]
-struct Held {
+struct AsideTurns {
     n_turns: usize,
     /// Of those, the ones that the log does not have.
     n_lacking: usize,
@@ -32,26 +32,26 @@ struct Held {
 }
 
 /// Looks at each; nothing is said where there is none.
-pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec<Check> {
+pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec<DoctorCheck> {
     let dir = context.home.turns();
     let found = match SetAside::find(&dir) {
         Ok(found) => found,
         Err(error) => {
             let said = format!("{} does not read: {error}", dir.display());
-            return vec![Check::bad(
+            return vec![DoctorCheck::bad(
                 NAME,
                 said,
                 format!("see who owns it: `ls -ld {}`", dir.display()),
             )];
         }
     };
-    let mut checks: Vec<Check> = found.parts.iter().map(|it| part(it)).collect();
+    let mut checks: Vec<DoctorCheck> = found.parts.iter().map(|it| part(it)).collect();
     if found.databases.is_empty() {
         return checks;
     }
     match old_logs(context, loaded, found.databases, fix).await {
         Ok(of_logs) => checks.extend(of_logs),
-        Err(error) => checks.push(Check::bad(
+        Err(error) => checks.push(DoctorCheck::bad(
             NAME,
             format!("logs were set aside in {}, and the log cannot be asked what it lacks of them: {error:#}", dir.display()),
             "mend that, then `metaclaw doctor` again",
@@ -60,12 +60,12 @@ pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec
     checks
 }
 
-fn part(path: &Path) -> Check {
+fn part(path: &Path) -> DoctorCheck {
     let said = format!(
         "{} holds parts of the log's files that were damaged and are not needed: you may delete it",
         path.display()
     );
-    Check::note(NAME, said)
+    DoctorCheck::note(NAME, said)
 }
 
 async fn old_logs(
@@ -73,7 +73,7 @@ async fn old_logs(
     loaded: &Loaded,
     databases: Vec<PathBuf>,
     fix: bool,
-) -> anyhow::Result<Vec<Check>> {
+) -> anyhow::Result<Vec<DoctorCheck>> {
     let config: TurnsConfig = loaded.section("turns")?;
     let opening = if fix {
         LogOpening::OrBegin
@@ -89,7 +89,12 @@ async fn old_logs(
     Ok(checks)
 }
 
-async fn old_log(caller: &Caller, config: &TurnsConfig, database: &Path, fix: bool) -> Check {
+async fn old_log(
+    caller: &ControlCaller,
+    config: &TurnsConfig,
+    database: &Path,
+    fix: bool,
+) -> DoctorCheck {
     let place = database.display();
     let opened = {
         let (database, config) = (database.to_owned(), config.clone());
@@ -98,7 +103,7 @@ async fn old_log(caller: &Caller, config: &TurnsConfig, database: &Path, fix: bo
     let aside = match opened.map_err(anyhow::Error::from).and_then(|it| Ok(it?)) {
         Ok(aside) => aside,
         Err(error) => {
-            return Check::note(
+            return DoctorCheck::note(
                 NAME,
                 format!("{place} was set aside, and does not read: {error:#}"),
             );
@@ -115,7 +120,7 @@ async fn old_log(caller: &Caller, config: &TurnsConfig, database: &Path, fix: bo
     aside.close().await;
     match looked {
         Ok(held) => told(database, &held, fix),
-        Err(error) => Check::bad(
+        Err(error) => DoctorCheck::bad(
             NAME,
             format!("{place} was set aside, and its turns cannot be compared: {error:#}"),
             "keep it, and try `metaclaw doctor --fix` again",
@@ -123,9 +128,9 @@ async fn old_log(caller: &Caller, config: &TurnsConfig, database: &Path, fix: bo
     }
 }
 
-fn told(database: &Path, held: &Held, fix: bool) -> Check {
+fn told(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
     let place = database.display();
-    let Held {
+    let AsideTurns {
         n_turns,
         n_lacking,
         n_damaged,
@@ -136,17 +141,17 @@ fn told(database: &Path, held: &Held, fix: bool) -> Check {
         n => format!(" ({n} more are damaged, and lost)"),
     };
     match (n_lacking, fix) {
-        (0, _) => Check::note(
+        (0, _) => DoctorCheck::note(
             NAME,
             format!("{place} was set aside; the log has its {turns}{damaged}: you may delete it"),
         ),
-        (n, true) => Check::mended(
+        (n, true) => DoctorCheck::mended(
             NAME,
             format!(
                 "{n} of {turns} in {place} are in the log again{damaged}; the folder stays until you delete it"
             ),
         ),
-        (n, false) => Check::bad(
+        (n, false) => DoctorCheck::bad(
             NAME,
             format!("{place} was set aside with {turns}, of which the log lacks {n}{damaged}"),
             "`metaclaw doctor --fix` puts them back",
@@ -155,8 +160,8 @@ fn told(database: &Path, held: &Held, fix: bool) -> Check {
 }
 
 /// Compares the two logs.
-async fn look(caller: &Caller, aside: &TurnLog) -> anyhow::Result<Held> {
-    let (mut held, mut asked) = (Held::default(), Vec::new());
+async fn look(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<AsideTurns> {
+    let (mut held, mut asked) = (AsideTurns::default(), Vec::new());
     for id in aside.by_arrival().await? {
         match aside.get(id).await {
             Ok(turn) => asked.extend(turn.map(|turn| turn.fingerprint())),
@@ -173,8 +178,8 @@ async fn look(caller: &Caller, aside: &TurnLog) -> anyhow::Result<Held> {
 }
 
 /// Takes over what the log lacks; what it has it knows.
-async fn put_back(caller: &Caller, aside: &TurnLog) -> anyhow::Result<()> {
-    let mut pieces = Pieces::new(caller);
+async fn put_back(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<()> {
+    let mut pieces = RestorePieces::new(caller);
     for id in aside.by_arrival().await? {
         if let Some(turn) = turn(aside, id).await? {
             let n_bytes = serde_json::to_vec(&turn)?.len();
@@ -193,9 +198,9 @@ async fn turn(log: &TurnLog, id: TurnId) -> anyhow::Result<Option<Turn>> {
     }
 }
 
-// === impl Held ===
+// === impl AsideTurns ===
 
-impl Held {
+impl AsideTurns {
     fn count(&mut self, lacks: &[bool]) {
         self.n_turns += lacks.len();
         self.n_lacking += lacks.iter().filter(|lacks| **lacks).count();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use metaclaw_llm::http_client;
 use reqwest::StatusCode;
 
-use super::check::Check;
+use super::check::DoctorCheck;
 use crate::{
     config::{Llm, Loaded},
     roots,
@@ -15,24 +15,24 @@ const NAME: &str = "upstream";
 const TIMEOUT: Duration = Duration::from_secs(10);
 const ANTHROPIC: &str = "anthropic";
 
-pub(super) async fn check(loaded: &Loaded) -> Check {
+pub(super) async fn check(loaded: &Loaded) -> DoctorCheck {
     let llm = &loaded.config.llm;
     let Some(url) = &llm.api_base else {
         let others = loaded.config.gateway.upstreams.len();
         return if others == 0 {
-            Check::note(NAME, "none is configured (llm.api_base)")
+            DoctorCheck::note(NAME, "none is configured (llm.api_base)")
         } else {
-            Check::note(NAME, format!("{others} in upstreams.*, not tried"))
+            DoctorCheck::note(NAME, format!("{others} in upstreams.*, not tried"))
         };
     };
     let url = models_url(url);
     let client = match http_client(&roots::load()) {
         Ok(client) => client,
-        Err(error) => return Check::note(NAME, format!("not tried: {error}")),
+        Err(error) => return DoctorCheck::note(NAME, format!("not tried: {error}")),
     };
     match asked(&client, &url, llm).await {
         Ok(status) => judged(&url, status, llm.api_key.is_some()),
-        Err(error) => Check::bad(
+        Err(error) => DoctorCheck::bad(
             NAME,
             format!("{url}: {}", error.without_url()),
             "check llm.api_base, and the way there (HTTPS_PROXY, upstreams.llm.proxy)",
@@ -70,23 +70,23 @@ async fn asked(
     Ok(request.send().await?.status())
 }
 
-fn judged(url: &str, status: StatusCode, has_key: bool) -> Check {
+fn judged(url: &str, status: StatusCode, has_key: bool) -> DoctorCheck {
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if has_key => Check::bad(
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if has_key => DoctorCheck::bad(
             NAME,
             format!("{url} refuses the key ({status})"),
             "`metaclaw config llm.api_key KEY`, then stop and start",
         ),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Check::fine(NAME, format!("{url} answers; the key is the agent's own"))
+            DoctorCheck::fine(NAME, format!("{url} answers; the key is the agent's own"))
         }
-        status if status.is_server_error() => Check::bad(
+        status if status.is_server_error() => DoctorCheck::bad(
             NAME,
             format!("{url} answers {status}"),
             "it is the provider's: try again later",
         ),
-        status if status.is_success() => Check::fine(NAME, format!("{url} answers")),
-        status => Check::note(
+        status if status.is_success() => DoctorCheck::fine(NAME, format!("{url} answers")),
+        status => DoctorCheck::note(
             NAME,
             format!("{url} answers {status}: it is there, and lists no models"),
         ),

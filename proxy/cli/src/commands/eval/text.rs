@@ -2,7 +2,7 @@
 
 use metaclaw_learner::{EvalReport, EvalRow, KnowledgeNumbers, Replied, ReplyNumbers};
 
-use super::super::columns::{Column, side_by_side};
+use super::super::columns::{TextColumn, side_by_side};
 use crate::{out, terminal};
 
 /// Where the output is no terminal.
@@ -106,10 +106,10 @@ fn knowledge(numbers: Option<&KnowledgeNumbers>) -> [String; 3] {
 fn replied(replied: &Replied, width: usize) -> String {
     let of = replied.turn.map(|id| format!(" (turn {id})"));
     let question = format!("> {}{}", replied.question, of.unwrap_or_default());
-    let columns: Vec<Column<'_>> = replied
+    let columns: Vec<TextColumn<'_>> = replied
         .replies
         .iter()
-        .map(|(who, text)| Column { title: who, text })
+        .map(|(who, text)| TextColumn { title: who, text })
         .collect();
     let question = textwrap::fill(&question, width);
     format!("\n{question}\n\n{}", side_by_side(&columns, width))

@@ -2,13 +2,13 @@
 
 use metaclaw_control::{
     lesson_line::{lesson_line, one_line},
-    status::Status,
+    status::ProcessStatus,
 };
 use metaclaw_learner::StepReport;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::TurnSummary;
 
-use super::view::View;
+use super::view::LearnView;
 use crate::commands::{
     status::{review, spend},
     train_step::came_to,
@@ -16,7 +16,7 @@ use crate::commands::{
 };
 
 /// Lines about what is new in `now`; at the first look, how it stands.
-pub(super) fn lines(before: Option<&View>, now: &View) -> Vec<String> {
+pub(super) fn lines(before: Option<&LearnView>, now: &LearnView) -> Vec<String> {
     let Some(before) = before else {
         let review = review(&now.status).map(|it| format!("review {it}"));
         let first = [
@@ -58,12 +58,12 @@ pub(super) fn verdict_line(turn: &TurnSummary) -> String {
 }
 
 /// Why the judge does not answer, where it does not.
-fn failing(status: &Status) -> Option<&str> {
+fn failing(status: &ProcessStatus) -> Option<&str> {
     status.learner.as_ref()?.judging.failing.as_deref()
 }
 
 /// Steps that are new.
-fn steps(before: &Status, now: &Status) -> Vec<String> {
+fn steps(before: &ProcessStatus, now: &ProcessStatus) -> Vec<String> {
     let known: Vec<_> = last_steps(before)
         .map(|step| (&step.agent, step.n))
         .collect();
@@ -81,7 +81,7 @@ fn steps(before: &Status, now: &Status) -> Vec<String> {
 }
 
 /// The last step of each agent.
-fn last_steps(status: &Status) -> impl Iterator<Item = &StepReport> {
+fn last_steps(status: &ProcessStatus) -> impl Iterator<Item = &StepReport> {
     let agents = status.learner.iter().flat_map(|it| &it.agents);
     agents.filter_map(|agent| agent.last_step.as_ref())
 }

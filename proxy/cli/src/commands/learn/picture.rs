@@ -5,7 +5,7 @@ use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::TurnSummary;
 use unicode_width::UnicodeWidthChar;
 
-use super::{events::verdict_line, view::View};
+use super::{events::verdict_line, view::LearnView};
 use crate::{
     commands::status::{review, spend},
     out,
@@ -16,7 +16,7 @@ use crate::{
 const REASONS: usize = 3;
 
 /// The picture for a window of so many columns and rows: each line fits, and is safe for a terminal.
-pub(super) fn lines(view: &View, window: WindowSize, now_ms: u64) -> Vec<String> {
+pub(super) fn lines(view: &LearnView, window: WindowSize, now_ms: u64) -> Vec<String> {
     let WindowSize { columns, rows } = window;
     let mut lines = head(view);
     // Two headings, two blank lines and the last line.
@@ -38,7 +38,7 @@ pub(super) fn lines(view: &View, window: WindowSize, now_ms: u64) -> Vec<String>
 }
 
 /// Who serves, how far turns came, what waits, what it costs.
-fn head(view: &View) -> Vec<String> {
+fn head(view: &LearnView) -> Vec<String> {
     let status = &view.status;
     let mut lines = vec![
         format!("MetaClaw  {} at {}", status.about.mode, status.proxy),
@@ -68,7 +68,7 @@ fn head(view: &View) -> Vec<String> {
     lines
 }
 
-fn lessons(view: &View, n: usize, now_ms: u64) -> Vec<String> {
+fn lessons(view: &LearnView, n: usize, now_ms: u64) -> Vec<String> {
     let told = |it: &&Lesson| it.state != LessonState::Forgotten;
     let line = |it: &Lesson| format!("{:>6}  {}", age(it.origin.at_ms, now_ms), lesson_line(it));
     let lines: Vec<String> = view
@@ -85,7 +85,7 @@ fn lessons(view: &View, n: usize, now_ms: u64) -> Vec<String> {
     )
 }
 
-fn verdicts(view: &View, n: usize, now_ms: u64) -> Vec<String> {
+fn verdicts(view: &LearnView, n: usize, now_ms: u64) -> Vec<String> {
     let line = |it: &TurnSummary| format!("{:>6}  {}", age(it.ended_ms, now_ms), verdict_line(it));
     or_none(view.judged().take(n).map(line).collect(), "  none yet")
 }
@@ -135,7 +135,7 @@ pub(super) mod testing {
     use crate::commands::status::testing::status;
 
     /// A moment with two lessons and two verdicts, one of them with an escape sequence.
-    pub(in super::super) fn view() -> View {
+    pub(in super::super) fn view() -> LearnView {
         let lesson = |n: u64, heard: &str, wish: &str, state| Lesson {
             n,
             origin: Origin {
@@ -163,7 +163,7 @@ pub(super) mod testing {
             turn("1-2", "\u{1b}[2J雨是什么？", -1),
             turn("1-1", "What is rain?", 1)
         ]);
-        View {
+        LearnView {
             status: status(json!({
                 "about": {"mode": "skills_only", "learns": "wishes from what you say"},
                 "funnel": {"turns": 3, "main": 2, "complete": 2, "with_ids": 0, "judged": 2, "trained": 0, "spent": {"side turn": 1}},

@@ -1,6 +1,6 @@
 //! What is shown: the status, the lessons and the last turns, as the running process tells them.
 
-use metaclaw_control::status::Status;
+use metaclaw_control::status::ProcessStatus;
 use metaclaw_skills::Lesson;
 use metaclaw_turns::TurnSummary;
 use serde::Serialize;
@@ -9,17 +9,17 @@ use crate::commands::status::{stages, trains};
 
 /// How it is at one moment.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct View {
+pub(super) struct LearnView {
     /// What `metaclaw status --json` prints.
-    pub(super) status: Status,
+    pub(super) status: ProcessStatus,
     /// Of all agents, the oldest first.
     pub(super) lessons: Vec<Lesson>,
     pub(super) turns: Vec<TurnSummary>,
 }
 
-// === impl View ===
+// === impl LearnView ===
 
-impl View {
+impl LearnView {
     /// Turns that have a verdict, the newest first.
     pub(super) fn judged(&self) -> impl Iterator<Item = &TurnSummary> {
         self.turns.iter().filter(|turn| turn.score.is_some())

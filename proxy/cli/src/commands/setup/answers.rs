@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What was answered, key by key, in the order of the questions.
-pub(super) struct Answers {
+pub(super) struct SetupAnswers {
     /// `None` takes the key out of the file.
     given: Vec<(String, Option<String>)>,
     /// What the file, the environment or a provider's name say already.
@@ -51,9 +51,9 @@ const KEYS: &[&str] = &[
     "scheduler.sleep_end",
 ];
 
-// === impl Answers ===
+// === impl SetupAnswers ===
 
-impl Answers {
+impl SetupAnswers {
     /// Nothing said yet but what flags say; `found` is preset where the settings say nothing.
     pub(super) fn new(
         loaded: &Loaded,
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn what_an_agent_is_set_to_is_preset_and_written_where_it_is_taken() {
         let loaded = loaded("llm: {model_id: mine}\n");
-        let mut answers = Answers::new(&loaded, Vec::new(), Some(openclaw()));
+        let mut answers = SetupAnswers::new(&loaded, Vec::new(), Some(openclaw()));
         assert_eq!(answers.get("llm.model_id"), Some("mine"));
         assert_eq!(answers.get("llm.api_base"), Some("https://a.example/v1"));
         assert_eq!(answers.changes(), [], "nothing was answered yet");
@@ -262,7 +262,7 @@ mod tests {
             ),
         ] {
             let loaded = loaded(other.0);
-            let mut answers = Answers::new(&loaded, other.1, Some(openclaw()));
+            let mut answers = SetupAnswers::new(&loaded, other.1, Some(openclaw()));
             assert_ne!(answers.get("llm.api_base"), Some("https://a.example/v1"));
             assert_eq!(answers.get("llm.model_id"), None, "{}", other.0);
             assert_eq!(answers.found_key(), None, "{}", other.0);
@@ -276,7 +276,7 @@ mod tests {
     fn a_key_stays_with_its_address() {
         let file = "llm: {api_base: 'https://a.example/v1', api_key: k1}\n";
         let loaded = loaded(file);
-        let mut answers = Answers::new(&loaded, Vec::new(), None);
+        let mut answers = SetupAnswers::new(&loaded, Vec::new(), None);
         assert_eq!(answers.key(&loaded).as_deref(), Some("k1"));
         answers.set("llm.provider", Some("openai".to_owned()));
         answers.complete();

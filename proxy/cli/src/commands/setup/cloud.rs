@@ -6,7 +6,7 @@ use metaclaw_trainer_text::hub::HubName;
 use super::{
     interview::{Interview, NO_KEY, choice, is_key},
     models,
-    offer::{Asked, Offered},
+    offer::{OfferAnswer, Offered},
 };
 use crate::{
     address::host,
@@ -65,7 +65,7 @@ impl Interview<'_> {
         &mut self,
         service: Service,
         tries: bool,
-    ) -> anyhow::Result<(Vec<Offered>, Option<Asked>)> {
+    ) -> anyhow::Result<(Vec<Offered>, Option<OfferAnswer>)> {
         loop {
             let url = self.service_address(service)?;
             let Some(key) = self.service_key(service, &url)? else {
@@ -79,7 +79,7 @@ impl Interview<'_> {
             if !tries {
                 return Ok((Vec::new(), None));
             }
-            let asked = Asked { service, url, key };
+            let asked = OfferAnswer { service, url, key };
             match asked.models().await {
                 Ok(offer) => return Ok((offer, Some(asked))),
                 Err(error) => self.prompt.say(&format!("  {error:#}"))?,
@@ -91,7 +91,7 @@ impl Interview<'_> {
     }
 
     /// The method, where the service cannot do what the usual one needs.
-    async fn method(&mut self, asked: &Asked) -> anyhow::Result<()> {
+    async fn method(&mut self, asked: &OfferAnswer) -> anyhow::Result<()> {
         let Some(model) = self.answers.get(MODEL).map(str::to_owned) else {
             return Ok(());
         };

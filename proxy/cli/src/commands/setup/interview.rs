@@ -6,15 +6,15 @@ use metaclaw_chat::Secret;
 use metaclaw_wiring::Found;
 
 use super::{
-    answers::Answers,
+    answers::SetupAnswers,
     detected,
-    models::{self, Models, Server},
+    models::{self, ModelServer, OfferedModels},
 };
 use crate::{
     agent::wiring,
     commands::context::Context,
     config::{Loaded, edit, providers},
-    prompt::{Choice, Prompt},
+    prompt::{PromptChoice, TerminalPrompt},
 };
 
 /// The answer that no provider is to be asked.
@@ -26,8 +26,8 @@ const MAX_LISTED: usize = 12;
 pub(super) const NO_KEY: &str = "  this is no key: it holds spaces, or letters beyond ASCII";
 
 pub(super) struct Interview<'a> {
-    pub prompt: Prompt,
-    pub answers: Answers,
+    pub prompt: TerminalPrompt,
+    pub answers: SetupAnswers,
     pub loaded: &'a Loaded,
     pub context: &'a Context,
     /// The agent of this machine.
@@ -39,7 +39,7 @@ pub(super) struct Interview<'a> {
 impl Interview<'_> {
     /// Asks everything; `tries` says whether answers are tried. The answers, and whether the agent may be pointed at
     /// us.
-    pub(super) async fn run(mut self, tries: bool) -> anyhow::Result<(Answers, bool)> {
+    pub(super) async fn run(mut self, tries: bool) -> anyhow::Result<(SetupAnswers, bool)> {
         self.prompt.say(
             "Enter takes what stands in brackets. Nothing is written before the last question.",
         )?;
@@ -94,7 +94,7 @@ impl Interview<'_> {
             self.answers.complete();
             return Ok(true);
         }
-        let mut choices: Vec<Choice> = providers::PROVIDERS
+        let mut choices: Vec<PromptChoice> = providers::PROVIDERS
             .iter()
             .map(|it| choice(it.name, it.title))
             .collect();
@@ -141,7 +141,7 @@ impl Interview<'_> {
                 break;
             }
             let base = self.answers.get("llm.api_base").unwrap_or_default();
-            let server = Server {
+            let server = ModelServer {
                 base: base.to_owned(),
                 key: self.answers.key(self.loaded).map(Secret::from),
             };
@@ -183,9 +183,9 @@ impl Interview<'_> {
         }
     }
 
-    fn model(&mut self, seen: Option<&Models>) -> anyhow::Result<()> {
+    fn model(&mut self, seen: Option<&OfferedModels>) -> anyhow::Result<()> {
         let listed = match seen {
-            Some(Models::Listed(models)) => models.as_slice(),
+            Some(OfferedModels::Listed(models)) => models.as_slice(),
             _ => &[],
         };
         if (1..=MAX_LISTED).contains(&listed.len()) {
@@ -275,8 +275,8 @@ pub(super) fn is_key(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-pub(super) fn choice(name: &str, about: &str) -> Choice {
-    Choice {
+pub(super) fn choice(name: &str, about: &str) -> PromptChoice {
+    PromptChoice {
         name: name.to_owned(),
         about: about.to_owned(),
     }

@@ -25,13 +25,13 @@ const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
 
 /// Whom to ask, and with which key.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct ModelServer {
     pub base: String,
     pub key: Option<Secret>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Models {
+pub(super) enum OfferedModels {
     Listed(Vec<String>),
     /// It answers, and has no list: the key was not tried.
     NoList {
@@ -51,9 +51,9 @@ pub(super) enum Models {
     },
 }
 
-// === impl Models ===
+// === impl OfferedModels ===
 
-impl Models {
+impl OfferedModels {
     /// Whether a chat would fail as well.
     pub(super) fn is_failure(&self) -> bool {
         match self {
@@ -65,7 +65,7 @@ impl Models {
     }
 }
 
-impl fmt::Display for Models {
+impl fmt::Display for OfferedModels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listed(models) => write!(f, "it answers, and has {} models", models.len()),
@@ -89,22 +89,22 @@ impl fmt::Display for Models {
 }
 
 /// Asks for the list of models.
-pub(super) async fn ask(server: &Server) -> Models {
+pub(super) async fn ask(server: &ModelServer) -> OfferedModels {
     let host = host(&server.base).to_owned();
     match tokio::time::timeout(DEADLINE, list(server, &host)).await {
         Ok(Ok(models)) => models,
-        Ok(Err(error)) => Models::Unreachable {
+        Ok(Err(error)) => OfferedModels::Unreachable {
             host,
             why: cause(&error),
         },
-        Err(_) => Models::Unreachable {
+        Err(_) => OfferedModels::Unreachable {
             host,
             why: format!("no answer in {} s", DEADLINE.as_secs()),
         },
     }
 }
 
-async fn list(server: &Server, host: &str) -> anyhow::Result<Models> {
+async fn list(server: &ModelServer, host: &str) -> anyhow::Result<OfferedModels> {
     let client = http_client(&roots::load())?;
     let asked = client.get(address(&server.base));
     let mut reply = with_key(asked, server.key.as_ref(), host).send().await?;
@@ -119,7 +119,7 @@ async fn list(server: &Server, host: &str) -> anyhow::Result<Models> {
     let is_refusal = is_refusal
         || status == StatusCode::BAD_REQUEST && String::from_utf8_lossy(&body).contains("API key");
     if is_refusal {
-        return Ok(Models::Refused {
+        return Ok(OfferedModels::Refused {
             host: host.to_owned(),
             status: status.as_u16(),
             said: said(&body),
@@ -128,11 +128,11 @@ async fn list(server: &Server, host: &str) -> anyhow::Result<Models> {
     }
     let models = names(&body).filter(|_| status.is_success());
     Ok(models.map_or_else(
-        || Models::NoList {
+        || OfferedModels::NoList {
             host: host.to_owned(),
             status: status.as_u16(),
         },
-        Models::Listed,
+        OfferedModels::Listed,
     ))
 }
 

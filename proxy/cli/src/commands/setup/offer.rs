@@ -22,7 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const MAX_LISTED: usize = 200;
 
 /// Whom to ask, and by which key.
-pub(super) struct Asked {
+pub(super) struct OfferAnswer {
     pub service: Service,
     /// The address that `/api/v1` follows.
     pub url: String,
@@ -64,9 +64,9 @@ impl LocalText for NoText {
     }
 }
 
-// === impl Asked ===
+// === impl OfferAnswer ===
 
-impl Asked {
+impl OfferAnswer {
     /// The models that the service trains, in its order.
     ///
     /// # Errors

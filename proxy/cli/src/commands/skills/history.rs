@@ -14,7 +14,7 @@ const FILE: &str = "evolution_history.jsonl";
 
 /// How entries are shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown {
+pub(super) struct HistoryOutput {
     /// At most so many, the newest.
     pub(super) n: usize,
     /// With the skills' texts and the requests that went wrong.
@@ -23,7 +23,11 @@ pub(super) struct Shown {
 }
 
 /// Shows the newest entries, the oldest of them first.
-pub(super) fn log(context: &Context, shown: Shown, file: Option<PathBuf>) -> anyhow::Result<()> {
+pub(super) fn log(
+    context: &Context,
+    shown: HistoryOutput,
+    file: Option<PathBuf>,
+) -> anyhow::Result<()> {
     let path = if let Some(path) = file {
         path
     } else {

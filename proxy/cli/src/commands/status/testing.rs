@@ -1,10 +1,10 @@
 //! A status for tests of what is shown of it.
 
-use metaclaw_control::status::Status;
+use metaclaw_control::status::ProcessStatus;
 use serde_json::{Value, json};
 
 /// A status of nothing special but for these fields; agents and their last steps are filled up as well.
-pub(in crate::commands) fn status(differs: Value) -> Status {
+pub(in crate::commands) fn status(differs: Value) -> ProcessStatus {
     let mut status = json!({
         "pid": 7, "version": "0.1.0", "proxy": "127.0.0.1:30000", "since_ms": 1_000,
         "about": {"mode": "rl", "serves": "m at x", "learns": "wishes", "leaves": "chat"},

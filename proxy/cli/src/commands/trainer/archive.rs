@@ -17,7 +17,7 @@ const SUMS_BYTES: u64 = 64 << 10;
 
 /// An archive, as it was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ArchivePlace {
     File(PathBuf),
     /// `https:`, or `http:` on this machine or with a checksum that was given.
     Url(String),
@@ -33,9 +33,9 @@ pub(super) struct Checked {
     pub(super) against: Option<String>,
 }
 
-// === impl Place ===
+// === impl ArchivePlace ===
 
-impl Place {
+impl ArchivePlace {
     /// From what was typed, or stands in the settings, where `{version}` is this program's.
     pub(super) fn of(text: &str) -> Self {
         let text = text.replace("{version}", env!("CARGO_PKG_VERSION"));
@@ -151,12 +151,15 @@ mod tests {
 
     #[test]
     fn a_place_is_an_address_or_a_file_and_may_name_the_version() {
-        let url = Place::of("https://a.example/metaclaw-trainer-{version}.tar.gz");
+        let url = ArchivePlace::of("https://a.example/metaclaw-trainer-{version}.tar.gz");
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!("https://a.example/metaclaw-trainer-{version}.tar.gz");
-        assert_eq!(url, Place::Url(expected));
+        assert_eq!(url, ArchivePlace::Url(expected));
         for text in ["/a/b.tar.gz", "file:///a/b.tar.gz"] {
-            assert_eq!(Place::of(text), Place::File(PathBuf::from("/a/b.tar.gz")));
+            assert_eq!(
+                ArchivePlace::of(text),
+                ArchivePlace::File(PathBuf::from("/a/b.tar.gz"))
+            );
         }
     }
 
@@ -173,10 +176,10 @@ mod tests {
 
     #[test]
     fn what_comes_by_http_from_elsewhere_needs_a_checksum_of_its_own() {
-        let place = Place::of("http://a.example/x.tar.gz");
+        let place = ArchivePlace::of("http://a.example/x.tar.gz");
         let error = place.checked(None, Path::new("/nowhere")).unwrap_err();
         assert!(error.to_string().contains("give --sha256"), "{error}");
-        let place = Place::of("https://a.example/archive");
+        let place = ArchivePlace::of("https://a.example/archive");
         let error = place.checked(None, Path::new("/nowhere")).unwrap_err();
         assert!(error.to_string().contains("ends with .tar.gz"), "{error}");
     }

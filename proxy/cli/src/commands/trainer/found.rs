@@ -1,10 +1,10 @@
 //! Which training server there is.
 
-use crate::{commands::Context, installed, supervise::Trainer};
+use crate::{commands::Context, installed, supervise::TrainerProgram};
 
 /// The training server that `metaclaw start` would use.
-pub(super) fn found(context: &Context) -> anyhow::Result<Option<Trainer>> {
+pub(super) fn found(context: &Context) -> anyhow::Result<Option<TrainerProgram>> {
     let own = std::env::current_exe()?;
     let path = context.environment.get("PATH");
-    Ok(Trainer::find(&own, &installed::programs(&context.home), path).ok())
+    Ok(TrainerProgram::find(&own, &installed::programs(&context.home), path).ok())
 }

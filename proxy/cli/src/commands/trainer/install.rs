@@ -6,12 +6,12 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_fetch::{room_for, torch, unpack, unpacked_size};
 
-use super::{archive::Place, check, found::found};
+use super::{archive::ArchivePlace, check, found::found};
 use crate::{
     commands::Context,
-    installed::{self, Change, Programs, TRAINER},
+    installed::{self, InstallationChange, InstalledPrograms, TRAINER},
     out,
-    supervise::Origin,
+    supervise::TrainerOrigin,
 };
 
 /// Arguments of `trainer install`.
@@ -59,13 +59,13 @@ impl InstallArgs {
     }
 
     /// Where the archive is.
-    fn place(&self, context: &Context) -> anyhow::Result<Place> {
+    fn place(&self, context: &Context) -> anyhow::Result<ArchivePlace> {
         if let Some(from) = &self.from {
-            return Ok(Place::of(from));
+            return Ok(ArchivePlace::of(from));
         }
         let config = context.settings(None, Vec::new())?.config;
         match &config.trainer.archive {
-            Some(archive) => Ok(Place::of(archive)),
+            Some(archive) => Ok(ArchivePlace::of(archive)),
             None => bail!(
                 "no release address is configured: give --from FILE or URL of {TRAINER}-{}-x86_64-linux.tar.gz, or set trainer.archive to where it is (in a checkout, `cargo xtask dist` makes it)",
                 env!("CARGO_PKG_VERSION")
@@ -73,7 +73,12 @@ impl InstallArgs {
         }
     }
 
-    fn archive(&self, context: &Context, change: &Change<'_>, place: &Place) -> anyhow::Result<()> {
+    fn archive(
+        &self,
+        context: &Context,
+        change: &InstallationChange<'_>,
+        place: &ArchivePlace,
+    ) -> anyhow::Result<()> {
         let cache = context.environment.cache();
         let archive = place.checked(self.sha256.as_deref(), &cache)?;
         let shown = archive.path.display().to_string();
@@ -114,7 +119,11 @@ fn usable(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Gives what is installed a libtorch with CUDA.
-fn cuda(context: &Context, programs: &Programs, change: &Change<'_>) -> anyhow::Result<()> {
+fn cuda(
+    context: &Context,
+    programs: &InstalledPrograms,
+    change: &InstallationChange<'_>,
+) -> anyhow::Result<()> {
     let libtorch = torch::with_cuda(&context.environment.cache())?;
     change.use_cuda(&libtorch.join("lib"))?;
     if let Err(error) = check::version(&programs.trainer()) {
@@ -131,7 +140,7 @@ fn cuda(context: &Context, programs: &Programs, change: &Change<'_>) -> anyhow::
 /// Says so where `metaclaw start` would take another one.
 fn tell_what_comes_first(context: &Context) -> anyhow::Result<()> {
     match found(context)? {
-        Some(it) if it.origin != Origin::Installed => out::line(format!(
+        Some(it) if it.origin != TrainerOrigin::Installed => out::line(format!(
             "but `metaclaw start` takes {} first: remove it to use what is installed",
             it.program.display()
         ))?,

@@ -9,11 +9,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{check, found::found};
-use crate::{commands::Context, installed, out, supervise::Origin};
+use crate::{commands::Context, installed, out, supervise::TrainerOrigin};
 
 /// Arguments of `trainer status`.
 #[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
+pub(crate) struct TrainerStatusArgs {
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -21,9 +21,9 @@ pub(crate) struct StatusArgs {
 
 /// What is found.
 #[derive(Debug, Serialize)]
-struct Seen {
+struct SeenTrainer {
     program: PathBuf,
-    origin: Origin,
+    origin: TrainerOrigin,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     /// Why it cannot be used.
@@ -34,9 +34,9 @@ struct Seen {
     cuda: Option<PathBuf>,
 }
 
-// === impl StatusArgs ===
+// === impl TrainerStatusArgs ===
 
-impl StatusArgs {
+impl TrainerStatusArgs {
     /// Does it.
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         let seen = found(context)?.map(|it| {
@@ -46,7 +46,7 @@ impl StatusArgs {
                 check::same_release(&version)?;
                 Ok(version)
             });
-            Seen {
+            SeenTrainer {
                 cuda: installed::cuda(folder),
                 why_not: checked.as_ref().err().map(|error| format!("{error:#}")),
                 version: checked.ok(),
@@ -68,14 +68,14 @@ impl StatusArgs {
     }
 }
 
-fn text(seen: Option<&Seen>) -> String {
+fn text(seen: Option<&SeenTrainer>) -> String {
     let Some(seen) = seen else {
         return "there is no training server here: `metaclaw trainer install` brings it".to_owned();
     };
     let origin = match seen.origin {
-        Origin::Beside => "beside this program",
-        Origin::Installed => "installed",
-        Origin::Path => "found in PATH",
+        TrainerOrigin::Beside => "beside this program",
+        TrainerOrigin::Installed => "installed",
+        TrainerOrigin::Path => "found in PATH",
     };
     let mut lines = vec![format!("program   {} ({origin})", seen.program.display())];
     lines.extend(seen.version.iter().map(|it| format!("version   {it}")));

@@ -3,11 +3,11 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context as _, ensure};
-use metaclaw_control::{caller::Caller, operations::turns::RaiseCounts};
+use metaclaw_control::{caller::ControlCaller, operations::turns::RaiseCounts};
 use metaclaw_turns::{ExportedTurn, LogCounts, RestoreOutcome};
 use serde::Deserialize;
 
-use super::super::restoring::Pieces;
+use super::super::restoring::RestorePieces;
 
 /// The longest line: a turn with all that was said before it.
 const MAX_LINE: u64 = 128 << 20;
@@ -15,7 +15,7 @@ const MAX_LINE: u64 = 128 << 20;
 /// What a line of an export has, and none of rollouts.
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "that they are there is what is asked")]
-struct Mark {
+struct ExportMark {
     id: String,
     chain: String,
     request: serde::de::IgnoredAny,
@@ -23,16 +23,16 @@ struct Mark {
 
 /// Whether a file that begins with this line is an export.
 pub(super) fn is_exported(line: &str) -> bool {
-    serde_json::from_str::<Mark>(line).is_ok()
+    serde_json::from_str::<ExportMark>(line).is_ok()
 }
 
 /// Takes all turns of an export into the log. What was taken before a line that does not read stays; taken again, nothing comes twice.
 pub(super) async fn import(
-    caller: &Caller,
+    caller: &ControlCaller,
     name: &str,
     mut from: impl BufRead,
 ) -> anyhow::Result<RestoreOutcome> {
-    let mut pieces = Pieces::new(caller);
+    let mut pieces = RestorePieces::new(caller);
     let mut counts: Option<LogCounts> = None;
     for number in 1_u64.. {
         let at = || format!("{name}, line {number}");

@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use metaclaw_chat::now_ms;
 use metaclaw_control::{
     instance::LogOpening,
-    rollouts::{Import, Imported},
+    rollouts::{Imported, RolloutImport},
 };
 use metaclaw_turns::MAX_IMPORT_BYTES;
 
@@ -43,7 +43,7 @@ pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow
         return restore(context, &name, BufReader::new(whole), json).await;
     }
     read(from, &mut first).with_context(cannot_read)?;
-    let import = Import::read(&name, &first, now_ms())?;
+    let import = RolloutImport::read(&name, &first, now_ms())?;
     let imported = call(context, "turns import", import).await?;
     if json {
         return Ok(out::json(&imported)?);
