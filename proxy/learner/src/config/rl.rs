@@ -5,7 +5,7 @@ use metaclaw_trainer_api::{DEFAULT_ALPHA, DEFAULT_RANK, LossFn};
 use serde::{Deserialize, Serialize};
 
 use super::{methods::Methods, words::Words};
-use crate::methods::Signal;
+use crate::methods::TrainingSignal;
 
 /// `rl.*`, but for the training server's address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ impl RlConfig {
     /// is one adapter a batch: terse, three right in a row with session 12 in place of 20. The published forms of the other
     /// methods take one.
     pub(crate) fn epochs(&self) -> u64 {
-        let default = if self.method.has(Signal::Target) {
+        let default = if self.method.has(TrainingSignal::Target) {
             2
         } else {
             1
