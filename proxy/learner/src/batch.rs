@@ -12,7 +12,7 @@ mod waiting;
 
 pub(crate) use self::{
     choose::MOST_AT_ONCE,
-    collect::{Found, Reused, Seen, assemble, collect, look, used},
+    collect::{FoundSamples, Reused, SeenTurns, assemble, collect, look, used},
     groups::{NoGroups, groups},
     stats::stats,
     waiting::Samples,

@@ -11,11 +11,11 @@ use metaclaw_chat::AgentId;
 use metaclaw_trainer_api::{BackendError, RunId, TrainingBackend, wire::CreateRequest};
 
 pub use self::report::{EvalError, EvalReport, EvalRow, EvalTurns, EvalWanted, Replied};
-use self::{questions::Question, report::told};
+use self::{questions::OwnersQuestion, report::told};
 use crate::{
-    gate::{Evaluator, Heard, Posed},
-    lineage::{Known, known},
-    policy::{By, Policy},
+    gate::{EvalReplies, Evaluator, Posed},
+    lineage::{KnownCheckpoint, known},
+    policy::{By, PolicyModel},
     shared::Shared,
 };
 
@@ -27,11 +27,11 @@ const TOLD: &str = "base, told the wishes";
 /// One look at some models.
 struct Evaluation<'a> {
     backend: &'a dyn TrainingBackend,
-    policy: &'a Policy,
+    policy: &'a PolicyModel,
     readings: Evaluator<'a>,
-    questions: Vec<Question>,
+    questions: Vec<OwnersQuestion>,
     posed: Vec<Posed>,
-    checkpoints: BTreeMap<String, Known>,
+    checkpoints: BTreeMap<String, KnownCheckpoint>,
     n_replies: usize,
     report: EvalReport,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn evaluate(
         [] => shared.wishes(&wanted.agent),
         wishes => wishes.to_vec(),
     };
-    let policy = Policy::new(Arc::clone(backend));
+    let policy = PolicyModel::new(Arc::clone(backend));
     let readings = Evaluator::new(&policy, wanted.set, &wishes).await?;
     let readings = readings.map_err(EvalError::Probes)?;
     let questions = questions::of(shared, wanted).await?;
@@ -96,7 +96,7 @@ async fn adapters(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<String>, E
 
 impl Evaluation<'_> {
     async fn all(&mut self, adapters: &[String]) -> Result<(), EvalError> {
-        let turns = self.questions.iter().map(Question::told).collect();
+        let turns = self.questions.iter().map(OwnersQuestion::told).collect();
         let probes = self.readings.questions();
         self.report.begin_replies(probes, turns, self.n_replies);
         self.row(BASE, None).await?;
@@ -139,19 +139,19 @@ impl Evaluation<'_> {
         &self,
         adapter: Option<&str>,
         is_told: bool,
-    ) -> Result<Option<Heard>, BackendError> {
+    ) -> Result<Option<EvalReplies>, BackendError> {
         if self.posed.is_empty() {
             return Ok(None);
         }
-        let heard = Heard::to(self.policy, adapter, &self.posed, is_told).await;
+        let heard = EvalReplies::to(self.policy, adapter, &self.posed, is_told).await;
         heard.map(Some)
     }
 
     fn put(
         &mut self,
         name: &str,
-        on_probes: Heard,
-        on_turns: Option<Heard>,
+        on_probes: EvalReplies,
+        on_turns: Option<EvalReplies>,
         knowledge: Option<crate::gate::KnowledgeNumbers>,
     ) {
         let of_turns = on_turns.as_ref().map(|it| it.replies.clone());

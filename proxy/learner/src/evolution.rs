@@ -69,7 +69,10 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
         let mut pause = look_every;
         loop {
             tokio::time::sleep(pause).await;
-            pause = match task.look().await {
+            let looked = task.look().await;
+            #[cfg(test)]
+            crate::testing::progress::made();
+            pause = match looked {
                 Ok(()) => {
                     pauses = PAUSES.build();
                     look_every

@@ -36,18 +36,18 @@ pub(crate) enum NotScored {
 
 /// Of a completion, as far as it is needed.
 #[derive(Debug, Deserialize)]
-struct Completion {
-    choices: Vec<Choice>,
+struct TeacherCompletion {
+    choices: Vec<CompletionChoice>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Choice {
-    logprobs: Option<Logprobs>,
+struct CompletionChoice {
+    logprobs: Option<CompletionLogprobs>,
 }
 
 /// One entry for each id, the prompt's first.
 #[derive(Debug, Deserialize)]
-struct Logprobs {
+struct CompletionLogprobs {
     token_logprobs: Vec<Option<f32>>,
     #[serde(default)]
     tokens: Vec<String>,
@@ -132,7 +132,7 @@ impl fmt::Debug for ExternalTeacher {
 
 /// The reply's part of an answer.
 fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, String> {
-    let completion: Completion = serde_json::from_str(answer)
+    let completion: TeacherCompletion = serde_json::from_str(answer)
         .map_err(|error| format!("the answer is no completion: {error}"))?;
     let choice = completion.choices.into_iter().next();
     let found = choice.and_then(|choice| choice.logprobs);

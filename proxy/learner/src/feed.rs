@@ -4,18 +4,18 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::TurnLog;
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
-use crate::queue::Queue;
+use crate::queue::TurnQueue;
 
 /// The turns that one task is to look at.
 #[derive(Debug)]
 pub(crate) struct Feed {
     appended: Receiver<TurnId>,
-    queue: Queue,
+    queue: TurnQueue,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum FeedNext {
     /// Look at this turn.
     Turn(TurnId),
     /// Look through the log, and [`Feed::refill`].
@@ -31,7 +31,7 @@ impl Feed {
     pub(crate) fn new(log: &TurnLog) -> Self {
         Self {
             appended: log.subscribe(),
-            queue: Queue::new(),
+            queue: TurnQueue::new(),
         }
     }
 
@@ -39,19 +39,19 @@ impl Feed {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn next(&mut self) -> Next {
+    pub(crate) async fn next(&mut self) -> FeedNext {
         loop {
             self.drain();
             if self.queue.take_rescan() {
-                return Next::Rescan;
+                return FeedNext::Rescan;
             }
             if let Some(id) = self.queue.pop() {
-                return Next::Turn(id);
+                return FeedNext::Turn(id);
             }
             match self.appended.recv().await {
                 Ok(id) => self.queue.push(id),
                 Err(RecvError::Lagged(_)) => self.queue.overflowed(),
-                Err(RecvError::Closed) => return Next::End,
+                Err(RecvError::Closed) => return FeedNext::End,
             }
         }
     }
@@ -67,7 +67,7 @@ impl Feed {
         }
     }
 
-    /// The answer to [`Next::Rescan`].
+    /// The answer to [`FeedNext::Rescan`].
     pub(crate) fn refill(&mut self, ids: &[TurnId]) {
         self.queue.refill(ids);
     }

@@ -8,7 +8,7 @@ mod normalise;
 mod top_k;
 
 pub(crate) use self::{
-    clip::Clip,
+    clip::RatioClip,
     kl::reverse_kl,
     learning_rate::{n_params, rate_for_size, warmed_up},
     normalise::{by_batch, by_bucket},

@@ -34,7 +34,7 @@ pub(crate) use self::probes::Probes;
 pub(crate) use self::{
     candidate_test::{AdapterTestError, CandidateTest, test_adapter},
     evaluation::Gate,
-    evaluator::{Evaluator, Heard, Posed},
+    evaluator::{EvalReplies, Evaluator, Posed},
     regression::{regression, seen, taken_back},
     series::{IN_A_ROW, LastDeclined, Series},
     verdict_history::VerdictHistory,

@@ -14,30 +14,30 @@ use metaclaw_turns::LogError;
 use tokio::{task::JoinSet, time::Instant};
 
 use self::{
-    find::{Found, of_agent, of_all},
-    look::{Looked, Why, look_at_end, look_at_follower},
+    find::{FoundTurns, of_agent, of_all},
+    look::{LookReason, LookResult, look_at_end, look_at_follower},
     patience::Patience,
-    silence::Silence,
+    silence::SessionSilence,
 };
 use tracing::Instrument as _;
 
 use crate::{
-    feed::{Feed, Next},
+    feed::{Feed, FeedNext},
     shared::Shared,
 };
 
 /// Judges what waits of an agent, for a step that its owner asked for. A judge that fails ends it: what has a
 /// verdict is enough.
 pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), LogError> {
-    let Found { followers, last } = of_agent(shared, agent).await?;
+    let FoundTurns { followers, last } = of_agent(shared, agent).await?;
     let followed = followers.into_iter().map(Subject::Follower);
     let ended = last.into_iter().map(Subject::Session);
     let looks = followed
         .chain(ended)
-        .map(|subject| look(shared, subject, Why::StepAskedFor));
+        .map(|subject| look(shared, subject, LookReason::StepAskedFor));
     let mut looks = stream::iter(looks).buffer_unordered(shared.judge.at_once());
     while let Some(looked) = looks.next().await {
-        if let Looked::Waits(failed) = looked? {
+        if let LookResult::Waits(failed) = looked? {
             shared.status.judge_failed(&failed);
             break;
         }
@@ -57,8 +57,8 @@ enum Subject {
 struct Judging {
     shared: Arc<Shared>,
     feed: Feed,
-    running: JoinSet<(Subject, Result<Looked, LogError>)>,
-    silence: Silence,
+    running: JoinSet<(Subject, Result<LookResult, LogError>)>,
+    silence: SessionSilence,
     /// Followers whose turns the judge failed at, and sessions.
     followers: Patience,
     sessions: Patience,
@@ -72,7 +72,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut task = Judging {
         feed: Feed::new(&shared.log),
         running: JoinSet::new(),
-        silence: Silence::new(idle),
+        silence: SessionSilence::new(idle),
         followers: Patience::default(),
         sessions: Patience::default(),
         shared,
@@ -91,9 +91,9 @@ impl Judging {
             let due = due.into_iter().flatten().min();
             tokio::select! {
                 next = self.feed.next(), if is_free => match next {
-                    Next::End => return,
-                    Next::Rescan => self.rescan().await,
-                    Next::Turn(id) => {
+                    FeedNext::End => return,
+                    FeedNext::Rescan => self.rescan().await,
+                    FeedNext::Turn(id) => {
                         self.silence.spoke(id);
                         self.spawn(Subject::Follower(id));
                     }
@@ -124,28 +124,30 @@ impl Judging {
         self.running.spawn(async move {
             let (Subject::Follower(turn) | Subject::Session(turn)) = subject;
             let span = tracing::info_span!("judge", %turn);
-            let looked = look(&shared, subject, Why::Came).instrument(span).await;
+            let looked = look(&shared, subject, LookReason::Came)
+                .instrument(span)
+                .await;
             (subject, looked)
         });
     }
 
-    fn looked(&mut self, subject: Subject, looked: Result<Looked, LogError>) {
+    fn looked(&mut self, subject: Subject, looked: Result<LookResult, LogError>) {
         let (id, patience) = match subject {
             Subject::Follower(id) => (id, &mut self.followers),
             Subject::Session(id) => (id, &mut self.sessions),
         };
         match looked {
-            Ok(Looked::Done) => patience.settled(id),
-            Ok(Looked::Ended) => {
+            Ok(LookResult::Done) => patience.settled(id),
+            Ok(LookResult::Ended) => {
                 patience.settled(id);
                 self.silence.again(id);
             }
-            Ok(Looked::NotSilent(rest)) => self.silence.goes_on(id, rest),
-            Ok(Looked::Waits(failed)) => {
+            Ok(LookResult::NotSilent(rest)) => self.silence.goes_on(id, rest),
+            Ok(LookResult::Waits(failed)) => {
                 self.shared.status.judge_failed(&failed);
                 patience.failed(id);
             }
-            Ok(Looked::Later) => patience.failed(id),
+            Ok(LookResult::Later) => patience.failed(id),
             Err(error) => tracing::warn!(%error, "a turn could not be judged"),
         }
     }
@@ -164,7 +166,7 @@ impl Judging {
     }
 }
 
-async fn look(shared: &Shared, subject: Subject, why: Why) -> Result<Looked, LogError> {
+async fn look(shared: &Shared, subject: Subject, why: LookReason) -> Result<LookResult, LogError> {
     match subject {
         Subject::Follower(id) => look_at_follower(shared, id, why).await,
         Subject::Session(id) => look_at_end(shared, id, why).await,

@@ -26,7 +26,7 @@ use crate::{
     status::{AgentStatus, Declined, LearnerStatus, Phase, StepReport},
     step::{self, StepPreview, TrainingContext, TurnPreview},
     tokens,
-    training::{Reply, Training, TrainingRequest},
+    training::{Training, TrainingReply, TrainingRequest},
     wish_detection,
 };
 
@@ -183,7 +183,7 @@ impl Learner {
 
     async fn ask<T>(
         &self,
-        ask: impl FnOnce(Reply<T>) -> TrainingRequest,
+        ask: impl FnOnce(TrainingReply<T>) -> TrainingRequest,
     ) -> Result<Vec<T>, TrainError> {
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;
         let (answer, answered) = oneshot::channel();

@@ -27,6 +27,7 @@ mod judge;
 mod judging;
 mod learner;
 mod lineage;
+mod listener;
 mod methods;
 mod metrics;
 mod owner_text;
@@ -62,6 +63,7 @@ pub use self::{
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
     lineage::{BatchStats, Drift, Numbers, Spread},
+    listener::Listener,
     metrics::{Recorder, ReportTo},
     replay::{ReplayEvent, ReplayReport, ReplayWanted},
     sample::POLICY_UPSTREAM,
@@ -71,5 +73,5 @@ pub use self::{
         WasTakenBack,
     },
     step::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
-    wish_detection::{Listener, WITH_WORDS, WITHOUT_WORDS},
+    wish_detection::{WITH_WORDS, WITHOUT_WORDS},
 };

@@ -16,7 +16,7 @@ pub(crate) use self::{
     ancestry::Ancestry,
     base::BaseModel,
     candidate::Candidate,
-    made::{Made, Replayed},
-    manifest::{Known, Manifest, Shape, known, names},
-    resume::{ResumePoint, Resumed, Wanted},
+    made::{Provenance, Replayed},
+    manifest::{CheckpointManifest, KnownCheckpoint, Shape, known, names},
+    resume::{ResumePoint, Resumed, WantedStart},
 };

@@ -16,11 +16,13 @@ mod surrogate;
 
 pub(crate) use self::{
     logprobs::LogprobClient,
-    method::{Compares, Example, Group, Method, NotAnExample, Objective, PolicyLoss, Signal, Want},
+    method::{
+        Compares, Example, Group, Method, NotAnExample, Objective, PolicyLoss, TrainingSignal, Want,
+    },
 };
 #[cfg(test)]
 pub(crate) use self::{
-    method::{AnchorTerm, State},
+    method::{AnchorTerm, ExampleState},
     surrogate::Distil,
 };
 

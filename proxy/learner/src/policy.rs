@@ -7,8 +7,8 @@ mod score;
 mod server;
 
 pub(crate) use self::{
-    draw::{Draw, DrawRequest, distinct_share},
-    pairs::{Pair, mean, relevance},
+    draw::{DrawRequest, DrawnReply, distinct_share},
+    pairs::{ScoredPair, mean, relevance},
     score::By,
-    server::Policy,
+    server::PolicyModel,
 };

@@ -11,16 +11,16 @@ const BOUND: usize = 4_096;
 ///
 /// Over the bound nothing is lost: the queue forgets, and asks for a look at the whole log.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct TurnQueue {
     waiting: VecDeque<TurnId>,
     known: HashSet<TurnId>,
     rescan: bool,
     bound: usize,
 }
 
-// === impl Queue ===
+// === impl TurnQueue ===
 
-impl Queue {
+impl TurnQueue {
     /// An empty queue that asks for a first look at the log.
     pub(crate) fn new() -> Self {
         Self {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn turns_come_out_once_in_order() {
-        let mut queue = Queue::new();
+        let mut queue = TurnQueue::new();
         assert!(queue.take_rescan() && !queue.take_rescan());
         for seq in [1, 2, 1] {
             queue.push(id(seq));
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn beyond_the_bound_the_log_is_read_instead() {
-        let mut queue = Queue {
+        let mut queue = TurnQueue {
             bound: 2,
-            ..Queue::new()
+            ..TurnQueue::new()
         };
         queue.take_rescan();
         for seq in 0..3 {

@@ -25,9 +25,9 @@ use crate::{
     evolver::Evolver,
     external_teacher::ExternalTeacher,
     judge::Judge,
+    listener::Listener,
     metrics::Recorder,
     status::{Phase, StatusCell},
-    wish_detection::Listener,
 };
 
 /// Pause between two attempts at a log that is being reopened.

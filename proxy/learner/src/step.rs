@@ -1,6 +1,6 @@
 //! One step: planned, taken from the log, made by the trainer, tested, promoted, written down.
 //!
-//! [`TrainingStep`](transaction::TrainingStep) is a step in one of its states, and holds the two stores together.
+//! [`TrainingStep`](agent::TrainingStep) is a step in one of its states, and holds the two stores together.
 //! [`make`](retry::make) turns a plan into a checkpoint, whatever fails on the way, or says who is at fault.
 
 mod agent;
@@ -21,5 +21,5 @@ pub(crate) use self::{
     context::TrainingContext,
     preview::{dry_run, turn_preview, turn_without_teacher},
     recovery::{recover, serve_again},
-    transaction::{Ended, run},
+    transaction::{StepEnd, run},
 };

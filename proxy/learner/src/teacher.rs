@@ -25,21 +25,21 @@ use metaclaw_turns::Turn;
 pub(crate) use self::{
     after::after,
     asked::{others, seed},
-    conversation::Conversation,
+    conversation::TeacherConversation,
     draws::max_tokens,
     error::TeachError,
     hinted::hint,
-    memory::{Drawn, Memory},
+    memory::{DrawnAnswers, TeacherMemory},
     session::from_sessions,
 };
 use self::{
     choice::{NoChoice, choose},
-    draws::{Answers, Candidate, Draws, TOP_K},
+    draws::{Draws, TOP_K, TeacherAnswers, TeacherReply},
     fault::at_fault,
 };
 use crate::{
     config::{TargetForm, Teacher},
-    policy::{Pair, Policy},
+    policy::{PolicyModel, ScoredPair},
     sample::{ExcludeReason, Form, Target, TargetReply, Taught, score},
     shared::Shared,
 };
@@ -55,10 +55,10 @@ pub(crate) fn wishes(shared: &Shared, agent: &AgentId) -> Option<String> {
 /// that means.
 pub(crate) async fn draw_ahead(
     shared: &Shared,
-    policy: &Policy,
+    policy: &PolicyModel,
     id: TurnId,
     wishes: Option<String>,
-) -> Option<Drawn> {
+) -> Option<DrawnAnswers> {
     if shared.config.rl.teacher == Teacher::Session {
         return None;
     }
@@ -69,7 +69,7 @@ pub(crate) async fn draw_ahead(
     }
     let draws = Draws { shared, policy };
     let answers = draws.of(&turn, wishes).await.ok()?.ok()?;
-    Some(Drawn::new(&turn, answers))
+    Some(DrawnAnswers::new(&turn, answers))
 }
 
 /// Has the teacher answer a turn, and remembers what came of it: a target, or why the turn is not redo's.
@@ -78,8 +78,8 @@ pub(crate) async fn draw_ahead(
 /// [`TeachError`]: nothing came of it yet. A call about this turn alone that fails again and again is not made for ever.
 pub(crate) async fn teach(
     shared: &Shared,
-    policy: &Policy,
-    memory: &mut Memory,
+    policy: &PolicyModel,
+    memory: &mut TeacherMemory,
     id: TurnId,
 ) -> Result<(), TeachError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
@@ -104,8 +104,8 @@ pub(crate) async fn teach(
 
 async fn taught(
     shared: &Shared,
-    policy: &Policy,
-    memory: &mut Memory,
+    policy: &PolicyModel,
+    memory: &mut TeacherMemory,
     turn: &Turn,
 ) -> Result<Option<Taught>, TeachError> {
     let rl = &shared.config.rl;
@@ -119,7 +119,7 @@ async fn taught(
             return Ok(Some(Taught::Declined(ExcludeReason::Obeys)));
         }
         match draws.of(turn, memory.wishes()).await? {
-            Ok(answers) => memory.drew(Drawn::new(turn, answers)),
+            Ok(answers) => memory.drew(DrawnAnswers::new(turn, answers)),
             Err(why) => return Ok(Some(Taught::Declined(why))),
         }
     }
@@ -139,7 +139,7 @@ async fn taught(
         }
     };
     let mut replies = Vec::new();
-    for Candidate { ids, .. } in chosen {
+    for TeacherReply { ids, .. } in chosen {
         let form = match rl.target {
             TargetForm::OneHot => Form::OneHot,
             TargetForm::TopK => Form::TopK(likely(policy, answers, ids).await?),
@@ -172,11 +172,11 @@ async fn obeys_untold(
 
 /// What the teacher finds likely at each id of a reply, of what it read.
 async fn likely(
-    policy: &Policy,
-    answers: &Answers,
+    policy: &PolicyModel,
+    answers: &TeacherAnswers,
     reply: &[u32],
 ) -> Result<Vec<Vec<(u32, f32)>>, BackendError> {
-    let pair = Pair {
+    let pair = ScoredPair {
         prompt: &answers.told,
         reply,
     };

@@ -4,6 +4,7 @@
 //! in it, and how often.
 
 pub(crate) mod crash;
+pub(crate) mod progress;
 mod talk;
 mod world;
 

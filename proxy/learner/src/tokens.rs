@@ -7,7 +7,7 @@ use metaclaw_trainer_api::{BackendError, TrainingBackend, wire::Sampled};
 use metaclaw_turns::{LogError, StateKind, StreamEnd, Tokens, Turn, TurnKind};
 
 use crate::{
-    feed::{Feed, Next},
+    feed::{Feed, FeedNext},
     sample::POLICY_UPSTREAM,
     shared::Shared,
 };
@@ -35,9 +35,9 @@ async fn fetch_all(shared: &Shared, backend: &dyn TrainingBackend) {
     let mut feed = Feed::new(&shared.log);
     loop {
         let went = match feed.next().await {
-            Next::End => return,
-            Next::Rescan => free_turns(shared).await.map(|ids| feed.refill(&ids)),
-            Next::Turn(id) => match fetch(shared, backend, id).await {
+            FeedNext::End => return,
+            FeedNext::Rescan => free_turns(shared).await.map(|ids| feed.refill(&ids)),
+            FeedNext::Turn(id) => match fetch(shared, backend, id).await {
                 Ok(Fetched::Later) => {
                     feed.again(id);
                     tokio::time::sleep(PAUSE).await;

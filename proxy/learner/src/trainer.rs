@@ -4,6 +4,6 @@ mod run;
 mod runner;
 
 pub(crate) use self::{
-    run::{RunHandle, Stage, StepError, seen},
+    run::{RunHandle, StepFailure, StepStage, seen},
     runner::StepRunner,
 };

@@ -17,10 +17,10 @@ use metaclaw_chat::{AgentId, TurnId, now_ms};
 use metaclaw_turns::LogError;
 use tokio::sync::mpsc;
 
-pub(crate) use self::request::{Reply, TrainingRequest};
+pub(crate) use self::request::{TrainingReply, TrainingRequest};
 use self::{
-    next::{Next, NextBatch, TAUGHT_AT_ONCE, Why},
-    request::Wanted,
+    next::{BatchReason, NextAction, NextBatch, TAUGHT_AT_ONCE},
+    request::WantedStep,
 };
 use tracing::{Instrument as _, field::Empty};
 
@@ -29,7 +29,7 @@ use crate::{
     lineage::BaseModel,
     sample::Batch,
     status::{Phase, StepReport},
-    step::{self, Ended, TrainingContext},
+    step::{self, StepEnd, TrainingContext},
     teacher,
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct Training {
     /// Whether steps that an earlier process left open are settled.
     is_recovered: bool,
     /// A step that was asked for, while it is made.
-    wanted: Option<Wanted>,
+    wanted: Option<WantedStep>,
     /// Whose turn was put to the teacher last.
     last_taught: Option<AgentId>,
 }
@@ -132,13 +132,13 @@ impl Training {
     async fn step_if_due(&mut self, agent: &AgentId) -> Result<Vec<TurnId>, TrainError> {
         // The next step starts from what serves.
         self.context.watch_verdicts(agent).await?;
-        let next = self.next_batch(agent).next(Why::Due).await?;
+        let next = self.next_batch(agent).next(BatchReason::Due).await?;
         match next {
-            Next::Nothing => return Ok(Vec::new()),
-            Next::Teach(ids) => return Ok(ids),
-            Next::Again => {}
+            NextAction::Nothing => return Ok(Vec::new()),
+            NextAction::Teach(ids) => return Ok(ids),
+            NextAction::Again => {}
             // A step that fails wakes nobody: a server that refuses at once would be asked again at once.
-            Next::Step(base, batch) => {
+            NextAction::Step(base, batch) => {
                 self.steps(agent, &base, batch).await?;
             }
         }
@@ -233,15 +233,15 @@ impl Training {
             let span =
                 tracing::info_span!("step", %agent, lineage = Empty, n = Empty, attempt = Empty);
             match step::run(site, base, &batch).instrument(span).await? {
-                Ended::Made(report) => reports.push(*report),
+                StepEnd::Made(report) => reports.push(*report),
                 // What no turn is behind is an anchor, and the server fails at it.
-                Ended::SetAside(turns) if turns.is_empty() => {
+                StepEnd::SetAside(turns) if turns.is_empty() => {
                     tracing::warn!(%agent, "the training server cannot train on what holds the weights (rl.anchor): the step is made without");
                     batches.push(batch.without_anchors());
                 }
-                Ended::SetAside(turns) => batches.push(batch.without(&turns)),
-                Ended::Elsewhere => batches.push(batch),
-                Ended::Halves => {
+                StepEnd::SetAside(turns) => batches.push(batch.without(&turns)),
+                StepEnd::Elsewhere => batches.push(batch),
+                StepEnd::Halves => {
                     let [first, second] = batch.halves();
                     batches.extend([second, first]);
                 }

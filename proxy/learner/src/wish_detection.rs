@@ -12,10 +12,7 @@ use tokio::sync::{
     mpsc,
 };
 
-pub use self::listener::Listener;
 use crate::{judge::Ask, owner_text::owner_says, shared::Shared};
-
-mod listener;
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";

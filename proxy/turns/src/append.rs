@@ -6,7 +6,7 @@ pub(crate) mod numbers;
 use metaclaw_chat::{AgentId, Message, Role, TurnId};
 use serde_json::Value;
 
-use self::conversation::Conversation;
+use self::conversation::PlacedConversation;
 use crate::{
     error::LogError,
     journal, keys, lost,
@@ -34,7 +34,7 @@ struct Placing<'a> {
 }
 
 /// The place of a turn in its session.
-struct Place {
+struct TurnPlace {
     id: TurnId,
     /// Whether the turn replaces another one.
     is_retry: bool,
@@ -167,7 +167,7 @@ impl Placing<'_> {
     }
 
     /// The place that the turn gets in its session.
-    fn place(&self, txn: &Txn<'_>, session: &mut SessionIndex) -> Result<Place, TxnError> {
+    fn place(&self, txn: &Txn<'_>, session: &mut SessionIndex) -> Result<TurnPlace, TxnError> {
         let (new, number) = (self.new, self.number);
         let tried = match self.arrival {
             Arrival::New => retried(session, new),
@@ -192,7 +192,7 @@ impl Placing<'_> {
             session.remove_lines(id.seq);
         }
         let is_retry = retried.is_some();
-        Ok(Place { id, is_retry })
+        Ok(TurnPlace { id, is_retry })
     }
 
     /// Writes the turn's record. Whatever can be refused of it is read before anything is written.
@@ -202,7 +202,7 @@ impl Placing<'_> {
         session: &mut SessionIndex,
         is_new_session: bool,
     ) -> Result<TurnId, TxnError> {
-        let Place { id, is_retry } = self.place(txn, session)?;
+        let TurnPlace { id, is_retry } = self.place(txn, session)?;
         let (new, number) = (self.new, self.number);
         let tools = new.tools.as_ref();
         let tools = tools.map(|tools| apart(txn, number, tools.as_str()));
@@ -210,10 +210,10 @@ impl Placing<'_> {
         let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, &setup)?;
         let mut conversation = match self.arrival {
-            Arrival::New => Conversation::of(txn, session, id, new)?,
+            Arrival::New => PlacedConversation::of(txn, session, id, new)?,
             Arrival::Restored {
                 parent, new_from, ..
-            } => Conversation::as_it_was(txn, session, *parent, *new_from, new)?,
+            } => PlacedConversation::as_it_was(txn, session, *parent, *new_from, new)?,
         };
         let reply = self.reply.map(|text| conversation.push(text));
         let tools_are_masked = tools.as_ref().is_some_and(|(_, is_masked)| *is_masked);
@@ -227,7 +227,7 @@ impl Placing<'_> {
             session.runs(old, id.seq),
             session.runs(new_places, id.seq),
         );
-        let Conversation { own, aliases, .. } = conversation;
+        let PlacedConversation { own, aliases, .. } = conversation;
         // From here on nothing of it can be refused any more.
         if is_new_session {
             begin_session(txn, number, new)?;

@@ -10,14 +10,14 @@ use crate::session::SessionIndex;
 const MAX_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct SessionCache {
     sessions: LruCache<u64, SessionIndex>,
     n_bytes: usize,
 }
 
-// === impl Cache ===
+// === impl SessionCache ===
 
-impl Cache {
+impl SessionCache {
     pub(crate) fn new() -> Self {
         Self {
             sessions: LruCache::unbounded(),
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_least_recent_sessions_are_forgotten_and_the_bound_holds() {
-        let mut cache = Cache::new();
+        let mut cache = SessionCache::new();
         let n_sessions = 2 * MAX_BYTES / SessionIndex::default().n_bytes();
         for number in 0..n_sessions as u64 {
             cache.put(number, SessionIndex::default());

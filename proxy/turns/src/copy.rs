@@ -24,7 +24,7 @@ use crate::{
 const AT_ONCE: usize = 100;
 
 /// A session as it is stored.
-struct Copied {
+struct CopiedSession {
     number: u64,
     of: SessionRecord,
     pairs: Vec<(Table, Bytes, Bytes)>,
@@ -53,7 +53,7 @@ impl TurnLog {
         let Some(copied) = self.read(move |store| read(store, number)).await? else {
             return Ok(0);
         };
-        let Copied {
+        let CopiedSession {
             number,
             of,
             pairs,
@@ -72,7 +72,7 @@ impl TurnLog {
     }
 }
 
-fn read(store: &Store, number: u64) -> Result<Option<Copied>, TxnError> {
+fn read(store: &Store, number: u64) -> Result<Option<CopiedSession>, TxnError> {
     let Some(of) = SessionRecord::get(store, number)? else {
         return Ok(None);
     };
@@ -110,7 +110,7 @@ fn read(store: &Store, number: u64) -> Result<Option<Copied>, TxnError> {
             pairs.push((Table::Texts, key, value));
         }
     }
-    Ok(Some(Copied {
+    Ok(Some(CopiedSession {
         number,
         of,
         pairs,

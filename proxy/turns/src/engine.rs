@@ -6,11 +6,11 @@ use metaclaw_chat::TurnId;
 
 use crate::{
     append,
-    cache::Cache,
+    cache::SessionCache,
     error::LogError,
-    folder::Opened,
+    folder::OpenedStore,
     health::LogState,
-    jobs::{Ack, Append, Read, Write, answer},
+    jobs::{Ack, Append, ReadJob, Write, answer},
     journal::MAX_TURNS,
     store::{StoreError, StoreTxn, panic_text},
     txn::Txn,
@@ -20,21 +20,21 @@ use crate::{
 const MAX_BYTES: usize = 8 << 20;
 
 /// The store with its cached state.
-pub(crate) struct Engine {
-    opened: Opened,
-    cache: Cache,
+pub(crate) struct StoreEngine {
+    opened: OpenedStore,
+    cache: SessionCache,
 }
 
 /// Jobs that are executed together.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct JobBatch {
     pub(crate) appends: Vec<Append>,
     pub(crate) writes: Vec<Write>,
-    pub(crate) reads: Vec<Read>,
+    pub(crate) reads: Vec<ReadJob>,
 }
 
 /// A failure of the store, with the turns that still have to be written.
-pub(crate) struct Failed {
+pub(crate) struct FailedBatch {
     pub(crate) why: String,
     /// Whether a value could not be read.
     pub(crate) damaged: bool,
@@ -43,9 +43,9 @@ pub(crate) struct Failed {
 
 type Appended = Vec<Result<TurnId, LogError>>;
 
-// === impl Batch ===
+// === impl JobBatch ===
 
-impl Batch {
+impl JobBatch {
     /// Returns whether the batch has no room for more.
     pub(crate) fn is_full(&self) -> bool {
         let n_bytes: usize = self.appends.iter().map(|append| append.n_bytes).sum();
@@ -53,24 +53,24 @@ impl Batch {
     }
 }
 
-// === impl Engine ===
+// === impl StoreEngine ===
 
-impl Engine {
-    pub(crate) fn new(opened: Opened) -> Self {
+impl StoreEngine {
+    pub(crate) fn new(opened: OpenedStore) -> Self {
         Self {
             opened,
-            cache: Cache::new(),
+            cache: SessionCache::new(),
         }
     }
 
     /// Returns the open log inside.
-    pub(crate) fn into_opened(self) -> Opened {
+    pub(crate) fn into_opened(self) -> OpenedStore {
         self.opened
     }
 
     /// Writes in one transaction, flushes, acknowledges, and then answers the queries.
-    pub(crate) fn run(&mut self, batch: Batch, state: &LogState) -> Result<(), Failed> {
-        let Batch {
+    pub(crate) fn run(&mut self, batch: JobBatch, state: &LogState) -> Result<(), FailedBatch> {
+        let JobBatch {
             appends,
             writes,
             reads,
@@ -127,15 +127,15 @@ impl Engine {
 }
 
 /// The reason why the store failed.
-struct Broken {
+struct StoreFailure {
     why: String,
     damaged: bool,
 }
 
-impl Broken {
-    fn with(self, waiting: Vec<Append>) -> Failed {
+impl StoreFailure {
+    fn with(self, waiting: Vec<Append>) -> FailedBatch {
         let Self { why, damaged } = self;
-        Failed {
+        FailedBatch {
             why,
             damaged,
             waiting,
@@ -144,13 +144,13 @@ impl Broken {
 }
 
 /// A panic of the store is treated like any other failure. Mostly it concerns a page that the store cannot interpret.
-fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, Broken> {
+fn flatten<T>(caught: std::thread::Result<Result<T, StoreError>>) -> Result<T, StoreFailure> {
     match caught {
-        Ok(result) => result.map_err(|error| Broken {
+        Ok(result) => result.map_err(|error| StoreFailure {
             why: error.to_string(),
             damaged: matches!(error, StoreError::Damaged(_)),
         }),
-        Err(panic) => Err(Broken {
+        Err(panic) => Err(StoreFailure {
             why: panic_text(&*panic),
             damaged: true,
         }),

@@ -22,12 +22,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub(crate) use self::opening::Opening;
+pub(crate) use self::opening::OpenMode;
 use self::{
     access::{not_usable, open_error},
-    aside::Copied,
+    aside::CopiedDatabase,
     lock::Lock,
-    repair::{At, Repaired},
+    repair::{DatabasePlace, Repaired},
 };
 use crate::{
     config::TurnsConfig,
@@ -41,7 +41,7 @@ use crate::{
 
 /// An open log, before its thread starts.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Store,
     pub(crate) counter: FlushCounter,
     /// The masks for texts that are written.
@@ -52,9 +52,9 @@ pub(crate) struct Opened {
     _lock: Lock,
 }
 
-// === impl Opened ===
+// === impl OpenedStore ===
 
-impl Opened {
+impl OpenedStore {
     /// Checks that the file is still at its place, because writes to a removed file are lost.
     pub(crate) fn check_place(&self) -> Result<(), StoreError> {
         match inode(&self.file) {
@@ -70,8 +70,8 @@ impl Opened {
 pub(crate) fn compact(
     dir: &Path,
     config: &TurnsConfig,
-    opened: Opened,
-) -> Result<Opened, OpenError> {
+    opened: OpenedStore,
+) -> Result<OpenedStore, OpenError> {
     let database = database(dir);
     let copied = compact::copy(dir, &opened.store, config.cache.0);
     copied.map_err(|error| open_error(dir, error))?;
@@ -79,7 +79,7 @@ pub(crate) fn compact(
     drop(opened);
     Store::wait_until_free(&database);
     compact::swap(dir, &database).map_err(|error| not_usable(&database, error))?;
-    open(dir, config, Opening::Again { damaged: false }).map(|(opened, _)| opened)
+    open(dir, config, OpenMode::Again { damaged: false }).map(|(opened, _)| opened)
 }
 
 /// Copies a database into a separate folder, to be opened there.
@@ -101,8 +101,8 @@ pub(crate) fn wait_until_free(dir: &Path) {
 pub(crate) fn open(
     dir: &Path,
     config: &TurnsConfig,
-    opening: Opening,
-) -> Result<(Opened, OpenOutcome), OpenError> {
+    opening: OpenMode,
+) -> Result<(OpenedStore, OpenOutcome), OpenError> {
     // This is checked before any file is touched, because sled would panic, which would look like damage.
     config.check()?;
     let mask = Mask::new(config.mask_secrets, &config.mask)?;
@@ -113,7 +113,7 @@ pub(crate) fn open(
     settled.map_err(|error| not_usable(dir, error))?;
     access::check(dir, &database)?;
     format::check(dir, &database, opening)?;
-    let at = At {
+    let at = DatabasePlace {
         dir,
         database: &database,
         cache: config.cache.0,
@@ -132,7 +132,7 @@ pub(crate) fn open(
     let counter = FlushCounter::open(&flushed, &file, count);
     let counter = counter.map_err(|error| not_usable(&flushed, error))?;
     let copied = copied.filter(|_| n_lost > 0 || n_gaps > 0);
-    let copied = copied.map(Copied::keep).transpose();
+    let copied = copied.map(CopiedDatabase::keep).transpose();
     let outcome = OpenOutcome {
         recovered: store.was_recovered(),
         moved_aside,
@@ -144,7 +144,7 @@ pub(crate) fn open(
     say(&outcome);
     format::mark(dir).map_err(|error| not_usable(&dir.join("FORMAT"), error))?;
     let inode = inode(&file).map_err(|error| not_usable(&file, error))?;
-    let opened = Opened {
+    let opened = OpenedStore {
         store,
         counter,
         mask,

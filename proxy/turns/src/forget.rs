@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     error::LogError,
-    jobs::Job,
+    jobs::LogJob,
     keys, learning,
     log::TurnLog,
     read::turn_ids,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Returns a text with masks, or `None` if nothing has to be masked.
-type Mask = dyn Fn(&str) -> Option<String> + Send;
+type TextMask = dyn Fn(&str) -> Option<String> + Send;
 
 // === impl TurnLog ===
 
@@ -48,7 +48,7 @@ impl TurnLog {
     /// Returns the store's error. The log is unchanged in that case, or opens again.
     pub async fn compact(&self) -> Result<(), LogError> {
         let (done, compacted) = oneshot::channel();
-        self.send(Job::Compact(done)).await?;
+        self.send(LogJob::Compact(done)).await?;
         compacted.await.map_err(|_| self.gone())
     }
 
@@ -152,7 +152,7 @@ fn mask_session(
     txn: &mut Txn<'_>,
     agent: &AgentId,
     name: &SessionId,
-    mask: &Mask,
+    mask: &TextMask,
 ) -> Result<u64, TxnError> {
     let Some(number) = SessionRecord::number(txn, agent, name)? else {
         return Ok(0);
@@ -219,12 +219,12 @@ fn mask_session(
 }
 
 /// Returns the masked text of a line, or `None` if there is nothing to mask.
-fn masked(txn: &Txn<'_>, line: &str, mask: &Mask) -> Result<Option<String>, TxnError> {
+fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> Result<Option<String>, TxnError> {
     let mut value: Value = texts::value(txn, line)?;
     Ok(mask_value(&mut value, mask).then(|| value.to_string()))
 }
 
-fn mask_value(value: &mut Value, mask: &Mask) -> bool {
+fn mask_value(value: &mut Value, mask: &TextMask) -> bool {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
         Value::String(text) => match mask(text) {

@@ -14,10 +14,10 @@ use crate::{
     values::TxnError,
 };
 
-pub(crate) enum Job {
+pub(crate) enum LogJob {
     Append(Append),
     Write(Write),
-    Read(Read),
+    Read(ReadJob),
     /// Write the database anew.
     Compact(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
@@ -28,7 +28,7 @@ pub(crate) type Write = Box<dyn FnOnce(&mut Txn<'_>) -> Result<Ack, StoreError> 
 /// Notifies the caller. It runs after the flush.
 pub(crate) type Ack = Box<dyn FnOnce() + Send>;
 /// A query, which answers its caller itself.
-pub(crate) type Read = Box<dyn FnOnce(&Store) -> Result<(), StoreError> + Send>;
+pub(crate) type ReadJob = Box<dyn FnOnce(&Store) -> Result<(), StoreError> + Send>;
 
 /// A turn on its way, kept until it is acknowledged.
 pub(crate) struct Append {

@@ -9,7 +9,7 @@ use metaclaw_chat::TurnId;
 use crate::{
     keys,
     record::Record,
-    store::{Bytes, Source as _, Store, StoreError, StoreTxn, Table},
+    store::{Bytes, Store, StoreError, StoreSource as _, StoreTxn, Table},
     text::hash,
     values::{self, TxnError},
 };
@@ -23,7 +23,7 @@ const ENTRY: usize = 20;
 const MAX_SEEN: usize = 2_000;
 
 /// A turn that was added, and a mark for its reply's id. Two replies may have the same mark.
-pub(crate) type Entry = (TurnId, [u8; 8]);
+pub(crate) type JournalEntry = (TurnId, [u8; 8]);
 
 /// Returns half of the hash of a reply's id, or zeros for a reply without one.
 pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
@@ -35,7 +35,11 @@ pub(crate) fn mark(reply_id: Option<&str>) -> [u8; 8] {
 }
 
 /// Writes the entry of a transaction.
-pub(crate) fn put(txn: &StoreTxn<'_>, number: u64, turns: &[Entry]) -> Result<(), StoreError> {
+pub(crate) fn put(
+    txn: &StoreTxn<'_>,
+    number: u64,
+    turns: &[JournalEntry],
+) -> Result<(), StoreError> {
     let turns = turns.iter();
     let turns = turns.flat_map(|(id, mark)| keys::turn(*id).into_iter().chain(*mark));
     txn.put(
@@ -51,7 +55,7 @@ pub(crate) fn put_back(
     txn: &StoreTxn<'_>,
     after: u64,
     at_ms: u64,
-    entry: Entry,
+    entry: JournalEntry,
 ) -> Result<(), StoreError> {
     let (id, mark) = entry;
     let beginning = [after.to_be_bytes(), at_ms.to_be_bytes()].concat();
@@ -135,7 +139,7 @@ pub(crate) fn marked(
 }
 
 /// Returns the turns of one transaction, the latest first.
-fn read(turns: &[u8]) -> impl Iterator<Item = Entry> {
+fn read(turns: &[u8]) -> impl Iterator<Item = JournalEntry> {
     let (turns, _) = turns.as_chunks::<ENTRY>();
     turns.iter().rev().filter_map(|turn| {
         let (id, mark) = turn.split_first_chunk::<12>()?;

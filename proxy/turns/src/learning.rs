@@ -9,7 +9,7 @@ use crate::{
     log::TurnLog,
     record::Record,
     state,
-    store::{Source, Table},
+    store::{StoreSource, Table},
     tokens,
     turn::{Tokens, TurnState},
     txn::Txn,
@@ -95,7 +95,7 @@ impl TurnLog {
 }
 
 /// Returns all verdicts on a turn, the oldest first.
-pub(crate) fn verdicts(source: &impl Source, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
+pub(crate) fn verdicts(source: &impl StoreSource, id: TurnId) -> Result<Vec<Verdict>, TxnError> {
     let verdicts = values::get_json(source, Table::Verdicts, &keys::turn(id))?;
     Ok(verdicts.unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use crate::{
     log::TurnLog,
     query::{in_session, moved},
     read::reply,
-    record::{Record, Run, Setup, messages},
+    record::{LineRun, Record, Setup, messages},
     session::SessionRecord,
     state,
     store::Store,
@@ -74,10 +74,10 @@ fn is_theirs(filter: &TurnFilter, session: &SessionRecord) -> bool {
         && filter.session.as_ref().is_none_or(|it| it == name)
 }
 
-type Ids<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
+type FoundIds<'a> = Box<dyn Iterator<Item = Result<TurnId, TxnError>> + 'a>;
 
 /// Returns turns that may match a filter, the newest first, from the table with the fewest others.
-fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnError> {
+fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<FoundIds<'a>, TxnError> {
     let mut ids = match (&filter.agent, &filter.session, filter.state) {
         (Some(agent), Some(session), state) => {
             match SessionRecord::number(store, agent, session)? {
@@ -95,7 +95,7 @@ fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> Result<Ids<'a>, TxnE
 }
 
 /// Returns all turns, or those after one in the list.
-fn by_arrival(store: &Store, before: Option<TurnId>) -> Ids<'_> {
+fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
     let mut is_behind = before.is_none();
     let turns = journal::newest_first(store).filter(move |id| {
         let was_behind = is_behind;
@@ -146,7 +146,7 @@ fn summary(
 /// Returns the last typed text among the new messages of a turn, or among all messages if none is new (a request that
 /// was sent twice).
 fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, TxnError> {
-    let (before, new): (&[Run], _) = if turn.new.is_empty() {
+    let (before, new): (&[LineRun], _) = if turn.new.is_empty() {
         (&[], &turn.old)
     } else {
         (&turn.old, &turn.new)
@@ -164,7 +164,7 @@ fn asked(store: &Store, id: TurnId, turn: &Record) -> Result<Option<String>, Txn
 }
 
 /// Returns the last lines of some runs, as many as are searched for calls.
-fn last_lines(runs: &[Run]) -> Vec<Run> {
+fn last_lines(runs: &[LineRun]) -> Vec<LineRun> {
     let mut room = u32::try_from(LOOKED_BACK).unwrap_or(u32::MAX);
     let mut last = Vec::new();
     for (from, to, seq) in runs.iter().rev() {

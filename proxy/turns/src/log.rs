@@ -20,14 +20,14 @@ use tokio::sync::{
 use crate::{
     config::TurnsConfig,
     error::{LogError, OpenError},
-    folder::{self, Opening},
+    folder::{self, OpenMode},
     health::{LogHealth, LogState, OpenOutcome},
-    jobs::{Ack, Append, Done, Job, PendingTurn, Write, answer},
+    jobs::{Ack, Append, Done, LogJob, PendingTurn, Write, answer},
     new_turn::NewTurn,
     store::Store,
     txn::Txn,
     values::TxnError,
-    worker::Worker,
+    worker::LogWorker,
 };
 
 /// Jobs that may be queued. Beyond this, callers wait.
@@ -40,12 +40,12 @@ const MAX_TURN: usize = 96 << 20;
 /// A handle to the turn log. It is cheap to clone. When the last clone is dropped, the log is closed.
 #[derive(Debug, Clone)]
 pub struct TurnLog {
-    inner: Arc<Inner>,
+    inner: Arc<LogInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    queue: Sender<Job>,
+struct LogInner {
+    queue: Sender<LogJob>,
     room: Arc<Semaphore>,
     state: Arc<LogState>,
     outcome: OpenOutcome,
@@ -65,7 +65,7 @@ impl TurnLog {
     /// Returns [`OpenError`]: the log is held by another process, there is no space, it is not usable, vanished, or has
     /// another format.
     pub fn open(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        Self::open_as(dir, config, Opening::First)
+        Self::open_as(dir, config, OpenMode::First)
     }
 
     /// Opens the log like [`TurnLog::open`], but does not move a damaged database.
@@ -73,14 +73,14 @@ impl TurnLog {
     /// # Errors
     /// Fails like [`TurnLog::open`], and also if the database is damaged.
     pub fn open_unmoved(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        Self::open_as(dir, config, Opening::Look)
+        Self::open_as(dir, config, OpenMode::Look)
     }
 
-    fn open_as(dir: &Path, config: &TurnsConfig, opening: Opening) -> Result<Self, OpenError> {
+    fn open_as(dir: &Path, config: &TurnsConfig, opening: OpenMode) -> Result<Self, OpenError> {
         let (opened, outcome) = folder::open(dir, config, opening)?;
         let state = Arc::new(LogState::new());
         let (queue, jobs) = channel(SLOTS);
-        let worker = Worker {
+        let worker = LogWorker {
             dir: dir.to_owned(),
             config: config.clone(),
             queue: jobs,
@@ -96,7 +96,7 @@ impl TurnLog {
                 why: format!("its thread does not start: {error}"),
             });
         }
-        let inner = Inner {
+        let inner = LogInner {
             queue,
             room: Arc::new(Semaphore::new(ROOM_KIB)),
             state,
@@ -115,7 +115,7 @@ impl TurnLog {
     /// Finishes all queued jobs and closes the log. Afterwards another process can open it.
     pub async fn close(self) {
         let (done, closed) = oneshot::channel();
-        if self.send(Job::Close(done)).await.is_ok() {
+        if self.send(LogJob::Close(done)).await.is_ok() {
             // An error means that the thread is gone, and the log with it.
             let _ = closed.await;
         }
@@ -199,7 +199,7 @@ impl TurnLog {
                 _room: room,
             };
             // If the job is not accepted, dropping it notifies the caller.
-            let _ = self.send(Job::Append(append)).await;
+            let _ = self.send(LogJob::Append(append)).await;
         }
     }
 
@@ -225,7 +225,7 @@ impl TurnLog {
             let _ = tell.send(answer(question(store))?);
             Ok(())
         };
-        self.send(Job::Read(Box::new(read))).await?;
+        self.send(LogJob::Read(Box::new(read))).await?;
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -242,7 +242,7 @@ impl TurnLog {
                 let _ = tell.send(result);
             }) as Ack)
         });
-        self.send(Job::Write(write)).await?;
+        self.send(LogJob::Write(write)).await?;
         answered.await.unwrap_or_else(|_| Err(self.gone()))
     }
 
@@ -250,7 +250,7 @@ impl TurnLog {
         &self.inner.next_key
     }
 
-    pub(crate) async fn send(&self, job: Job) -> Result<(), LogError> {
+    pub(crate) async fn send(&self, job: LogJob) -> Result<(), LogError> {
         self.inner.queue.send(job).await.map_err(|_| self.gone())
     }
 

@@ -7,7 +7,7 @@ use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
     keys,
-    store::{Source, StoreError, StoreTxn, Table},
+    store::{StoreError, StoreSource, StoreTxn, Table},
     turn::TurnState,
     values::{self, TxnError},
 };
@@ -24,7 +24,7 @@ pub(crate) fn put(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> Result<(),
 }
 
 /// Returns whether a place is reserved.
-pub(crate) fn is_there(source: &impl Source, id: TurnId) -> Result<bool, TxnError> {
+pub(crate) fn is_there(source: &impl StoreSource, id: TurnId) -> Result<bool, TxnError> {
     let text = values::get(source, Table::Turns, &keys::turn(id))?;
     Ok(text.is_some_and(|text| text == LOST.as_bytes()))
 }

@@ -9,7 +9,7 @@ use crate::{
     journal, keys, lost,
     record::Record,
     session::SessionRecord,
-    store::{Source as _, Store, StoreError, Table},
+    store::{Store, StoreError, StoreSource as _, Table},
     text::Hash,
     texts,
     values::{self, TxnError},

@@ -11,7 +11,7 @@ use crate::{
     read::{self, turn_ids},
     record::Record,
     session::SessionRecord,
-    store::{Source as _, Store, Table},
+    store::{Store, StoreSource as _, Table},
     turn::{StateKind, Turn, TurnKind},
     values::{self, TxnError},
     view::Funnel,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::{
     keys,
     lost::LOST,
-    store::{Source, StoreError, StoreTxn, Table},
+    store::{StoreError, StoreSource, StoreTxn, Table},
     texts,
     turn::{Served, TurnMeta},
     values::{self, TxnError, damaged},
@@ -24,7 +24,7 @@ pub(crate) type Setup = (Map<String, Value>, Served);
 
 /// A run of a session's lines, from one number to another (exclusive), and the turn that has the first one. Later turns
 /// have the other lines.
-pub(crate) type Run = (u32, u32, u32);
+pub(crate) type LineRun = (u32, u32, u32);
 
 /// A value of the table `turns`.
 pub(crate) struct Stored {
@@ -43,9 +43,9 @@ pub(crate) struct Record {
     pub(crate) parent: Option<u32>,
     /// The messages of the request up to the parent's reply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) old: Vec<Run>,
+    pub(crate) old: Vec<LineRun>,
     /// The messages of the request after the parent's reply.
-    pub(crate) new: Vec<Run>,
+    pub(crate) new: Vec<LineRun>,
     /// The line with the reply, which is the last of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply: Option<u32>,
@@ -62,7 +62,7 @@ pub(crate) struct Record {
 
 impl Stored {
     /// Reads one turn as it is stored.
-    pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, TxnError> {
+    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Self>, TxnError> {
         let bytes = values::get(source, Table::Turns, &keys::turn(id))?;
         let text = bytes.map(String::from_utf8).transpose();
         let text = text.map_err(|_| damaged_turn(id, "it is not UTF-8"))?;
@@ -74,7 +74,7 @@ impl Stored {
 
     /// Reads one turn as it is stored, and parses its record.
     pub(crate) fn get_read(
-        source: &impl Source,
+        source: &impl StoreSource,
         id: TurnId,
     ) -> Result<Option<(Self, Record)>, TxnError> {
         let stored = Self::get(source, id)?;
@@ -99,7 +99,7 @@ impl Stored {
 // === impl Record ===
 
 impl Record {
-    pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Self>, TxnError> {
+    pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Self>, TxnError> {
         Ok(Stored::get_read(source, id)?.map(|(_, record)| record))
     }
 
@@ -141,9 +141,9 @@ impl Record {
 
 /// Returns the messages of a turn in order: runs of a session's lines. Only the lines of the other records are read.
 pub(crate) fn messages(
-    source: &impl Source,
+    source: &impl StoreSource,
     id: TurnId,
-    runs: &[Run],
+    runs: &[LineRun],
 ) -> Result<Vec<Message>, TxnError> {
     let mut found = Vec::new();
     for (from, to, seq) in runs {

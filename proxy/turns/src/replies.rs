@@ -43,9 +43,9 @@ impl TurnLog {
             let mut replies = Vec::new();
             for id in (0..).map(|seq| keys::id(number, seq)) {
                 match values::readable(replied(store, id))? {
-                    Some(Read::Reply(reply)) => replies.push(reply),
-                    Some(Read::Silence) | None => {}
-                    Some(Read::End) => break,
+                    Some(ReplyRead::Reply(reply)) => replies.push(reply),
+                    Some(ReplyRead::Silence) | None => {}
+                    Some(ReplyRead::End) => break,
                 }
             }
             Ok(replies)
@@ -55,7 +55,7 @@ impl TurnLog {
 }
 
 /// The result of reading one place.
-enum Read {
+enum ReplyRead {
     Reply(Replied),
     /// A turn without a reply.
     Silence,
@@ -63,14 +63,14 @@ enum Read {
     End,
 }
 
-fn replied(store: &Store, id: TurnId) -> Result<Read, TxnError> {
+fn replied(store: &Store, id: TurnId) -> Result<ReplyRead, TxnError> {
     let Some(record) = Record::get(store, id)? else {
-        return Ok(Read::End);
+        return Ok(ReplyRead::End);
     };
     let (_, served): Setup = texts::value(store, &record.setup)?;
     let reply = read::reply(store, id, &record)?;
-    Ok(reply.map_or(Read::Silence, |reply| {
-        Read::Reply(Replied {
+    Ok(reply.map_or(ReplyRead::Silence, |reply| {
+        ReplyRead::Reply(Replied {
             upstream: served.upstream,
             masked: record.meta.masked,
             reply,

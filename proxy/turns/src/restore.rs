@@ -189,7 +189,7 @@ impl TurnLog {
 
 /// Turns that are not in the log yet, each with its place in the log.
 #[derive(Default)]
-struct Looked {
+struct RestoreLook {
     turns: Vec<Placed>,
     n_known: usize,
 }
@@ -210,16 +210,20 @@ struct Placed {
     at_ms: u64,
 }
 
-type Sessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
+type KnownSessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
 
-fn is_known(store: &Store, sessions: &mut Sessions, turn: &Fingerprint) -> Result<bool, TxnError> {
+fn is_known(
+    store: &Store,
+    sessions: &mut KnownSessions,
+    turn: &Fingerprint,
+) -> Result<bool, TxnError> {
     Ok(place(store, sessions, turn)?.is_some())
 }
 
 /// Returns the place of a turn in its session, if it is there.
 fn place(
     store: &Store,
-    sessions: &mut Sessions,
+    sessions: &mut KnownSessions,
     turn: &Fingerprint,
 ) -> Result<Option<u32>, TxnError> {
     let name = (turn.agent.clone(), turn.session.clone());
@@ -244,8 +248,8 @@ fn place(
 }
 
 /// Finds out what has to be done with each turn.
-fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<Looked, TxnError> {
-    let (mut sessions, mut looked) = (Sessions::new(), Looked::default());
+fn look(store: &Store, turns: Vec<RestoredTurn>) -> Result<RestoreLook, TxnError> {
+    let (mut sessions, mut looked) = (KnownSessions::new(), RestoreLook::default());
     let mut coming = HashSet::new();
     let earliest = turns.iter().map(|it| it.at_ms).min().unwrap_or_default();
     let journal = journal::back_to(store, earliest)?;

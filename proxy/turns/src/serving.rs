@@ -7,7 +7,7 @@ use crate::{
     error::LogError,
     keys,
     log::TurnLog,
-    store::{Bytes, Source, Store, Table},
+    store::{Bytes, Store, StoreSource, Table},
     txn::Txn,
     values::TxnError,
 };
@@ -26,7 +26,7 @@ pub struct Choice {
 
 /// A value of the table: the name of an adapter, or `=MS NAME`, without a name for the base model.
 #[derive(Debug, PartialEq, Eq)]
-enum Served {
+enum ServingValue {
     ByStep(String),
     ByChoice(Choice),
 }
@@ -55,7 +55,7 @@ impl TurnLog {
             let mut serving = Vec::new();
             for pair in store.range(Table::Serving, keys::under(&[])) {
                 let (key, value) = pair?;
-                let adapter = Served::read(&value).and_then(Served::adapter);
+                let adapter = ServingValue::read(&value).and_then(ServingValue::adapter);
                 serving.extend(keys::read_agent(&key).zip(adapter));
             }
             Ok(serving)
@@ -119,22 +119,22 @@ pub(crate) fn choose(
 }
 
 /// Returns the adapter that serves an agent, or none for the base model.
-pub(crate) fn serves(source: &impl Source, key: &[u8]) -> Result<Option<String>, TxnError> {
+pub(crate) fn serves(source: &impl StoreSource, key: &[u8]) -> Result<Option<String>, TxnError> {
     let value: Option<Bytes> = source.get(Table::Serving, key)?;
-    Ok(value.and_then(|value| Served::read(&value)?.adapter()))
+    Ok(value.and_then(|value| ServingValue::read(&value)?.adapter()))
 }
 
-fn chosen(source: &impl Source, key: &[u8]) -> Result<Option<Choice>, TxnError> {
+fn chosen(source: &impl StoreSource, key: &[u8]) -> Result<Option<Choice>, TxnError> {
     let value: Option<Bytes> = source.get(Table::Serving, key)?;
-    Ok(match value.and_then(|value| Served::read(&value)) {
-        Some(Served::ByChoice(choice)) => Some(choice),
-        Some(Served::ByStep(_)) | None => None,
+    Ok(match value.and_then(|value| ServingValue::read(&value)) {
+        Some(ServingValue::ByChoice(choice)) => Some(choice),
+        Some(ServingValue::ByStep(_)) | None => None,
     })
 }
 
-// === impl Served ===
+// === impl ServingValue ===
 
-impl Served {
+impl ServingValue {
     fn read(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?;
         let Some(choice) = text.strip_prefix(CHOSEN) else {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     keys,
-    record::{Record, Run, Stored},
-    store::{Source, Table},
+    record::{LineRun, Record, Stored},
+    store::{StoreSource, Table},
     text::Hash,
     texts,
     values::{self, TxnError},
@@ -48,13 +48,13 @@ pub(crate) struct SessionIndex {
 
 impl SessionRecord {
     /// Reads the entry of a session with a number.
-    pub(crate) fn get(source: &impl Source, number: u64) -> Result<Option<Self>, TxnError> {
+    pub(crate) fn get(source: &impl StoreSource, number: u64) -> Result<Option<Self>, TxnError> {
         values::get_json(source, Table::Sessions, &keys::session(number))
     }
 
     /// Returns the number of the session with a name.
     pub(crate) fn number(
-        source: &impl Source,
+        source: &impl StoreSource,
         agent: &AgentId,
         session: &SessionId,
     ) -> Result<Option<u64>, TxnError> {
@@ -69,7 +69,7 @@ impl SessionIndex {
     /// Reads a session.
     ///
     /// Unreadable turns are left out and logged, because they must not keep later turns from the log.
-    pub(crate) fn load(source: &impl Source, number: u64) -> Result<Self, TxnError> {
+    pub(crate) fn load(source: &impl StoreSource, number: u64) -> Result<Self, TxnError> {
         let mut index = Self::default();
         for id in (0..).map(|seq| keys::id(number, seq)) {
             match Stored::get_read(source, id) {
@@ -147,9 +147,9 @@ impl SessionIndex {
     }
 
     /// Returns the runs of a request's lines. Lines that the session does not have belong to the next turn.
-    pub(crate) fn runs(&self, lines: &[u32], next: u32) -> Vec<Run> {
+    pub(crate) fn runs(&self, lines: &[u32], next: u32) -> Vec<LineRun> {
         let seq = |line: u32| self.lines.get(line as usize).map_or(next, |(_, seq)| *seq);
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<LineRun> = Vec::new();
         for line in lines {
             match runs.last_mut() {
                 Some((_, end, _)) if *end == *line && seq(line - 1) <= seq(*line) => *end += 1,
@@ -199,7 +199,7 @@ impl SessionIndex {
             + self.places.len() * 2 * size_of::<(Hash, u32)>()
             + self.keys.len() * 2 * size_of::<(u64, u32)>()
             + self.recent.len() * size_of::<(u32, Record)>()
-            + runs.sum::<usize>() * size_of::<Run>()
+            + runs.sum::<usize>() * size_of::<LineRun>()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     session::SessionRecord,
-    store::{Source, StoreError, Table},
+    store::{StoreError, StoreSource, Table},
     turn::{TurnKind, TurnState},
     txn::Txn,
     values::{self, TxnError},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Returns the state of a turn.
-pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<TurnState, TxnError> {
+pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<TurnState, TxnError> {
     let state = values::get_json(source, Table::States, &keys::turn(id))?;
     Ok(state.unwrap_or(TurnState::Captured))
 }

@@ -12,7 +12,7 @@ use crate::{
     log::TurnLog,
     record::damaged_turn,
     state,
-    store::{Source, Store, Table},
+    store::{Store, StoreSource, Table},
     turn::{TurnState, Use},
     txn::Txn,
     values::{self, TxnError},
@@ -160,12 +160,12 @@ impl TurnLog {
 }
 
 /// Returns all attempts at one step of a lineage, the oldest first.
-pub(crate) fn attempts(source: &impl Source, key: &[u8]) -> Result<Vec<Step>, TxnError> {
+pub(crate) fn attempts(source: &impl StoreSource, key: &[u8]) -> Result<Vec<Step>, TxnError> {
     Ok(values::get_json(source, Table::Steps, key)?.unwrap_or_default())
 }
 
 /// Returns the finished steps that used a turn, the oldest first.
-pub(crate) fn uses(source: &impl Source, id: TurnId) -> Result<Vec<Use>, TxnError> {
+pub(crate) fn uses(source: &impl StoreSource, id: TurnId) -> Result<Vec<Use>, TxnError> {
     Ok(values::get_json(source, Table::Uses, &keys::turn(id))?.unwrap_or_default())
 }
 

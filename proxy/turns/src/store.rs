@@ -83,7 +83,7 @@ pub(crate) enum StoreError {
 pub(crate) type Bytes = sled::IVec;
 
 /// A source of data: the stored data, or a transaction with its own writes.
-pub(crate) trait Source {
+pub(crate) trait StoreSource {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 }
 
@@ -232,7 +232,7 @@ impl Store {
     }
 }
 
-impl Source for Store {
+impl StoreSource for Store {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.tree(table).get(key)?)
     }
@@ -261,7 +261,7 @@ impl StoreTxn<'_> {
     }
 }
 
-impl Source for StoreTxn<'_> {
+impl StoreSource for StoreTxn<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(self.tree(table).get(key)?)
     }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     keys,
-    store::{Source, StoreError, StoreTxn, Table},
+    store::{StoreError, StoreSource, StoreTxn, Table},
     text::{Hash, hash},
     values::{self, TxnError, damaged},
 };
@@ -22,7 +22,7 @@ const INLINE: usize = 1_024;
 const KEPT: usize = 1 << 20;
 
 /// The cache of the latest values, by the texts' hashes.
-struct Read {
+struct ReadCache {
     values: LruCache<Hash, (usize, Box<dyn Any>)>,
     n_bytes: usize,
 }
@@ -31,7 +31,7 @@ struct Read {
 // cache, these are neither unpacked nor parsed again. With requests of 61 KB and 128 connections, reading took 22 % of
 // the program's CPU without the cache, and 1 % with it.
 thread_local! {
-    static READ: RefCell<Read> = RefCell::new(Read::new());
+    static READ: RefCell<ReadCache> = RefCell::new(ReadCache::new());
 }
 
 /// Returns a text as it is written in a line. A long one is stored separately first.
@@ -47,7 +47,7 @@ pub(crate) fn put_line<'t>(
 }
 
 /// Returns the value of a line.
-pub(crate) fn value<T>(source: &impl Source, line: &str) -> Result<T, TxnError>
+pub(crate) fn value<T>(source: &impl StoreSource, line: &str) -> Result<T, TxnError>
 where
     T: DeserializeOwned + Clone + 'static,
 {
@@ -65,7 +65,7 @@ where
 }
 
 /// Returns the text of a line.
-pub(crate) fn text<'l>(source: &impl Source, line: &'l str) -> Result<Cow<'l, str>, TxnError> {
+pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> Result<Cow<'l, str>, TxnError> {
     let Some(key) = shared(line) else {
         return Ok(Cow::Borrowed(line));
     };
@@ -90,7 +90,11 @@ pub(crate) fn line_hash(line: &str) -> Hash {
 }
 
 /// Returns whether a session uses a separately stored text.
-pub(crate) fn is_used(source: &impl Source, number: u64, key: &Hash) -> Result<bool, StoreError> {
+pub(crate) fn is_used(
+    source: &impl StoreSource,
+    number: u64,
+    key: &Hash,
+) -> Result<bool, StoreError> {
     let user = keys::text_user(key, number);
     Ok(source.get(Table::TextUsers, &user)?.is_some())
 }
@@ -148,9 +152,9 @@ fn utf8(bytes: Vec<u8>) -> Result<String, TxnError> {
     String::from_utf8(bytes).map_err(|_| damaged("a text", "it is not UTF-8"))
 }
 
-// === impl Read ===
+// === impl ReadCache ===
 
-impl Read {
+impl ReadCache {
     fn new() -> Self {
         Self {
             values: LruCache::unbounded(),
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_read_last_is_kept_up_to_a_bound_and_as_what_it_was_read() {
-        let mut read = Read::new();
+        let mut read = ReadCache::new();
         for n in 0..5 {
             read.put([n; 16], KEPT / 4, n);
         }

@@ -13,7 +13,7 @@ use crate::{
     new_turn::NewTurn,
     record::{Record, damaged_turn},
     state,
-    store::{Source, StoreError, Table},
+    store::{StoreError, StoreSource, Table},
     turn::{StreamEnd, Tokens},
     txn::Txn,
     values::{self, TxnError},
@@ -24,7 +24,7 @@ const MAX_DEPTH: u32 = 32;
 
 /// The first line of a value.
 #[derive(Debug, Serialize, Deserialize)]
-struct Header {
+struct TokensHeader {
     adapter: Option<String>,
     version: Option<u64>,
     base: String,
@@ -80,7 +80,7 @@ pub(crate) fn add(txn: &mut Txn<'_>, id: TurnId, tokens: &Tokens) -> Result<bool
 }
 
 /// Returns whether a turn has ids.
-pub(crate) fn has(source: &impl Source, id: TurnId) -> Result<bool, StoreError> {
+pub(crate) fn has(source: &impl StoreSource, id: TurnId) -> Result<bool, StoreError> {
     Ok(source.get(Table::Tokens, &keys::turn(id))?.is_some())
 }
 
@@ -129,11 +129,14 @@ fn shared(txn: &Txn<'_>, parent: TurnId) -> Result<Option<(u32, Tokens)>, TxnErr
 }
 
 /// Returns a turn's ids, if it has some.
-pub(crate) fn get(source: &impl Source, id: TurnId) -> Result<Option<Tokens>, TxnError> {
+pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> Result<Option<Tokens>, TxnError> {
     Ok(get_with_depth(source, id)?.map(|(_, tokens)| tokens))
 }
 
-fn get_with_depth(source: &impl Source, id: TurnId) -> Result<Option<(u32, Tokens)>, TxnError> {
+fn get_with_depth(
+    source: &impl StoreSource,
+    id: TurnId,
+) -> Result<Option<(u32, Tokens)>, TxnError> {
     let Some(bytes) = values::get(source, Table::Tokens, &keys::turn(id))? else {
         return Ok(None);
     };
@@ -162,7 +165,7 @@ fn write(
 ) -> Result<Vec<u8>, serde_json::Error> {
     let n_shared = shared.map_or(0, |(_, n)| n);
     let prompt = tokens.prompt_ids.get(n_shared..).unwrap_or_default();
-    let head = Header {
+    let head = TokensHeader {
         adapter: tokens.adapter.clone(),
         version: tokens.version,
         base: tokens.base.clone(),
@@ -181,9 +184,9 @@ fn write(
     Ok(bytes)
 }
 
-fn read(bytes: &[u8]) -> Option<(Header, Tokens)> {
+fn read(bytes: &[u8]) -> Option<(TokensHeader, Tokens)> {
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let head: Header = serde_json::from_slice(&bytes[..end]).ok()?;
+    let head: TokensHeader = serde_json::from_slice(&bytes[..end]).ok()?;
     let (words, []) = bytes[end + 1..].as_chunks::<4>() else {
         return None;
     };

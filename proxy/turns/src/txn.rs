@@ -9,12 +9,12 @@ use metaclaw_chat::AgentId;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    cache::Cache,
+    cache::SessionCache,
     daily::{DailyCounts, day_of},
-    journal::{self, Entry},
+    journal::{self, JournalEntry},
     keys,
     mask::Mask,
-    store::{Bytes, Source, StoreError, StoreTxn, Table},
+    store::{Bytes, StoreError, StoreSource, StoreTxn, Table},
     values::{self, TxnError},
     view::Funnel,
 };
@@ -22,16 +22,20 @@ use crate::{
 /// The data that operations work on.
 pub(crate) struct Txn<'a> {
     store: &'a StoreTxn<'a>,
-    pub(crate) cache: &'a mut Cache,
+    pub(crate) cache: &'a mut SessionCache,
     pub(crate) mask: &'a Mask,
     /// Turns that were added to the log.
-    pub(crate) appended: Vec<Entry>,
+    pub(crate) appended: Vec<JournalEntry>,
 }
 
 // === impl Txn ===
 
 impl<'a> Txn<'a> {
-    pub(crate) fn new(store: &'a StoreTxn<'a>, cache: &'a mut Cache, mask: &'a Mask) -> Self {
+    pub(crate) fn new(
+        store: &'a StoreTxn<'a>,
+        cache: &'a mut SessionCache,
+        mask: &'a Mask,
+    ) -> Self {
         Self {
             store,
             cache,
@@ -105,7 +109,7 @@ impl<'a> Deref for Txn<'a> {
     }
 }
 
-impl Source for Txn<'_> {
+impl StoreSource for Txn<'_> {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.store.get(table, key)
     }

@@ -9,7 +9,7 @@ use crate::{
     codec,
     error::{LogError, TakeError},
     keys,
-    store::{Bytes, Source, Store, StoreError, StoreTxn, Table},
+    store::{Bytes, Store, StoreError, StoreSource, StoreTxn, Table},
 };
 
 /// Bytes of a piece that is not the last.
@@ -26,7 +26,7 @@ pub(crate) enum TxnError {
 
 /// Returns a long value, if there is one.
 pub(crate) fn get(
-    source: &impl Source,
+    source: &impl StoreSource,
     table: Table,
     key: &[u8],
 ) -> Result<Option<Vec<u8>>, TxnError> {
@@ -114,7 +114,7 @@ fn join(
 
 /// Returns a JSON value, if there is one.
 pub(crate) fn get_json<T: DeserializeOwned>(
-    source: &impl Source,
+    source: &impl StoreSource,
     table: Table,
     key: &[u8],
 ) -> Result<Option<T>, TxnError> {

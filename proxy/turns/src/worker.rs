@@ -19,10 +19,10 @@ use tokio::sync::{
 
 use crate::{
     config::{Durability, TurnsConfig},
-    engine::{Batch, Engine, Failed},
-    folder::{self, Opened, Opening},
+    engine::{FailedBatch, JobBatch, StoreEngine},
+    folder::{self, OpenMode, OpenedStore},
     health::LogState,
-    jobs::{Append, Job},
+    jobs::{Append, LogJob},
 };
 
 /// Time from one transaction to the next while turns come fast. Turns that arrive in this time share the next one.
@@ -35,10 +35,10 @@ const LAST_WAIT: Duration = Duration::from_secs(15);
 /// Interval at which the queue is checked in the meantime.
 const LOOK: Duration = Duration::from_millis(10);
 
-pub(crate) struct Worker {
+pub(crate) struct LogWorker {
     pub(crate) dir: PathBuf,
     pub(crate) config: TurnsConfig,
-    pub(crate) queue: Receiver<Job>,
+    pub(crate) queue: Receiver<LogJob>,
     pub(crate) state: Arc<LogState>,
 }
 
@@ -46,23 +46,23 @@ pub(crate) struct Worker {
 struct Close(Option<oneshot::Sender<()>>);
 
 /// The action after the present jobs.
-enum Then {
+enum AfterBatch {
     Compact(oneshot::Sender<()>),
     Close(Close),
 }
 
-// === impl Worker ===
+// === impl LogWorker ===
 
-impl Worker {
+impl LogWorker {
     /// Works until it is closed or all handles are dropped.
-    pub(crate) fn run(mut self, opened: Opened) {
-        let mut engine = Some(Engine::new(opened));
+    pub(crate) fn run(mut self, opened: OpenedStore) {
+        let mut engine = Some(StoreEngine::new(opened));
         let mut next = Instant::now();
         let Close(done) = loop {
             let Some(first) = self.queue.blocking_recv() else {
                 break Close(None);
             };
-            if let Job::Append(_) = &first {
+            if let LogJob::Append(_) = &first {
                 // Nobody waits for a turn. For all other jobs, a caller waits.
                 pause_until(next);
             }
@@ -79,7 +79,7 @@ impl Worker {
                 // The lock must be released before the store is opened again.
                 engine = None;
                 // A caller who waits for a compaction is notified that it failed.
-                let close = then.and_then(Then::close);
+                let close = then.and_then(AfterBatch::close);
                 match self.recover(failed, close) {
                     Ok(recovered) => engine = Some(recovered),
                     Err(close) => break close,
@@ -88,8 +88,8 @@ impl Worker {
             }
             match then {
                 None => {}
-                Some(Then::Close(close)) => break close,
-                Some(Then::Compact(done)) => match self.compact(engine.take()) {
+                Some(AfterBatch::Close(close)) => break close,
+                Some(AfterBatch::Compact(done)) => match self.compact(engine.take()) {
                     Ok(compacted) => {
                         engine = Some(compacted);
                         // It is no error if nobody listens.
@@ -111,21 +111,21 @@ impl Worker {
 
     /// Returns whether turns come so fast that the next transaction should wait. With `strict`, the agent waits for its
     /// turn.
-    fn is_fast(&self, batch: &Batch) -> bool {
+    fn is_fast(&self, batch: &JobBatch) -> bool {
         self.config.durability == Durability::Normal && batch.appends.len() >= FAST
     }
 
     /// Collects queued jobs, up to one that closes the log or writes it anew.
-    fn gather(&mut self, first: Job) -> (Batch, Option<Then>) {
-        let mut batch = Batch::default();
+    fn gather(&mut self, first: LogJob) -> (JobBatch, Option<AfterBatch>) {
+        let mut batch = JobBatch::default();
         let mut next = Some(first);
         while let Some(job) = next {
             match job {
-                Job::Append(append) => batch.appends.push(append),
-                Job::Write(write) => batch.writes.push(write),
-                Job::Read(read) => batch.reads.push(read),
-                Job::Compact(done) => return (batch, Some(Then::Compact(done))),
-                Job::Close(done) => return (batch, Some(Then::Close(Close(Some(done))))),
+                LogJob::Append(append) => batch.appends.push(append),
+                LogJob::Write(write) => batch.writes.push(write),
+                LogJob::Read(read) => batch.reads.push(read),
+                LogJob::Compact(done) => return (batch, Some(AfterBatch::Compact(done))),
+                LogJob::Close(done) => return (batch, Some(AfterBatch::Close(Close(Some(done))))),
             }
             let queued = || self.queue.try_recv().ok();
             next = (!batch.is_full()).then(queued).flatten();
@@ -134,8 +134,8 @@ impl Worker {
     }
 
     /// Writes the database anew. It is closed during that time, and turns wait in the queue.
-    fn compact(&self, engine: Option<Engine>) -> Result<Engine, Failed> {
-        let failed = |why: String| Failed {
+    fn compact(&self, engine: Option<StoreEngine>) -> Result<StoreEngine, FailedBatch> {
+        let failed = |why: String| FailedBatch {
             why,
             damaged: false,
             waiting: Vec::new(),
@@ -143,12 +143,16 @@ impl Worker {
         let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
         let compacted = folder::compact(&self.dir, &self.config, engine.into_opened());
         let opened = compacted.map_err(|error| failed(error.to_string()))?;
-        Ok(Engine::new(opened))
+        Ok(StoreEngine::new(opened))
     }
 
     /// Opens the store again and writes the waiting turns. Fails only if it is asked to close in the meantime.
-    fn recover(&mut self, failed: Failed, mut close: Option<Close>) -> Result<Engine, Close> {
-        let Failed {
+    fn recover(
+        &mut self,
+        failed: FailedBatch,
+        mut close: Option<Close>,
+    ) -> Result<StoreEngine, Close> {
+        let FailedBatch {
             why,
             mut damaged,
             mut waiting,
@@ -161,9 +165,9 @@ impl Worker {
             }
             close = self.hold(wait, &mut waiting);
             wait = (wait * 2).min(LAST_WAIT);
-            match folder::open(&self.dir, &self.config, Opening::Again { damaged }) {
+            match folder::open(&self.dir, &self.config, OpenMode::Again { damaged }) {
                 Err(error) => self.fail(error.to_string()),
-                Ok((opened, _)) => match self.rewrite(Engine::new(opened), waiting) {
+                Ok((opened, _)) => match self.rewrite(StoreEngine::new(opened), waiting) {
                     // If it was asked to close in the meantime, everything has been written now.
                     Ok(engine) => return close.map_or(Ok(engine), Err),
                     Err(failed) => {
@@ -181,10 +185,10 @@ impl Worker {
         let until = Instant::now() + wait;
         loop {
             match self.queue.try_recv() {
-                Ok(Job::Append(append)) => waiting.push(append),
+                Ok(LogJob::Append(append)) => waiting.push(append),
                 // Dropping them without an answer reports the failure.
-                Ok(Job::Write(_) | Job::Read(_) | Job::Compact(_)) => {}
-                Ok(Job::Close(done)) => return Some(Close(Some(done))),
+                Ok(LogJob::Write(_) | LogJob::Read(_) | LogJob::Compact(_)) => {}
+                Ok(LogJob::Close(done)) => return Some(Close(Some(done))),
                 Err(TryRecvError::Disconnected) => return Some(Close(None)),
                 Err(TryRecvError::Empty) if Instant::now() >= until => return None,
                 Err(TryRecvError::Empty) => pause_until(until.min(Instant::now() + LOOK)),
@@ -193,10 +197,14 @@ impl Worker {
     }
 
     /// Writes the waiting turns. Some may be there already, because the failed flush may have written them.
-    fn rewrite(&self, mut engine: Engine, waiting: Vec<Append>) -> Result<Engine, Failed> {
+    fn rewrite(
+        &self,
+        mut engine: StoreEngine,
+        waiting: Vec<Append>,
+    ) -> Result<StoreEngine, FailedBatch> {
         let mut left = waiting.into_iter();
         loop {
-            let mut batch = Batch::default();
+            let mut batch = JobBatch::default();
             while !batch.is_full()
                 && let Some(append) = left.next()
             {
@@ -221,9 +229,9 @@ impl Worker {
     }
 }
 
-// === impl Then ===
+// === impl AfterBatch ===
 
-impl Then {
+impl AfterBatch {
     fn close(self) -> Option<Close> {
         match self {
             Self::Close(close) => Some(close),

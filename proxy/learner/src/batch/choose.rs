@@ -8,7 +8,7 @@ use metaclaw_turns::Turn;
 use super::waiting::Samples;
 use crate::{
     config::RlConfig,
-    methods::{Compares, Method, Signal},
+    methods::{Compares, Method, TrainingSignal},
     sample::{Baselines, Batch, ExcludeReason, MAX_ADVANTAGE, Push, Sample, sampled_fairly, score},
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Choosing<'a> {
 /// first time has a verdict as well, which is pushed once.
 pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
     let limit = choosing.limit;
-    let method = choosing.config.method.of(Signal::Verdict);
+    let method = choosing.config.method.of(TrainingSignal::Verdict);
     let compares = method.map_or(Compares::Nothing, Method::compares);
     let compares_batch = matches!(compares, Compares::Batch | Compares::Siblings);
     let mut own = window(&samples.own, compares, limit);
@@ -63,7 +63,7 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
 fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
     let all = own.iter().chain(answered.iter());
     let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
-    let advantages = match choosing.config.method.of(Signal::Verdict) {
+    let advantages = match choosing.config.method.of(TrainingSignal::Verdict) {
         Some(method) => bounded(method, &turns, choosing.baselines),
         None => vec![0.0; turns.len()],
     };

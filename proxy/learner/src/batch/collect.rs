@@ -11,13 +11,13 @@ use metaclaw_turns::{LogError, StateKind, Turn, TurnFilter, TurnState};
 
 use super::{
     choose::{Choosing, choose},
-    decision::Rules,
+    decision::DecisionRules,
     held_out::is_held_out,
     waiting::Samples,
 };
 use crate::{
     lineage::{Ancestry, BaseModel},
-    methods::{Compares, Signal, Want},
+    methods::{Compares, TrainingSignal, Want},
     sample::{Baselines, Batch, ExcludeReason, MEMORY, Sample, Teaching, baseline, is_tool_turn},
     shared::Shared,
 };
@@ -30,7 +30,7 @@ const MOST_AGAIN: usize = 64;
 
 /// What a look at the log found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
     /// The base model that they were sampled from.
     pub(crate) base: Option<BaseModel>,
@@ -41,7 +41,7 @@ pub(crate) struct Found {
 /// Turns as they were read at the last look, so that a look costs what is new: all day long samples may wait
 /// for their owner to leave.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenTurns {
     turns: BTreeMap<TurnId, Arc<Turn>>,
     /// The changes of verdicts that it knows of.
     n_changed: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Reused<'a> {
 /// What an agent has to train on, and the base model that it was sampled from. Turns of no use are spent on the way.
 pub(crate) async fn collect(
     shared: &Shared,
-    seen: &mut Seen,
+    seen: &mut SeenTurns,
     agent: &AgentId,
     teaching: Teaching<'_>,
 ) -> Result<(Samples, Option<BaseModel>), LogError> {
@@ -76,10 +76,10 @@ pub(crate) async fn collect(
 /// The same, with nothing spent.
 pub(crate) async fn look(
     shared: &Shared,
-    seen: &mut Seen,
+    seen: &mut SeenTurns,
     agent: &AgentId,
     teaching: Teaching<'_>,
-) -> Result<Found, LogError> {
+) -> Result<FoundSamples, LogError> {
     seen.forget_if(shared.n_changed_verdicts());
     let judged = shared.persist(|| shared.log.in_state(agent, StateKind::Judged));
     let judged = seen.read_all(shared, judged.await?).await?;
@@ -139,8 +139,8 @@ fn rules<'a>(
     shared: &'a Shared,
     without_ids: &'a BTreeSet<TurnId>,
     teaching: Teaching<'a>,
-) -> Rules<'a> {
-    Rules {
+) -> DecisionRules<'a> {
+    DecisionRules {
         methods: &shared.config.rl.method,
         teaching,
         without_ids,
@@ -155,7 +155,7 @@ fn of_one_base(
     mut found: Vec<(Arc<Turn>, Want)>,
     spent: Vec<(TurnId, ExcludeReason)>,
     teaching: Teaching<'_>,
-) -> Found {
+) -> FoundSamples {
     found.sort_by_key(|(turn, _)| turn.meta.ended_ms);
     let base = |turn: &Turn| turn.tokens.as_ref().map(BaseModel::of);
     let newest = found.last().and_then(|(turn, _)| base(turn));
@@ -168,7 +168,7 @@ fn of_one_base(
             samples.add(turn, decision, teaching);
         }
     }
-    Found {
+    FoundSamples {
         samples,
         base: newest,
         spent,
@@ -194,7 +194,7 @@ pub(crate) async fn assemble(
 
 /// The usual reward of an agent's last 100 verdicts, tool turns and others apart, where a method compares with it.
 async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
-    let method = shared.config.rl.method.of(Signal::Verdict);
+    let method = shared.config.rl.method.of(TrainingSignal::Verdict);
     if method.is_none_or(|it| it.compares() != Compares::Baseline) {
         return Ok(Baselines::default());
     }
@@ -240,9 +240,9 @@ impl Samples {
     }
 }
 
-// === impl Seen ===
+// === impl SeenTurns ===
 
-impl Seen {
+impl SeenTurns {
     /// Forgets all where some verdict is another one by now: that is seldom.
     fn forget_if(&mut self, n_changed: u64) {
         if n_changed != self.n_changed {

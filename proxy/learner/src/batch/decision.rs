@@ -16,7 +16,7 @@ const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 
 /// What sampling looks at besides the turns.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules<'a> {
+pub(crate) struct DecisionRules<'a> {
     pub(crate) methods: &'a Methods,
     pub(crate) teaching: Teaching<'a>,
     /// Turns whose ids are known to be gone.
@@ -35,9 +35,9 @@ enum Readiness {
     Never(ExcludeReason),
 }
 
-// === impl Rules ===
+// === impl DecisionRules ===
 
-impl Rules<'_> {
+impl DecisionRules<'_> {
     /// What becomes of a judged turn.
     pub(crate) fn decision(self, turn: &Turn) -> Want {
         let wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));

@@ -7,7 +7,7 @@ use metaclaw_turns::{Tokens, Turn};
 
 use crate::{
     lineage::{BatchStats, Spread},
-    methods::{Group, Signal},
+    methods::{Group, TrainingSignal},
     sample::{Batch, score},
 };
 
@@ -19,7 +19,7 @@ pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
     let mut samples = BTreeMap::new();
     for group in groups {
         // A sample that the teacher answered is a turn, of which several replies may be taught.
-        let n = if group.method.signals().contains(&Signal::Target) {
+        let n = if group.method.signals().contains(&TrainingSignal::Target) {
             batch.counts().0
         } else {
             group.examples.len()

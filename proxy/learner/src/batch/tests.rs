@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::RlConfig,
-    methods::{Distil, Example, NotAnExample, State},
+    methods::{Distil, Example, ExampleState, NotAnExample},
     sample::{
         Baselines, Batch, ExcludeReason, Sample,
         testing::{answered, answered_by, hinted, own, turn},
@@ -217,8 +217,8 @@ fn a_sample_that_is_no_example_is_named() {
 
 fn distil(example: &Example) -> &Distil {
     match example.state.as_ref().unwrap() {
-        State::Distil(distil) => distil,
-        State::Surrogate(_) | State::Anchor(_) => panic!("{example:?}"),
+        ExampleState::Distil(distil) => distil,
+        ExampleState::Surrogate(_) | ExampleState::Anchor(_) => panic!("{example:?}"),
     }
 }
 

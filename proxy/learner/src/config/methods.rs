@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::words::Words;
-use crate::methods::{ALL, METHOD_NAMES, Method, Signal};
+use crate::methods::{ALL, METHOD_NAMES, Method, TrainingSignal};
 
 /// `rl.method`: which methods make up a step, in the order in which their examples go to the training server.
 #[derive(Debug, Clone, JsonSchema)]
@@ -21,19 +21,19 @@ impl Methods {
     }
 
     /// The method that learns from this, if one does.
-    pub(crate) fn of(&self, signal: Signal) -> Option<&'static dyn Method> {
+    pub(crate) fn of(&self, signal: TrainingSignal) -> Option<&'static dyn Method> {
         self.iter().find(|it| it.signals().contains(&signal))
     }
 
     /// Whether one of them learns from this.
-    pub(crate) fn has(&self, signal: Signal) -> bool {
+    pub(crate) fn has(&self, signal: TrainingSignal) -> bool {
         self.of(signal).is_some()
     }
 
     /// Whether verdicts push each id by an advantage of its own, which an external teacher may add to.
     pub fn has_advantages(&self) -> bool {
-        let verdict = self.of(Signal::Verdict);
-        verdict.is_some_and(|it| !it.signals().contains(&Signal::Hint))
+        let verdict = self.of(TrainingSignal::Verdict);
+        verdict.is_some_and(|it| !it.signals().contains(&TrainingSignal::Hint))
     }
 
     fn words(&self) -> Words {
@@ -45,7 +45,7 @@ impl Methods {
     fn named(words: &[String]) -> Result<Self, String> {
         for word in words {
             if !ALL.iter().any(|it| is_called(*it, word)) {
-                let of_verdicts = names(Signal::Verdict);
+                let of_verdicts = names(TrainingSignal::Verdict);
                 return Err(format!(
                     "{word:?} is not known: context_distillation (or redo), opd, and one of {of_verdicts}, joined by +"
                 ));
@@ -61,15 +61,19 @@ impl Methods {
 
     /// Two methods that learn from the same signal, in words.
     fn clash(&self) -> Option<String> {
-        for signal in [Signal::Verdict, Signal::Hint, Signal::Target] {
+        for signal in [
+            TrainingSignal::Verdict,
+            TrainingSignal::Hint,
+            TrainingSignal::Target,
+        ] {
             let mut both = self.iter().filter(|it| it.signals().contains(&signal));
             if let (Some(one), Some(other)) = (both.next(), both.next()) {
                 let (one, other, allowed) = (one.name(), other.name(), names(signal));
                 return Some(match signal {
-                    Signal::Verdict => format!(
+                    TrainingSignal::Verdict => format!(
                         "{one} and {other} both say what a verdict does: give one of {allowed}"
                     ),
-                    Signal::Hint | Signal::Target => {
+                    TrainingSignal::Hint | TrainingSignal::Target => {
                         format!("{one} has {other} in it: give one of them")
                     }
                 });
@@ -84,7 +88,7 @@ fn is_called(method: &dyn Method, word: &str) -> bool {
 }
 
 /// The names of all methods that learn from this.
-fn names(signal: Signal) -> String {
+fn names(signal: TrainingSignal) -> String {
     let all = ALL.iter().filter(|it| it.signals().contains(&signal));
     let names: Vec<&str> = all.map(|it| it.name()).collect();
     names.join(", ")
@@ -102,7 +106,7 @@ impl Default for Methods {
         let methods = ALL.into_iter();
         Self(
             methods
-                .filter(|it| it.signals() == [Signal::Target])
+                .filter(|it| it.signals() == [TrainingSignal::Target])
                 .collect(),
         )
     }

@@ -4,8 +4,8 @@ use metaclaw_trainer_api::{LossConfig, LossFn};
 
 use super::rl::{RlConfig, Teacher};
 use crate::{
-    formulas::Clip,
-    methods::{Method, Objective, PolicyLoss, Signal},
+    formulas::RatioClip,
+    methods::{Method, Objective, PolicyLoss, TrainingSignal},
 };
 
 /// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
@@ -62,10 +62,10 @@ impl RlConfig {
     pub fn check(&self) -> Result<(), RlConfigError> {
         self.objective()?;
         let allowed = match self.teacher {
-            Teacher::Current if self.method.has(Signal::Target) => {
+            Teacher::Current if self.method.has(TrainingSignal::Target) => {
                 "redo is taught by base or session; current is for opd and hybrid"
             }
-            Teacher::Session if self.method.has(Signal::Hint) => {
+            Teacher::Session if self.method.has(TrainingSignal::Hint) => {
                 "opd and hybrid are taught by base or current; session is for redo"
             }
             Teacher::Base | Teacher::Current | Teacher::Session => return Ok(()),
@@ -93,7 +93,7 @@ impl RlConfig {
     }
 
     fn usual_loss(&self) -> LossFn {
-        let method = self.method.of(Signal::Verdict);
+        let method = self.method.of(TrainingSignal::Verdict);
         method.map_or(LossFn::Cispo, Method::usual_loss)
     }
 
@@ -101,13 +101,13 @@ impl RlConfig {
     ///
     /// # Errors
     /// As [`RlConfig::check`].
-    fn surrogate_clip(&self) -> Result<Clip, RlConfigError> {
+    fn surrogate_clip(&self) -> Result<RatioClip, RlConfigError> {
         let [low, high] = if self.usual_loss() == LossFn::Ppo {
             self.checked_bounds(LossFn::Ppo, PPO)?
         } else {
             PPO
         };
-        Ok(Clip { low, high })
+        Ok(RatioClip { low, high })
     }
 
     /// The loss of what is pushed by its verdict.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{methods::Methods, words::Words};
-use crate::methods::Signal;
+use crate::methods::TrainingSignal;
 
 /// `rl.*`, but for the training server's address.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -143,7 +143,7 @@ impl RlConfig {
     /// is one adapter a batch: terse, three right in a row with session 12 in place of 20. The published forms of the other
     /// methods take one.
     pub(crate) fn epochs(&self) -> u64 {
-        let default = if self.method.has(Signal::Target) {
+        let default = if self.method.has(TrainingSignal::Target) {
             2
         } else {
             1

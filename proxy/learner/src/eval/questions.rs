@@ -7,9 +7,9 @@ use metaclaw_turns::{LogError, MAX_LIST, StateKind, Turn, TurnFilter};
 use super::report::{EvalError, EvalTurns, EvalWanted};
 use crate::{
     gate::Posed,
-    policy::Policy,
+    policy::PolicyModel,
     shared::Shared,
-    teacher::{Conversation, max_tokens, others, seed},
+    teacher::{TeacherConversation, max_tokens, others, seed},
 };
 
 /// The longest reply that is drawn: it is read, and scored by its beginning.
@@ -17,14 +17,17 @@ const MOST_TOKENS: u32 = 128;
 
 /// A turn that can be asked again.
 #[derive(Debug, Clone)]
-pub(super) struct Question {
+pub(super) struct OwnersQuestion {
     turn: Turn,
-    conversation: Conversation,
+    conversation: TeacherConversation,
     text: String,
 }
 
 /// The turns that are wanted.
-pub(super) async fn of(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<Question>, EvalError> {
+pub(super) async fn of(
+    shared: &Shared,
+    wanted: &EvalWanted,
+) -> Result<Vec<OwnersQuestion>, EvalError> {
     let agent = &wanted.agent;
     match &wanted.turns {
         EvalTurns::These(ids) => these(shared, agent, ids).await,
@@ -34,7 +37,7 @@ pub(super) async fn of(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<Quest
             let mut questions = Vec::new();
             for id in held_out.await?.into_iter().rev() {
                 let turn = shared.persist(|| shared.log.get(id)).await?;
-                questions.extend(turn.and_then(Question::of));
+                questions.extend(turn.and_then(OwnersQuestion::of));
                 if questions.len() >= *n {
                     break;
                 }
@@ -51,7 +54,7 @@ async fn these(
     shared: &Shared,
     agent: &AgentId,
     ids: &[TurnId],
-) -> Result<Vec<Question>, EvalError> {
+) -> Result<Vec<OwnersQuestion>, EvalError> {
     let mut questions = Vec::with_capacity(ids.len());
     for &id in ids {
         let refused = |why| EvalError::NoQuestion { id, why };
@@ -60,27 +63,27 @@ async fn these(
         if turn.agent != *agent {
             return Err(refused("it is another agent's: say --agent"));
         }
-        let question = Question::of(turn);
+        let question = OwnersQuestion::of(turn);
         questions.push(question.ok_or_else(|| refused("its owner asks nothing in it"))?);
     }
     Ok(questions)
 }
 
 /// The last questions that sessions began with, each once: what followed them was said to a reply.
-async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<Question>, LogError> {
+async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<OwnersQuestion>, LogError> {
     let filter = TurnFilter {
         agent: Some(agent.clone()),
         limit: MAX_LIST,
         ..TurnFilter::default()
     };
     let listed = shared.persist(|| shared.log.list(filter.clone())).await?;
-    let mut questions: Vec<Question> = Vec::new();
+    let mut questions: Vec<OwnersQuestion> = Vec::new();
     for summary in listed.into_iter().filter(|it| it.id.seq == 0) {
         if questions.len() >= n {
             break;
         }
         let turn = shared.persist(|| shared.log.get(summary.id)).await?;
-        let Some(question) = turn.and_then(Question::of) else {
+        let Some(question) = turn.and_then(OwnersQuestion::of) else {
             continue;
         };
         if questions.iter().all(|it| it.text != question.text) {
@@ -90,14 +93,14 @@ async fn last(shared: &Shared, agent: &AgentId, n: usize) -> Result<Vec<Question
     Ok(questions)
 }
 
-// === impl Question ===
+// === impl OwnersQuestion ===
 
-impl Question {
+impl OwnersQuestion {
     /// None of a turn in which its owner asks nothing, or that is an agent's errand.
     fn of(turn: Turn) -> Option<Self> {
         let (_, said) = owners_words(&turn.request.messages).next()?;
         let text = said.text.into_owned();
-        let conversation = Conversation::of(&turn)?;
+        let conversation = TeacherConversation::of(&turn)?;
         let is_main = turn.meta.kind == metaclaw_turns::TurnKind::Main;
         (is_main && !text.is_empty()).then_some(Self {
             turn,
@@ -114,7 +117,7 @@ impl Question {
     /// As it is asked: its conversation without what was put into it, with wishes, and with other questions at its end.
     pub(super) async fn posed(
         &self,
-        policy: &Policy,
+        policy: &PolicyModel,
         wishes: &[String],
     ) -> Result<Posed, BackendError> {
         let render = |messages| policy.render_for(&self.turn, messages);

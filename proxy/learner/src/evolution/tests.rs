@@ -23,7 +23,7 @@ use super::*;
 use crate::{
     Ask, Evolver, Judge, Learner, Parts,
     metrics::Recorder,
-    testing::{World, append, corrected_talk, new_turn},
+    testing::{World, append, corrected_talk, new_turn, progress},
 };
 
 /// Answers from a list, then fails; keeps what it was asked.
@@ -149,23 +149,13 @@ impl Rig {
     }
 
     async fn until_judged(&self, n: u64) {
-        let judged = async {
-            while self.n_judged().await < n {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let waited = tokio::time::timeout(Duration::from_secs(20), judged).await;
-        assert!(waited.is_ok(), "not judged");
+        let judged = async || (self.n_judged().await >= n).then_some(());
+        progress::found_in_time(judged).await.expect("verdicts");
     }
 
     async fn until(&self, is_so: impl Fn(&Self) -> bool) {
-        let wait = async {
-            while !is_so(self) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let waited = tokio::time::timeout(Duration::from_secs(20), wait).await;
-        assert!(waited.is_ok(), "in vain: {:?}", self.library.proposals());
+        let waited = progress::found_in_time(async || is_so(self).then_some(())).await;
+        assert!(waited.is_some(), "in vain: {:?}", self.library.proposals());
     }
 
     /// One more turn goes wrong, and the evolver is asked about all that were no evidence yet: the line that the history has

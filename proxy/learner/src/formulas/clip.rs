@@ -7,14 +7,14 @@ use serde::Serialize;
 
 /// Bounds of the ratio between a probability now and then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Clip {
+pub(crate) struct RatioClip {
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-// === impl Clip ===
+// === impl RatioClip ===
 
-impl Clip {
+impl RatioClip {
     /// max(-ρ A, -clip(ρ) A), to be minimised.
     pub(crate) fn loss(self, advantage: f64, ratio: f64) -> f64 {
         let clipped = ratio.clamp(self.low, self.high);
@@ -36,7 +36,7 @@ impl Clip {
 mod tests {
     use super::*;
 
-    const CLIP: Clip = Clip {
+    const CLIP: RatioClip = RatioClip {
         low: 0.8,
         high: 1.28,
     };

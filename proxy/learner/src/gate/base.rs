@@ -6,20 +6,20 @@ use metaclaw_trainer_api::BackendError;
 
 use super::{
     baseline_cache::{Baseline, BaselineCache},
-    capability::{self, Asked, Capability},
+    capability::{self, CapabilityPrompt, CapabilityScore},
     preference::Margins,
-    probes::{Probes, Questions},
-    reference::{self, Prompts, Replies},
-    tools::{self, Answered},
+    probes::{ProbeSet, Probes},
+    reference::{self, Prompts, ReplyFigures},
+    tools::{self, ToolAnswer},
 };
-use crate::policy::{By, Draw, Policy};
+use crate::policy::{By, DrawnReply, PolicyModel};
 
 /// Wish lists whose rendered questions are in memory.
 const MAX_LISTS: usize = 16;
 
 /// What is known of the base model.
 #[derive(Debug)]
-pub(super) struct Base {
+pub(super) struct BaseFigures {
     shelf: BaselineCache,
     /// Its fingerprint, where the server tells.
     fingerprint: Option<String>,
@@ -27,16 +27,16 @@ pub(super) struct Base {
     /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
     pub(super) margins: Margins,
     /// The capability probes, rendered.
-    asked: Vec<Asked>,
+    asked: Vec<CapabilityPrompt>,
     /// Questions, rendered, by wishes and set.
     prompts: BTreeMap<(Vec<String>, usize), Prompts>,
     /// What it said to them: drawn with the same seeds, so that what is drawn again after a restart is the same.
-    drawn: BTreeMap<(Vec<String>, usize), Vec<Draw>>,
+    drawn: BTreeMap<(Vec<String>, usize), Vec<DrawnReply>>,
 }
 
-// === impl Base ===
+// === impl BaseFigures ===
 
-impl Base {
+impl BaseFigures {
     /// What is known is kept in `folder`; without one for as long as the process.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self {
@@ -80,8 +80,8 @@ impl Base {
     /// A set of questions with wishes, rendered.
     pub(super) async fn prompts(
         &mut self,
-        policy: &Policy,
-        questions: Questions<'_>,
+        policy: &PolicyModel,
+        questions: ProbeSet<'_>,
         wishes: &[String],
     ) -> Result<Prompts, BackendError> {
         let key = (wishes.to_vec(), questions.set);
@@ -101,10 +101,10 @@ impl Base {
     /// What it says to a set of questions, with wishes.
     pub(super) async fn drawn(
         &mut self,
-        policy: &Policy,
-        questions: Questions<'_>,
+        policy: &PolicyModel,
+        questions: ProbeSet<'_>,
         wishes: &[String],
-    ) -> Result<Vec<Draw>, BackendError> {
+    ) -> Result<Vec<DrawnReply>, BackendError> {
         let key = (wishes.to_vec(), questions.set);
         if let Some(known) = self.drawn.get(&key) {
             return Ok(known.clone());
@@ -119,8 +119,8 @@ impl Base {
     /// no wishes.
     pub(super) async fn plain_gain(
         &mut self,
-        policy: &Policy,
-        questions: Questions<'_>,
+        policy: &PolicyModel,
+        questions: ProbeSet<'_>,
         wishes: &[String],
     ) -> Result<Option<f64>, BackendError> {
         if let Some(known) = self.figures.plain_gain(wishes, questions.set) {
@@ -140,10 +140,10 @@ impl Base {
     /// What its own replies to a set of questions are like, with wishes.
     pub(super) async fn reference(
         &mut self,
-        policy: &Policy,
-        questions: Questions<'_>,
+        policy: &PolicyModel,
+        questions: ProbeSet<'_>,
         wishes: &[String],
-    ) -> Result<Replies, BackendError> {
+    ) -> Result<ReplyFigures, BackendError> {
         if let Some(known) = self.figures.reference(wishes, questions.set) {
             return Ok(known);
         }
@@ -158,9 +158,9 @@ impl Base {
     /// The capability probes, and how it answers them.
     pub(super) async fn capability(
         &mut self,
-        policy: &Policy,
+        policy: &PolicyModel,
         probes: &Probes,
-    ) -> Result<(&[Asked], Capability), BackendError> {
+    ) -> Result<(&[CapabilityPrompt], CapabilityScore), BackendError> {
         if self.asked.is_empty() {
             self.asked = capability::render(policy, probes).await?;
         }
@@ -177,9 +177,9 @@ impl Base {
     /// How it answers each of the tool prompts.
     pub(super) async fn tools(
         &mut self,
-        policy: &Policy,
+        policy: &PolicyModel,
         probes: &Probes,
-    ) -> Result<Vec<Answered>, BackendError> {
+    ) -> Result<Vec<ToolAnswer>, BackendError> {
         if let Some(known) = &self.figures.tools {
             return Ok(known.clone());
         }

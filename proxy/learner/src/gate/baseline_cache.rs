@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{capability::Capability, reference::Replies, tools::Answered};
+use super::{capability::CapabilityScore, reference::ReplyFigures, tools::ToolAnswer};
 
 const FILE: &str = "gate.json";
 const BESIDE: &str = "gate.json.new";
@@ -23,9 +23,9 @@ const MOST_REFERENCES: usize = 64;
 pub(super) struct Baseline {
     /// Of which base model, which probes, and how they are asked: a hash. Others are worth nothing.
     of: String,
-    pub(super) capability: Option<Capability>,
+    pub(super) capability: Option<CapabilityScore>,
     /// How it answers each of the tool prompts.
-    pub(super) tools: Option<Vec<Answered>>,
+    pub(super) tools: Option<Vec<ToolAnswer>>,
     /// The last one that was asked for last.
     references: Vec<Reference>,
 }
@@ -36,7 +36,7 @@ struct Reference {
     /// A hash of the wishes, whose words stand in the library and nowhere else; none without wishes.
     wishes: Option<String>,
     set: usize,
-    replies: Replies,
+    replies: ReplyFigures,
     /// How much more it expects its plain replies with the wishes than without; none where that was not looked at.
     plain_gain: Option<f64>,
 }
@@ -55,7 +55,7 @@ impl Baseline {
         }
     }
 
-    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<Replies> {
+    pub(super) fn reference(&mut self, wishes: &[String], set: usize) -> Option<ReplyFigures> {
         let key = key(wishes);
         let is_it = |it: &Reference| it.wishes == key && it.set == set;
         let at = self.references.iter().position(is_it)?;
@@ -65,7 +65,7 @@ impl Baseline {
         Some(replies)
     }
 
-    pub(super) fn put_reference(&mut self, wishes: &[String], set: usize, replies: Replies) {
+    pub(super) fn put_reference(&mut self, wishes: &[String], set: usize, replies: ReplyFigures) {
         let wishes = key(wishes);
         if self.references.len() >= MOST_REFERENCES {
             let oldest = self.references.iter().position(|it| it.wishes.is_some());
@@ -175,7 +175,7 @@ fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const REPLIES: Replies = Replies {
+    const REPLIES: ReplyFigures = ReplyFigures {
         relevance: 0.1,
         relevance_error: 0.01,
         surprise: 1.0 / 3.0,
@@ -198,7 +198,7 @@ mod tests {
         let shelf = BaselineCache::new(Some(&dir.path().join("learning")));
         let mut figures = shelf.read("one").await;
         assert_eq!(figures, Baseline::new("one".to_owned()));
-        let answered = |passed| Answered {
+        let answered = |passed| ToolAnswer {
             passed,
             broke_call: !passed,
         };
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
         }
         // A number that is none is written as null.
-        let ruined = Replies {
+        let ruined = ReplyFigures {
             relevance: f64::NAN,
             ..REPLIES
         };

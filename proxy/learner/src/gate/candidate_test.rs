@@ -13,10 +13,10 @@ use super::{
     wishes::wishes,
 };
 use crate::{
-    lineage::{Candidate, Known, ResumePoint},
+    lineage::{Candidate, KnownCheckpoint, ResumePoint},
     shared::Shared,
     status::Phase,
-    trainer::{RunHandle, StepError, StepRunner},
+    trainer::{RunHandle, StepFailure, StepRunner},
 };
 
 /// Failures that may pass, before the candidate counts as one that cannot be tested.
@@ -33,7 +33,7 @@ pub(crate) struct CandidateTest<'a> {
 }
 
 /// How often a trainer was asked in vain.
-struct Patience {
+struct TrainerPatience {
     n_failures: usize,
     pause: Duration,
 }
@@ -88,8 +88,8 @@ pub(crate) async fn test_adapter(
     tested.map(Some).map_err(AdapterTestError::Refused)
 }
 
-fn candidate(adapter: AdapterName, known: Known) -> Candidate {
-    let Known {
+fn candidate(adapter: AdapterName, known: KnownCheckpoint) -> Candidate {
+    let KnownCheckpoint {
         name,
         steps,
         sha256,
@@ -144,7 +144,7 @@ impl CandidateTest<'_> {
         let standing = standing.unwrap_or_default();
         let wishes = wishes(shared, candidate).await?;
         let pairs = pairs(shared, candidate, base).await?;
-        let mut patience = Patience::default();
+        let mut patience = TrainerPatience::default();
         loop {
             shared.status.phase(self.phase());
             let tested = match self.standing_run(run).await {
@@ -163,7 +163,7 @@ impl CandidateTest<'_> {
                     };
                     gate.test(subject).await.map_err(|error| {
                         run.failed(&error);
-                        StepError::at_server(error)
+                        StepFailure::at_server(error)
                     })
                 }
             };
@@ -187,7 +187,7 @@ impl CandidateTest<'_> {
     /// # Errors
     /// Why it could not be tried.
     async fn tried(&self) -> Result<Option<String>, String> {
-        let mut patience = Patience::default();
+        let mut patience = TrainerPatience::default();
         loop {
             self.shared.status.phase(self.phase());
             let error = match self.runner.try_adapter(self.candidate).await {
@@ -195,7 +195,7 @@ impl CandidateTest<'_> {
                 Err(error) => error,
             };
             let is_away = error.is_unreachable() || error.status() == Some(503);
-            let failed = StepError::at_server(error);
+            let failed = StepFailure::at_server(error);
             self.wait(&mut patience, &failed, is_away).await?;
         }
     }
@@ -214,8 +214,8 @@ impl CandidateTest<'_> {
     /// Why there is to be no other try.
     async fn wait(
         &self,
-        patience: &mut Patience,
-        failed: &StepError,
+        patience: &mut TrainerPatience,
+        failed: &StepFailure,
         is_away: bool,
     ) -> Result<(), String> {
         let why = failed.to_string();
@@ -231,7 +231,7 @@ impl CandidateTest<'_> {
     }
 
     /// The agent's run, which stands at the candidate's checkpoint: as the step left it, or put there again.
-    async fn standing_run(&self, run: &mut RunHandle) -> Result<RunId, StepError> {
+    async fn standing_run(&self, run: &mut RunHandle) -> Result<RunId, StepFailure> {
         let candidate = self.candidate;
         let at = run.at.as_ref().and_then(|at| at.checkpoint.as_ref());
         if let Some(id) = &run.id
@@ -246,9 +246,9 @@ impl CandidateTest<'_> {
     }
 }
 
-// === impl Patience ===
+// === impl TrainerPatience ===
 
-impl Default for Patience {
+impl Default for TrainerPatience {
     fn default() -> Self {
         Self {
             n_failures: 0,

@@ -7,11 +7,11 @@ use super::{
     measures::mean,
     probes::{Probes, user_says},
 };
-use crate::policy::{By, Pair, Policy};
+use crate::policy::{By, PolicyModel, ScoredPair};
 
 /// A capability probe as ids.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CapabilityPrompt {
     prompt: Vec<u32>,
     right: Vec<u32>,
     wrong: Vec<u32>,
@@ -19,7 +19,7 @@ pub(super) struct Asked {
 
 /// How the capability probes were answered.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Capability {
+pub(super) struct CapabilityScore {
     /// How many right answers were likelier than the wrong ones.
     pub(super) n_right: usize,
     /// By how much on average, in nat a token.
@@ -27,10 +27,13 @@ pub(super) struct Capability {
 }
 
 /// The capability probes, rendered.
-pub(super) async fn render(policy: &Policy, probes: &Probes) -> Result<Vec<Asked>, BackendError> {
+pub(super) async fn render(
+    policy: &PolicyModel,
+    probes: &Probes,
+) -> Result<Vec<CapabilityPrompt>, BackendError> {
     let mut asked = Vec::with_capacity(probes.capability.len());
     for probe in &probes.capability {
-        asked.push(Asked {
+        asked.push(CapabilityPrompt {
             prompt: policy
                 .render(vec![user_says(&probe.question)], None)
                 .await?,
@@ -43,29 +46,29 @@ pub(super) async fn render(policy: &Policy, probes: &Probes) -> Result<Vec<Asked
 
 /// How somebody answers the capability probes.
 pub(super) async fn capability(
-    policy: &Policy,
+    policy: &PolicyModel,
     by: By<'_>,
-    asked: &[Asked],
-) -> Result<Capability, BackendError> {
-    let pairs: Vec<Pair<'_>> = asked.iter().flat_map(Asked::answers).collect();
+    asked: &[CapabilityPrompt],
+) -> Result<CapabilityScore, BackendError> {
+    let pairs: Vec<ScoredPair<'_>> = asked.iter().flat_map(CapabilityPrompt::answers).collect();
     let scores = policy.score(by, &pairs, usize::MAX).await?;
     let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
-    Ok(Capability::of(&margins.collect::<Vec<f64>>()))
+    Ok(CapabilityScore::of(&margins.collect::<Vec<f64>>()))
 }
 
-// === impl Asked ===
+// === impl CapabilityPrompt ===
 
-impl Asked {
+impl CapabilityPrompt {
     /// The right one first.
-    fn answers(&self) -> [Pair<'_>; 2] {
+    fn answers(&self) -> [ScoredPair<'_>; 2] {
         let prompt = &self.prompt;
-        [&self.right, &self.wrong].map(|reply| Pair { prompt, reply })
+        [&self.right, &self.wrong].map(|reply| ScoredPair { prompt, reply })
     }
 }
 
-// === impl Capability ===
+// === impl CapabilityScore ===
 
-impl Capability {
+impl CapabilityScore {
     fn of(margins: &[f64]) -> Self {
         Self {
             n_right: margins.iter().filter(|margin| **margin > 0.0).count(),
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_right_that_is_likelier_than_the_wrong_one() {
-        let Capability { n_right, margin } = Capability::of(&[0.5, -0.25, 0.0, 0.75]);
+        let CapabilityScore { n_right, margin } = CapabilityScore::of(&[0.5, -0.25, 0.0, 0.75]);
         assert_eq!(n_right, 2);
         assert!((margin - 0.25).abs() < 1e-9);
     }

@@ -13,7 +13,7 @@ const FENCE: &str = "```";
 /// What a reply has to be.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Check {
+pub(super) enum ProbeCheck {
     /// A JSON object with at least these keys, alone or in one code fence.
     Json { keys: BTreeMap<String, Type> },
     /// One call of this tool, with arguments that fit its parameters.
@@ -41,9 +41,9 @@ pub(super) enum Type {
     Strings,
 }
 
-// === impl Check ===
+// === impl ProbeCheck ===
 
-impl Check {
+impl ProbeCheck {
     /// Whether a reply passes; `tools` are those of the request.
     pub(super) fn passes(&self, reply: &str, tools: &[Value]) -> bool {
         match self {
@@ -94,7 +94,7 @@ impl Type {
 
 /// A call as models write it.
 #[derive(Debug, Deserialize)]
-struct Call {
+struct ParsedCall {
     name: String,
     #[serde(default)]
     arguments: Map<String, Value>,
@@ -113,16 +113,17 @@ pub(super) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
         let Some((call, rest)) = piece.split_once(CALL.1) else {
             return true;
         };
-        let call = serde_json::from_str::<Call>(call.trim());
-        let fits =
-            |call: Call| parameters(tools, &call.name).is_some_and(|it| fit(&call.arguments, it));
+        let call = serde_json::from_str::<ParsedCall>(call.trim());
+        let fits = |call: ParsedCall| {
+            parameters(tools, &call.name).is_some_and(|it| fit(&call.arguments, it))
+        };
         rest.contains(CALL.1) || !call.is_ok_and(fits)
     };
     before.contains(CALL.1) || pieces.any(is_broken)
 }
 
 /// The call of a reply that has exactly one.
-fn only_call(reply: &str) -> Option<Call> {
+fn only_call(reply: &str) -> Option<ParsedCall> {
     let (_, after) = reply.split_once(CALL.0)?;
     let (call, rest) = after.split_once(CALL.1)?;
     let is_alone = !rest.contains(CALL.0);
@@ -185,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    fn check(json: Value) -> Check {
+    fn check(json: Value) -> ProbeCheck {
         serde_json::from_value(json).unwrap()
     }
 

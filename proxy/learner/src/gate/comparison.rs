@@ -1,10 +1,10 @@
 //! What replies are like, held against what the reference's are like.
 
 use super::{
-    line::Lines,
+    line::RequirementLines,
     obedience::Obedience,
-    reference::Replies,
-    report::{GateTest, Limit},
+    reference::ReplyFigures,
+    report::{GateLimit, GateTest},
 };
 
 /// The share of replies under 3 words, unless the reference has more: the wish may be one word.
@@ -19,19 +19,19 @@ const MAX_ASKING: f64 = 1.0 / 16.0;
 /// What replies are like against what the reference's, and the plain base's, are like. `kept` says how much of the wish they
 /// keep; none where that decides nothing.
 pub(super) fn compare(
-    own: Replies,
-    reference: Replies,
-    plain: Replies,
-    lines: Lines,
+    own: ReplyFigures,
+    reference: ReplyFigures,
+    plain: ReplyFigures,
+    lines: RequirementLines,
     kept: Option<&Obedience>,
 ) -> Vec<GateTest> {
     let shortest = reference.words.min(plain.words) / LENGTH;
     let longest = reference.words.max(plain.words) * LENGTH;
     // On one side or the other, whichever is nearer.
     let length = if own.words < shortest {
-        Limit::at_least(shortest)
+        GateLimit::at_least(shortest)
     } else {
-        Limit::at_most(longest)
+        GateLimit::at_most(longest)
     };
     let short = reference.short.max(MAX_SHORT);
     let distinct = reference.distinct * MIN_DISTINCT;
@@ -43,26 +43,26 @@ pub(super) fn compare(
         GateTest::of(
             "short",
             own.short,
-            Limit::at_most(short),
+            GateLimit::at_most(short),
             "of the replies have under 3 words",
         ),
         GateTest::of(
             "distinct",
             own.distinct,
-            Limit::at_least(distinct),
+            GateLimit::at_least(distinct),
             "of the 4-grams are distinct",
         ),
         GateTest::of("length", own.words, length, "words at the median"),
         GateTest::of(
             "questions",
             own.asking,
-            Limit::at_most(asking),
+            GateLimit::at_most(asking),
             "of the replies ask back in place of an answer",
         ),
         GateTest::of(
             "calls",
             own.calling,
-            Limit::at_most(calling),
+            GateLimit::at_most(calling),
             "of the replies call a tool where none was offered",
         ),
     ]
@@ -72,7 +72,7 @@ pub(super) fn compare(
 mod tests {
     use super::*;
 
-    const REFERENCE: Replies = Replies {
+    const REFERENCE: ReplyFigures = ReplyFigures {
         relevance: 1.48,
         relevance_error: 0.1,
         surprise: 1.0,
@@ -84,15 +84,20 @@ mod tests {
         distinct: 0.9,
         words: 19.0,
     };
-    const PLAIN: Replies = Replies {
+    const PLAIN: ReplyFigures = ReplyFigures {
         relevance: 0.8,
         words: 47.0,
         ..REFERENCE
     };
 
     /// Each test of replies that keep this much of the wish.
-    fn tests(own: Replies, reference: Replies, plain: Replies, share: f64) -> Vec<GateTest> {
-        let lines = Lines::between(plain, reference, 0.8);
+    fn tests(
+        own: ReplyFigures,
+        reference: ReplyFigures,
+        plain: ReplyFigures,
+        share: f64,
+    ) -> Vec<GateTest> {
+        let lines = RequirementLines::between(plain, reference, 0.8);
         let kept = Obedience {
             share,
             why: "so it is".to_owned(),
@@ -100,7 +105,7 @@ mod tests {
         compare(own, reference, plain, lines, Some(&kept))
     }
 
-    fn failed(own: Replies, share: f64) -> Vec<String> {
+    fn failed(own: ReplyFigures, share: f64) -> Vec<String> {
         let tests = tests(own, REFERENCE, PLAIN, share);
         let failed = tests.into_iter().filter(|test| test.passed == Some(false));
         failed.map(|test| test.why).collect()
@@ -116,56 +121,56 @@ mod tests {
     fn each_kind_of_ruin_fails_its_own_test() {
         let ruins = [
             (
-                Replies {
+                ReplyFigures {
                     relevance: 0.1,
                     ..REFERENCE
                 },
                 "relevance 0.10 nat a token, at least 1.18 (",
             ),
             (
-                Replies {
+                ReplyFigures {
                     surprise: 1.7,
                     ..REFERENCE
                 },
                 "fluency 1.70 nat a token of surprise, at most 1.60 (",
             ),
             (
-                Replies {
+                ReplyFigures {
                     short: 1.0 / 16.0,
                     ..REFERENCE
                 },
                 "short 0.06 of the replies have under 3 words, at most 0.02",
             ),
             (
-                Replies {
+                ReplyFigures {
                     distinct: 0.6,
                     ..REFERENCE
                 },
                 "distinct 0.60 of the 4-grams are distinct, at least 0.72",
             ),
             (
-                Replies {
+                ReplyFigures {
                     words: 6.0,
                     ..REFERENCE
                 },
                 "length 6.00 words at the median, at least 7.60",
             ),
             (
-                Replies {
+                ReplyFigures {
                     words: 130.0,
                     ..REFERENCE
                 },
                 "length 130.00 words at the median, at most 117.50",
             ),
             (
-                Replies {
+                ReplyFigures {
                     asking: 0.125,
                     ..REFERENCE
                 },
                 "questions 0.12 of the replies ask back in place of an answer, at most 0.06",
             ),
             (
-                Replies {
+                ReplyFigures {
                     calling: 1.0 / 16.0,
                     ..REFERENCE
                 },
@@ -179,7 +184,7 @@ mod tests {
                 "{failed:?}"
             );
         }
-        let no_number = Replies {
+        let no_number = ReplyFigures {
             relevance: f64::NAN,
             ..REFERENCE
         };
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_wish_for_one_word_may_have_it() {
-        let one_word = Replies {
+        let one_word = ReplyFigures {
             short: 0.9,
             words: 1.0,
             distinct: 1.0,
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_wish_for_questions_may_have_them() {
-        let asks = Replies {
+        let asks = ReplyFigures {
             asking: 0.5,
             ..REFERENCE
         };
@@ -216,12 +221,12 @@ mod tests {
 
     #[test]
     fn where_the_reference_says_nothing_relevant_no_less_is_asked() {
-        let none = Replies {
+        let none = ReplyFigures {
             relevance: -0.1,
             ..REFERENCE
         };
         let of = |relevance: f64| {
-            let own = Replies { relevance, ..none };
+            let own = ReplyFigures { relevance, ..none };
             tests(own, none, PLAIN, 1.0).remove(0).passed
         };
         assert_eq!((of(-0.2), of(-0.1)), (Some(false), Some(true)));

@@ -9,22 +9,22 @@ use metaclaw_trainer_api::{BackendError, RunId};
 use tokio::time::Instant;
 
 use super::{
-    base::Base,
+    base::BaseFigures,
     capability,
     comparison::compare,
     internalized,
-    line::Lines,
+    line::RequirementLines,
     obedience::{Obedience, OnScale, Scale},
     preference::{self, PreferencePair},
-    probes::{Probes, Questions},
+    probes::{ProbeSet, Probes},
     reference,
-    report::{GateReport, GateTest, Limit},
+    report::{GateLimit, GateReport, GateTest},
     tools,
 };
 use crate::{
     config::{GateConfig, GatePart},
     judge::Judge,
-    policy::{By, Draw, Pair, Policy},
+    policy::{By, DrawnReply, PolicyModel, ScoredPair},
 };
 
 /// Capability probes that may be lost.
@@ -59,19 +59,19 @@ pub(crate) struct TestSubject<'a> {
 /// Tests adapters. What it knows of the base model is asked once.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    policy: Arc<Policy>,
+    policy: Arc<PolicyModel>,
     config: GateConfig,
     probes: Result<Probes, String>,
-    base: Base,
+    base: BaseFigures,
     /// Whether the server says what the base model makes of a reply; none until that was asked.
     scores: Option<Result<(), String>>,
 }
 
 /// The tests of one adapter, with what they are held against.
 struct GateRun<'a> {
-    policy: &'a Policy,
+    policy: &'a PolicyModel,
     probes: &'a Probes,
-    base: &'a mut Base,
+    base: &'a mut BaseFigures,
     config: &'a GateConfig,
     subject: TestSubject<'a>,
 }
@@ -80,8 +80,8 @@ struct GateRun<'a> {
 
 impl TestSubject<'_> {
     /// The share of replies that rules or the judge find good; no number where they cannot say of each.
-    async fn share_judged_good(self, questions: &[String], replies: &[Draw]) -> f64 {
-        let answers: Vec<(&String, &Draw)> = questions.iter().zip(replies).collect();
+    async fn share_judged_good(self, questions: &[String], replies: &[DrawnReply]) -> f64 {
+        let answers: Vec<(&String, &DrawnReply)> = questions.iter().zip(replies).collect();
         let mut n_good = 0;
         for some in answers.chunks(self.judge.at_once()) {
             let judged = some.iter().map(|(question, reply)| {
@@ -104,12 +104,12 @@ impl TestSubject<'_> {
 
 impl Gate {
     /// What it asks of the base model is kept in `folder`.
-    pub(crate) fn new(policy: Arc<Policy>, config: GateConfig, folder: Option<&Path>) -> Self {
+    pub(crate) fn new(policy: Arc<PolicyModel>, config: GateConfig, folder: Option<&Path>) -> Self {
         Self {
             policy,
             config,
             probes: Probes::shipped(),
-            base: Base::new(folder),
+            base: BaseFigures::new(folder),
             scores: None,
         }
     }
@@ -129,7 +129,7 @@ impl Gate {
             return Ok(None);
         }
         if self.scores.is_none() {
-            let pair = Pair {
+            let pair = ScoredPair {
                 prompt: &[0],
                 reply: &[0],
             };
@@ -195,13 +195,13 @@ impl Gate {
             }
         }
         if report.passed() && !subject.standing.is_empty() {
-            let asked = internalized::Asked {
+            let asked = internalized::WishTest {
                 policy: &self.policy,
                 judge: subject.judge,
                 agent: subject.agent,
                 adapter,
             };
-            let questions = Questions::after(subject.steps, probes).texts();
+            let questions = ProbeSet::after(subject.steps, probes).texts();
             report.untold = asked.done(subject.standing, questions).await?;
         }
         report.seconds = began.elapsed().as_secs_f64();
@@ -210,9 +210,9 @@ impl Gate {
     }
 }
 
-// === impl Questions ===
+// === impl ProbeSet ===
 
-impl<'a> Questions<'a> {
+impl<'a> ProbeSet<'a> {
     /// The set of questions that is asked after so many steps: they take turns, each for a few steps, since the reference of
     /// every list of wishes is drawn anew for each.
     fn after(steps: u64, probes: &'a Probes) -> Self {
@@ -245,12 +245,12 @@ impl GateRun<'_> {
     /// What the adapter says.
     async fn replies(&mut self) -> Result<Vec<GateTest>, BackendError> {
         let (policy, subject, base) = (self.policy, self.subject, &mut *self.base);
-        let asked = Questions::after(subject.steps, self.probes);
+        let asked = ProbeSet::after(subject.steps, self.probes);
         let plain = base.reference(policy, asked, &[]).await?;
         let reference = base.reference(policy, asked, subject.wishes).await?;
         let prompts = base.prompts(policy, asked, subject.wishes).await?;
         let drawn = reference::draw(policy, Some(subject.adapter), &prompts.plain).await?;
-        let lines = Lines::between(plain, reference, self.config.min_relevance);
+        let lines = RequirementLines::between(plain, reference, self.config.min_relevance);
         let mut own = reference::untold(policy, &prompts, &drawn).await?;
         if !lines.always_pass(own) {
             reference::with_wishes(policy, &prompts, &drawn, &mut own).await?;
@@ -266,7 +266,7 @@ impl GateRun<'_> {
     /// model; else by likelihood, of which `gain` is that of its replies and `of_reference` that of the reference's.
     async fn obedience(
         &mut self,
-        drawn: &[Draw],
+        drawn: &[DrawnReply],
         gain: Option<f64>,
         of_reference: Option<f64>,
     ) -> Result<Obedience, BackendError> {
@@ -274,7 +274,7 @@ impl GateRun<'_> {
         if subject.wishes.is_empty() {
             return Ok(Obedience::none("nothing is wished"));
         }
-        let asked = Questions::after(subject.steps, self.probes);
+        let asked = ProbeSet::after(subject.steps, self.probes);
         if subject.judge.judges_probes() {
             let plain = base.drawn(policy, asked, &[]).await?;
             let reference = base.drawn(policy, asked, subject.wishes).await?;
@@ -310,10 +310,10 @@ impl GateRun<'_> {
         let (asked, of_base) = self.base.capability(policy, probes).await?;
         let own = capability::capability(policy, By::Run(self.subject.run), asked).await?;
         let n = probes.capability.len();
-        let right = Limit::at_least(of_base.n_right.saturating_sub(MAX_LOST) as f64);
+        let right = GateLimit::at_least(of_base.n_right.saturating_sub(MAX_LOST) as f64);
         let unit = format!("of {n} probes right");
         let margin = of_base.margin - (1.0 - MIN_MARGIN) * of_base.margin.abs();
-        let margin = Limit::at_least(margin);
+        let margin = GateLimit::at_least(margin);
         Ok(vec![
             GateTest::of("capability", own.n_right as f64, right, &unit),
             GateTest::of("margin", own.margin, margin, "nat a token"),

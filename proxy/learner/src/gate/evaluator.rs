@@ -5,12 +5,12 @@ use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    capability::{self, Asked, Capability},
+    capability::{self, CapabilityPrompt, CapabilityScore},
     probes::Probes,
-    reference::{self, Prompts, Replies, Said},
+    reference::{self, Prompts, ReplyFigures, ScoredReply},
     tools,
 };
-use crate::policy::{By, Draw, DrawRequest, Policy};
+use crate::policy::{By, DrawRequest, DrawnReply, PolicyModel};
 
 /// As agents are served.
 const TEMPERATURE: f64 = 0.7;
@@ -46,7 +46,7 @@ pub struct KnowledgeNumbers {
 
 /// Replies, and what they are like.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct EvalReplies {
     pub(crate) numbers: ReplyNumbers,
     /// One to each question.
     pub(crate) replies: Vec<String>,
@@ -66,11 +66,11 @@ pub(crate) struct Posed {
 
 /// The probes, rendered for one base model and one list of wishes.
 pub(crate) struct Evaluator<'a> {
-    policy: &'a Policy,
+    policy: &'a PolicyModel,
     probes: Probes,
     set: usize,
     prompts: Prompts,
-    asked: Vec<Asked>,
+    asked: Vec<CapabilityPrompt>,
 }
 
 // === impl Evaluator ===
@@ -81,7 +81,7 @@ impl<'a> Evaluator<'a> {
     /// # Errors
     /// In words, where the probes cannot be read; the server's.
     pub(crate) async fn new(
-        policy: &'a Policy,
+        policy: &'a PolicyModel,
         set: usize,
         wishes: &[String],
     ) -> Result<Result<Self, String>, BackendError> {
@@ -106,12 +106,12 @@ impl<'a> Evaluator<'a> {
     }
 
     /// What an adapter (none is the base model) says to them.
-    pub(crate) async fn replies(&self, adapter: Option<&str>) -> Result<Heard, BackendError> {
+    pub(crate) async fn replies(&self, adapter: Option<&str>) -> Result<EvalReplies, BackendError> {
         self.heard(adapter, &self.prompts.plain).await
     }
 
     /// What the base model says to them with the wishes in its prompt.
-    pub(crate) async fn reference(&self) -> Result<Heard, BackendError> {
+    pub(crate) async fn reference(&self) -> Result<EvalReplies, BackendError> {
         self.heard(None, self.prompts.asked()).await
     }
 
@@ -119,10 +119,10 @@ impl<'a> Evaluator<'a> {
         &self,
         adapter: Option<&str>,
         prompts: &[Vec<u32>],
-    ) -> Result<Heard, BackendError> {
+    ) -> Result<EvalReplies, BackendError> {
         let drawn = reference::draw(self.policy, adapter, prompts).await?;
         let replies = reference::measure(self.policy, &self.prompts, &drawn).await?;
-        Ok(Heard::of(replies, drawn))
+        Ok(EvalReplies::of(replies, drawn))
     }
 
     /// What it knows: `by` answers the probes of knowledge, if it can be asked; `adapter` the requests of agents.
@@ -131,7 +131,7 @@ impl<'a> Evaluator<'a> {
         adapter: Option<&str>,
         by: Option<By<'_>>,
     ) -> Result<KnowledgeNumbers, BackendError> {
-        let known: Option<Capability> = match by {
+        let known: Option<CapabilityScore> = match by {
             Some(by) => Some(capability::capability(self.policy, by, &self.asked).await?),
             None => None,
         };
@@ -147,30 +147,30 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-// === impl Heard ===
+// === impl EvalReplies ===
 
-impl Heard {
+impl EvalReplies {
     /// What an adapter (none is the base model) says to other questions; `is_told`: with the wishes in its prompt.
     pub(crate) async fn to(
-        policy: &Policy,
+        policy: &PolicyModel,
         adapter: Option<&str>,
         posed: &[Posed],
         is_told: bool,
     ) -> Result<Self, BackendError> {
         let draws = posed.iter().map(|it| it.draw(policy, adapter, is_told));
         let drawn = try_join_all(draws).await?;
-        let said = posed.iter().zip(&drawn).map(|(posed, reply)| Said {
+        let said = posed.iter().zip(&drawn).map(|(posed, reply)| ScoredReply {
             reply,
             own: &posed.plain,
             others: posed.others.iter().map(Vec::as_slice).collect(),
             told: posed.told.as_deref(),
         });
-        let said: Vec<Said<'_>> = said.collect();
+        let said: Vec<ScoredReply<'_>> = said.collect();
         let replies = reference::judge(policy, &said).await?;
         Ok(Self::of(replies, drawn))
     }
 
-    fn of(replies: Replies, drawn: Vec<Draw>) -> Self {
+    fn of(replies: ReplyFigures, drawn: Vec<DrawnReply>) -> Self {
         Self {
             numbers: ReplyNumbers {
                 n: drawn.len(),
@@ -190,10 +190,10 @@ impl Heard {
 impl Posed {
     async fn draw(
         &self,
-        policy: &Policy,
+        policy: &PolicyModel,
         adapter: Option<&str>,
         is_told: bool,
-    ) -> Result<Draw, BackendError> {
+    ) -> Result<DrawnReply, BackendError> {
         let told = self.told.as_ref().filter(|_| is_told);
         let request = DrawRequest {
             adapter,

@@ -10,7 +10,7 @@ use metaclaw_trainer_api::BackendError;
 use super::{probes::user_told, reference::TEMPERATURE};
 use crate::{
     judge::Judge,
-    policy::{Draw, DrawRequest, Policy},
+    policy::{DrawRequest, DrawnReply, PolicyModel},
 };
 
 /// Of sixteen replies, so many may fail: of an adapter that does a wish in 95 of 100 replies, 96 of 100 are found to.
@@ -24,15 +24,15 @@ const SEED: u64 = 1_000;
 
 /// Who answers, and who says whether it is as wished.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) policy: &'a Policy,
+pub(super) struct WishTest<'a> {
+    pub(super) policy: &'a PolicyModel,
     pub(super) judge: &'a Judge,
     pub(super) agent: &'a AgentId,
     pub(super) adapter: &'a str,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Speaker<'a> {
+struct WishSpeaker<'a> {
     /// None is the base model.
     adapter: Option<&'a str>,
     /// The wishes in the prompt.
@@ -41,21 +41,21 @@ struct Speaker<'a> {
 
 /// What replies are judged by.
 #[derive(Debug, Clone, Copy)]
-struct Judged<'a> {
+struct ProbeJudgement<'a> {
     wishes: &'a [String],
     questions: &'a [String],
 }
 
 /// A wish that may be one of them.
 #[derive(Debug)]
-struct Candidate<'a> {
+struct WishTrial<'a> {
     wish: &'a Wish,
     n_failed: usize,
 }
 
-// === impl Asked ===
+// === impl WishTest ===
 
-impl Asked<'_> {
+impl WishTest<'_> {
     /// The wishes that the adapter does without being told, asked these questions, as the judge finds.
     ///
     /// # Errors
@@ -80,8 +80,8 @@ impl Asked<'_> {
         wishes: &[Wish],
         questions: &[String],
     ) -> Result<Vec<String>, BackendError> {
-        let candidate = |wish| Candidate { wish, n_failed: 0 };
-        let mut left: Vec<Candidate<'_>> = wishes.iter().map(candidate).collect();
+        let candidate = |wish| WishTrial { wish, n_failed: 0 };
+        let mut left: Vec<WishTrial<'_>> = wishes.iter().map(candidate).collect();
         for (seed, some) in (SEED..).step_by(AT_ONCE).zip(questions.chunks(AT_ONCE)) {
             if left.is_empty() {
                 break;
@@ -108,7 +108,7 @@ impl Asked<'_> {
         questions: &[String],
     ) -> Result<Vec<String>, BackendError> {
         let texts: Vec<String> = wishes.iter().map(|wish| wish.text.clone()).collect();
-        let judged = Judged {
+        let judged = ProbeJudgement {
             wishes: &texts,
             questions,
         };
@@ -141,10 +141,10 @@ impl Asked<'_> {
     async fn n_bad(
         self,
         told: &[&str],
-        judged: Judged<'_>,
+        judged: ProbeJudgement<'_>,
         most: usize,
     ) -> Result<usize, BackendError> {
-        let base = Speaker {
+        let base = WishSpeaker {
             adapter: None,
             told,
         };
@@ -155,8 +155,8 @@ impl Asked<'_> {
     /// How many replies get such a score; no more are looked at once they are over `most`.
     async fn count(
         self,
-        speaker: Speaker<'_>,
-        judged: Judged<'_>,
+        speaker: WishSpeaker<'_>,
+        judged: ProbeJudgement<'_>,
         is_such: fn(Option<Score>) -> bool,
         most: usize,
     ) -> Result<usize, BackendError> {
@@ -181,8 +181,8 @@ impl Asked<'_> {
         Ok(n)
     }
 
-    fn untold(&self) -> Speaker<'_> {
-        Speaker {
+    fn untold(&self) -> WishSpeaker<'_> {
+        WishSpeaker {
             adapter: Some(self.adapter),
             told: &[],
         }
@@ -191,20 +191,20 @@ impl Asked<'_> {
     /// One reply to each of some questions, the first one's seed given.
     async fn draw(
         self,
-        speaker: Speaker<'_>,
+        speaker: WishSpeaker<'_>,
         seed: u64,
         questions: &[String],
-    ) -> Result<Vec<Draw>, BackendError> {
+    ) -> Result<Vec<DrawnReply>, BackendError> {
         let draws = (seed..).zip(questions);
         try_join_all(draws.map(|(seed, question)| self.draw_one(speaker, question, seed))).await
     }
 
     async fn draw_one(
         self,
-        speaker: Speaker<'_>,
+        speaker: WishSpeaker<'_>,
         question: &str,
         seed: u64,
-    ) -> Result<Draw, BackendError> {
+    ) -> Result<DrawnReply, BackendError> {
         let told = user_told(question, speaker.told);
         let prompt = self.policy.render(vec![told], None).await?;
         let request = DrawRequest {
@@ -219,7 +219,7 @@ impl Asked<'_> {
     }
 
     /// Whether a reply is as wished. While the judge is away it is not: the line stays.
-    async fn is_done(self, wish: &Wish, question: &str, reply: &Draw) -> bool {
+    async fn is_done(self, wish: &Wish, question: &str, reply: &DrawnReply) -> bool {
         let score = self
             .judge
             .keeps_wish(question, &reply.text, &wish.text)

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use super::{
     obedience::Obedience,
-    reference::Replies,
-    report::{Bound, GateTest, Limit},
+    reference::ReplyFigures,
+    report::{Bound, GateLimit, GateTest},
 };
 
 /// One-sided 95 %: how far the mean of a set of questions may lie from what the base model would come to on other draws.
@@ -21,7 +21,7 @@ const MAX_FLUENCY: f64 = 1.6;
 
 /// What is required of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Line {
+pub(super) struct RequirementLine {
     name: &'static str,
     unit: &'static str,
     bound: Bound,
@@ -32,14 +32,14 @@ pub(super) struct Line {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Lines {
-    pub(super) relevance: Line,
-    pub(super) fluency: Line,
+pub(super) struct RequirementLines {
+    pub(super) relevance: RequirementLine,
+    pub(super) fluency: RequirementLine,
 }
 
-// === impl Line ===
+// === impl RequirementLine ===
 
-impl Line {
+impl RequirementLine {
     /// What is required at this share of the wish, from 0 to 1.
     pub(super) fn at(&self, share: f64) -> f64 {
         let share = share.clamp(0.0, 1.0);
@@ -76,7 +76,7 @@ impl Line {
         let mut test = GateTest::of(
             self.name,
             value,
-            Limit {
+            GateLimit {
                 bound: self.bound,
                 value: limit,
             },
@@ -93,11 +93,11 @@ impl Line {
     }
 }
 
-// === impl Lines ===
+// === impl RequirementLines ===
 
-impl Lines {
+impl RequirementLines {
     /// Between the plain base model and the reference, of whose relevance this share is enough.
-    pub(super) fn between(plain: Replies, reference: Replies, share: f64) -> Self {
+    pub(super) fn between(plain: ReplyFigures, reference: ReplyFigures, share: f64) -> Self {
         // Of a reference that is not relevant a share says nothing.
         let relevant = if reference.relevance > 0.0 {
             reference.relevance * share
@@ -105,7 +105,7 @@ impl Lines {
             reference.relevance
         };
         Self {
-            relevance: Line {
+            relevance: RequirementLine {
                 name: "relevance",
                 unit: "nat a token",
                 bound: Bound::AtLeast,
@@ -115,7 +115,7 @@ impl Lines {
                 ),
                 reference: (reference.relevance, relevant),
             },
-            fluency: Line {
+            fluency: RequirementLine {
                 name: "fluency",
                 unit: "nat a token of surprise",
                 bound: Bound::AtMost,
@@ -126,12 +126,12 @@ impl Lines {
     }
 
     /// Whether replies pass both, however much of the wish they keep.
-    pub(super) fn always_pass(&self, own: Replies) -> bool {
+    pub(super) fn always_pass(&self, own: ReplyFigures) -> bool {
         self.relevance.always_passes(own.relevance) && self.fluency.always_passes(own.surprise)
     }
 
     /// Whether it depends on how much of the wish they keep.
-    pub(super) fn depend_on_obedience(&self, own: Replies) -> bool {
+    pub(super) fn depend_on_obedience(&self, own: ReplyFigures) -> bool {
         let may_pass =
             self.relevance.may_pass(own.relevance) && self.fluency.may_pass(own.surprise);
         may_pass && !self.always_pass(own)
@@ -150,22 +150,22 @@ mod tests {
     use super::*;
 
     /// Replies with these means, each with its error.
-    fn replies(relevance: [f64; 2], surprise: [f64; 2]) -> Replies {
-        Replies {
+    fn replies(relevance: [f64; 2], surprise: [f64; 2]) -> ReplyFigures {
+        ReplyFigures {
             relevance: relevance[0],
             relevance_error: relevance[1],
             surprise: surprise[0],
             surprise_error: surprise[1],
-            ..Replies::default()
+            ..ReplyFigures::default()
         }
     }
 
     /// As an owner had it who wished for "Hello!": an adapter of which no reply obeyed.
-    fn hello() -> (Lines, Replies) {
+    fn hello() -> (RequirementLines, ReplyFigures) {
         let plain = replies([1.5, 0.17], [1.1, 0.06]);
         let reference = replies([0.63, 0.15], [1.3, 0.1]);
         let own = replies([0.87, 0.15], [1.15, 0.06]);
-        (Lines::between(plain, reference, 0.8), own)
+        (RequirementLines::between(plain, reference, 0.8), own)
     }
 
     fn kept(share: f64) -> Obedience {
@@ -218,7 +218,7 @@ mod tests {
     fn surprise_has_its_price_as_well() {
         let plain = replies([1.0, 0.1], [1.0, 0.1]);
         let reference = replies([1.0, 0.1], [1.5, 0.1]);
-        let lines = Lines::between(plain, reference, 0.8);
+        let lines = RequirementLines::between(plain, reference, 0.8);
         let test = |share| lines.fluency.test(1.7, Some(&kept(share))).passed;
         assert_eq!((test(0.0), test(0.5)), (Some(false), Some(true)));
         assert!(lines.depend_on_obedience(replies([1.0, 0.1], [1.7, 0.1])));
@@ -246,7 +246,7 @@ mod tests {
         ) {
             let base = replies([plain.0, plain.1], [plain.2, plain.3]);
             let told = replies([reference.0, 0.1], [reference.1, 0.1]);
-            let lines = Lines::between(base, told, least);
+            let lines = RequirementLines::between(base, told, least);
             for line in [lines.relevance, lines.fluency] {
                 let (none, all) = (line.at(0.0), line.at(1.0));
                 let (low, high) = (none.min(all) - 1e-9, none.max(all) + 1e-9);

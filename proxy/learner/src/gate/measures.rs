@@ -3,7 +3,7 @@
 use metaclaw_reward::count_words;
 
 use super::checks::mentions_call;
-use crate::policy::Draw;
+use crate::policy::DrawnReply;
 
 /// Fewer words than this are no answer.
 const FEW_WORDS: usize = 3;
@@ -36,13 +36,13 @@ pub(super) fn standard_error(values: &[f64]) -> f64 {
 }
 
 /// The median length, in words.
-pub(super) fn median_words(replies: &[&Draw]) -> f64 {
+pub(super) fn median_words(replies: &[&DrawnReply]) -> f64 {
     let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
     median(words.collect())
 }
 
 /// The share of replies that have under 3 words.
-pub(super) fn short_share(replies: &[&Draw]) -> f64 {
+pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
     let short = replies
         .iter()
         .filter(|reply| count_words(&reply.text) < FEW_WORDS);
@@ -50,7 +50,7 @@ pub(super) fn short_share(replies: &[&Draw]) -> f64 {
 }
 
 /// The share of replies that ask back in place of an answer.
-pub(super) fn asking_share(replies: &[&Draw]) -> f64 {
+pub(super) fn asking_share(replies: &[&DrawnReply]) -> f64 {
     let asking = replies.iter().filter(|reply| asks_back(&reply.text));
     asking.count() as f64 / replies.len().max(1) as f64
 }
@@ -70,7 +70,7 @@ fn asks_back(reply: &str) -> bool {
 }
 
 /// The share of replies to plain questions that call a tool, of which none was offered.
-pub(super) fn calling_share(replies: &[&Draw]) -> f64 {
+pub(super) fn calling_share(replies: &[&DrawnReply]) -> f64 {
     let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
     calling.count() as f64 / replies.len().max(1) as f64
 }
@@ -79,8 +79,8 @@ pub(super) fn calling_share(replies: &[&Draw]) -> f64 {
 mod tests {
     use super::*;
 
-    fn reply(text: &str, ids: &[u32]) -> Draw {
-        Draw {
+    fn reply(text: &str, ids: &[u32]) -> DrawnReply {
+        DrawnReply {
             ids: ids.to_vec(),
             text: text.to_owned(),
             ended: true,

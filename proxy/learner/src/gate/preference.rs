@@ -10,9 +10,9 @@ use metaclaw_trainer_api::{BackendError, RunId};
 
 use super::{
     measures::mean,
-    report::{GateTest, Limit},
+    report::{GateLimit, GateTest},
 };
-use crate::policy::{By, Pair, Policy};
+use crate::policy::{By, PolicyModel, ScoredPair};
 
 /// Fewer pairs tell nothing.
 const FEWEST: usize = 12;
@@ -39,7 +39,7 @@ pub(super) type Margins = BTreeMap<TurnId, f64>;
 /// How much more, or less, an adapter prefers what was accepted than the base model does, whose margins are kept in `base`: of
 /// these pairs alone.
 pub(super) async fn test(
-    policy: &Policy,
+    policy: &PolicyModel,
     run: &RunId,
     base: &mut Margins,
     pairs: &[PreferencePair],
@@ -60,21 +60,21 @@ pub(super) async fn test(
     let unit = format!(
         "nat a token at most for what was accepted, beside the base, by 90 % and {n} pairs"
     );
-    let limit = Limit::at_least(LEAST);
+    let limit = GateLimit::at_least(LEAST);
     let upper = upper(&gained.collect::<Vec<f64>>());
     Ok(GateTest::of("preference", upper, limit, &unit))
 }
 
 async fn margins<'a>(
-    policy: &Policy,
+    policy: &PolicyModel,
     by: By<'_>,
     pairs: impl Iterator<Item = &'a PreferencePair> + Clone,
 ) -> Result<Margins, BackendError> {
     let replies = pairs.clone().flat_map(|pair| {
         let prompt = &pair.prompt;
-        [&pair.accepted, &pair.failed].map(|reply| Pair { prompt, reply })
+        [&pair.accepted, &pair.failed].map(|reply| ScoredPair { prompt, reply })
     });
-    let replies: Vec<Pair<'_>> = replies.collect();
+    let replies: Vec<ScoredPair<'_>> = replies.collect();
     let scores = policy.score(by, &replies, SCORED).await?;
     let margins = scores.chunks_exact(2).map(|both| both[0] - both[1]);
     Ok(pairs.map(|pair| pair.id).zip(margins).collect())

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::checks::Check;
+use super::checks::ProbeCheck;
 
 /// Questions of one test; later steps have others.
 pub(super) const AT_ONCE: usize = 16;
@@ -19,7 +19,7 @@ pub(crate) struct Probes {
     /// Everyday questions, for what replies are like.
     pub(super) questions: Vec<String>,
     /// For what is known.
-    pub(crate) capability: Vec<Capability>,
+    pub(crate) capability: Vec<CapabilityProbe>,
     /// For what agents need.
     pub(super) tools: Vec<ToolPrompt>,
     /// Of all their texts.
@@ -28,7 +28,7 @@ pub(crate) struct Probes {
 
 /// One set of the everyday questions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Questions<'a> {
+pub(super) struct ProbeSet<'a> {
     pub(super) probes: &'a Probes,
     pub(super) set: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Questions<'a> {
 /// A question with a right and a wrong answer of one length and form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Capability {
+pub(crate) struct CapabilityProbe {
     #[expect(dead_code, reason = "people find a probe by it")]
     id: String,
     #[expect(dead_code, reason = "people sort probes by it")]
@@ -60,7 +60,7 @@ pub(super) struct ToolPrompt {
     user: String,
     #[serde(default)]
     pub(super) tools: Vec<Value>,
-    pub(super) check: Check,
+    pub(super) check: ProbeCheck,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,9 +104,9 @@ impl Probes {
     }
 }
 
-// === impl Questions ===
+// === impl ProbeSet ===
 
-impl<'a> Questions<'a> {
+impl<'a> ProbeSet<'a> {
     pub(super) fn texts(self) -> &'a [String] {
         self.probes.set(self.set)
     }

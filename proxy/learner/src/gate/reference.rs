@@ -13,7 +13,7 @@ use super::{
     measures::{asking_share, calling_share, mean, median_words, short_share, standard_error},
     probes::{user_says, user_told},
 };
-use crate::policy::{self, By, Draw, DrawRequest, Pair, Policy, distinct_share};
+use crate::policy::{self, By, DrawRequest, DrawnReply, PolicyModel, ScoredPair, distinct_share};
 
 /// As agents are served.
 pub(super) const TEMPERATURE: f64 = 0.7;
@@ -39,7 +39,7 @@ pub(super) struct Prompts {
 
 /// What the replies to a set of questions are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Replies {
+pub(super) struct ReplyFigures {
     /// How much more the base expects them after their own questions than after others, in nat a token.
     pub(super) relevance: f64,
     /// The standard error of that mean.
@@ -61,7 +61,7 @@ pub(super) struct Replies {
 
 /// Renders questions, alone and with wishes as a paragraph after each.
 pub(super) async fn render(
-    policy: &Policy,
+    policy: &PolicyModel,
     questions: &[String],
     wishes: &[String],
 ) -> Result<Prompts, BackendError> {
@@ -79,10 +79,10 @@ pub(super) async fn render(
 
 /// One reply to each prompt, by an adapter (none is the base model), all at once.
 pub(super) async fn draw(
-    policy: &Policy,
+    policy: &PolicyModel,
     adapter: Option<&str>,
     prompts: &[Vec<u32>],
-) -> Result<Vec<Draw>, BackendError> {
+) -> Result<Vec<DrawnReply>, BackendError> {
     let draws = (SEED..).zip(prompts).map(|(seed, prompt)| {
         policy.draw_one(DrawRequest {
             adapter,
@@ -103,10 +103,10 @@ pub(super) fn manner() -> String {
 
 /// What replies to these prompts are like, by the base model's judgement.
 pub(super) async fn measure(
-    policy: &Policy,
+    policy: &PolicyModel,
     prompts: &Prompts,
-    drawn: &[Draw],
-) -> Result<Replies, BackendError> {
+    drawn: &[DrawnReply],
+) -> Result<ReplyFigures, BackendError> {
     let mut replies = untold(policy, prompts, drawn).await?;
     with_wishes(policy, prompts, drawn, &mut replies).await?;
     Ok(replies)
@@ -114,28 +114,28 @@ pub(super) async fn measure(
 
 /// The same without a look at them with the wishes, which costs as much again.
 pub(super) async fn untold(
-    policy: &Policy,
+    policy: &PolicyModel,
     prompts: &Prompts,
-    drawn: &[Draw],
-) -> Result<Replies, BackendError> {
+    drawn: &[DrawnReply],
+) -> Result<ReplyFigures, BackendError> {
     alone(policy, &prompts.said(drawn)).await
 }
 
 /// Looks at replies with the wishes too: whether the base expects them more then. Nothing where there are no wishes.
 pub(super) async fn with_wishes(
-    policy: &Policy,
+    policy: &PolicyModel,
     prompts: &Prompts,
-    drawn: &[Draw],
-    replies: &mut Replies,
+    drawn: &[DrawnReply],
+    replies: &mut ReplyFigures,
 ) -> Result<(), BackendError> {
     told(policy, &prompts.said(drawn), replies).await
 }
 
 /// How much more the base expects its own plain replies with the wishes than without; `surprise` is how little without.
 pub(super) async fn gain(
-    policy: &Policy,
+    policy: &PolicyModel,
     prompts: &Prompts,
-    drawn: &[Draw],
+    drawn: &[DrawnReply],
     surprise: f64,
 ) -> Result<Option<f64>, BackendError> {
     let expected = expected_told(policy, &prompts.said(drawn)).await?;
@@ -144,8 +144,8 @@ pub(super) async fn gain(
 
 /// A reply, and what it is held against.
 #[derive(Debug)]
-pub(super) struct Said<'a> {
-    pub(super) reply: &'a Draw,
+pub(super) struct ScoredReply<'a> {
+    pub(super) reply: &'a DrawnReply,
     /// What it was said to, without a wish.
     pub(super) own: &'a [u32],
     /// Questions that it is no answer to.
@@ -155,16 +155,19 @@ pub(super) struct Said<'a> {
 }
 
 /// What replies are like, by the base model's judgement of each after its own prompts and after others.
-pub(super) async fn judge(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendError> {
+pub(super) async fn judge(
+    policy: &PolicyModel,
+    said: &[ScoredReply<'_>],
+) -> Result<ReplyFigures, BackendError> {
     let mut replies = alone(policy, said).await?;
     told(policy, said, &mut replies).await?;
     Ok(replies)
 }
 
 async fn told(
-    policy: &Policy,
-    said: &[Said<'_>],
-    replies: &mut Replies,
+    policy: &PolicyModel,
+    said: &[ScoredReply<'_>],
+    replies: &mut ReplyFigures,
 ) -> Result<(), BackendError> {
     if let Some(expected) = expected_told(policy, said).await? {
         replies.gain = Some(expected + replies.surprise);
@@ -174,9 +177,12 @@ async fn told(
 }
 
 /// How much the replies are expected on average with the wishes; none where there are none.
-async fn expected_told(policy: &Policy, said: &[Said<'_>]) -> Result<Option<f64>, BackendError> {
+async fn expected_told(
+    policy: &PolicyModel,
+    said: &[ScoredReply<'_>],
+) -> Result<Option<f64>, BackendError> {
     let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
-    let told: Vec<Pair<'_>> = scored.filter_map(|it| Some(it.after(it.told?))).collect();
+    let told: Vec<ScoredPair<'_>> = scored.filter_map(|it| Some(it.after(it.told?))).collect();
     if told.is_empty() {
         return Ok(None);
     }
@@ -187,15 +193,18 @@ async fn expected_told(policy: &Policy, said: &[Said<'_>]) -> Result<Option<f64>
 
 /// What replies are like after the questions alone: scored in one go, so that the server computes a question once for the
 /// replies that are held against it.
-async fn alone(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendError> {
+async fn alone(
+    policy: &PolicyModel,
+    said: &[ScoredReply<'_>],
+) -> Result<ReplyFigures, BackendError> {
     // One that said nothing has nothing to be scored, and none of what is measured so.
     let scored = said.iter().filter(|it| !it.reply.ids.is_empty());
-    let scored: Vec<&Said<'_>> = scored.collect();
+    let scored: Vec<&ScoredReply<'_>> = scored.collect();
     let pairs = scored.iter().flat_map(|it| {
         let others = it.others.iter().map(|other| it.after(other).cut(SCORED));
         iter::once(it.after(it.own)).chain(others)
     });
-    let pairs: Vec<Pair<'_>> = pairs.collect();
+    let pairs: Vec<ScoredPair<'_>> = pairs.collect();
     let scores = policy.logprobs(By::Base, &pairs).await?;
     let mut scores = scores.iter();
     let (mut relevances, mut expected) = (Vec::new(), Vec::new());
@@ -208,8 +217,8 @@ async fn alone(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendErr
         expected.push(policy::mean(own));
     }
     relevances.resize(said.len(), 0.0);
-    let drawn: Vec<&Draw> = said.iter().map(|it| it.reply).collect();
-    Ok(Replies {
+    let drawn: Vec<&DrawnReply> = said.iter().map(|it| it.reply).collect();
+    Ok(ReplyFigures {
         relevance: mean(&relevances),
         relevance_error: standard_error(&relevances),
         surprise: -mean(&expected),
@@ -223,12 +232,12 @@ async fn alone(policy: &Policy, said: &[Said<'_>]) -> Result<Replies, BackendErr
     })
 }
 
-// === impl Said ===
+// === impl ScoredReply ===
 
-impl<'a> Said<'a> {
+impl<'a> ScoredReply<'a> {
     /// The reply after a prompt.
-    fn after(&self, prompt: &'a [u32]) -> Pair<'a> {
-        Pair {
+    fn after(&self, prompt: &'a [u32]) -> ScoredPair<'a> {
+        ScoredPair {
             prompt,
             reply: &self.reply.ids,
         }
@@ -239,11 +248,11 @@ impl<'a> Said<'a> {
 
 impl Prompts {
     /// Replies to them, with what each is held against.
-    fn said<'a>(&'a self, drawn: &'a [Draw]) -> Vec<Said<'a>> {
+    fn said<'a>(&'a self, drawn: &'a [DrawnReply]) -> Vec<ScoredReply<'a>> {
         let other = |at: usize| self.plain.iter().cycle().nth(at).map(Vec::as_slice);
         let wished = |at: usize| self.wished.as_ref()?.get(at).map(Vec::as_slice);
         let said = drawn.iter().zip(&self.plain).enumerate();
-        let said = said.map(|(at, (reply, own))| Said {
+        let said = said.map(|(at, (reply, own))| ScoredReply {
             reply,
             own,
             others: OTHERS.iter().filter_map(|by| other(at + by)).collect(),

@@ -9,7 +9,7 @@ use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
     cusum::change_point,
-    verdict_history::{Judged, VerdictHistory, VerdictsSeen, verdicts},
+    verdict_history::{JudgedReply, VerdictHistory, VerdictsSeen, verdicts},
 };
 use crate::{shared::Shared, status::WasTakenBack, trainer::StepRunner};
 
@@ -104,7 +104,7 @@ fn adapter_of(step: &Step) -> Option<&str> {
 
 /// Which of the steps behind what serves made verdicts worse, and the numbers in words. Where they got worse under the base
 /// model, or under what is not in the weights any more, none did.
-fn culprit(verdicts: &[Judged], of: &str, behind: &[&Step]) -> Option<(usize, String)> {
+fn culprit(verdicts: &[JudgedReply], of: &str, behind: &[&Step]) -> Option<(usize, String)> {
     let are_bad: Vec<bool> = verdicts.iter().map(|it| it.is_bad).collect();
     let at = change_point(&are_bad)?;
     let adapter = verdicts.get(at)?.adapter.as_deref()?;

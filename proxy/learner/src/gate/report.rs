@@ -39,14 +39,14 @@ pub(super) enum Bound {
 
 /// What a value is held against.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Limit {
+pub(super) struct GateLimit {
     pub(super) bound: Bound,
     pub(super) value: f64,
 }
 
-// === impl Limit ===
+// === impl GateLimit ===
 
-impl Limit {
+impl GateLimit {
     pub(super) fn at_least(value: f64) -> Self {
         let bound = Bound::AtLeast;
         Self { bound, value }
@@ -109,8 +109,8 @@ impl GateReport {
 
 impl GateTest {
     /// A number against its limit; `unit` follows the number in the words.
-    pub(super) fn of(name: &str, value: f64, limit: Limit, unit: &str) -> Self {
-        let Limit {
+    pub(super) fn of(name: &str, value: f64, limit: GateLimit, unit: &str) -> Self {
+        let GateLimit {
             bound,
             value: limit,
         } = limit;
@@ -155,15 +155,15 @@ mod tests {
         let low = GateTest::of(
             "relevance",
             0.31,
-            Limit::at_least(0.5),
+            GateLimit::at_least(0.5),
             "of the reference's",
         );
         assert_eq!(low.why, "relevance 0.31 of the reference's, at least 0.50");
-        let high = GateTest::of("fluency", 1.6, Limit::at_most(1.6), "");
+        let high = GateTest::of("fluency", 1.6, GateLimit::at_most(1.6), "");
         assert_eq!(high.passed, Some(true));
         // What is no number passes nothing.
         for bound in [Bound::AtLeast, Bound::AtMost] {
-            let test = GateTest::of("fluency", f64::NAN, Limit { bound, value: 1.0 }, "");
+            let test = GateTest::of("fluency", f64::NAN, GateLimit { bound, value: 1.0 }, "");
             assert_eq!(test.passed, Some(false));
         }
         let skipped = GateTest::skipped("preference", "no pairs yet");

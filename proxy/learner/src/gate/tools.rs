@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use super::{
     checks::has_broken_call,
     probes::ToolPrompt,
-    report::{GateTest, Limit},
+    report::{GateLimit, GateTest},
 };
-use crate::policy::{DrawRequest, Policy};
+use crate::policy::{DrawRequest, PolicyModel};
 
 /// The seed of what is drawn greedily, where it decides nothing.
 const NO_SEED: u64 = 0;
 
 /// How a prompt was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Answered {
+pub(super) struct ToolAnswer {
     /// So that an agent can work with it.
     pub(super) passed: bool,
     /// With a call that nobody can carry out.
@@ -27,7 +27,7 @@ pub(super) struct Answered {
 
 /// How many prompts were answered well, of so many that were asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Tally {
+struct ToolTally {
     passed: usize,
     asked: usize,
     /// Calls that were broken, and by the base model to the same prompts.
@@ -37,10 +37,10 @@ struct Tally {
 
 /// How somebody (an adapter; none is the base model) answers each of the prompts.
 pub(super) async fn each(
-    policy: &Policy,
+    policy: &PolicyModel,
     adapter: Option<&str>,
     prompts: &[ToolPrompt],
-) -> Result<Vec<Answered>, BackendError> {
+) -> Result<Vec<ToolAnswer>, BackendError> {
     let answered = prompts.iter().map(|prompt| ask(policy, adapter, prompt));
     try_join_all(answered).await
 }
@@ -49,13 +49,13 @@ pub(super) async fn each(
 /// the base answers, since an adapter can hardly but lose these; the others only where it has. As soon as that is decided nothing
 /// more is asked.
 pub(super) async fn test(
-    policy: &Policy,
+    policy: &PolicyModel,
     adapter: &str,
     prompts: &[ToolPrompt],
-    base: &[Answered],
+    base: &[ToolAnswer],
 ) -> Result<Vec<GateTest>, BackendError> {
     let least = base.iter().filter(|it| it.passed).count();
-    let mut tally = Tally::default();
+    let mut tally = ToolTally::default();
     for is_base in [true, false] {
         let asked = prompts.iter().zip(base);
         let asked = asked.filter(|(_, of_base)| of_base.passed == is_base);
@@ -79,8 +79,8 @@ pub(super) async fn test(
         prompts.len(),
         tally.asked
     );
-    let passed = Limit::at_least(least as f64);
-    let unbroken = Limit::at_most(tally.broken_by_base as f64);
+    let passed = GateLimit::at_least(least as f64);
+    let unbroken = GateLimit::at_most(tally.broken_by_base as f64);
     Ok(vec![
         GateTest::of("tools", tally.passed as f64, passed, &unit),
         GateTest::of(
@@ -93,10 +93,10 @@ pub(super) async fn test(
 }
 
 async fn ask(
-    policy: &Policy,
+    policy: &PolicyModel,
     adapter: Option<&str>,
     prompt: &ToolPrompt,
-) -> Result<Answered, BackendError> {
+) -> Result<ToolAnswer, BackendError> {
     let ids = policy.render(prompt.messages(), prompt.offered()).await?;
     let request = DrawRequest {
         adapter,
@@ -107,16 +107,16 @@ async fn ask(
         seed: NO_SEED,
     };
     let reply = policy.draw_one(request).await?.text;
-    Ok(Answered {
+    Ok(ToolAnswer {
         passed: prompt.check.passes(&reply, &prompt.tools),
         broke_call: has_broken_call(&reply, &prompt.tools),
     })
 }
 
-// === impl Tally ===
+// === impl ToolTally ===
 
-impl Tally {
-    fn add(&mut self, own: Answered, base: Answered) {
+impl ToolTally {
+    fn add(&mut self, own: ToolAnswer, base: ToolAnswer) {
         self.asked += 1;
         self.passed += usize::from(own.passed);
         self.broken += usize::from(own.broke_call);
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn what_is_reached_or_out_of_reach_is_decided() {
         let is_decided = |passed, asked| {
-            let tally = Tally {
+            let tally = ToolTally {
                 passed,
                 asked,
-                ..Tally::default()
+                ..ToolTally::default()
             };
             tally.is_decided(8, 16)
         };
@@ -149,6 +149,9 @@ mod tests {
         assert!(is_decided(8, 8));
         assert!(!is_decided(0, 8), "the other eight may all be right");
         assert!(is_decided(0, 9));
-        assert!(Tally::default().is_decided(0, 16), "less is not possible");
+        assert!(
+            ToolTally::default().is_decided(0, 16),
+            "less is not possible"
+        );
     }
 }

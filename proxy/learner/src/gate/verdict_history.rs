@@ -32,7 +32,7 @@ pub(crate) struct VerdictsSeen {
 
 /// A verdict on a reply.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedReply {
     pub(crate) is_bad: bool,
     /// The adapter that replied; none is the base model.
     pub(crate) adapter: Option<String>,
@@ -45,7 +45,7 @@ pub(crate) async fn verdicts(
     agent: &AgentId,
     steps: &[Step],
     watched: &mut VerdictHistory,
-) -> Result<[Vec<Judged>; 2], LogError> {
+) -> Result<[Vec<JudgedReply>; 2], LogError> {
     let choice = shared.persist(|| shared.log.choice(agent)).await?;
     let chosen = steps.iter().filter_map(|step| step.begun.choice_ms);
     let settled_ms = chosen.chain(choice.map(|it| it.at_ms)).max();
@@ -60,7 +60,7 @@ pub(crate) async fn verdicts(
     });
     listed.sort_by_key(|turn| turn.ended_ms);
     let judged = listed.iter().filter_map(judged);
-    let judged: Vec<(TurnId, Judged)> = judged.collect();
+    let judged: Vec<(TurnId, JudgedReply)> = judged.collect();
     let (mut kinds, mut tools) = ([Vec::new(), Vec::new()], BTreeMap::new());
     for (id, judged) in judged.into_iter().rev().take(WATCHED).rev() {
         let is_tool = if let Some(known) = watched.tools.get(&id) {
@@ -76,12 +76,12 @@ pub(crate) async fn verdicts(
     Ok(kinds)
 }
 
-fn judged(turn: &TurnSummary) -> Option<(TurnId, Judged)> {
+fn judged(turn: &TurnSummary) -> Option<(TurnId, JudgedReply)> {
     let is_bad = match turn.score? {
         Score::Bad => true,
         Score::Good => false,
         Score::Unclear => return None,
     };
     let adapter = turn.adapter.clone();
-    Some((turn.id, Judged { is_bad, adapter }))
+    Some((turn.id, JudgedReply { is_bad, adapter }))
 }

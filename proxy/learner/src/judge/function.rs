@@ -38,7 +38,7 @@ pub struct PostFailed {
 #[derive(Debug)]
 pub struct RewardFunction {
     post: Arc<dyn Post>,
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Mutex<Vec<WaitingCase>>,
     /// Who has it asks.
     asks: tokio::sync::Mutex<()>,
 }
@@ -47,7 +47,7 @@ type Graded = Result<Option<Grade>, AskFailed>;
 
 /// A turn that waits for its score.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCase {
     turn: Value,
     n_bytes: usize,
     answer: oneshot::Sender<Graded>,
@@ -69,7 +69,7 @@ impl RewardFunction {
     pub(super) async fn grade(&self, turn: Value) -> Graded {
         let (answer, mut graded) = oneshot::channel();
         let n_bytes = turn.to_string().len();
-        self.waiting().push(Waiting {
+        self.waiting().push(WaitingCase {
             turn,
             n_bytes,
             answer,
@@ -85,11 +85,11 @@ impl RewardFunction {
     }
 
     /// The first of those that wait, as many as go together.
-    fn take(&self) -> Vec<Waiting> {
+    fn take(&self) -> Vec<WaitingCase> {
         let mut waiting = self.waiting();
         waiting.retain(|it| !it.answer.is_closed());
         let mut n_bytes = 0;
-        let fits = |it: &&Waiting| {
+        let fits = |it: &&WaitingCase| {
             n_bytes += it.n_bytes;
             n_bytes <= MOST_BYTES
         };
@@ -100,7 +100,7 @@ impl RewardFunction {
     }
 
     /// Asks about some turns; one by one, where the answer about all is none.
-    async fn ask(&self, batch: Vec<Waiting>) {
+    async fn ask(&self, batch: Vec<WaitingCase>) {
         if batch.is_empty() {
             return;
         }
@@ -144,7 +144,7 @@ impl RewardFunction {
     }
 
     /// A panic elsewhere leaves a list usable: each change is one call.
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCase>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

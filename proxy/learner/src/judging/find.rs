@@ -12,15 +12,15 @@ const LOOK_BACK: usize = 256;
 
 /// By ids alone: what there is to do about each is seen when it is looked at.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FoundTurns {
     /// Turns that may show what came of one without a verdict.
     pub(super) followers: Vec<TurnId>,
     /// The last turns of their sessions.
     pub(super) last: Vec<TurnId>,
 }
 
-pub(super) async fn of_all(shared: &Shared) -> Result<Found, LogError> {
-    let mut all = Found::default();
+pub(super) async fn of_all(shared: &Shared) -> Result<FoundTurns, LogError> {
+    let mut all = FoundTurns::default();
     for agent in shared.persist(|| shared.log.agents()).await? {
         let found = of_agent(shared, &agent).await?;
         all.followers.extend(found.followers);
@@ -30,7 +30,7 @@ pub(super) async fn of_all(shared: &Shared) -> Result<Found, LogError> {
 }
 
 /// Of one. In most sessions there is nothing but the last turn, which nothing follows yet.
-pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<Found, LogError> {
+pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTurns, LogError> {
     let captured = shared
         .persist(|| shared.log.in_state(agent, StateKind::Captured))
         .await?;
@@ -38,7 +38,7 @@ pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<Found, 
     for id in captured {
         first.entry(id.session).or_insert(id);
     }
-    let mut found = Found::default();
+    let mut found = FoundTurns::default();
     for (number, first) in first {
         let all = shared.persist(|| shared.log.in_session(agent, None, number));
         let mut ids = all.await?;

@@ -19,7 +19,7 @@ const AT_SESSION_END: f32 = 0.3;
 
 /// What came of a look.
 #[derive(Debug)]
-pub(super) enum Looked {
+pub(super) enum LookResult {
     Done,
     /// Done, and the client said that the session ends here.
     Ended,
@@ -33,7 +33,7 @@ pub(super) enum Looked {
 
 /// Why a turn is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum LookReason {
     /// It came into the log.
     Came,
     /// The owner asked for a step of training: what waits is judged for it, whoever is about.
@@ -44,15 +44,15 @@ pub(super) enum Why {
 pub(super) async fn look_at_follower(
     shared: &Shared,
     id: TurnId,
-    why: Why,
-) -> Result<Looked, LogError> {
+    why: LookReason,
+) -> Result<LookResult, LogError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
-        return Ok(Looked::Done);
+        return Ok(LookResult::Done);
     };
     let done = if turn.meta.is_last {
-        Looked::Ended
+        LookResult::Ended
     } else {
-        Looked::Done
+        LookResult::Done
     };
     if turn.meta.kind == TurnKind::Side {
         shared.spend(id, ExcludeReason::Side).await?;
@@ -69,7 +69,7 @@ pub(super) async fn look_at_follower(
         return Ok(done);
     }
     if (shared.is_off)(&turn.agent) {
-        return Ok(Looked::Later);
+        return Ok(LookResult::Later);
     }
     let new = turn.request.messages.get(new_from..).unwrap_or_default();
     let Some(case) = Case::followed(&before, new) else {
@@ -79,7 +79,7 @@ pub(super) async fn look_at_follower(
     let price = affordable(shared, &turn, worth, why).await?;
     match shared.judge.verdict(&case, price).await {
         Ok(Ok(verdict)) => note(shared, &before, with_owners_hint(verdict, &turn)).await?,
-        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
+        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(LookResult::Later),
         Ok(Err(no_verdict)) => {
             shared.status.judge_answered();
             // Elsewhere it waits: verdicts may be of use one day, and somebody better be asked.
@@ -88,40 +88,44 @@ pub(super) async fn look_at_follower(
                 shared.spend(before.id, why).await?;
             }
         }
-        Err(failed) => return Ok(Looked::Waits(failed)),
+        Err(failed) => return Ok(LookResult::Waits(failed)),
     }
     Ok(done)
 }
 
 /// Looks at the session of a turn: where it has ended, judges its last main turn by request and reply alone.
 /// One without a verdict then is not spent: what follows, should the session go on, may bring one.
-pub(super) async fn look_at_end(shared: &Shared, id: TurnId, why: Why) -> Result<Looked, LogError> {
+pub(super) async fn look_at_end(
+    shared: &Shared,
+    id: TurnId,
+    why: LookReason,
+) -> Result<LookResult, LogError> {
     let config = &shared.config;
     if !config.judge.session_end {
-        return Ok(Looked::Done);
+        return Ok(LookResult::Done);
     }
     let Some((turn, is_last)) = last_main(shared, id).await? else {
-        return Ok(Looked::Done);
+        return Ok(LookResult::Done);
     };
     let silent = Duration::from_millis(now_ms().saturating_sub(turn.meta.ended_ms));
     let idle = config.judge.session_idle.0;
     if !is_last && silent < idle {
-        return Ok(Looked::NotSilent(idle.saturating_sub(silent)));
+        return Ok(LookResult::NotSilent(idle.saturating_sub(silent)));
     }
-    let worth = if shared.trains(&turn.agent) || why == Why::StepAskedFor {
+    let worth = if shared.trains(&turn.agent) || why == LookReason::StepAskedFor {
         Price::Majority
     } else {
         Price::Nothing
     };
     let is_due = turn.state == TurnState::Captured && silent <= config.rl.max_age.0;
     if !is_due || !shared.judge.judges(worth) {
-        return Ok(Looked::Done);
+        return Ok(LookResult::Done);
     }
     if (shared.is_off)(&turn.agent) {
-        return Ok(Looked::Later);
+        return Ok(LookResult::Later);
     }
     let Some(case) = Case::ended(&turn, &shared.wishes(&turn.agent)) else {
-        return Ok(Looked::Done);
+        return Ok(LookResult::Done);
     };
     let price = affordable(shared, &turn, worth, why).await?;
     match shared.judge.verdict(&case, price).await {
@@ -133,11 +137,11 @@ pub(super) async fn look_at_end(shared: &Shared, id: TurnId, why: Why) -> Result
             };
             note(shared, &turn, verdict).await?;
         }
-        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(Looked::Later),
+        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(LookResult::Later),
         Ok(Err(_)) => shared.status.judge_answered(),
-        Err(failed) => return Ok(Looked::Waits(failed)),
+        Err(failed) => return Ok(LookResult::Waits(failed)),
     }
-    Ok(Looked::Done)
+    Ok(LookResult::Done)
 }
 
 /// The last main turn of a turn's session, and whether the client said that the session ends with it, or behind it.
@@ -175,9 +179,9 @@ async fn affordable(
     shared: &Shared,
     turn: &Turn,
     worth: Price,
-    why: Why,
+    why: LookReason,
 ) -> Result<Price, LogError> {
-    if why == Why::StepAskedFor || shared.may_cost(&turn.agent).await? {
+    if why == LookReason::StepAskedFor || shared.may_cost(&turn.agent).await? {
         Ok(worth)
     } else {
         Ok(Price::Nothing)
@@ -225,8 +229,8 @@ async fn note(shared: &Shared, turn: &Turn, verdict: Verdict) -> Result<(), LogE
 /// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn, where they learn
 /// by themselves or were asked to; skills from what went wrong, which shows in what the owner says, and never in the
 /// next step of a tool.
-fn price(shared: &Shared, following: &Turn, why: Why) -> Price {
-    if shared.trains(&following.agent) || why == Why::StepAskedFor {
+fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
+    if shared.trains(&following.agent) || why == LookReason::StepAskedFor {
         return Price::Majority;
     }
     let complains = || owner_says(following).is_some_and(|said| may_complain(&said));

@@ -13,7 +13,7 @@ const MOST: usize = 10_000;
 
 /// When to look at which session.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct SessionSilence {
     /// Sessions have ended after so long; none where nobody wants to know.
     idle: Option<Duration>,
     due: BTreeSet<(Instant, TurnId)>,
@@ -21,9 +21,9 @@ pub(super) struct Silence {
     of_session: HashMap<u64, (Instant, TurnId)>,
 }
 
-// === impl Silence ===
+// === impl SessionSilence ===
 
-impl Silence {
+impl SessionSilence {
     pub(super) fn new(idle: Option<Duration>) -> Self {
         Self {
             idle,
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_has_ended_when_nobody_spoke_for_the_whole_time() {
-        let mut silence = Silence::new(Some(IDLE));
+        let mut silence = SessionSilence::new(Some(IDLE));
         let began = Instant::now();
         silence.spoke(id(1, 0));
         tokio::time::advance(IDLE / 2).await;
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn where_nobody_wants_to_know_nothing_is_waited_for() {
-        let mut silence = Silence::new(None);
+        let mut silence = SessionSilence::new(None);
         silence.spoke(id(1, 0));
         silence.again(id(1, 0));
         assert!(silence.due.is_empty());
@@ -116,7 +116,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_waited_for_is_bounded() {
-        let mut silence = Silence::new(Some(IDLE));
+        let mut silence = SessionSilence::new(Some(IDLE));
         for session in 0..MOST as u64 + 10 {
             silence.spoke(id(session, 0));
         }

@@ -117,8 +117,8 @@ impl Room {
     async fn as_they_come(&self) -> (usize, usize) {
         let agent = AgentId::default_agent();
         for id in of_agent(&self.shared, &agent).await.unwrap().followers {
-            let looked = look_at_follower(&self.shared, id, Why::Came).await;
-            assert!(matches!(looked, Ok(Looked::Done)));
+            let looked = look_at_follower(&self.shared, id, LookReason::Came).await;
+            assert!(matches!(looked, Ok(LookResult::Done)));
         }
         self.counts().await
     }
@@ -240,8 +240,8 @@ async fn judged_behind_an_errand(follower: &[Message]) -> Option<Verdict> {
         ids.push(room.log.append(turn).await.unwrap());
     }
     for id in &ids {
-        let looked = look_at_follower(&room.shared, *id, Why::Came).await;
-        assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+        let looked = look_at_follower(&room.shared, *id, LookReason::Came).await;
+        assert!(matches!(looked, Ok(LookResult::Done)), "{looked:?}");
     }
     let turn = |n: usize| room.log.get(ids[n]);
     assert!(turn(1).await.unwrap().unwrap().verdict.is_none());
@@ -297,8 +297,8 @@ async fn the_last_turn_of_a_session_that_ended_is_judged_by_itself_and_counts_le
     let dir = tempfile::tempdir().unwrap();
     let room = Room::new(dir.path(), &ends_at_once(&json!({})), true).await;
     let id = last(&room.log).await;
-    let looked = look_at_end(&room.shared, id, Why::Came).await;
-    assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+    let looked = look_at_end(&room.shared, id, LookReason::Came).await;
+    assert!(matches!(looked, Ok(LookResult::Done)), "{looked:?}");
     let verdict = verdicts(&room.log).await[2].clone().unwrap();
     assert!(verdict.at_session_end && (verdict.weight - 0.3).abs() < 1e-6);
     let funnel = room.log.funnel(None).await.unwrap();
@@ -306,8 +306,8 @@ async fn the_last_turn_of_a_session_that_ended_is_judged_by_itself_and_counts_le
     // The session goes on all the same: what followed is the better evidence.
     let before = room.shared.n_changed_verdicts();
     let follower = follow_up(&room).await;
-    let looked = look_at_follower(&room.shared, follower, Why::Came).await;
-    assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+    let looked = look_at_follower(&room.shared, follower, LookReason::Came).await;
+    assert!(matches!(looked, Ok(LookResult::Done)), "{looked:?}");
     let turn = room.log.get(id).await.unwrap().unwrap();
     assert!(!turn.verdict.unwrap().at_session_end);
     assert_eq!(turn.overruled.len(), 1);
@@ -331,10 +331,10 @@ async fn a_session_in_which_somebody_spoke_just_now_has_not_ended() {
     let dir = tempfile::tempdir().unwrap();
     let room = Room::new(dir.path(), &json!({"mode": "rl"}), true).await;
     let id = last(&room.log).await;
-    let looked = look_at_end(&room.shared, id, Why::StepAskedFor).await;
+    let looked = look_at_end(&room.shared, id, LookReason::StepAskedFor).await;
     let half = Duration::from_secs(15 * 60);
     assert!(
-        matches!(looked, Ok(Looked::NotSilent(rest)) if rest > half),
+        matches!(looked, Ok(LookResult::NotSilent(rest)) if rest > half),
         "{looked:?}"
     );
     assert_eq!(room.counts().await, (0, 0));
@@ -355,8 +355,8 @@ async fn at_a_sessions_end_no_turn_is_spent_and_nothing_is_asked_that_nobody_wou
         let dir = tempfile::tempdir().unwrap();
         let room = Room::new(dir.path(), &ends_at_once(&judge), trains).await;
         let id = last(&room.log).await;
-        let looked = look_at_end(&room.shared, id, Why::Came).await;
-        assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+        let looked = look_at_end(&room.shared, id, LookReason::Came).await;
+        assert!(matches!(looked, Ok(LookResult::Done)), "{looked:?}");
         assert_eq!(room.counts().await, asked, "{judge}, {trains}");
         let funnel = room.log.funnel(None).await.unwrap();
         assert!(funnel.spent.is_empty(), "{judge}: {funnel:?}");
@@ -367,8 +367,8 @@ async fn at_a_sessions_end_no_turn_is_spent_and_nothing_is_asked_that_nobody_wou
     let rules = |config: &LearnerConfig| Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
     let config = ends_at_once(&json!({"rules": next}));
     let (log, shared) = Room::with(dir.path(), &config, true, rules).await;
-    let looked = look_at_end(&shared, last(&log).await, Why::Came).await;
-    assert!(matches!(looked, Ok(Looked::Done)), "{looked:?}");
+    let looked = look_at_end(&shared, last(&log).await, LookReason::Came).await;
+    assert!(matches!(looked, Ok(LookResult::Done)), "{looked:?}");
     let turn = log.get(last(&log).await).await.unwrap().unwrap();
     assert_eq!(turn.state, TurnState::Captured);
     log.close().await;
@@ -419,9 +419,11 @@ async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
         let agent = AgentId::default_agent();
         let found = of_agent(&shared, &agent).await.unwrap();
         for id in found.followers.clone() {
-            look_at_follower(&shared, id, Why::Came).await.unwrap();
+            look_at_follower(&shared, id, LookReason::Came)
+                .await
+                .unwrap();
         }
-        look_at_end(&shared, found.last[0], Why::Came)
+        look_at_end(&shared, found.last[0], LookReason::Came)
             .await
             .unwrap();
         let waiting = log.in_state(&agent, StateKind::Captured).await.unwrap();
@@ -429,9 +431,11 @@ async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
         function.is_there.store(true, Ordering::Relaxed);
         model.0.store(true, Ordering::Relaxed);
         for id in found.followers {
-            look_at_follower(&shared, id, Why::Came).await.unwrap();
+            look_at_follower(&shared, id, LookReason::Came)
+                .await
+                .unwrap();
         }
-        look_at_end(&shared, found.last[0], Why::Came)
+        look_at_end(&shared, found.last[0], LookReason::Came)
             .await
             .unwrap();
         let judged = log.in_state(&agent, StateKind::Judged).await.unwrap();
@@ -470,7 +474,9 @@ async fn a_reward_function_is_asked_in_every_mode_and_one_without_an_opinion_spe
     let (log, shared) = Room::with(dir.path(), &config, false, judge).await;
     let agent = AgentId::default_agent();
     for id in of_agent(&shared, &agent).await.unwrap().followers {
-        look_at_follower(&shared, id, Why::Came).await.unwrap();
+        look_at_follower(&shared, id, LookReason::Came)
+            .await
+            .unwrap();
     }
     let verdict = verdicts(&log).await[0].clone().unwrap();
     assert_eq!(verdict.score, Score::Good);
@@ -485,7 +491,9 @@ async fn a_reward_function_is_asked_in_every_mode_and_one_without_an_opinion_spe
         };
         let (log, shared) = Room::with(dir.path(), &json!({"mode": "rl"}), trains, judge).await;
         for id in of_agent(&shared, &agent).await.unwrap().followers {
-            look_at_follower(&shared, id, Why::Came).await.unwrap();
+            look_at_follower(&shared, id, LookReason::Came)
+                .await
+                .unwrap();
         }
         let funnel = log.funnel(None).await.unwrap();
         let n = funnel.spent.get(ExcludeReason::NoScore.as_str()).copied();

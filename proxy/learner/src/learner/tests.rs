@@ -9,18 +9,17 @@ use std::{
 
 use futures_util::future::join_all;
 use metaclaw_reward::Rules;
-use metaclaw_schedule::{Keyboard, Obstacle, Schedule, Window};
+use metaclaw_schedule::{Obstacle, Window};
 use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{StateKind, StepOutcome, TurnLog, TurnsConfig};
-use tempfile::TempDir;
 
 use super::*;
 use crate::{
     config::LearnerConfig,
     external_teacher::ExternalTeacher,
     judge::Judge,
-    metrics::{Recorder, ReportTo},
+    metrics::Recorder,
     testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 

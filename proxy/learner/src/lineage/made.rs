@@ -7,7 +7,7 @@ use crate::config::RlConfig;
 
 /// The program and the settings that made a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Made {
+pub(crate) struct Provenance {
     pub(crate) version: String,
     /// The commit that it was built from; none where it was not built in a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,9 +34,9 @@ pub(crate) struct Replayed {
     pub(crate) since_ms: Option<u64>,
 }
 
-// === impl Made ===
+// === impl Provenance ===
 
-impl Made {
+impl Provenance {
     pub(crate) fn here(seed: u64, config: &RlConfig, replay: Option<Replayed>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),

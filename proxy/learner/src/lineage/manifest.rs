@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     base::BaseModel,
-    made::Made,
+    made::Provenance,
     numbers::{BatchStats, Numbers},
 };
 
 /// What a checkpoint says about itself: written with it, kept verbatim by the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Manifest {
+pub(crate) struct CheckpointManifest {
     pub(crate) agent: AgentId,
     pub(crate) lineage: String,
     pub(crate) n: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Manifest {
     pub(crate) scores: BTreeMap<TurnId, Score>,
     /// With what it was made; none in checkpoints of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) made: Option<Made>,
+    pub(crate) made: Option<Provenance>,
 }
 
 /// What an adapter is of.
@@ -54,20 +54,20 @@ pub(crate) struct Shape {
 
 /// A checkpoint with what it says about itself.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownCheckpoint {
     pub(crate) name: CheckpointName,
     /// Optimiser steps in it.
     pub(crate) steps: u64,
     /// Of its adapter's content, where the server says.
     pub(crate) sha256: Option<String>,
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: CheckpointManifest,
 }
 
 /// The checkpoints of ours among a server's.
-pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<Known> {
+pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<KnownCheckpoint> {
     let read = |info: CheckpointInfo| {
         let manifest = serde_json::from_value(info.manifest).ok()?;
-        Some(Known {
+        Some(KnownCheckpoint {
             name: info.name,
             steps: info.step,
             sha256: info.sha256,

@@ -8,7 +8,7 @@ use std::{
 use metaclaw_trainer_api::CheckpointName;
 use metaclaw_turns::{Choice, Step, StepOutcome};
 
-use super::manifest::{Known, Shape, name};
+use super::manifest::{KnownCheckpoint, Shape, name};
 
 /// Hex digits of a lineage.
 const DIGITS: usize = 8;
@@ -37,7 +37,7 @@ pub(crate) struct Resumed {
 
 /// What the next step has to fit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedStart<'a> {
     pub(crate) shape: &'a Shape,
     /// Checkpoints that turned out not to be of use, whatever they say.
     pub(crate) unfit: &'a BTreeSet<CheckpointName>,
@@ -52,7 +52,7 @@ impl ResumePoint {
     }
 
     /// A fresh lineage that starts from a checkpoint of another.
-    fn fresh(checkpoint: Option<&Known>) -> Self {
+    fn fresh(checkpoint: Option<&KnownCheckpoint>) -> Self {
         // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
         let random = RandomState::new().build_hasher().finish();
         Self {
@@ -76,7 +76,11 @@ impl Resumed {
     /// A fresh lineage from the adapter that the owner chose: its checkpoint has the same name. Where the server
     /// lists its checkpoints (`known`) and has none of that name and shape, from nothing. Turns that later steps
     /// of the old lineage took stay trained: what went too far is not learned again.
-    pub(crate) fn chosen(choice: &Choice, known: Option<&[Known]>, wanted: Wanted<'_>) -> Self {
+    pub(crate) fn chosen(
+        choice: &Choice,
+        known: Option<&[KnownCheckpoint]>,
+        wanted: WantedStart<'_>,
+    ) -> Self {
         let mut point = ResumePoint::from_nothing();
         point.choice_ms = Some(choice.at_ms);
         let mut lost = None;
@@ -101,7 +105,11 @@ impl Resumed {
     /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
     /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
     /// the one before it is looked at, and where none can be, the next step starts from nothing.
-    pub(crate) fn of(steps: &[Step], checkpoints: &[Known], wanted: Wanted<'_>) -> Self {
+    pub(crate) fn of(
+        steps: &[Step],
+        checkpoints: &[KnownCheckpoint],
+        wanted: WantedStart<'_>,
+    ) -> Self {
         let Some(newest) = steps.iter().max_by_key(|step| step.taken_ms) else {
             return Self {
                 point: ResumePoint::from_nothing(),
@@ -110,7 +118,7 @@ impl Resumed {
         };
         let last = last_of(steps, &newest.begun.lineage);
         let end = last.map_or(newest.begun.parent.as_deref(), trained_as);
-        let line = Line { steps, checkpoints };
+        let line = CheckpointLine { steps, checkpoints };
         let start = line.usable(end, wanted);
         let lost = end.filter(|end| start.is_none_or(|start| start.name.as_str() != *end));
         let lost = lost.map(|end| wanted.why_not(checkpoints, end));
@@ -129,7 +137,7 @@ impl Resumed {
     }
 
     /// The same by the log alone, for a server that cannot list its checkpoints.
-    pub(crate) fn by_log(steps: &[Step], wanted: Wanted<'_>) -> Self {
+    pub(crate) fn by_log(steps: &[Step], wanted: WantedStart<'_>) -> Self {
         let trained = steps.iter().filter(|step| trained_as(step).is_some());
         let mut point = ResumePoint::from_nothing();
         let mut lost = None;
@@ -149,21 +157,21 @@ impl Resumed {
     }
 }
 
-// === impl Wanted ===
+// === impl WantedStart ===
 
-impl Wanted<'_> {
+impl WantedStart<'_> {
     /// The checkpoint of this name, if a step of the shape can start from it.
-    fn find<'k>(self, known: &'k [Known], name: &str) -> Option<&'k Known> {
+    fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
         known.find(|it| it.name.as_str() == name && self.takes(it))
     }
 
-    fn takes(self, known: &Known) -> bool {
+    fn takes(self, known: &KnownCheckpoint) -> bool {
         !self.unfit.contains(&known.name) && known.manifest.shape.fits(self.shape)
     }
 
     /// Why a checkpoint is not started from.
-    fn why_not(self, known: &[Known], name: &str) -> String {
+    fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
         match known.iter().find(|it| it.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
                 self.shape.change_from(&known.manifest.shape)
@@ -177,16 +185,16 @@ impl Wanted<'_> {
 }
 
 /// What the log and the server know of an agent's steps.
-struct Line<'a> {
+struct CheckpointLine<'a> {
     steps: &'a [Step],
-    checkpoints: &'a [Known],
+    checkpoints: &'a [KnownCheckpoint],
 }
 
-// === impl Line ===
+// === impl CheckpointLine ===
 
-impl<'a> Line<'a> {
+impl<'a> CheckpointLine<'a> {
     /// The checkpoint of this name or, where it cannot be used, the nearest one before it that can.
-    fn usable(&self, end: Option<&'a str>, wanted: Wanted<'_>) -> Option<&'a Known> {
+    fn usable(&self, end: Option<&'a str>, wanted: WantedStart<'_>) -> Option<&'a KnownCheckpoint> {
         let mut at = end;
         // Parents are older than their children; what is written otherwise ends here.
         for _ in 0..=self.steps.len() {
@@ -195,8 +203,9 @@ impl<'a> Line<'a> {
                 .steps
                 .iter()
                 .find(|step| trained_as(step) == Some(name));
-            let is_its =
-                |known: &&Known| step.is_none_or(|step| step.begun.hash == known.manifest.hash);
+            let is_its = |known: &&KnownCheckpoint| {
+                step.is_none_or(|step| step.begun.hash == known.manifest.hash)
+            };
             if let Some(known) = wanted.find(self.checkpoints, name).filter(is_its) {
                 return Some(known);
             }

@@ -10,7 +10,10 @@ use metaclaw_turns::Turn;
 
 use super::{
     logprobs::{LogprobClient, sum},
-    method::{AnchorTerm, Example, Group, Method, NotAnExample, Objective, Signal, State, Want},
+    method::{
+        AnchorTerm, Example, ExampleState, Group, Method, NotAnExample, Objective, TrainingSignal,
+        Want,
+    },
 };
 use crate::{
     formulas::{reverse_kl, single},
@@ -27,7 +30,7 @@ impl Method for Anchor {
         "anchor"
     }
 
-    fn signals(&self) -> &'static [Signal] {
+    fn signals(&self) -> &'static [TrainingSignal] {
         &[]
     }
 
@@ -44,7 +47,7 @@ impl Method for Anchor {
                 reply: Arc::clone(reply),
             };
             let example = Example::new(Vec::new(), term.known())?;
-            Ok(example.refreshed_by(State::Anchor(term)))
+            Ok(example.refreshed_by(ExampleState::Anchor(term)))
         });
         Ok(Group::weighted(
             &Self,
@@ -66,8 +69,8 @@ async fn refresh(
     policy: LogprobClient<'_>,
 ) -> Result<Option<f64>, BackendError> {
     let terms = examples.iter().filter_map(|it| match &it.state {
-        Some(State::Anchor(term)) => Some(term.clone()),
-        Some(State::Distil(_) | State::Surrogate(_)) | None => None,
+        Some(ExampleState::Anchor(term)) => Some(term.clone()),
+        Some(ExampleState::Distil(_) | ExampleState::Surrogate(_)) | None => None,
     });
     let terms: Vec<AnchorTerm> = terms.collect();
     let now = policy.now(terms.iter().map(AnchorTerm::query)).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metaclaw_turns::Turn;
 
 use super::{
-    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    method::{Compares, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
     policy_gradient,
 };
 use crate::sample::{Baselines, Batch, Teaching};
@@ -20,8 +20,8 @@ impl Method for BinaryRl {
         "binary_rl"
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Verdict]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Verdict]
     }
 
     fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {

@@ -8,7 +8,7 @@
 use metaclaw_chat::Score;
 use metaclaw_turns::Turn;
 
-use super::method::{Example, Group, Method, NotAnExample, Objective, Signal, Want};
+use super::method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want};
 use crate::sample::{Batch, ExcludeReason, Teaching, is_tool_turn, score};
 
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Method for ContextDistillation {
         Some("redo")
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Target]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Target]
     }
 
     /// A turn that calls tools is left as it is: a wish is about what is said.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use metaclaw_turns::Turn;
 
 use super::{
-    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    method::{Compares, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
     policy_gradient,
 };
 use crate::{
@@ -24,8 +24,8 @@ impl Method for Grpo {
         "grpo"
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Verdict]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Verdict]
     }
 
     fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {

@@ -6,8 +6,8 @@ use metaclaw_trainer_api::{BackendError, Datum};
 use metaclaw_turns::Turn;
 
 use super::{
-    logprobs::{Answer, LogprobClient, Question, sum},
-    method::{Example, Group, Method, NotAnExample, Objective, State, Want},
+    logprobs::{LogprobAnswer, LogprobClient, LogprobQuestion, sum},
+    method::{Example, ExampleState, Group, Method, NotAnExample, Objective, Want},
     surrogate::{Distil, Student, Surrogate, TOP_K},
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(super) fn group<'a>(
             clip: objective.clip,
         };
         let example = Example::new(vec![it.id()], distil.known());
-        Some(example.map(|it| it.refreshed_by(State::Distil(distil.into()))))
+        Some(example.map(|it| it.refreshed_by(ExampleState::Distil(distil.into()))))
     });
     Ok(Group::weighted(method, examples.collect::<Result<_, _>>()?))
 }
@@ -60,8 +60,8 @@ pub(super) async fn refresh(
     policy: LogprobClient<'_>,
 ) -> Result<Option<f64>, BackendError> {
     let distils = examples.iter().filter_map(|it| match &it.state {
-        Some(State::Distil(distil)) => Some(Arc::clone(distil)),
-        Some(State::Surrogate(_) | State::Anchor(_)) | None => None,
+        Some(ExampleState::Distil(distil)) => Some(Arc::clone(distil)),
+        Some(ExampleState::Surrogate(_) | ExampleState::Anchor(_)) | None => None,
     });
     let distils: Vec<Arc<Distil>> = distils.collect();
     let (loss, datums) = if distils.is_empty() {
@@ -70,7 +70,7 @@ pub(super) async fn refresh(
         let surrogates = surrogates(&distils, policy).await?;
         let at_start = sum(surrogates.iter().map(Surrogate::at_start))?;
         for (example, surrogate) in examples.iter_mut().zip(surrogates) {
-            example.state = Some(State::Surrogate(surrogate));
+            example.state = Some(ExampleState::Surrogate(surrogate));
         }
         at_start
     };
@@ -86,8 +86,8 @@ async fn moved_on(
     policy: LogprobClient<'_>,
 ) -> Result<(f64, Vec<Datum>), BackendError> {
     let surrogates = examples.iter().filter_map(|it| match &it.state {
-        Some(State::Surrogate(surrogate)) => Some(surrogate),
-        Some(State::Distil(_) | State::Anchor(_)) | None => None,
+        Some(ExampleState::Surrogate(surrogate)) => Some(surrogate),
+        Some(ExampleState::Distil(_) | ExampleState::Anchor(_)) | None => None,
     });
     let surrogates: Vec<&Surrogate> = surrogates.collect();
     let queries = surrogates.iter().map(|it| it.query());
@@ -102,7 +102,7 @@ async fn surrogates(
     policy: LogprobClient<'_>,
 ) -> Result<Vec<Surrogate>, BackendError> {
     let students = students(distils, policy).await?;
-    let mut teachers: Vec<Vec<Answer>> = vec![Vec::new(); distils.len()];
+    let mut teachers: Vec<Vec<LogprobAnswer>> = vec![Vec::new(); distils.len()];
     let most = distils.iter().map(|it| it.hinted.len()).max();
     for hint in 0..most.unwrap_or(0) {
         for (at, answer) in hinted(distils, &students, hint, policy).await? {
@@ -122,7 +122,7 @@ async fn students(
     distils: &[Arc<Distil>],
     policy: LogprobClient<'_>,
 ) -> Result<Vec<Student>, BackendError> {
-    let question = Question {
+    let question = LogprobQuestion {
         adapter: true,
         top_k: TOP_K,
     };
@@ -142,8 +142,8 @@ async fn hinted(
     students: &[Student],
     hint: usize,
     policy: LogprobClient<'_>,
-) -> Result<Vec<(usize, Answer)>, BackendError> {
-    let question = Question {
+) -> Result<Vec<(usize, LogprobAnswer)>, BackendError> {
+    let question = LogprobQuestion {
         adapter: policy.teacher_has_adapter,
         top_k: TOP_K,
     };
@@ -157,7 +157,7 @@ async fn hinted(
 }
 
 /// The answer of the hint that student and teacher agree on most.
-fn best<'a>(student: &Student, teachers: &'a [Answer]) -> Option<&'a Answer> {
+fn best<'a>(student: &Student, teachers: &'a [LogprobAnswer]) -> Option<&'a LogprobAnswer> {
     let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|it| it.ids.clone()).collect();
     teachers.get(most_agreeing(&student.ids, &likely)?)
 }

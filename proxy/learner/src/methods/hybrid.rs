@@ -10,7 +10,7 @@ use metaclaw_turns::Turn;
 use super::{
     hinted,
     logprobs::LogprobClient,
-    method::{Example, Group, Method, NotAnExample, Objective, Signal, Want},
+    method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
     policy_gradient,
 };
 use crate::sample::{Baselines, Batch, Teaching};
@@ -28,8 +28,8 @@ impl Method for Hybrid {
         "hybrid"
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Verdict, Signal::Hint]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Verdict, TrainingSignal::Hint]
     }
 
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want {

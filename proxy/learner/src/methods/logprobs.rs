@@ -18,7 +18,7 @@ pub(crate) struct LogprobClient<'a> {
 
 /// Whose log-probabilities, and how many of the likeliest ids beside them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct LogprobQuestion {
     /// With the run's adapter, or the base model's.
     pub(super) adapter: bool,
     pub(super) top_k: u32,
@@ -26,7 +26,7 @@ pub(super) struct Question {
 
 /// What was answered of one reply of R ids.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct LogprobAnswer {
     /// `[R · K]`: the log-probabilities that were asked for, in row-major order.
     pub(super) logprobs: Vec<f32>,
     /// `[R][top_k]`: the likeliest ids.
@@ -45,9 +45,9 @@ impl LogprobClient<'_> {
     /// too, and so is a reply that is no sequence.
     pub(super) async fn ask(
         self,
-        question: Question,
+        question: LogprobQuestion,
         queries: impl Iterator<Item = (usize, Result<LogprobQuery, DatumError>)>,
-    ) -> Result<Vec<Answer>, BackendError> {
+    ) -> Result<Vec<LogprobAnswer>, BackendError> {
         let queries: Result<Vec<_>, _> = queries.map(|(at, it)| Ok((at, it?))).collect();
         let queries = queries.map_err(|error| no_sequence(&error))?;
         if queries.is_empty() {
@@ -77,8 +77,8 @@ impl LogprobClient<'_> {
     pub(super) async fn now(
         self,
         queries: impl Iterator<Item = Result<LogprobQuery, DatumError>>,
-    ) -> Result<Vec<Answer>, BackendError> {
-        let question = Question {
+    ) -> Result<Vec<LogprobAnswer>, BackendError> {
+        let question = LogprobQuestion {
             adapter: true,
             top_k: 0,
         };
@@ -109,14 +109,14 @@ fn answers(
     reply: ForwardReply,
     shapes: &[(usize, usize)],
     top_k: usize,
-) -> Result<Vec<Answer>, BackendError> {
+) -> Result<Vec<LogprobAnswer>, BackendError> {
     let n = shapes.len();
     let (mut ids, mut likely) = (reply.topk_ids, reply.topk_logprobs);
     if top_k == 0 {
         ids = vec![Vec::new(); n];
         likely = vec![Vec::new(); n];
     }
-    let fits = |(answer, (rows, width)): (&Answer, &(usize, usize))| {
+    let fits = |(answer, (rows, width)): (&LogprobAnswer, &(usize, usize))| {
         let n_lists = if top_k == 0 { 0 } else { *rows };
         let of_lists = |lengths: &mut dyn Iterator<Item = usize>| {
             let lengths: Vec<usize> = lengths.collect();
@@ -127,12 +127,12 @@ fn answers(
             && of_lists(&mut answer.likely.iter().map(Vec::len))
     };
     let each = reply.logprobs.into_iter().zip(ids).zip(likely);
-    let answers = each.map(|((logprobs, ids), likely)| Answer {
+    let answers = each.map(|((logprobs, ids), likely)| LogprobAnswer {
         logprobs,
         ids,
         likely,
     });
-    let answers: Vec<Answer> = answers.collect();
+    let answers: Vec<LogprobAnswer> = answers.collect();
     if answers.len() == n && answers.iter().zip(shapes).all(fits) {
         return Ok(answers);
     }

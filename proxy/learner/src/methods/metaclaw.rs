@@ -8,7 +8,7 @@ use metaclaw_trainer_api::LossFn;
 use metaclaw_turns::Turn;
 
 use super::{
-    method::{Compares, Group, Method, NotAnExample, Objective, Signal, Want},
+    method::{Compares, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
     policy_gradient,
 };
 use crate::{
@@ -26,8 +26,8 @@ impl Method for Metaclaw {
         "metaclaw"
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Verdict]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Verdict]
     }
 
     fn wants(&self, turn: &Turn, _teaching: Teaching<'_>) -> Want {

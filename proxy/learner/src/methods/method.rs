@@ -13,7 +13,7 @@ use super::{
     surrogate::{Distil, Surrogate},
 };
 use crate::{
-    formulas::Clip,
+    formulas::RatioClip,
     sample::{AnchorReply, Baselines, Batch, ExcludeReason, Teaching},
 };
 
@@ -28,7 +28,7 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
     }
 
     /// What it learns from. Two methods that learn from the same do not go together.
-    fn signals(&self) -> &'static [Signal];
+    fn signals(&self) -> &'static [TrainingSignal];
 
     /// What it wants of a judged turn whose ids are there.
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want;
@@ -80,7 +80,7 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
 
 /// What a method learns from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signal {
+pub(crate) enum TrainingSignal {
     /// The teacher's reply to the turn's prompt.
     Target,
     /// How likely a teacher that was told a hint finds the turn's own reply.
@@ -126,7 +126,7 @@ pub(crate) struct Objective {
     pub(crate) anchor: f32,
     pub(crate) policy_loss: PolicyLoss,
     /// Bounds of the ratio in hybrid and opd.
-    pub(crate) clip: Clip,
+    pub(crate) clip: RatioClip,
 }
 
 /// A loss with its constants.
@@ -152,13 +152,13 @@ pub(crate) struct Example {
     /// The turns that it is made of; an anchor is of none.
     pub(crate) turns: Vec<TurnId>,
     /// What its weights are worked out from while the step is made; none where the datum has them.
-    pub(crate) state: Option<State>,
+    pub(crate) state: Option<ExampleState>,
 }
 
 /// What the weights of an example are worked out from, with the weights that the model has then.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum ExampleState {
     /// The turn's own reply, and what a teacher is to make of it.
     Distil(Arc<Distil>),
     /// The same with its advantages, which the first pass of a step works out.
@@ -226,7 +226,7 @@ impl Example {
     }
 
     /// The same, with weights that are worked out while the step is made.
-    pub(crate) fn refreshed_by(self, state: State) -> Self {
+    pub(crate) fn refreshed_by(self, state: ExampleState) -> Self {
         Self {
             state: Some(state),
             ..self
@@ -239,9 +239,9 @@ impl Example {
     }
 }
 
-// === impl State ===
+// === impl ExampleState ===
 
-impl State {
+impl ExampleState {
     /// Ids of the reply, all of which have weights.
     pub(crate) fn n_trained(&self) -> usize {
         match self {

@@ -9,7 +9,7 @@ use metaclaw_turns::Turn;
 use super::{
     hinted,
     logprobs::LogprobClient,
-    method::{Example, Group, Method, NotAnExample, Objective, Signal, Want},
+    method::{Example, Group, Method, NotAnExample, Objective, TrainingSignal, Want},
 };
 use crate::sample::{Batch, ExcludeReason, Teaching, score};
 
@@ -23,8 +23,8 @@ impl Method for Opd {
         "opd"
     }
 
-    fn signals(&self) -> &'static [Signal] {
-        &[Signal::Hint]
+    fn signals(&self) -> &'static [TrainingSignal] {
+        &[TrainingSignal::Hint]
     }
 
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want {

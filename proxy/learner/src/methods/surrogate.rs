@@ -9,7 +9,7 @@ use metaclaw_trainer_api::{Datum, DatumError};
 use serde::Serialize;
 
 use crate::{
-    formulas::{Clip, advantages, single},
+    formulas::{RatioClip, advantages, single},
     sample::{HintedPrompts, LogprobQuery, datum},
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Distil {
     pub(crate) share: f32,
     /// The advantage of each id of the reply, with its share; 0 where its verdict pushes nothing.
     pub(crate) push: f32,
-    pub(crate) clip: Clip,
+    pub(crate) clip: RatioClip,
 }
 
 /// What the student finds likely along its reply, R ids, where the step starts.
@@ -49,13 +49,13 @@ pub(crate) struct Student {
 pub(crate) struct Surrogate {
     prompt: Vec<u32>,
     reply: Vec<u32>,
-    clip: Clip,
+    clip: RatioClip,
     /// `[R][W]`
-    columns: Vec<Vec<Column>>,
+    columns: Vec<Vec<LogprobColumn>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-struct Column {
+struct LogprobColumn {
     id: u32,
     advantage: f32,
     /// Its log-probability where the step starts.
@@ -100,7 +100,7 @@ impl Distil {
                 columns.extend(self.of_teacher(t, student, teacher));
             }
             if self.push != 0.0 {
-                columns.push(Column {
+                columns.push(LogprobColumn {
                     id: *id,
                     advantage: self.push,
                     old: *own,
@@ -116,13 +116,13 @@ impl Distil {
         }
     }
 
-    fn of_teacher(&self, t: usize, student: &Student, teacher_k: &[f32]) -> Vec<Column> {
+    fn of_teacher(&self, t: usize, student: &Student, teacher_k: &[f32]) -> Vec<LogprobColumn> {
         let (Some(ids), Some(student_k)) = (student.ids.get(t), student.logprobs.get(t)) else {
             return Vec::new();
         };
         let advantages = advantages(student_k, teacher_k, MOST_APART);
         let each = ids.iter().zip(student_k).zip(advantages);
-        let column = |((id, old), advantage): ((&u32, &f32), f32)| Column {
+        let column = |((id, old), advantage): ((&u32, &f32), f32)| LogprobColumn {
             id: *id,
             advantage: self.share * advantage,
             old: *old,
@@ -143,7 +143,7 @@ impl Surrogate {
     /// # Errors
     /// [`DatumError`] when there is nothing to predict.
     pub(crate) fn query(&self) -> Result<LogprobQuery, DatumError> {
-        let ids = |columns: &Vec<Column>| columns.iter().map(|column| column.id).collect();
+        let ids = |columns: &Vec<LogprobColumn>| columns.iter().map(|column| column.id).collect();
         let ids: Vec<Vec<u32>> = self.columns.iter().map(ids).collect();
         LogprobQuery::of(&self.prompt, &self.reply, &ids)
     }
@@ -186,7 +186,7 @@ impl Surrogate {
 mod tests {
     use super::*;
 
-    const CLIP: Clip = Clip {
+    const CLIP: RatioClip = RatioClip {
         low: 0.8,
         high: 1.28,
     };

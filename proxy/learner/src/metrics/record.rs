@@ -9,7 +9,7 @@ use metaclaw_chat::AgentId;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    lineage::{BatchStats, Known, Numbers},
+    lineage::{BatchStats, KnownCheckpoint, Numbers},
     status::StepReport,
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct StepRecord {
 
 /// A number and its name.
 pub(crate) type Scalar = (Cow<'static, str>, f64);
-type Named = (&'static str, f64);
+type NamedScalars = (&'static str, f64);
 
 // === impl StepRecord ===
 
@@ -56,7 +56,7 @@ impl StepRecord {
     }
 
     /// Of a step that an earlier process made, as far as its checkpoint says.
-    pub(crate) fn recovered(made: &Known, time_ms: u64) -> Self {
+    pub(crate) fn recovered(made: &KnownCheckpoint, time_ms: u64) -> Self {
         let manifest = &made.manifest;
         Self {
             agent: manifest.agent.clone(),
@@ -126,7 +126,7 @@ impl StepRecord {
         scalars
     }
 
-    fn rewards(&self) -> Vec<Named> {
+    fn rewards(&self) -> Vec<NamedScalars> {
         let reward = self.batch.reward;
         if reward.n == 0 {
             return Vec::new();
@@ -140,7 +140,7 @@ impl StepRecord {
         ]
     }
 
-    fn rollout(&self) -> Vec<Named> {
+    fn rollout(&self) -> Vec<NamedScalars> {
         let batch = &self.batch;
         let mut scalars = Vec::new();
         if batch.advantage.n > 0 {
@@ -165,7 +165,7 @@ impl StepRecord {
         scalars
     }
 
-    fn training(&self) -> Vec<Named> {
+    fn training(&self) -> Vec<NamedScalars> {
         let numbers = &self.numbers;
         let mut scalars = vec![
             ("gradient/norm", numbers.grad_norm),

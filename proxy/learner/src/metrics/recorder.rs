@@ -32,10 +32,10 @@ pub enum ReportTo {
 
 /// Where the numbers of each step are written. Clones are one; the default writes nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Recorder(Option<Arc<Inner>>);
+pub struct Recorder(Option<Arc<RecorderInner>>);
 
 #[derive(Debug)]
-struct Inner {
+struct RecorderInner {
     dir: PathBuf,
     to: Vec<ReportTo>,
     /// What is open for TensorBoard, by run.
@@ -47,7 +47,7 @@ struct Inner {
 impl Recorder {
     /// Into files of a folder, which is made with the first of them.
     pub fn new(dir: PathBuf, to: &[ReportTo]) -> Self {
-        let inner = Inner {
+        let inner = RecorderInner {
             dir,
             to: to.to_vec(),
             files: Mutex::default(),
@@ -68,9 +68,9 @@ impl Recorder {
     }
 }
 
-// === impl Inner ===
+// === impl RecorderInner ===
 
-impl Inner {
+impl RecorderInner {
     fn write(&self, record: &StepRecord) {
         for to in &self.to {
             let (file, written) = match to {

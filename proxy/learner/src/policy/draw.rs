@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use metaclaw_trainer_api::{BackendError, wire::SampleRequest};
 
-use super::server::{MOST_STREAMS, Policy};
+use super::server::{MOST_STREAMS, PolicyModel};
 
 /// Ids that stand together, of which the distinct ones are counted.
 const GRAM: usize = 4;
@@ -23,7 +23,7 @@ pub(crate) struct DrawRequest<'a> {
 
 /// A reply that was drawn.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Draw {
+pub(crate) struct DrawnReply {
     /// Its ids, the one that ends it among them.
     pub(crate) ids: Vec<u32>,
     pub(crate) text: String,
@@ -31,9 +31,9 @@ pub(crate) struct Draw {
     pub(crate) ended: bool,
 }
 
-// === impl Draw ===
+// === impl DrawnReply ===
 
-impl Draw {
+impl DrawnReply {
     /// Of who gives no reply.
     pub(crate) fn nothing() -> Self {
         Self {
@@ -44,14 +44,17 @@ impl Draw {
     }
 }
 
-// === impl Policy ===
+// === impl PolicyModel ===
 
-impl Policy {
+impl PolicyModel {
     /// Replies from the model's whole distribution. No more are drawn at once than leave the chats their part.
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn draw(&self, request: DrawRequest<'_>) -> Result<Vec<Draw>, BackendError> {
+    pub(crate) async fn draw(
+        &self,
+        request: DrawRequest<'_>,
+    ) -> Result<Vec<DrawnReply>, BackendError> {
         let mut draws = Vec::new();
         let mut first = 0;
         while first < request.n {
@@ -68,9 +71,12 @@ impl Policy {
     ///
     /// # Errors
     /// The server's.
-    pub(crate) async fn draw_one(&self, request: DrawRequest<'_>) -> Result<Draw, BackendError> {
+    pub(crate) async fn draw_one(
+        &self,
+        request: DrawRequest<'_>,
+    ) -> Result<DrawnReply, BackendError> {
         let drawn = self.draw(request).await?.into_iter().next();
-        Ok(drawn.unwrap_or_else(Draw::nothing))
+        Ok(drawn.unwrap_or_else(DrawnReply::nothing))
     }
 
     /// `n` of them from the `first` on: each has a seed of its own, so that all are what one call would have drawn.
@@ -79,7 +85,7 @@ impl Policy {
         request: DrawRequest<'_>,
         first: u32,
         n: u32,
-    ) -> Result<impl Iterator<Item = Draw>, BackendError> {
+    ) -> Result<impl Iterator<Item = DrawnReply>, BackendError> {
         let request = SampleRequest {
             tokens: request.prompt.to_vec(),
             num_samples: n,
@@ -92,7 +98,7 @@ impl Policy {
             seed: Some(request.seed.wrapping_add(u64::from(first))),
         };
         let drawn = self.backend.sample(request).await?.sequences;
-        Ok(drawn.into_iter().map(|sequence| Draw {
+        Ok(drawn.into_iter().map(|sequence| DrawnReply {
             ids: sequence.tokens,
             text: sequence.text,
             ended: sequence.stop_reason == "stop",
@@ -102,7 +108,7 @@ impl Policy {
 
 /// The distinct 4-grams of ids as a share of all of them, over all replies together: who says one thing over and over, in one
 /// reply or in each, has few. 1 where there are none.
-pub(crate) fn distinct_share(replies: &[&Draw]) -> f64 {
+pub(crate) fn distinct_share(replies: &[&DrawnReply]) -> f64 {
     let mut distinct = BTreeSet::new();
     let mut n = 0;
     for gram in replies.iter().flat_map(|reply| reply.ids.windows(GRAM)) {
@@ -121,11 +127,11 @@ mod tests {
     use super::*;
 
     fn share(replies: &[&[u32]]) -> f64 {
-        let draw = |ids: &&[u32]| Draw {
+        let draw = |ids: &&[u32]| DrawnReply {
             ids: ids.to_vec(),
-            ..Draw::nothing()
+            ..DrawnReply::nothing()
         };
-        let draws: Vec<Draw> = replies.iter().map(draw).collect();
+        let draws: Vec<DrawnReply> = replies.iter().map(draw).collect();
         distinct_share(&draws.iter().collect::<Vec<_>>())
     }
 

@@ -7,7 +7,7 @@ const MOST_TOKENS: usize = 4_096;
 
 /// A reply after a prompt.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pair<'a> {
+pub(crate) struct ScoredPair<'a> {
     pub(crate) prompt: &'a [u32],
     pub(crate) reply: &'a [u32],
 }
@@ -37,7 +37,7 @@ pub(super) fn unreadable(why: String) -> BackendError {
 }
 
 /// In which order pairs are scored: those of one prompt together, of which the server computes the prompt once.
-pub(super) fn by_prompt(pairs: &[Pair<'_>]) -> Vec<usize> {
+pub(super) fn by_prompt(pairs: &[ScoredPair<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.sort_by_key(|at| pairs[*at].prompt);
     order
@@ -45,7 +45,7 @@ pub(super) fn by_prompt(pairs: &[Pair<'_>]) -> Vec<usize> {
 
 /// Pairs, which stand [by their prompts](by_prompt), in calls of at most [`MOST_TOKENS`] to compute; one that is longer alone is
 /// alone.
-pub(super) fn calls<'a, 'p>(pairs: &'a [Pair<'p>]) -> Vec<&'a [Pair<'p>]> {
+pub(super) fn calls<'a, 'p>(pairs: &'a [ScoredPair<'p>]) -> Vec<&'a [ScoredPair<'p>]> {
     let (mut calls, mut start, mut n_tokens) = (Vec::new(), 0, 0);
     for (at, pair) in pairs.iter().enumerate() {
         let shares = at > start && pairs[at - 1].prompt == pair.prompt;
@@ -61,9 +61,9 @@ pub(super) fn calls<'a, 'p>(pairs: &'a [Pair<'p>]) -> Vec<&'a [Pair<'p>]> {
     calls
 }
 
-// === impl Pair ===
+// === impl ScoredPair ===
 
-impl Pair<'_> {
+impl ScoredPair<'_> {
     /// The same with at most so many ids of the reply.
     #[must_use]
     pub(crate) fn cut(self, most: usize) -> Self {
@@ -93,14 +93,14 @@ impl Pair<'_> {
 mod tests {
     use super::*;
 
-    fn lengths(pairs: &[Pair<'_>]) -> Vec<usize> {
+    fn lengths(pairs: &[ScoredPair<'_>]) -> Vec<usize> {
         calls(pairs).into_iter().map(<[_]>::len).collect()
     }
 
     #[test]
     fn calls_are_cut_by_tokens_and_none_is_lost() {
         let ids = vec![1; 3_000];
-        let pair = |n: usize| Pair {
+        let pair = |n: usize| ScoredPair {
             prompt: &ids[..n],
             reply: &ids[..1_000],
         };
@@ -113,14 +113,14 @@ mod tests {
     #[test]
     fn replies_to_one_prompt_stand_together_and_count_it_once() {
         let (one, other, reply) = (vec![1; 1_500], vec![2; 1_500], vec![3; 500]);
-        let pair = |prompt| Pair {
+        let pair = |prompt| ScoredPair {
             prompt,
             reply: reply.as_slice(),
         };
         let pairs = [&one, &other, &one, &other, &one].map(|it| pair(it.as_slice()));
         let order = by_prompt(&pairs);
         assert_eq!(order, [0, 2, 4, 1, 3]);
-        let sorted: Vec<Pair<'_>> = order.iter().map(|at| pairs[*at]).collect();
+        let sorted: Vec<ScoredPair<'_>> = order.iter().map(|at| pairs[*at]).collect();
         assert_eq!(lengths(&sorted), [3, 2], "3000, and 2500");
         // The prompt is computed anew in the next call.
         assert_eq!(lengths(&[pair(&one); 11]), [5, 5, 1]);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_sequence_asks_for_the_positions_before_each_id_of_the_reply() {
-        let pair = Pair {
+        let pair = ScoredPair {
             prompt: &[1, 2, 3],
             reply: &[4, 5, 6],
         };
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(datum.parts().model_input_tokens, [1, 2, 3, 4]);
         assert_eq!(datum.parts().target_tokens.values(), [2, 3, 4, 5]);
         assert_eq!(positions, [2, 3]);
-        let empty = Pair {
+        let empty = ScoredPair {
             prompt: &[1],
             reply: &[],
         };

@@ -4,11 +4,11 @@ use metaclaw_trainer_api::{BackendError, wire::TokenizeRequest};
 use metaclaw_turns::Turn;
 use serde_json::{Map, Value};
 
-use super::server::Policy;
+use super::server::PolicyModel;
 
-// === impl Policy ===
+// === impl PolicyModel ===
 
-impl Policy {
+impl PolicyModel {
     /// A conversation as ids, up to where the assistant begins.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use metaclaw_trainer_api::{
 };
 
 use super::{
-    pairs::{Pair, by_prompt, calls, mean, unreadable},
-    server::Policy,
+    pairs::{ScoredPair, by_prompt, calls, mean, unreadable},
+    server::PolicyModel,
 };
 
 /// Of the run that only scoring by the base needs; its adapter is never read.
@@ -20,9 +20,9 @@ pub(crate) enum By<'a> {
     Run(&'a RunId),
 }
 
-// === impl Policy ===
+// === impl PolicyModel ===
 
-impl Policy {
+impl PolicyModel {
     /// The mean log-probability a token (T = 1) of the first `most` ids of each reply.
     ///
     /// # Errors
@@ -30,10 +30,10 @@ impl Policy {
     pub(crate) async fn score(
         &self,
         by: By<'_>,
-        pairs: &[Pair<'_>],
+        pairs: &[ScoredPair<'_>],
         most: usize,
     ) -> Result<Vec<f64>, BackendError> {
-        let cut: Vec<Pair<'_>> = pairs.iter().map(|pair| pair.cut(most)).collect();
+        let cut: Vec<ScoredPair<'_>> = pairs.iter().map(|pair| pair.cut(most)).collect();
         let logprobs = self.logprobs(by, &cut).await?;
         Ok(logprobs.iter().map(|values| mean(values)).collect())
     }
@@ -48,10 +48,10 @@ impl Policy {
     pub(crate) async fn logprobs(
         &self,
         by: By<'_>,
-        pairs: &[Pair<'_>],
+        pairs: &[ScoredPair<'_>],
     ) -> Result<Vec<Vec<f32>>, BackendError> {
         let order = by_prompt(pairs);
-        let sorted: Vec<Pair<'_>> = order.iter().map(|at| pairs[*at]).collect();
+        let sorted: Vec<ScoredPair<'_>> = order.iter().map(|at| pairs[*at]).collect();
         let mut passed = Vec::with_capacity(pairs.len());
         for call in calls(&sorted) {
             let logprobs = self.forward(by, call, 0).await?.logprobs;
@@ -74,7 +74,7 @@ impl Policy {
     /// The server's; a pair without a prompt or a reply is one too.
     pub(crate) async fn likeliest(
         &self,
-        pair: Pair<'_>,
+        pair: ScoredPair<'_>,
         k: u32,
     ) -> Result<Vec<Vec<(u32, f32)>>, BackendError> {
         let n = pair.reply.len();
@@ -100,10 +100,10 @@ impl Policy {
     async fn forward(
         &self,
         by: By<'_>,
-        pairs: &[Pair<'_>],
+        pairs: &[ScoredPair<'_>],
         top_k: u32,
     ) -> Result<ForwardReply, BackendError> {
-        let sequences: Result<Vec<_>, _> = pairs.iter().map(Pair::sequence).collect();
+        let sequences: Result<Vec<_>, _> = pairs.iter().map(ScoredPair::sequence).collect();
         let (datums, positions) = sequences?.into_iter().unzip();
         let request = |session_id: RunId, adapter: bool| ForwardRequest {
             session_id,
@@ -144,8 +144,8 @@ impl Policy {
 }
 
 /// Whether every id of every reply was answered for.
-fn fits(pairs: &[Pair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendError> {
-    let n_ids = |pair: &Pair<'_>| pair.reply.len();
+fn fits(pairs: &[ScoredPair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendError> {
+    let n_ids = |pair: &ScoredPair<'_>| pair.reply.len();
     if logprobs.iter().map(Vec::len).eq(pairs.iter().map(n_ids)) {
         return Ok(());
     }

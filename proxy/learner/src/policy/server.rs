@@ -11,7 +11,7 @@ pub(super) const MOST_STREAMS: u32 = 16;
 
 /// The policy server, as those ask it who look at replies without training on them.
 #[derive(Debug)]
-pub(crate) struct Policy {
+pub(crate) struct PolicyModel {
     pub(super) backend: Arc<dyn TrainingBackend>,
     /// One permit for each reply that is drawn.
     pub(super) streams: Semaphore,
@@ -19,9 +19,9 @@ pub(crate) struct Policy {
     pub(super) scoring_run: Mutex<Option<RunId>>,
 }
 
-// === impl Policy ===
+// === impl PolicyModel ===
 
-impl Policy {
+impl PolicyModel {
     /// Whether the server is sure to say how likely a given reply is.
     pub(crate) fn surely_scores(&self) -> bool {
         self.backend.surely_scores()

@@ -16,12 +16,12 @@ pub(crate) type HintedPrompts = Arc<Vec<Vec<u32>>>;
 /// The teacher's prompts by turn, while its wishes stay as they are.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    of: BTreeMap<TurnId, Known>,
+    of: BTreeMap<TurnId, KnownHints>,
 }
 
 /// The prompts, and the verdict with which they were made: another one may have other hints.
 #[derive(Debug)]
-struct Known {
+struct KnownHints {
     told: HintedPrompts,
     verdict: Option<Verdict>,
 }
@@ -42,7 +42,7 @@ impl Hints {
         if self.of.len() >= REMEMBERED {
             self.of.pop_first();
         }
-        let known = Known {
+        let known = KnownHints {
             told: told.into(),
             verdict: turn.verdict.clone(),
         };

@@ -51,14 +51,14 @@ pub(crate) enum Taught {
 /// What the teacher came to about an agent's turns, while its wishes stay as they are.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
-    of: BTreeMap<TurnId, Known>,
+    of: BTreeMap<TurnId, KnownTarget>,
     /// Turns that are not redo's whatever is said about them, and why.
     at_fault: BTreeMap<TurnId, ExcludeReason>,
 }
 
 /// What the teacher came to, and the verdict that it knew: with another one it is asked again.
 #[derive(Debug)]
-struct Known {
+struct KnownTarget {
     taught: Taught,
     verdict: Said,
 }
@@ -132,7 +132,7 @@ impl Targets {
             self.of.pop_first();
         }
         let verdict = said(turn);
-        self.of.insert(turn.id, Known { taught, verdict });
+        self.of.insert(turn.id, KnownTarget { taught, verdict });
     }
 
     /// Forgets what holds for these wishes alone.

@@ -12,11 +12,11 @@ use crate::{counts::LearnerCounts, judge::AskFailed};
 
 /// Where the tasks write down what they do.
 #[derive(Debug, Default)]
-pub(crate) struct StatusCell(Mutex<Notes>);
+pub(crate) struct StatusCell(Mutex<StatusNotes>);
 
 /// What was written down.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Notes {
+pub(crate) struct StatusNotes {
     pub(crate) judging: JudgingStatus,
     pub(crate) phase: Phase,
     /// Whether the training task's look at the log ended in waiting for something.
@@ -49,7 +49,7 @@ pub(crate) struct SampleCounts {
 // === impl StatusCell ===
 
 impl StatusCell {
-    pub(crate) fn read(&self) -> Notes {
+    pub(crate) fn read(&self) -> StatusNotes {
         self.notes().clone()
     }
 
@@ -74,20 +74,20 @@ impl StatusCell {
     }
 
     pub(crate) fn judged(&self, score: Score) {
-        self.notes().counts.judged(score);
+        self.change().counts.judged(score);
     }
 
     pub(crate) fn refused(&self) {
-        self.notes().counts.n_refused += 1;
+        self.change().counts.n_refused += 1;
     }
 
     pub(crate) fn judging(&self, waiting: usize) {
-        self.notes().judging.waiting = waiting;
+        self.change().judging.waiting = waiting;
     }
 
     pub(crate) fn judge_failed(&self, failed: &AskFailed) {
         let why = Some(failed.why.clone());
-        let mut notes = self.notes();
+        let mut notes = self.change();
         if notes.judging.failing != why {
             tracing::warn!(why = failed.why, "the judge does not answer; turns wait");
             notes.judging.failing = why;
@@ -95,11 +95,11 @@ impl StatusCell {
     }
 
     pub(crate) fn judge_answered(&self) {
-        self.notes().judging.failing = None;
+        self.change().judging.failing = None;
     }
 
     pub(crate) fn phase(&self, phase: Phase) {
-        let mut notes = self.notes();
+        let mut notes = self.change();
         if notes.phase != phase {
             tracing::debug!(?phase, "training");
             notes.phase = phase;
@@ -109,12 +109,12 @@ impl StatusCell {
     /// Shows what training waits for, until its next look at the log.
     pub(crate) fn waits_for(&self, phase: Phase) {
         self.phase(phase);
-        self.notes().waits = true;
+        self.change().waits = true;
     }
 
     /// The training task begins a look at the log.
     pub(crate) fn look_begins(&self) {
-        self.notes().waits = false;
+        self.change().waits = false;
     }
 
     /// The look has ended: where it waits for nothing, it goes on collecting.
@@ -130,7 +130,7 @@ impl StatusCell {
         counts: SampleCounts,
         not_taught: BTreeMap<&'static str, usize>,
     ) {
-        let mut notes = self.notes();
+        let mut notes = self.change();
         let own = notes.agent(agent);
         own.counts = counts;
         let by_reason = not_taught.into_iter();
@@ -138,11 +138,11 @@ impl StatusCell {
     }
 
     pub(crate) fn window(&self, agent: &AgentId, now_ms: u64) {
-        self.notes().agent(agent).last_window_ms = Some(now_ms);
+        self.change().agent(agent).last_window_ms = Some(now_ms);
     }
 
     pub(crate) fn stepped(&self, report: &StepReport) {
-        let mut notes = self.notes();
+        let mut notes = self.change();
         let counts = &mut notes.counts;
         counts.n_steps += 1;
         counts.n_skipped += u64::from(report.numbers.skipped);
@@ -154,16 +154,23 @@ impl StatusCell {
 
     pub(crate) fn began_anew(&self, agent: &AgentId, why: &str, at_ms: u64) {
         let why = why.to_owned();
-        self.notes().agent(agent).began_anew = Some(BeganAnew { why, at_ms });
+        self.change().agent(agent).began_anew = Some(BeganAnew { why, at_ms });
+    }
+
+    /// The notes, to be changed.
+    fn change(&self) -> MutexGuard<'_, StatusNotes> {
+        #[cfg(test)]
+        crate::testing::progress::made();
+        self.notes()
     }
 
     /// A panic elsewhere leaves notes usable: each change is one assignment.
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, StatusNotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Notes {
+impl StatusNotes {
     fn agent(&mut self, agent: &AgentId) -> &mut AgentNotes {
         self.agents.entry(agent.clone()).or_default()
     }

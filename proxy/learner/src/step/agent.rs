@@ -13,11 +13,11 @@ use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
 
 use crate::{
-    batch::Seen,
+    batch::SeenTurns,
     gate::{Gate, VerdictHistory},
     lineage::{ResumePoint, Shape},
     shared::Shared,
-    teacher::Memory,
+    teacher::TeacherMemory,
     trainer::{RunHandle, StepRunner},
 };
 
@@ -36,9 +36,9 @@ pub(crate) struct AgentState {
     /// What its next step continues, and the shape that this was worked out for.
     pub(crate) resume: Option<(ResumePoint, Shape)>,
     /// What it had to train on at the last look.
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenTurns,
     /// What the teacher came to about its turns.
-    pub(crate) teacher: Memory,
+    pub(crate) teacher: TeacherMemory,
     /// What an external teacher adds to the advantages of the next batch's ids.
     pub(crate) pulls: BTreeMap<TurnId, Arc<[f32]>>,
     /// Checkpoints that the server cannot use, or whose weights are no numbers.
@@ -47,7 +47,7 @@ pub(crate) struct AgentState {
     pub(crate) n_unsettled: usize,
     /// What was seen of its verdicts.
     pub(crate) verdicts: VerdictHistory,
-    rest: Option<Rest>,
+    rest: Option<RefusalPause>,
 }
 
 /// What the steps of one agent are made with: the two stores, the gate, and what is remembered of the agent.
@@ -61,9 +61,15 @@ pub(crate) struct StepSite<'a> {
     pub(crate) others_start: Vec<CheckpointName>,
 }
 
+/// A step in one of its states.
+pub(crate) struct TrainingStep<'a, S> {
+    pub(super) site: StepSite<'a>,
+    pub(super) state: S,
+}
+
 /// A pause in which what was refused is not asked for.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct RefusalPause {
     until: Instant,
     /// How long the pauses would be that follow.
     further: ExponentialBackoff,
@@ -78,7 +84,7 @@ pub(crate) struct Rest {
 impl AgentState {
     /// The training server refused a step: try again, but not at once.
     pub(crate) fn refused(&mut self, why: String, now_ms: u64) {
-        self.rest = Some(Rest::after(self.rest.take(), why, now_ms));
+        self.rest = Some(RefusalPause::after(self.rest.take(), why, now_ms));
         // What was known may be what was wrong.
         self.resume = None;
         self.run = RunHandle::default();
@@ -108,7 +114,7 @@ impl AgentState {
     }
 
     /// Why no step is tried for now.
-    pub(crate) fn resting(&self) -> Option<&Rest> {
+    pub(crate) fn resting(&self) -> Option<&RefusalPause> {
         self.rest.as_ref().filter(|rest| !rest.is_over())
     }
 }
@@ -150,9 +156,9 @@ impl StepSite<'_> {
     }
 }
 
-// === impl Rest ===
+// === impl RefusalPause ===
 
-impl Rest {
+impl RefusalPause {
     /// The pause after a refusal; `earlier` is the one before it, if the last attempt was refused as well.
     pub(crate) fn after(earlier: Option<Self>, why: String, now_ms: u64) -> Self {
         let mut further = earlier.map_or_else(|| PAUSES.build(), |rest| rest.further);
@@ -184,7 +190,7 @@ mod tests {
     async fn each_refusal_in_a_row_doubles_the_pause() {
         let mut last = None;
         let mut pause = || {
-            let rest = Rest::after(last.take(), "no".to_owned(), 0);
+            let rest = RefusalPause::after(last.take(), "no".to_owned(), 0);
             assert!(!rest.is_over());
             let length = Duration::from_millis(rest.until_ms);
             last = Some(rest);
@@ -196,7 +202,7 @@ mod tests {
         let mut rest = last.unwrap();
         tokio::time::advance(LONGEST).await;
         assert!(rest.is_over());
-        rest = Rest::after(Some(rest), "no".to_owned(), 0);
+        rest = RefusalPause::after(Some(rest), "no".to_owned(), 0);
         assert!(!rest.is_over());
         rest.end();
         assert!(rest.is_over());

@@ -7,14 +7,14 @@ use metaclaw_trainer_api::{AdapterName, BackendError, TrainingBackend};
 use metaclaw_turns::Turn;
 use tokio::time::Instant;
 
-use super::agent::{AgentState, Rest, StepSite};
+use super::agent::{AgentState, RefusalPause, StepSite};
 use crate::{
     config::Teacher,
     error::{NoScores, NoTokenIds, NotTested, TrainError},
     gate::{self, AdapterTestError, Gate, GateReport},
     lineage::{BaseModel, Replayed},
-    methods::Signal,
-    policy::Policy,
+    methods::TrainingSignal,
+    policy::PolicyModel,
     shared::Shared,
     status::Phase,
     trainer::{RunHandle, StepRunner},
@@ -32,7 +32,7 @@ pub(crate) struct TrainingContext {
     pub(crate) shared: Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
     /// The same server, asked without training.
-    pub(crate) policy: Arc<Policy>,
+    pub(crate) policy: Arc<PolicyModel>,
     agents: BTreeMap<AgentId, AgentState>,
     /// What adapters pass before they serve.
     pub(crate) gate: Gate,
@@ -41,7 +41,7 @@ pub(crate) struct TrainingContext {
     /// The pause of a teacher that failed at whatever it was asked.
     teacher_pause: Option<TeacherPause>,
     /// The pause after the training server refused to be used at all: its key, its account, or the model.
-    rest: Option<Rest>,
+    rest: Option<RefusalPause>,
 }
 
 /// A pause in which the teacher is asked nothing.
@@ -56,7 +56,7 @@ struct TeacherPause {
 
 impl TrainingContext {
     pub(crate) fn new(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) -> Self {
-        let policy = Arc::new(Policy::new(Arc::clone(&backend)));
+        let policy = Arc::new(PolicyModel::new(Arc::clone(&backend)));
         let gate = Gate::new(
             Arc::clone(&policy),
             shared.config.gate,
@@ -196,7 +196,7 @@ impl TrainingContext {
             Ok(health) => health,
             // Asking again soon would be of no use, and is a provider's to bear.
             Err(error) if error.status().is_some_and(|it| (400..500).contains(&it)) => {
-                let rest = Rest::after(self.rest.take(), error.to_string(), now_ms());
+                let rest = RefusalPause::after(self.rest.take(), error.to_string(), now_ms());
                 let (why, until_ms) = (rest.why.clone(), rest.until_ms);
                 self.rest = Some(rest);
                 return Err(self.refuses(why, until_ms));
@@ -232,8 +232,9 @@ impl TrainingContext {
             Ok(None) => Ok(()),
             Ok(Some(why)) => {
                 let rl = &self.shared.config.rl;
-                let is_asked = rl.method.has(Signal::Target) && rl.teacher != Teacher::Session;
-                let has_teacher = is_asked || rl.method.has(Signal::Hint);
+                let is_asked =
+                    rl.method.has(TrainingSignal::Target) && rl.teacher != Teacher::Session;
+                let has_teacher = is_asked || rl.method.has(TrainingSignal::Hint);
                 let what_to_do = if has_teacher { WITHOUT_TEACHER } else { "" };
                 Err(self
                     .shared

@@ -6,12 +6,14 @@ use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{AdapterName, CheckpointName, NameError};
 use metaclaw_turns::{NewStep, Use};
 
-use super::start::Start;
+use super::start::StepStart;
 use crate::{
     batch::{NoGroups, groups, stats},
     config::RlConfig,
     formulas::{rate_for_size, warmed_up},
-    lineage::{BatchStats, Candidate, Made, Manifest, Numbers, ResumePoint, Shape, names},
+    lineage::{
+        BatchStats, Candidate, CheckpointManifest, Numbers, Provenance, ResumePoint, Shape, names,
+    },
     methods::Group,
     sample::Batch,
 };
@@ -71,11 +73,11 @@ pub(crate) enum PlanError {
 impl Plan {
     pub(crate) fn new(
         agent: &AgentId,
-        start: Start,
+        start: StepStart,
         batch: &Batch,
         rl: &RlConfig,
     ) -> Result<Self, PlanError> {
-        let Start {
+        let StepStart {
             point,
             shape,
             ancestry,
@@ -139,8 +141,8 @@ impl Plan {
     }
 
     /// What its checkpoint says about itself.
-    pub(crate) fn manifest(&self, numbers: Numbers, made: Made) -> Manifest {
-        Manifest {
+    pub(crate) fn manifest(&self, numbers: Numbers, made: Provenance) -> CheckpointManifest {
+        CheckpointManifest {
             agent: self.agent.clone(),
             lineage: self.point.lineage.clone(),
             n: self.n(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{context::TrainingContext, plan::Plan};
 use crate::{
-    batch::{self, Found, MOST_AT_ONCE, Seen, groups},
+    batch::{self, FoundSamples, MOST_AT_ONCE, SeenTurns, groups},
     error::TrainError,
     lineage::{BaseModel, BatchStats},
     methods::{Example, Group},
@@ -192,17 +192,17 @@ pub(crate) async fn turn_without_teacher(
         hints: &Hints::default(),
         consolidates: false,
     };
-    let found = batch::look(shared, &mut Seen::default(), agent, teaching).await?;
+    let found = batch::look(shared, &mut SeenTurns::default(), agent, teaching).await?;
     let next = Prospect::of(shared, agent, found, Vec::new(), &targets).await?;
     next.turn(shared, agent, id).await
 }
 
-async fn look(context: &mut TrainingContext, agent: &AgentId) -> Result<Found, LogError> {
+async fn look(context: &mut TrainingContext, agent: &AgentId) -> Result<FoundSamples, LogError> {
     let shared = Arc::clone(&context.shared);
     let teacher = &mut context.agent(agent).teacher;
     teacher.is_told(teacher::wishes(&shared, agent));
     let teaching = teacher.teaching(&shared.config.rl);
-    batch::look(&shared, &mut Seen::default(), agent, teaching).await
+    batch::look(&shared, &mut SeenTurns::default(), agent, teaching).await
 }
 
 // === impl Prospect ===
@@ -213,7 +213,7 @@ impl Prospect {
     async fn of(
         shared: &Shared,
         agent: &AgentId,
-        found: Found,
+        found: FoundSamples,
         used: Vec<Arc<Turn>>,
         targets: &Targets,
     ) -> Result<Self, LogError> {

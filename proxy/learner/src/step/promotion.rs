@@ -4,7 +4,7 @@
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_turns::{LogError, StepOutcome};
 
-use super::{agent::StepSite, transaction::TrainingStep};
+use super::agent::{StepSite, TrainingStep};
 use crate::{
     gate::{self, GateReport, IN_A_ROW, LastDeclined, Series},
     lineage::Candidate,
@@ -31,7 +31,7 @@ enum GateVerdict {
 
 /// How a step ended whose checkpoint is there.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum PromotionOutcome {
     /// Its adapter serves; without a report where it was promoted before an earlier process ended.
     Serving(Option<GateReport>),
     /// The owner has chosen another adapter since the step began.
@@ -76,7 +76,7 @@ impl<'a> TrainingStep<'a, Gated> {
     /// The pointer is written first: if the process ends in between, the step is still open, and recovery writes both
     /// again. The turns of a candidate that is declined are free: it is left where it is, and the next step starts from
     /// where it did, in a lineage of its own, so that no lineage holds a turn twice.
-    pub(crate) async fn conclude(self) -> Result<(StepSite<'a>, Outcome), LogError> {
+    pub(crate) async fn conclude(self) -> Result<(StepSite<'a>, PromotionOutcome), LogError> {
         let Self { site, state } = self;
         let Gated { candidate, verdict } = state;
         let outcome = promote(site.shared, &candidate, verdict).await?;
@@ -88,20 +88,20 @@ impl<'a> TrainingStep<'a, Gated> {
                 .and_then(|report| serde_json::to_value(report).ok()),
         };
         let noted = match &outcome {
-            Outcome::Serving(report) => trained(report.as_ref()),
-            Outcome::ChosenOtherwise(report) => trained(Some(report)),
-            Outcome::Declined(report) => declined(site.shared, &candidate, report).await?,
-            Outcome::Untested(why) => StepOutcome::Released { why: why.clone() },
+            PromotionOutcome::Serving(report) => trained(report.as_ref()),
+            PromotionOutcome::ChosenOtherwise(report) => trained(Some(report)),
+            PromotionOutcome::Declined(report) => declined(site.shared, &candidate, report).await?,
+            PromotionOutcome::Untested(why) => StepOutcome::Released { why: why.clone() },
         };
         site.finish(candidate.n, noted).await?;
         match &outcome {
-            Outcome::Serving(_) | Outcome::ChosenOtherwise(_) => {}
-            Outcome::Declined(_) => {
+            PromotionOutcome::Serving(_) | PromotionOutcome::ChosenOtherwise(_) => {}
+            PromotionOutcome::Declined(_) => {
                 // Nor does anything go on from it.
                 site.state.set_unfit(candidate.checkpoint);
                 give_up(site.shared, site.agent).await?;
             }
-            Outcome::Untested(why) => site.state.refused(why.clone(), now_ms()),
+            PromotionOutcome::Untested(why) => site.state.refused(why.clone(), now_ms()),
         }
         Ok((site, outcome))
     }
@@ -129,23 +129,23 @@ async fn promote(
     shared: &Shared,
     candidate: &Candidate,
     verdict: GateVerdict,
-) -> Result<Outcome, LogError> {
+) -> Result<PromotionOutcome, LogError> {
     let Candidate { agent, adapter, .. } = candidate;
     let report = match verdict {
         GateVerdict::ServesAlready => {
             (shared.on_swap)(agent, Some(adapter));
-            return Ok(Outcome::Serving(None));
+            return Ok(PromotionOutcome::Serving(None));
         }
         GateVerdict::Tested(report) => report,
         GateVerdict::Untested(why) => {
             tracing::error!(%agent, %adapter, why, "the new adapter cannot be tested and does not serve: what served before goes on");
-            return Ok(Outcome::Untested(why));
+            return Ok(PromotionOutcome::Untested(why));
         }
     };
     if !report.passed() {
         let why = report.why();
         tracing::warn!(%agent, %adapter, why, "the new adapter is declined: what served before goes on");
-        return Ok(Outcome::Declined(report));
+        return Ok(PromotionOutcome::Declined(report));
     }
     if let Some(library) = &shared.library {
         // Before it serves: who answers first is told what it needs to be told.
@@ -157,10 +157,10 @@ async fn promote(
     };
     if !shared.persist(serve).await? {
         tracing::info!(%agent, %adapter, "this step ended after its owner chose another adapter: it is not served");
-        return Ok(Outcome::ChosenOtherwise(report));
+        return Ok(PromotionOutcome::ChosenOtherwise(report));
     }
     (shared.on_swap)(agent, Some(adapter));
-    Ok(Outcome::Serving(Some(report)))
+    Ok(PromotionOutcome::Serving(Some(report)))
 }
 
 /// Whether an earlier process had promoted it and ended before the log said that its turns are trained. The owner's choice

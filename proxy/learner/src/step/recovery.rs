@@ -11,18 +11,17 @@ use metaclaw_trainer_api::AdapterName;
 use metaclaw_turns::{LogError, Step, StepOutcome};
 
 use super::{
-    agent::StepSite,
+    agent::{StepSite, TrainingStep},
     context::TrainingContext,
     promotion::{Made, give_up},
-    transaction::TrainingStep,
 };
 use crate::{
     error::TrainError,
     gate::GateReport,
-    lineage::{Candidate, Known, ResumePoint},
+    lineage::{Candidate, KnownCheckpoint, ResumePoint},
     metrics::StepRecord,
     shared::Shared,
-    trainer::StepError,
+    trainer::StepFailure,
 };
 
 /// Failures to settle a step that may pass, before it counts as not made.
@@ -63,7 +62,7 @@ pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, Train
 }
 
 /// Whether a checkpoint is that of a step.
-fn is_of(known: &Known, step: &Step) -> bool {
+fn is_of(known: &KnownCheckpoint, step: &Step) -> bool {
     let (manifest, begun) = (&known.manifest, &step.begun);
     manifest.agent == begun.agent
         && manifest.lineage == begun.lineage
@@ -75,7 +74,7 @@ fn is_of(known: &Known, step: &Step) -> bool {
 
 impl Recovery<'_> {
     /// Whether it is settled now.
-    async fn settle(mut self, made: Option<&Known>) -> Result<bool, LogError> {
+    async fn settle(mut self, made: Option<&KnownCheckpoint>) -> Result<bool, LogError> {
         let agent = self.site.agent;
         let Some(made) = made else {
             let why = "interrupted before its checkpoint".to_owned();
@@ -104,7 +103,7 @@ impl Recovery<'_> {
         }
     }
 
-    fn may_wait(&mut self, failed: &StepError) -> bool {
+    fn may_wait(&mut self, failed: &StepFailure) -> bool {
         if failed.error.is_unreachable() {
             return true;
         }
@@ -122,7 +121,7 @@ impl Recovery<'_> {
     }
 
     /// Sees that the checkpoint's adapter can be served.
-    async fn adopt(&mut self, made: &Known) -> Result<Candidate, StepError> {
+    async fn adopt(&mut self, made: &KnownCheckpoint) -> Result<Candidate, StepFailure> {
         let begun = &self.step.begun;
         let point = ResumePoint {
             lineage: begun.lineage.clone(),

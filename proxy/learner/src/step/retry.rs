@@ -16,7 +16,7 @@ use super::{
 use crate::{
     sample::ExcludeReason,
     status::{Phase, StatusCell},
-    trainer::{Stage, StepError},
+    trainer::{StepFailure, StepStage},
 };
 
 /// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
@@ -29,7 +29,7 @@ const STRIKES: usize = 2;
 
 /// Why there is no candidate.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct StepRefusal {
     pub(crate) blame: Blame,
     /// What the server said.
     pub(crate) why: String,
@@ -79,7 +79,7 @@ pub(crate) async fn make(
     mut attempt: Attempt<'_>,
     status: &StatusCell,
     phase: &Phase,
-) -> Result<Trained, Refusal> {
+) -> Result<Trained, StepRefusal> {
     status.phase(phase.clone());
     attempt.run.save_asked = false;
     let plan = attempt.plan;
@@ -99,7 +99,7 @@ pub(crate) async fn make(
         };
         let why = failed.to_string();
         if let Some(blame) = policy.failed(&failed, plan, &mut calls) {
-            return Err(Refusal { blame, why });
+            return Err(StepRefusal { blame, why });
         }
         tracing::warn!(error = why, "the step is tried again");
         status.phase(Phase::WaitingForTrainer { why });
@@ -113,8 +113,8 @@ pub(crate) async fn make(
 
 impl Suspect {
     /// The refusal of a step whose suspect is at fault.
-    fn refusal(&self) -> Refusal {
-        Refusal {
+    fn refusal(&self) -> StepRefusal {
+        StepRefusal {
             blame: Blame::Sample {
                 turns: self.turns.clone(),
                 why: self.why,
@@ -130,26 +130,28 @@ impl FailurePolicy {
     /// Takes note of a failure; who is at fault, if that is known now.
     fn failed(
         &mut self,
-        failed: &StepError,
+        failed: &StepFailure,
         plan: &Plan,
         calls: &mut Vec<MicroBatch>,
     ) -> Option<Blame> {
         let error = &failed.error;
         match failed.stage {
-            Stage::Pass(_) | Stage::Step | Stage::Control if error.is_of_weights() => {
+            StepStage::Pass(_) | StepStage::Step | StepStage::Control if error.is_of_weights() => {
                 Some(Blame::ParentsNumbers)
             }
-            Stage::Control if error.is_not_finite() => Some(Blame::ParentsNumbers),
+            StepStage::Control if error.is_not_finite() => Some(Blame::ParentsNumbers),
             _ if error.is_unreachable() => None,
-            Stage::Pass(at) => self.pass_failed(error, at, plan, calls),
-            Stage::Step if error.is_not_finite() => self.gradient_failed(error, plan),
-            Stage::Parent if failed.may_pass() => self.count(Blame::ParentOrServer),
-            Stage::Parent => Some(Blame::Parent),
-            Stage::Control if error.is_unknown_run() => self.count(Blame::Server),
-            Stage::Server | Stage::Step | Stage::Save if failed.may_pass() => {
+            StepStage::Pass(at) => self.pass_failed(error, at, plan, calls),
+            StepStage::Step if error.is_not_finite() => self.gradient_failed(error, plan),
+            StepStage::Parent if failed.may_pass() => self.count(Blame::ParentOrServer),
+            StepStage::Parent => Some(Blame::Parent),
+            StepStage::Control if error.is_unknown_run() => self.count(Blame::Server),
+            StepStage::Server | StepStage::Step | StepStage::Save if failed.may_pass() => {
                 self.count(Blame::Server)
             }
-            Stage::Server | Stage::Step | Stage::Save | Stage::Control => Some(Blame::Server),
+            StepStage::Server | StepStage::Step | StepStage::Save | StepStage::Control => {
+                Some(Blame::Server)
+            }
         }
     }
 

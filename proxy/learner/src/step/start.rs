@@ -11,12 +11,12 @@ use crate::{
     batch,
     error::TrainError,
     gate::Series,
-    lineage::{Ancestry, BaseModel, ResumePoint, Resumed, Shape, Wanted},
+    lineage::{Ancestry, BaseModel, ResumePoint, Resumed, Shape, WantedStart},
 };
 
 /// Where a step starts.
 #[derive(Debug)]
-pub(crate) struct Start {
+pub(crate) struct StepStart {
     pub(crate) point: ResumePoint,
     pub(crate) shape: Shape,
     pub(crate) ancestry: Ancestry,
@@ -26,9 +26,9 @@ pub(crate) struct Start {
     pub(crate) series: Series,
 }
 
-// === impl Start ===
+// === impl StepStart ===
 
-impl Start {
+impl StepStart {
     /// By the agent's steps in the log.
     fn at(point: ResumePoint, shape: Shape, steps: &[Step]) -> Self {
         let of_step =
@@ -53,7 +53,7 @@ impl StepSite<'_> {
     ///
     /// # Errors
     /// [`TrainError::NoTrainer`], and the log's.
-    pub(crate) async fn start(&mut self, base: &BaseModel) -> Result<Start, TrainError> {
+    pub(crate) async fn start(&mut self, base: &BaseModel) -> Result<StepStart, TrainError> {
         let (start, lost) = self.look_for_start(base).await?;
         let agent = self.agent;
         if let Some(why) = lost {
@@ -73,7 +73,7 @@ impl StepSite<'_> {
     pub(crate) async fn look_for_start(
         &self,
         base: &BaseModel,
-    ) -> Result<(Start, Option<String>), TrainError> {
+    ) -> Result<(StepStart, Option<String>), TrainError> {
         let rl = &self.shared.config.rl;
         let shape = Shape {
             base: base.clone(),
@@ -83,7 +83,7 @@ impl StepSite<'_> {
         };
         let steps = self.steps().await?;
         let Resumed { point, lost } = self.resumed(&shape, &steps).await?;
-        Ok((Start::at(point, shape, &steps), lost))
+        Ok((StepStart::at(point, shape, &steps), lost))
     }
 
     async fn resumed(&self, shape: &Shape, steps: &[Step]) -> Result<Resumed, TrainError> {
@@ -100,7 +100,7 @@ impl StepSite<'_> {
         let checkpoints = self.runner.checkpoints().await;
         let checkpoints = checkpoints.map_err(|error| shared.no_trainer(&error))?;
         let unfit = &self.state.unfit;
-        let wanted = Wanted { shape, unfit };
+        let wanted = WantedStart { shape, unfit };
         Ok(match (&choice, &checkpoints) {
             (Some(choice), known) => Resumed::chosen(choice, known.as_deref(), wanted),
             (None, Some(known)) => Resumed::of(steps, known, wanted),

@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use super::{micro_batches::MicroBatch, plan::Plan};
 use crate::{
     config::Teacher,
-    lineage::{Drift, Known, Numbers, known},
+    lineage::{Drift, KnownCheckpoint, Numbers, known},
     methods::{Example, Group, LogprobClient},
-    trainer::{RunHandle, Stage, StepError, StepRunner, seen},
+    trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
 /// A checkpoint that an attempt made or found, with its saved adapter.
@@ -64,7 +64,7 @@ struct DriftSums {
 
 impl Attempt<'_> {
     /// Trains on all examples and saves checkpoint and adapter.
-    pub(crate) async fn train(&mut self, calls: &[MicroBatch]) -> Result<Trained, StepError> {
+    pub(crate) async fn train(&mut self, calls: &[MicroBatch]) -> Result<Trained, StepFailure> {
         let plan = self.plan;
         let standing = self.run.at.take().is_some_and(|at| at == plan.point);
         let id = match self.run.id.clone().filter(|_| standing) {
@@ -74,7 +74,7 @@ impl Attempt<'_> {
         // A run that never left its start cannot have made the step.
         if !standing && let Some(made) = self.find().await? {
             let (runner, run) = (self.runner, &mut *self.run);
-            runner.load(run, &id, &made.name, Stage::Save).await?;
+            runner.load(run, &id, &made.name, StepStage::Save).await?;
             let sha256 = runner.save_made(run, &id, &made, &plan.adapter).await?;
             run.at = Some(plan.after());
             let numbers = made.manifest.numbers;
@@ -86,7 +86,7 @@ impl Attempt<'_> {
         self.run.save_asked = true;
         let backend = &self.runner.backend;
         let saved = backend.save_checkpoint(id.clone(), plan.checkpoint.clone(), manifest);
-        seen(self.run, Stage::Save, saved.await)?;
+        seen(self.run, StepStage::Save, saved.await)?;
         let sha256 = self.runner.save_adapter(self.run, &id, &plan.adapter);
         let sha256 = sha256.await?;
         self.run.at = Some(plan.after());
@@ -94,19 +94,23 @@ impl Attempt<'_> {
     }
 
     /// The step's checkpoint, if an earlier attempt made it.
-    async fn find(&mut self) -> Result<Option<Known>, StepError> {
+    async fn find(&mut self) -> Result<Option<KnownCheckpoint>, StepFailure> {
         if !self.runner.capabilities.manifests {
             return Ok(None);
         }
         let checkpoints = self.runner.backend.checkpoints().await;
-        let checkpoints = seen(self.run, Stage::Server, checkpoints)?;
+        let checkpoints = seen(self.run, StepStage::Server, checkpoints)?;
         let (name, hash) = (&self.plan.checkpoint, &self.plan.hash);
-        let made = |known: &Known| known.name == *name && known.manifest.hash == *hash;
+        let made = |known: &KnownCheckpoint| known.name == *name && known.manifest.hash == *hash;
         Ok(known(checkpoints).into_iter().find(made))
     }
 
     /// The steps on a batch: one, or one an epoch. The result has what the first epoch found and how far the last one went.
-    async fn all_epochs(&mut self, id: &RunId, calls: &[MicroBatch]) -> Result<Numbers, StepError> {
+    async fn all_epochs(
+        &mut self,
+        id: &RunId,
+        calls: &[MicroBatch],
+    ) -> Result<Numbers, StepFailure> {
         // The weights of some examples depend on what the run is by then.
         let mut groups = self.plan.groups.clone();
         let sums = self.pass_all(id, calls, &mut groups).await?;
@@ -124,7 +128,7 @@ impl Attempt<'_> {
         id: &RunId,
         calls: &[MicroBatch],
         groups: &mut [Group],
-    ) -> Result<PassSums, StepError> {
+    ) -> Result<PassSums, StepFailure> {
         let mut sums = PassSums::default();
         let policy = LogprobClient {
             backend: &*self.runner.backend,
@@ -140,14 +144,14 @@ impl Attempt<'_> {
             let examples = call.examples_mut(groups);
             let began = Instant::now();
             let refreshed = method.refresh(examples, policy).await;
-            let loss_here = seen(self.run, Stage::Pass(at), refreshed)?;
+            let loss_here = seen(self.run, StepStage::Pass(at), refreshed)?;
             let request = ForwardBackwardRequest {
                 session_id: id.clone(),
                 datums: examples.iter().map(|it| it.datum.clone()).collect(),
                 loss_fn,
                 loss_fn_config,
             };
-            let mut reply = self.pass(request, Stage::Pass(at)).await?;
+            let mut reply = self.pass(request, StepStage::Pass(at)).await?;
             // cross_entropy has the gradient of such a loss and not its value.
             reply.loss = loss_here.unwrap_or(reply.loss);
             let took = began.elapsed();
@@ -161,18 +165,18 @@ impl Attempt<'_> {
     async fn pass(
         &mut self,
         request: ForwardBackwardRequest,
-        stage: Stage,
-    ) -> Result<ForwardBackwardReply, StepError> {
+        stage: StepStage,
+    ) -> Result<ForwardBackwardReply, StepFailure> {
         let done = self.runner.backend.forward_backward(request).await;
         seen(self.run, stage, done)
     }
 
     /// Takes one step along the gradients.
-    async fn take_step(&mut self, id: &RunId, sums: PassSums) -> Result<Numbers, StepError> {
+    async fn take_step(&mut self, id: &RunId, sums: PassSums) -> Result<Numbers, StepFailure> {
         let request = self.step_request(id);
         let learning_rate = request.learning_rate;
         let stepped = self.runner.backend.optim_step(request).await;
-        let stepped = seen(self.run, Stage::Step, stepped)?;
+        let stepped = seen(self.run, StepStage::Step, stepped)?;
         if stepped.skipped {
             // The checkpoint is made all the same: these samples are used up, the weights stay.
             tracing::warn!(
@@ -202,7 +206,7 @@ impl Attempt<'_> {
 
     /// Finds out whether the server can train on something harmless from where the step starts, with the optimiser's part
     /// if `and_step`. What it does is dropped.
-    pub(crate) async fn control(&mut self, and_step: bool) -> Result<(), StepError> {
+    pub(crate) async fn control(&mut self, and_step: bool) -> Result<(), StepFailure> {
         let session_id = self.runner.put_at(self.run, &self.plan.point).await?;
         let losses = &self.runner.capabilities.losses;
         let (loss_fn, datum) = if losses.contains(&LossFn::CrossEntropy) {
@@ -218,11 +222,11 @@ impl Attempt<'_> {
             loss_fn,
             loss_fn_config: LossConfig::new(),
         };
-        self.pass(request, Stage::Control).await?;
+        self.pass(request, StepStage::Control).await?;
         if and_step {
             let request = self.step_request(&session_id);
             let stepped = self.runner.backend.optim_step(request).await;
-            seen(self.run, Stage::Control, stepped)?;
+            seen(self.run, StepStage::Control, stepped)?;
         }
         Ok(())
     }
@@ -237,9 +241,9 @@ impl StepRunner {
         &self,
         run: &mut RunHandle,
         id: &RunId,
-        made: &Known,
+        made: &KnownCheckpoint,
         name: &AdapterName,
-    ) -> Result<Option<String>, StepError> {
+    ) -> Result<Option<String>, StepFailure> {
         let saved = self.save_adapter(run, id, name).await?;
         match (&saved, &made.sha256) {
             (Some(saved), Some(wanted)) if saved != wanted => {
@@ -248,7 +252,7 @@ impl StepRunner {
                     url: name.to_string(),
                     why: format!("it saved {saved}, its checkpoint has {wanted}"),
                 };
-                seen(run, Stage::Save, Err(error))
+                seen(run, StepStage::Save, Err(error))
             }
             _ => Ok(saved),
         }
@@ -260,9 +264,9 @@ impl StepRunner {
         run: &mut RunHandle,
         id: &RunId,
         name: &AdapterName,
-    ) -> Result<Option<String>, StepError> {
+    ) -> Result<Option<String>, StepFailure> {
         let saved = self.backend.save_adapter(id.clone(), name.clone()).await;
-        Ok(seen(run, Stage::Save, saved)?.sha256)
+        Ok(seen(run, StepStage::Save, saved)?.sha256)
     }
 }
 

@@ -16,10 +16,10 @@ use metaclaw_turns::{LogError, Step, StepOutcome};
 use tokio::time::Instant;
 
 use super::{
-    agent::StepSite,
+    agent::{StepSite, TrainingStep},
     plan::{Plan, PlanError},
-    promotion::{Made, Outcome, withdraw},
-    retry::{Blame, Refusal, make},
+    promotion::{Made, PromotionOutcome, withdraw},
+    retry::{Blame, StepRefusal, make},
     train::{Attempt, Trained},
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
 
 /// What became of a batch.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum StepEnd {
     Made(Box<StepReport>),
     /// These of its turns are excluded; the others are free.
     SetAside(Vec<TurnId>),
@@ -42,12 +42,6 @@ pub(crate) enum Ended {
     Halves,
     /// What it was to start from turned out to be of no use: another start is to be tried.
     Elsewhere,
-}
-
-/// A step in one of its states.
-pub(crate) struct TrainingStep<'a, S> {
-    pub(super) site: StepSite<'a>,
-    pub(super) state: S,
 }
 
 /// The step is planned, and nothing is touched yet.
@@ -59,7 +53,7 @@ struct Taken(Arc<Plan>);
 /// No checkpoint came of the step: its turns go back, but for those that are at fault.
 struct Released {
     plan: Arc<Plan>,
-    refusal: Refusal,
+    refusal: StepRefusal,
 }
 
 /// A batch that cannot become a step, with its reason.
@@ -77,7 +71,7 @@ pub(crate) async fn run(
     site: StepSite<'_>,
     base: &BaseModel,
     batch: &Batch,
-) -> Result<Ended, TrainError> {
+) -> Result<StepEnd, TrainError> {
     let began = Instant::now();
     let mut site = site;
     let plan = match planned(&mut site, base, batch).await {
@@ -95,9 +89,11 @@ pub(crate) async fn run(
     site.prune().await?;
     let report = report(&plan, numbers, began);
     let (serves, gate) = match outcome {
-        Outcome::Serving(gate) => (true, gate),
-        Outcome::ChosenOtherwise(gate) | Outcome::Declined(gate) => (false, Some(gate)),
-        Outcome::Untested(why) => {
+        PromotionOutcome::Serving(gate) => (true, gate),
+        PromotionOutcome::ChosenOtherwise(gate) | PromotionOutcome::Declined(gate) => {
+            (false, Some(gate))
+        }
+        PromotionOutcome::Untested(why) => {
             site.shared.status.refused();
             return Err(TrainError::Refused { why });
         }
@@ -108,7 +104,7 @@ pub(crate) async fn run(
         ..report
     };
     told(&site, &report).await;
-    Ok(Ended::Made(Box::new(report)))
+    Ok(StepEnd::Made(Box::new(report)))
 }
 
 async fn planned(
@@ -202,10 +198,10 @@ impl<'a> TrainingStep<'a, Taken> {
 
 impl TrainingStep<'_, Released> {
     /// Gives the turns back, but for those that are at fault.
-    async fn end(self) -> Result<Ended, TrainError> {
+    async fn end(self) -> Result<StepEnd, TrainError> {
         let Self { mut site, state } = self;
         let Released { plan, refusal } = state;
-        let Refusal { blame, why } = refusal;
+        let StepRefusal { blame, why } = refusal;
         tracing::warn!(why, ?blame, "the step is not made");
         let outcome = StepOutcome::Released { why: why.clone() };
         site.finish(plan.n(), outcome).await?;
@@ -216,7 +212,7 @@ impl TrainingStep<'_, Released> {
         let parent = plan.point.checkpoint.clone();
         match (blame, parent) {
             (Blame::Sample { turns, why }, _) => site.set_aside(turns, why).await,
-            (Blame::SomeSample, _) => Ok(Ended::Halves),
+            (Blame::SomeSample, _) => Ok(StepEnd::Halves),
             (Blame::Parent, Some(parent)) => Ok(site.starts_elsewhere(parent)),
             (Blame::ParentOrServer, Some(parent)) if site.state.was_refused() => {
                 Ok(site.starts_elsewhere(parent))
@@ -259,23 +255,23 @@ impl StepSite<'_> {
         }
     }
 
-    fn starts_elsewhere(&mut self, parent: CheckpointName) -> Ended {
+    fn starts_elsewhere(&mut self, parent: CheckpointName) -> StepEnd {
         self.state.set_unfit(parent);
-        Ended::Elsewhere
+        StepEnd::Elsewhere
     }
 
     async fn set_aside(
         &mut self,
         turns: Vec<TurnId>,
         why: ExcludeReason,
-    ) -> Result<Ended, TrainError> {
+    ) -> Result<StepEnd, TrainError> {
         for id in &turns {
             tracing::warn!(turn = %id, %why, "a turn is set aside");
             self.shared.spend(*id, why).await?;
             // One that was trained before stays so, and is not taken again.
             self.state.teacher.targets.set_aside(*id, why);
         }
-        Ok(Ended::SetAside(turns))
+        Ok(StepEnd::SetAside(turns))
     }
 }
 

@@ -8,7 +8,7 @@ use metaclaw_trainer_api::BackendError;
 use serde_json::{Value, json};
 
 use crate::{
-    policy::{DrawRequest, Pair, Policy},
+    policy::{DrawRequest, PolicyModel, ScoredPair},
     sample::AnchorReply,
 };
 
@@ -39,7 +39,7 @@ impl Anchors {
     /// The server's.
     pub(super) async fn next(
         &mut self,
-        policy: &Policy,
+        policy: &PolicyModel,
         wishes: Option<&str>,
         n: usize,
     ) -> Result<Vec<Arc<AnchorReply>>, BackendError> {
@@ -66,7 +66,7 @@ impl Anchors {
 }
 
 async fn reply(
-    policy: &Policy,
+    policy: &PolicyModel,
     question: &str,
     wishes: Option<&str>,
     seed: u64,
@@ -97,7 +97,7 @@ async fn reply(
     if reply.ids.is_empty() {
         return Ok(reply);
     }
-    let pair = Pair {
+    let pair = ScoredPair {
         prompt: &told,
         reply: &reply.ids,
     };

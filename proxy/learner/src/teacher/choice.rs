@@ -3,7 +3,7 @@
 use metaclaw_chat::{Message, Score};
 use metaclaw_turns::Turn;
 
-use super::draws::{Answers, Candidate};
+use super::draws::{TeacherAnswers, TeacherReply};
 use crate::judge::{AskFailed, Judge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub(super) enum NoChoice {
 pub(super) async fn choose<'a>(
     judge: &Judge,
     turn: &Turn,
-    answers: &'a Answers,
+    answers: &'a TeacherAnswers,
     least: f64,
-) -> Result<Result<Vec<&'a Candidate>, NoChoice>, AskFailed> {
+) -> Result<Result<Vec<&'a TeacherReply>, NoChoice>, AskFailed> {
     let wished = std::slice::from_ref(&answers.asked);
-    let is_relevant = |it: &&Candidate| it.relevance >= least;
-    let mut chosen: Vec<&Candidate> = Vec::new();
+    let is_relevant = |it: &&TeacherReply| it.relevance >= least;
+    let mut chosen: Vec<&TeacherReply> = Vec::new();
     for candidate in answers.candidates.iter().filter(is_relevant) {
         if chosen.iter().any(|it| it.ids == candidate.ids) {
             continue;

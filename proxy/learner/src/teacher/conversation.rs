@@ -10,7 +10,7 @@ const GAP: &str = "\n\n";
 
 /// A turn's conversation as its client sent it, with the skills that it was served with and without its wishes.
 #[derive(Debug, Clone)]
-pub(crate) struct Conversation {
+pub(crate) struct TeacherConversation {
     messages: Vec<Map<String, Value>>,
     /// Where the owner last speaks,
     owner: usize,
@@ -18,9 +18,9 @@ pub(crate) struct Conversation {
     words: String,
 }
 
-// === impl Conversation ===
+// === impl TeacherConversation ===
 
-impl Conversation {
+impl TeacherConversation {
     /// None if its owner says nothing in it.
     pub(crate) fn of(turn: &Turn) -> Option<Self> {
         let asked = &turn.request.messages;

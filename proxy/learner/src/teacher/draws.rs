@@ -7,11 +7,11 @@ use metaclaw_turns::Turn;
 use super::{
     after::after,
     asked::{line, others, seed},
-    conversation::Conversation,
+    conversation::TeacherConversation,
     error::TeachError,
 };
 use crate::{
-    policy::{By, Draw, DrawRequest, Pair, Policy, distinct_share, relevance},
+    policy::{By, DrawRequest, DrawnReply, PolicyModel, ScoredPair, distinct_share, relevance},
     sample::{ExcludeReason, MIN_TARGET_WORDS},
     shared::Shared,
 };
@@ -34,7 +34,7 @@ const SCORED: usize = 64;
 
 /// A reply that could be taught: it says something, and where it ended it was not to go on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Candidate {
+pub(super) struct TeacherReply {
     pub(super) ids: Vec<u32>,
     pub(super) text: String,
     /// In nat a token.
@@ -45,20 +45,20 @@ pub(super) struct Candidate {
 
 /// The replies to one turn.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answers {
+pub(super) struct TeacherAnswers {
     /// What the student reads.
     pub(super) prompt: Vec<u32>,
     /// What the teacher read.
     pub(super) told: Vec<u32>,
     /// What it was told beside the conversation.
     pub(super) asked: String,
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<TeacherReply>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draws<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) policy: &'a Policy,
+    pub(super) policy: &'a PolicyModel,
 }
 
 // === impl Draws ===
@@ -69,12 +69,12 @@ impl Draws<'_> {
         self,
         turn: &Turn,
         wishes: Option<&str>,
-    ) -> Result<Result<Answers, ExcludeReason>, TeachError> {
+    ) -> Result<Result<TeacherAnswers, ExcludeReason>, TeachError> {
         let after = after(self.shared, turn).await?;
         let Some(asked) = line(wishes, after.hint.as_deref()) else {
             return Ok(Err(ExcludeReason::NotHinted));
         };
-        let Some(conversation) = Conversation::of(turn) else {
+        let Some(conversation) = TeacherConversation::of(turn) else {
             return Ok(Err(ExcludeReason::TeacherRefused));
         };
         let prompt = self.students_prompt(turn, &conversation).await?;
@@ -83,10 +83,10 @@ impl Draws<'_> {
             .render_for(turn, conversation.told(&asked))
             .await?;
         let mut candidates = self.draw(turn, &told).await?;
-        candidates.extend(after.accepted.and_then(Candidate::accepted));
+        candidates.extend(after.accepted.and_then(TeacherReply::accepted));
         self.weigh(turn, &conversation, &prompt, &mut candidates)
             .await?;
-        Ok(Ok(Answers {
+        Ok(Ok(TeacherAnswers {
             prompt,
             told,
             asked,
@@ -99,7 +99,7 @@ impl Draws<'_> {
     async fn students_prompt(
         self,
         turn: &Turn,
-        conversation: &Conversation,
+        conversation: &TeacherConversation,
     ) -> Result<Vec<u32>, TeachError> {
         let own = turn.tokens.as_ref().map(|it| &it.prompt_ids);
         match own.filter(|ids| turn.served.wishes.is_none() && !ids.is_empty()) {
@@ -108,7 +108,7 @@ impl Draws<'_> {
         }
     }
 
-    async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<Candidate>, TeachError> {
+    async fn draw(self, turn: &Turn, told: &[u32]) -> Result<Vec<TeacherReply>, TeachError> {
         let draws = self.policy.draw(DrawRequest {
             adapter: None,
             prompt: told,
@@ -118,16 +118,16 @@ impl Draws<'_> {
             seed: seed(turn.id),
         });
         let drawn = draws.await?.into_iter();
-        Ok(drawn.filter_map(Candidate::drawn).collect())
+        Ok(drawn.filter_map(TeacherReply::drawn).collect())
     }
 
     /// Works out how relevant each is: under the same conversation with another question at its end it is less likely.
     async fn weigh(
         self,
         turn: &Turn,
-        conversation: &Conversation,
+        conversation: &TeacherConversation,
         prompt: &[u32],
-        candidates: &mut [Candidate],
+        candidates: &mut [TeacherReply],
     ) -> Result<(), TeachError> {
         if candidates.is_empty() {
             return Ok(());
@@ -144,9 +144,11 @@ impl Draws<'_> {
         }
         let pairs = candidates.iter().flat_map(|candidate| {
             let reply = &candidate.ids;
-            prompts.iter().map(move |prompt| Pair { prompt, reply })
+            prompts
+                .iter()
+                .map(move |prompt| ScoredPair { prompt, reply })
         });
-        let pairs: Vec<Pair<'_>> = pairs.collect();
+        let pairs: Vec<ScoredPair<'_>> = pairs.collect();
         let scores = self.policy.score(By::Base, &pairs, SCORED).await?;
         for (candidate, scores) in candidates.iter_mut().zip(scores.chunks(prompts.len())) {
             if let [own, others @ ..] = scores {
@@ -167,13 +169,13 @@ pub(crate) fn max_tokens(turn: &Turn) -> u32 {
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 
-// === impl Candidate ===
+// === impl TeacherReply ===
 
-impl Candidate {
+impl TeacherReply {
     /// What the teacher said. One that was cut has no end among its ids, so that what is taught is how to begin, and not to
     /// stop there: a wish for steps or for simple words is seldom done within what the client allows, and the few that are
     /// short enough are not what it is about.
-    fn drawn(draw: Draw) -> Option<Self> {
+    fn drawn(draw: DrawnReply) -> Option<Self> {
         if draw.ended {
             return Self::whole(draw.ids, draw.text, true);
         }
@@ -208,9 +210,9 @@ impl Candidate {
     }
 }
 
-// === impl Answers ===
+// === impl TeacherAnswers ===
 
-impl Answers {
+impl TeacherAnswers {
     pub(super) fn relevances(&self) -> Vec<f64> {
         self.candidates.iter().map(|it| it.relevance).collect()
     }
@@ -230,7 +232,7 @@ mod tests {
     fn what_says_too_little_or_goes_round_is_never_taught() {
         let of = |ids: &[u32], text: &str, ended| {
             let (ids, text) = (ids.to_vec(), text.to_owned());
-            Candidate::drawn(Draw { ids, text, ended })
+            TeacherReply::drawn(DrawnReply { ids, text, ended })
         };
         let many: Vec<u32> = (0..64).collect();
         let drawn = |text: &str, ended| of(&many, text, ended);
@@ -243,6 +245,6 @@ mod tests {
         for unfinished in ["You freeze berries by...", "To freeze berries:\n"] {
             assert!(drawn(unfinished, true).is_none(), "{unfinished}");
         }
-        assert!(Candidate::drawn(Draw::nothing()).is_none());
+        assert!(TeacherReply::drawn(DrawnReply::nothing()).is_none());
     }
 }

@@ -7,10 +7,10 @@ use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::{BackendError, ErrorCode};
 use serde_json::json;
 
-use super::{draws::TOP_K, error::TeachError, memory::Memory};
+use super::{draws::TOP_K, error::TeachError, memory::TeacherMemory};
 use crate::{
     config::{RlConfig, TargetForm},
-    policy::{By, DrawRequest, Pair, Policy},
+    policy::{By, DrawRequest, PolicyModel, ScoredPair},
     sample::ExcludeReason,
 };
 
@@ -37,9 +37,9 @@ enum Fault {
 /// # Errors
 /// [`TeachError`]: it may be tried again.
 pub(super) async fn at_fault(
-    policy: &Policy,
+    policy: &PolicyModel,
     rl: &RlConfig,
-    memory: &mut Memory,
+    memory: &mut TeacherMemory,
     id: TurnId,
     error: BackendError,
 ) -> Result<ExcludeReason, TeachError> {
@@ -56,9 +56,9 @@ pub(super) async fn at_fault(
 
 /// Who is at fault that a call about a turn failed so.
 async fn fault(
-    policy: &Policy,
+    policy: &PolicyModel,
     rl: &RlConfig,
-    memory: &mut Memory,
+    memory: &mut TeacherMemory,
     id: TurnId,
     error: BackendError,
 ) -> Fault {
@@ -85,7 +85,7 @@ async fn fault(
 }
 
 /// The calls that a turn's teaching makes, with next to nothing to do.
-async fn ask_harmless(policy: &Policy, rl: &RlConfig) -> Result<(), BackendError> {
+async fn ask_harmless(policy: &PolicyModel, rl: &RlConfig) -> Result<(), BackendError> {
     let message = json!({"role": "user", "content": HARMLESS});
     let prompt = &policy.render(vec![message], None).await?;
     let draw = DrawRequest {
@@ -98,7 +98,7 @@ async fn ask_harmless(policy: &Policy, rl: &RlConfig) -> Result<(), BackendError
         seed: 0,
     };
     policy.draw(draw).await?;
-    let pair = Pair {
+    let pair = ScoredPair {
         prompt,
         reply: REPLY,
     };

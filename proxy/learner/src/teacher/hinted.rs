@@ -4,10 +4,10 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::Turn;
 
 use super::{
-    after::after, asked::line, conversation::Conversation, error::TeachError, fault::at_fault,
-    memory::Memory,
+    after::after, asked::line, conversation::TeacherConversation, error::TeachError,
+    fault::at_fault, memory::TeacherMemory,
 };
-use crate::{methods::Signal, policy::Policy, sample::all_hints, shared::Shared};
+use crate::{methods::TrainingSignal, policy::PolicyModel, sample::all_hints, shared::Shared};
 
 /// Hints of which the best is taken: OpenClaw-RL's, which found no use for more.
 const MOST_HINTS: usize = 3;
@@ -18,8 +18,8 @@ const MOST_HINTS: usize = 3;
 /// [`TeachError`]: nothing came of it yet.
 pub(crate) async fn hint(
     shared: &Shared,
-    policy: &Policy,
-    memory: &mut Memory,
+    policy: &PolicyModel,
+    memory: &mut TeacherMemory,
     id: TurnId,
 ) -> Result<(), TeachError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
@@ -39,17 +39,17 @@ pub(crate) async fn hint(
 
 async fn told(
     shared: &Shared,
-    policy: &Policy,
+    policy: &PolicyModel,
     wishes: Option<&str>,
     turn: &Turn,
 ) -> Result<Vec<Vec<u32>>, TeachError> {
-    let Some(conversation) = Conversation::of(turn) else {
+    let Some(conversation) = TeacherConversation::of(turn) else {
         return Ok(Vec::new());
     };
     let of_owner = after(shared, turn).await?.hint;
     let mut told = Vec::new();
     for hint in first(all_hints(turn, of_owner)) {
-        let method = shared.config.rl.method.of(Signal::Hint);
+        let method = shared.config.rl.method.of(TrainingSignal::Hint);
         let said = method.and_then(|it| it.words_of_hint(&hint));
         let said = said.or_else(|| line(wishes, Some(&hint)));
         let Some(said) = said else { continue };

@@ -7,10 +7,10 @@ use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::Turn;
 use tokio::time::Instant;
 
-use super::{anchors::Anchors, draws::Answers};
+use super::{anchors::Anchors, draws::TeacherAnswers};
 use crate::{
     config::{RlConfig, Teacher},
-    policy::Policy,
+    policy::PolicyModel,
     sample::{AnchorReply, Hints, Targets, Taught, Teaching},
 };
 
@@ -19,7 +19,7 @@ const JUDGE_REST: Duration = Duration::from_secs(60);
 
 /// What the teacher remembers of an agent. All of it can be had again: the same turns have the same seeds.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct TeacherMemory {
     /// What it came to about each turn.
     pub(crate) targets: Targets,
     /// What it is told of each turn whose own reply it looks at.
@@ -31,23 +31,23 @@ pub(crate) struct Memory {
     /// Of all its replies: their relevances added up, and how many.
     relevance: (f64, usize),
     /// Drawn, and not chosen from yet: ahead, or because the judge does not answer.
-    drawn: BTreeMap<TurnId, Drawn>,
+    drawn: BTreeMap<TurnId, DrawnAnswers>,
     n_failures: BTreeMap<TurnId, usize>,
     rest: Option<Instant>,
 }
 
 /// The replies to a turn, as it was judged then.
 #[derive(Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct DrawnAnswers {
     id: TurnId,
     verdict: Option<Verdict>,
-    answers: Answers,
+    answers: TeacherAnswers,
 }
 
-// === impl Drawn ===
+// === impl DrawnAnswers ===
 
-impl Drawn {
-    pub(super) fn new(turn: &Turn, answers: Answers) -> Self {
+impl DrawnAnswers {
+    pub(super) fn new(turn: &Turn, answers: TeacherAnswers) -> Self {
         Self {
             id: turn.id,
             verdict: turn.verdict.clone(),
@@ -56,9 +56,9 @@ impl Drawn {
     }
 }
 
-// === impl Memory ===
+// === impl TeacherMemory ===
 
-impl Memory {
+impl TeacherMemory {
     /// What it came to holds for these wishes; with others it begins anew.
     pub(crate) fn is_told(&mut self, wishes: Option<String>) {
         if self.wishes != wishes {
@@ -87,7 +87,7 @@ impl Memory {
     /// The server's.
     pub(crate) async fn anchors(
         &mut self,
-        policy: &Policy,
+        policy: &PolicyModel,
         n: usize,
     ) -> Result<Vec<Arc<AnchorReply>>, BackendError> {
         let wishes = self.wishes.as_deref();
@@ -107,12 +107,12 @@ impl Memory {
         self.rest.is_some_and(|until| Instant::now() < until)
     }
 
-    pub(super) fn drawn(&self, turn: &Turn) -> Option<&Answers> {
+    pub(super) fn drawn(&self, turn: &Turn) -> Option<&TeacherAnswers> {
         let drawn = self.drawn.get(&turn.id)?;
         (drawn.verdict == turn.verdict).then_some(&drawn.answers)
     }
 
-    pub(crate) fn drew(&mut self, drawn: Drawn) {
+    pub(crate) fn drew(&mut self, drawn: DrawnAnswers) {
         for relevance in drawn.answers.own_relevances() {
             self.relevance.0 += relevance;
             self.relevance.1 += 1;

@@ -9,7 +9,7 @@ use metaclaw_turns::{LogError, Turn};
 
 use super::{
     after::{After, after},
-    memory::Memory,
+    memory::TeacherMemory,
 };
 use crate::{
     sample::{ExcludeReason, Form, Target, TargetReply, Taught},
@@ -22,7 +22,7 @@ use crate::{
 /// The log's.
 pub(crate) async fn from_sessions(
     shared: &Shared,
-    memory: &mut Memory,
+    memory: &mut TeacherMemory,
     failed: &[Arc<Turn>],
 ) -> Result<bool, LogError> {
     let mut is_any = false;

@@ -39,6 +39,7 @@ pub(crate) fn n_moments() -> usize {
 
 /// A moment at which the process may be killed; one that was never comes beyond it.
 pub(crate) async fn moment() {
+    super::progress::made();
     let is_killed = PROCESS.with_borrow_mut(|process| {
         let Some(process) = process else { return false };
         process.n_moments += 1;

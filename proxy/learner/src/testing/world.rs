@@ -2,13 +2,12 @@
 
 mod answers;
 mod backend;
+mod failure;
+mod habit;
 mod model;
 mod state;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use metaclaw_chat::Message;
 use metaclaw_trainer_api::{
@@ -19,51 +18,18 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::state::{Inner, Presence, refusal};
 pub(crate) use self::{
     answers::Answers,
-    model::{END, Habit, ids as ids_of},
+    failure::Failure,
+    habit::Habit,
+    model::{END, ids as ids_of},
     state::{Damage, Poison, Weights},
 };
+use self::{
+    failure::{lost, refusal},
+    state::{Inner, Presence},
+};
 use super::crash;
-
-/// What a call does instead of answering.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Nobody there; nothing was done.
-    Unreachable,
-    /// Nothing was done, and no answer came.
-    LostBefore,
-    /// It was done, and no answer came.
-    LostAfter,
-    /// It was done, and the answer is a 500.
-    ErrorAfter,
-    /// The server was killed before the call: it forgets its runs.
-    Killed,
-    /// The client is killed before the call is done.
-    ClientKilledBefore,
-    /// The client is killed after it.
-    ClientKilledAfter,
-    /// The client is killed, and what it asked to be written is written so many calls later.
-    WrittenLate(usize),
-    /// 400.
-    Refused,
-    /// Nothing was done, and the answer is this status, with this code.
-    Answers(u16, Option<&'static str>),
-}
-
-impl Failure {
-    /// What may happen to any call.
-    pub(crate) const OF_ANY_CALL: [Self; 7] = [
-        Self::Unreachable,
-        Self::LostBefore,
-        Self::LostAfter,
-        Self::ErrorAfter,
-        Self::Killed,
-        Self::ClientKilledBefore,
-        Self::ClientKilledAfter,
-    ];
-}
 
 /// A training server in memory.
 #[derive(Debug, Clone)]
@@ -401,13 +367,5 @@ impl World {
     async fn kill_client<T>(&self) -> T {
         self.inner().client.cancel();
         std::future::pending().await
-    }
-}
-
-fn lost(call: &'static str) -> BackendError {
-    BackendError::Timeout {
-        call,
-        url: "world".to_owned(),
-        after: Duration::ZERO,
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct RunHandle {
 
 /// How far an attempt had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum StepStage {
     /// Opening a run, listing checkpoints.
     Server,
     /// Loading the checkpoint that it starts from.
@@ -51,8 +51,8 @@ pub(crate) enum Stage {
 /// Why an attempt did not get through.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub(crate) struct StepError {
-    pub(crate) stage: Stage,
+pub(crate) struct StepFailure {
+    pub(crate) stage: StepStage,
     #[source]
     pub(crate) error: Box<BackendError>,
 }
@@ -103,22 +103,22 @@ impl RunHandle {
 /// The result of a call; a failure leaves the run in doubt.
 pub(crate) fn seen<T>(
     run: &mut RunHandle,
-    stage: Stage,
+    stage: StepStage,
     result: Result<T, BackendError>,
-) -> Result<T, StepError> {
+) -> Result<T, StepFailure> {
     result.map_err(|error| {
         run.failed(&error);
         let error = Box::new(error);
-        StepError { stage, error }
+        StepFailure { stage, error }
     })
 }
 
-// === impl StepError ===
+// === impl StepFailure ===
 
-impl StepError {
+impl StepFailure {
     /// A failure that says nothing about the step itself.
     pub(crate) fn at_server(error: BackendError) -> Self {
-        let (stage, error) = (Stage::Server, Box::new(error));
+        let (stage, error) = (StepStage::Server, Box::new(error));
         Self { stage, error }
     }
 
@@ -138,19 +138,19 @@ impl StepRunner {
         &self,
         run: &mut RunHandle,
         point: &ResumePoint,
-    ) -> Result<RunId, StepError> {
+    ) -> Result<RunId, StepFailure> {
         let id = match (run.id.clone(), &point.checkpoint) {
             (Some(id), Some(_)) => id,
             // Only a new run has a fresh adapter.
             _ => self.create(run, point).await?,
         };
         if let Some(checkpoint) = &point.checkpoint {
-            self.load(run, &id, checkpoint, Stage::Parent).await?;
+            self.load(run, &id, checkpoint, StepStage::Parent).await?;
         }
         Ok(id)
     }
 
-    async fn create(&self, run: &mut RunHandle, point: &ResumePoint) -> Result<RunId, StepError> {
+    async fn create(&self, run: &mut RunHandle, point: &ResumePoint) -> Result<RunId, StepFailure> {
         run.close(&*self.backend).await;
         let request = CreateRequest {
             rank: self.rl.lora_rank,
@@ -160,7 +160,7 @@ impl StepRunner {
             ..CreateRequest::default()
         };
         let created = self.backend.create_run(request).await;
-        let reply = seen(run, Stage::Server, created)?;
+        let reply = seen(run, StepStage::Server, created)?;
         run.n_params = n_params(&reply.trainable_params);
         run.id = Some(reply.session_id.clone());
         Ok(reply.session_id)
@@ -171,8 +171,8 @@ impl StepRunner {
         run: &mut RunHandle,
         id: &RunId,
         checkpoint: &CheckpointName,
-        stage: Stage,
-    ) -> Result<(), StepError> {
+        stage: StepStage,
+    ) -> Result<(), StepFailure> {
         let loaded = self
             .backend
             .load_checkpoint(id.clone(), checkpoint.to_string())

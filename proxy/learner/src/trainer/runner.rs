@@ -10,7 +10,7 @@ use metaclaw_trainer_api::{
 use crate::{
     config::{RlConfig, TargetForm},
     error::TrainError,
-    lineage::{Candidate, Known, Made, Replayed, ResumePoint, known},
+    lineage::{Candidate, KnownCheckpoint, Provenance, Replayed, ResumePoint, known},
     methods::Group,
 };
 
@@ -77,8 +77,8 @@ impl StepRunner {
     }
 
     /// With what a step from here is made.
-    pub(crate) fn made(&self, point: &ResumePoint) -> Made {
-        Made::here(self.seed(point), &self.rl, self.replay.clone())
+    pub(crate) fn made(&self, point: &ResumePoint) -> Provenance {
+        Provenance::here(self.seed(point), &self.rl, self.replay.clone())
     }
 
     /// Whether an adapter that served can serve again.
@@ -146,7 +146,7 @@ impl StepRunner {
     }
 
     /// The server's checkpoints that are ours; none where it cannot list them.
-    pub(crate) async fn checkpoints(&self) -> Result<Option<Vec<Known>>, BackendError> {
+    pub(crate) async fn checkpoints(&self) -> Result<Option<Vec<KnownCheckpoint>>, BackendError> {
         if !self.capabilities.manifests {
             return Ok(None);
         }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        methods::{ALL, AnchorTerm, Example, State},
+        methods::{ALL, AnchorTerm, Example, ExampleState},
         sample::AnchorReply,
         testing::World,
     };
@@ -216,7 +216,7 @@ mod tests {
         distilled.examples = vec![Example {
             datum: Datum::cross_entropy(vec![1], vec![2], vec![0.0]).unwrap(),
             turns: Vec::new(),
-            state: Some(State::Anchor(AnchorTerm {
+            state: Some(ExampleState::Anchor(AnchorTerm {
                 reply: Arc::new(AnchorReply::default()),
                 share: 1.0,
             })),

@@ -5,8 +5,8 @@ use metaclaw_chat::AgentId;
 
 use super::{
     Training,
-    next::{Next, Why},
-    request::{TrainingRequest, Wanted},
+    next::{BatchReason, NextAction},
+    request::{TrainingRequest, WantedStep},
 };
 use crate::{
     config::Mode,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A piece of the making of a step.
-enum Piece {
+enum StepPiece {
     /// The teacher was asked about so many turns.
     Taught(usize),
     /// It is made, or there was nothing to make one of.
@@ -34,7 +34,7 @@ impl Training {
         match request {
             TrainingRequest::Step(agent, answer) => match self.wanted(agent).await {
                 Ok(agents) => {
-                    self.wanted = Some(Wanted::new(agents, answer));
+                    self.wanted = Some(WantedStep::new(agents, answer));
                     self.context.shared.wake.notify_one();
                 }
                 Err(error) => drop(answer.send(Err(error))),
@@ -85,8 +85,8 @@ impl Training {
             return wanted.end();
         };
         match self.piece(&agent, wanted.may_teach()).await {
-            Ok(Piece::Taught(n)) => wanted.taught(n),
-            Ok(Piece::Made(reports)) => wanted.made(reports),
+            Ok(StepPiece::Taught(n)) => wanted.taught(n),
+            Ok(StepPiece::Made(reports)) => wanted.made(reports),
             Err(error) if error.concerns_everyone() => return wanted.end_with(error),
             Err(error) => wanted.failed(error),
         }
@@ -97,17 +97,21 @@ impl Training {
         self.context.shared.wake.notify_one();
     }
 
-    async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<Piece, TrainError> {
-        let next = self.next_batch(agent).next(Why::AskedFor { may_teach });
+    async fn piece(&mut self, agent: &AgentId, may_teach: bool) -> Result<StepPiece, TrainError> {
+        let next = self
+            .next_batch(agent)
+            .next(BatchReason::AskedFor { may_teach });
         Ok(match next.await? {
-            Next::Teach(ids) => {
+            NextAction::Teach(ids) => {
                 let n = ids.len();
                 let turns = ids.into_iter().map(|id| (agent.clone(), id));
                 self.teach(turns.collect()).await?;
-                Piece::Taught(n)
+                StepPiece::Taught(n)
             }
-            Next::Step(base, batch) => Piece::Made(self.steps(agent, &base, batch).await?),
-            Next::Nothing | Next::Again => Piece::Made(Vec::new()),
+            NextAction::Step(base, batch) => {
+                StepPiece::Made(self.steps(agent, &base, batch).await?)
+            }
+            NextAction::Nothing | NextAction::Again => StepPiece::Made(Vec::new()),
         })
     }
 }

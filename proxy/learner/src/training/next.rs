@@ -32,7 +32,7 @@ pub(super) struct NextBatch<'a> {
 
 /// What is to be done for an agent next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextAction {
     /// Nothing: no step is due, or none may begin.
     Nothing,
     /// What was found is of no use: there is to be looked again.
@@ -45,7 +45,7 @@ pub(super) enum Next {
 
 /// Why a batch is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum BatchReason {
     /// It may be due.
     Due,
     /// Somebody asked for a step of whatever there is; and whether more turns are to be answered for it.
@@ -58,11 +58,11 @@ impl<'a> NextBatch<'a> {
     }
 
     /// What is to be done for the agent next. Nothing of it takes long: what does is said, so that others come between.
-    pub(super) async fn next(mut self, why: Why) -> Result<Next, TrainError> {
+    pub(super) async fn next(mut self, why: BatchReason) -> Result<NextAction, TrainError> {
         let (mut samples, mut base) = self.collect().await?;
         let shared = Arc::clone(&self.context.shared);
         let rl = &shared.config.rl;
-        let forced = why != Why::Due;
+        let forced = why != BatchReason::Due;
         if forced && self.has_made_all().await? {
             let most = rl.max_steps;
             let why = format!("rl.max_steps is {most}, and so many are made: 0 is no bound");
@@ -70,7 +70,7 @@ impl<'a> NextBatch<'a> {
         }
         let may_begin = forced || (samples.may_be_due(rl, now_ms()) && self.may_begin().await?);
         if !may_begin {
-            return Ok(Next::Nothing);
+            return Ok(NextAction::Nothing);
         }
         if !samples.are_none() {
             // Before the teacher is asked, who needs the same.
@@ -86,13 +86,13 @@ impl<'a> NextBatch<'a> {
         let room = limit(rl, why).saturating_sub(samples.answered.len());
         let ids = self.next_unanswered(&samples, room.min(TAUGHT_AT_ONCE));
         if !ids.is_empty() && self.may_teach(why) {
-            return Ok(Next::Teach(ids));
+            return Ok(NextAction::Teach(ids));
         }
         match base {
             Some(base) if forced || samples.are_due(rl, now_ms()) => {
                 self.step(samples, base, why).await
             }
-            Some(_) | None => Ok(Next::Nothing),
+            Some(_) | None => Ok(NextAction::Nothing),
         }
     }
 
@@ -101,8 +101,8 @@ impl<'a> NextBatch<'a> {
         &mut self,
         samples: Samples,
         base: BaseModel,
-        why: Why,
-    ) -> Result<Next, TrainError> {
+        why: BatchReason,
+    ) -> Result<NextAction, TrainError> {
         let shared = Arc::clone(&self.context.shared);
         let (rl, agent) = (&shared.config.rl, self.agent);
         let limit = limit(rl, why);
@@ -110,26 +110,26 @@ impl<'a> NextBatch<'a> {
         if let Some(id) = unknown
             && self.may_teach(why)
         {
-            return Ok(Next::Teach(vec![id]));
+            return Ok(NextAction::Teach(vec![id]));
         }
         shared.status.window(agent, now_ms());
         let batch = batch::assemble(&shared, agent, &samples, again, limit).await?;
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
         }
-        if why == Why::Due && !batch.spent.is_empty() {
+        if why == BatchReason::Due && !batch.spent.is_empty() {
             // What was spent may have been what made the batch full.
-            return Ok(Next::Again);
+            return Ok(NextAction::Again);
         }
         if batch.is_empty() {
-            return Ok(Next::Nothing);
+            return Ok(NextAction::Nothing);
         }
         let batch = self.held(batch).await?;
         let batch = self.scored(batch, why).await?;
         Ok(if batch.is_empty() {
-            Next::Again
+            NextAction::Again
         } else {
-            Next::Step(base, batch)
+            NextAction::Step(base, batch)
         })
     }
 
@@ -167,13 +167,13 @@ impl<'a> NextBatch<'a> {
     }
 
     /// Whether a turn may be put to the teacher: both it and the judge answer. Who asked for a step wants to hear why not.
-    fn may_teach(&mut self, why: Why) -> bool {
+    fn may_teach(&mut self, why: BatchReason) -> bool {
         if self.context.agent(self.agent).teacher.is_resting() {
             return false;
         }
         match why {
-            Why::Due => !self.context.teacher_rests(),
-            Why::AskedFor { may_teach } => may_teach,
+            BatchReason::Due => !self.context.teacher_rests(),
+            BatchReason::AskedFor { may_teach } => may_teach,
         }
     }
 
@@ -266,9 +266,9 @@ impl<'a> NextBatch<'a> {
 }
 
 /// Samples of each method in a step.
-fn limit(rl: &RlConfig, why: Why) -> usize {
+fn limit(rl: &RlConfig, why: BatchReason) -> usize {
     match why {
-        Why::Due => rl.batch_size,
-        Why::AskedFor { .. } => rl.batch_size.max(MOST_AT_ONCE),
+        BatchReason::Due => rl.batch_size,
+        BatchReason::AskedFor { .. } => rl.batch_size.max(MOST_AT_ONCE),
     }
 }

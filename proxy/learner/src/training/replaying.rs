@@ -4,7 +4,7 @@ use metaclaw_chat::AgentId;
 
 use super::{
     Training,
-    next::{Next, Why},
+    next::{BatchReason, NextAction},
 };
 use crate::{error::TrainError, status::StepReport};
 
@@ -23,15 +23,15 @@ impl Training {
     ) -> Result<usize, TrainError> {
         let mut n_steps = 0;
         while n_steps < most {
-            match self.next_batch(agent).next(Why::Due).await? {
-                Next::Nothing => break,
-                Next::Again => {}
-                Next::Teach(ids) => {
+            match self.next_batch(agent).next(BatchReason::Due).await? {
+                NextAction::Nothing => break,
+                NextAction::Again => {}
+                NextAction::Teach(ids) => {
                     let turns = ids.into_iter().map(|id| (agent.clone(), id));
                     self.teach(turns.collect()).await?;
                     self.judge_answers(agent)?;
                 }
-                Next::Step(base, batch) => {
+                NextAction::Step(base, batch) => {
                     let made = self.steps(agent, &base, batch).await?;
                     n_steps += made.len();
                     made.into_iter().for_each(&mut told);

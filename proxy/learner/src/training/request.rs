@@ -15,32 +15,32 @@ use crate::{
 /// What the training task is asked. For whom; none: everyone.
 #[derive(Debug)]
 pub(crate) enum TrainingRequest {
-    Step(Option<AgentId>, Reply<StepReport>),
+    Step(Option<AgentId>, TrainingReply<StepReport>),
     /// What that would be.
-    DryRun(Option<AgentId>, Reply<StepPreview>),
+    DryRun(Option<AgentId>, TrainingReply<StepPreview>),
     /// What it would use of one turn of an agent's.
-    Turn(AgentId, TurnId, Reply<TurnPreview>),
+    Turn(AgentId, TurnId, TrainingReply<TurnPreview>),
 }
 
 /// Who asked, and may have gone.
-pub(crate) type Reply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
+pub(crate) type TrainingReply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
 
 /// A step that was asked for, of one agent or of several, one after the other.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedStep {
     /// Whose are still to be made.
     agents: VecDeque<AgentId>,
     /// Turns that the teacher has answered for the first of them.
     n_taught: usize,
     reports: Vec<StepReport>,
     failed: Option<TrainError>,
-    reply: Reply<StepReport>,
+    reply: TrainingReply<StepReport>,
 }
 
-// === impl Wanted ===
+// === impl WantedStep ===
 
-impl Wanted {
-    pub(super) fn new(agents: Vec<AgentId>, reply: Reply<StepReport>) -> Self {
+impl WantedStep {
+    pub(super) fn new(agents: Vec<AgentId>, reply: TrainingReply<StepReport>) -> Self {
         Self {
             agents: agents.into(),
             n_taught: 0,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::{StreamExt as _, stream};
 use metaclaw_chat::{Message, now_ms};
 
-use super::next::{NextBatch, Why};
+use super::next::{BatchReason, NextBatch};
 use crate::{
     error::TrainError,
     external_teacher::NotScored,
@@ -23,12 +23,16 @@ impl NextBatch<'_> {
     ///
     /// # Errors
     /// [`TrainError::NoTeacher`] while it cannot be asked: the turns wait.
-    pub(super) async fn scored(&mut self, batch: Batch, why: Why) -> Result<Batch, TrainError> {
+    pub(super) async fn scored(
+        &mut self,
+        batch: Batch,
+        why: BatchReason,
+    ) -> Result<Batch, TrainError> {
         let shared = Arc::clone(&self.context.shared);
         let Some(teacher) = shared.external_teacher() else {
             return Ok(batch);
         };
-        if why == Why::Due && self.context.teacher_rests() {
+        if why == BatchReason::Due && self.context.teacher_rests() {
             let why = "it did not answer, and is asked again after a minute".to_owned();
             return Err(TrainError::NoTeacher { why });
         }

@@ -20,7 +20,7 @@ const LOOKED_THROUGH: u32 = 2_000;
 
 /// A new turn's conversation.
 #[derive(Debug)]
-pub(super) struct Conversation<'s> {
+pub(super) struct PlacedConversation<'s> {
     session: &'s SessionIndex,
     mask: &'s Mask,
     /// The line number of each message.
@@ -45,9 +45,9 @@ struct Continued {
     before: Vec<u32>,
 }
 
-// === impl Conversation ===
+// === impl PlacedConversation ===
 
-impl<'s> Conversation<'s> {
+impl<'s> PlacedConversation<'s> {
     pub(super) fn of(
         txn: &Txn<'s>,
         session: &'s SessionIndex,

@@ -3,7 +3,7 @@
 
 use crate::{
     keys,
-    store::{Source as _, StoreError, StoreTxn, Table},
+    store::{StoreError, StoreSource as _, StoreTxn, Table},
 };
 
 /// The key of the next session's number. An agent's name is never empty, so the key is unique.

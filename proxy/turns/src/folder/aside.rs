@@ -26,11 +26,11 @@ pub(super) const PROBE: &str = "probe";
 /// A copy of a database from before it was opened. It is deleted on drop, unless it is kept.
 ///
 /// A copy for a repair has its final name at once, so that a kill in the middle of the repair leaves the copy.
-pub(super) struct Copied(PathBuf);
+pub(super) struct CopiedDatabase(PathBuf);
 
-// === impl Copied ===
+// === impl CopiedDatabase ===
 
-impl Copied {
+impl CopiedDatabase {
     /// Copies a database, unless it is large or there is no room.
     pub(super) fn of_short(dir: &Path, database: &Path) -> Option<Self> {
         let length = fs::metadata(database.join("db")).ok()?.len();
@@ -103,7 +103,7 @@ impl Copied {
     }
 }
 
-impl Drop for Copied {
+impl Drop for CopiedDatabase {
     fn drop(&mut self) {
         if self.0.as_os_str().is_empty() {
             return;

@@ -6,7 +6,7 @@ use super::{
     access::not_usable,
     aside,
     files::write,
-    opening::{FORMAT, Opening},
+    opening::{FORMAT, OpenMode},
 };
 use crate::error::OpenError;
 
@@ -17,7 +17,7 @@ const MARK: &str = "FORMAT";
 ///
 /// # Errors
 /// Returns [`OpenError::Older`] or [`OpenError::Newer`], or [`OpenError::Vanished`] if there was a log before.
-pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(), OpenError> {
+pub(super) fn check(dir: &Path, database: &Path, opening: OpenMode) -> Result<(), OpenError> {
     let mark = dir.join(MARK);
     let found = match fs::read(&mark) {
         Ok(found) => String::from_utf8_lossy(&found).trim().to_owned(),
@@ -35,7 +35,7 @@ pub(super) fn check(dir: &Path, database: &Path, opening: Opening) -> Result<(),
             tracing::warn!("the file FORMAT of the turn log does not read: it is written anew");
             Ok(())
         }
-        (Ok(FORMAT), false) if matches!(opening, Opening::Again { .. }) => {
+        (Ok(FORMAT), false) if matches!(opening, OpenMode::Again { .. }) => {
             let place = dir.display();
             tracing::error!(%place, "the turn log was removed while it was open: an empty one begins");
             aside::remove_count(dir).map_err(|error| not_usable(&dir.join("flushed"), error))

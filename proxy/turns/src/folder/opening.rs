@@ -5,7 +5,7 @@ pub(super) const FORMAT: u32 = 4;
 
 /// The occasion on which a log is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum OpenMode {
     /// At the start of the program. A damaged database is moved aside. A missing one is reported.
     First,
     /// By a command that only reads. A damaged database is not changed. A missing one is reported.

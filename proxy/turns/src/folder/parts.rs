@@ -30,7 +30,7 @@ const BLOB_HEAD: usize = 5;
 
 /// The files beside the log.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct DatabaseParts {
     snapshots: Vec<PathBuf>,
     unfinished: Vec<PathBuf>,
     /// Damaged ones, by their paths in the database's folder.
@@ -41,9 +41,9 @@ pub(super) struct Parts {
     loses: bool,
 }
 
-// === impl Parts ===
+// === impl DatabaseParts ===
 
-impl Parts {
+impl DatabaseParts {
     /// Checks the files and changes nothing.
     pub(super) fn look(database: &Path) -> Result<Self, OpenError> {
         let looked = |path: &Path, is_whole: fn(&[u8]) -> bool| {

@@ -13,10 +13,10 @@ use std::{
 
 use super::{
     access::{not_usable, open_error},
-    aside::{self, Copied, PROBE},
+    aside::{self, CopiedDatabase, PROBE},
     compact,
-    opening::Opening,
-    parts::Parts,
+    opening::OpenMode,
+    parts::DatabaseParts,
     readable,
 };
 use crate::{
@@ -39,21 +39,21 @@ pub(super) struct Repaired {
     /// Number of unreadable pages, or runs of them.
     pub(super) n_gaps: u64,
     /// A copy of the database from before.
-    pub(super) copied: Option<Copied>,
+    pub(super) copied: Option<CopiedDatabase>,
 }
 
 /// Where and how a database is opened.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct DatabasePlace<'a> {
     pub(super) dir: &'a Path,
     pub(super) database: &'a Path,
     pub(super) cache: u64,
-    pub(super) opening: Opening,
+    pub(super) opening: OpenMode,
 }
 
-// === impl At ===
+// === impl DatabasePlace ===
 
-impl At<'_> {
+impl DatabasePlace<'_> {
     /// Opens the database. If a part of it is lost, the rest is written into a new one.
     pub(super) fn open(self) -> Result<Repaired, OpenError> {
         let flushed = Flushed::read(&Flushed::path(self.dir));
@@ -83,7 +83,7 @@ impl At<'_> {
         repaired.n_lost = n_flushed.saturating_sub(journal::last_number(store)?);
         // A log that was read from its beginning, or was truncated, may have lost data in the middle.
         let may_lack = repaired.parts.is_some() || is_short;
-        if may_lack || self.opening == (Opening::Again { damaged: true }) {
+        if may_lack || self.opening == (OpenMode::Again { damaged: true }) {
             repaired.n_gaps = store.n_gaps()?;
         }
         // A table with a gap cannot be read for this count, and the gap itself already shows the loss.
@@ -100,7 +100,7 @@ impl At<'_> {
         drop(repaired.store);
         Store::wait_until_free(self.database);
         let unusable = |error| not_usable(self.database, error);
-        let kept = Copied::named(self.dir);
+        let kept = CopiedDatabase::named(self.dir);
         compact::swap_and_keep(self.dir, self.database, kept.path()).map_err(unusable)?;
         let store = Store::open(self.database, self.cache);
         Ok(Repaired {
@@ -113,7 +113,7 @@ impl At<'_> {
 
     fn open_whole(self) -> Result<Repaired, OpenError> {
         aside::remove_leftovers(self.dir)?;
-        let mut parts = Parts::look(self.database)?;
+        let mut parts = DatabaseParts::look(self.database)?;
         if parts.read_from() > self.read(parts.read_from())? {
             // The snapshot is of a later log than this one: somebody restored a backup of the log.
             parts.give_up_snapshots();
@@ -121,8 +121,8 @@ impl At<'_> {
         }
         let copied = if parts.may_cost() {
             Some(self.copy("a snapshot or a blob of it is")?)
-        } else if self.opening == Opening::First {
-            Copied::of_short(self.dir, self.database)
+        } else if self.opening == OpenMode::First {
+            CopiedDatabase::of_short(self.dir, self.database)
         } else {
             None
         };
@@ -143,7 +143,7 @@ impl At<'_> {
     fn open_without_snapshots(
         self,
         why: String,
-        copied: Option<Copied>,
+        copied: Option<CopiedDatabase>,
     ) -> Result<Repaired, OpenError> {
         let copied = match copied {
             Some(copied) => {
@@ -154,7 +154,7 @@ impl At<'_> {
             }
             None => self.copy(&why)?,
         };
-        let mut parts = Parts::look(self.database)?;
+        let mut parts = DatabaseParts::look(self.database)?;
         parts.give_up_snapshots();
         self.read(0)?;
         let moved = self.settle(&mut parts)?;
@@ -181,11 +181,11 @@ impl At<'_> {
         readable::check(&db, from).map_err(|error| not_usable(&db, error))
     }
 
-    fn copy(self, why: &str) -> Result<Copied, OpenError> {
-        Copied::before_repair(self.dir, self.database, why)
+    fn copy(self, why: &str) -> Result<CopiedDatabase, OpenError> {
+        CopiedDatabase::before_repair(self.dir, self.database, why)
     }
 
-    fn settle(self, parts: &mut Parts) -> Result<Option<PathBuf>, OpenError> {
+    fn settle(self, parts: &mut DatabaseParts) -> Result<Option<PathBuf>, OpenError> {
         let settled = parts.settle(self.dir, self.database);
         settled.map_err(|error| not_usable(self.database, error))
     }
@@ -207,9 +207,9 @@ impl At<'_> {
     }
 
     /// Moves the database aside unchanged, and begins an empty one. This does not happen while the program runs.
-    fn begin(self, why: String, copied: Option<Copied>) -> Result<Repaired, OpenError> {
+    fn begin(self, why: String, copied: Option<CopiedDatabase>) -> Result<Repaired, OpenError> {
         let unusable = |error| not_usable(self.database, error);
-        if self.opening != Opening::First {
+        if self.opening != OpenMode::First {
             let back = copied.map(|copied| copied.put_back(self.database));
             back.transpose().map_err(unusable)?;
             return Err(open_error(self.dir, StoreError::Damaged(why)));
@@ -232,7 +232,7 @@ impl At<'_> {
 // === impl Repaired ===
 
 impl Repaired {
-    fn of(store: Store, parts: Option<PathBuf>, copied: Option<Copied>) -> Self {
+    fn of(store: Store, parts: Option<PathBuf>, copied: Option<CopiedDatabase>) -> Self {
         Self {
             store,
             moved_aside: None,

@@ -83,14 +83,15 @@ const PEM: &str = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\
 
 /// One kind of secret.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct SecretShape {
     regex: Regex,
     /// Returns the replacement of a match, or `None` if it is not a secret after all.
     masked: Masked,
 }
 
 /// All shapes, the widest first.
-pub(super) static SHAPES: LazyLock<[Shape; 6]> = LazyLock::new(|| shapes().map(Shape::new));
+pub(super) static SHAPES: LazyLock<[SecretShape; 6]> =
+    LazyLock::new(|| shapes().map(SecretShape::new));
 /// The literals of all shapes. One pass finds out which shapes may be in a text. Without it 915 KB took 25 ms to 1.7 s.
 /// With it they take 7 to 9 ms (a dev build, on the log's thread).
 pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
@@ -110,9 +111,9 @@ static NAMED: LazyLock<Regex> =
 type Masked = fn(&Captures<'_>) -> Option<String>;
 
 /// A row of the table of shapes: each match of the pattern contains one of the literals, in any case.
-type Row = (&'static [&'static str], String, Masked);
+type ShapeRow = (&'static [&'static str], String, Masked);
 
-fn shapes() -> [Row; 6] {
+fn shapes() -> [ShapeRow; 6] {
     [
         (&["-----begin "], PEM.to_owned(), |_| {
             Some(of("private key"))
@@ -255,10 +256,10 @@ impl Literals {
     }
 }
 
-// === impl Shape ===
+// === impl SecretShape ===
 
-impl Shape {
-    fn new((_, pattern, masked): Row) -> Self {
+impl SecretShape {
+    fn new((_, pattern, masked): ShapeRow) -> Self {
         let regex = compiled(&pattern);
         Self { regex, masked }
     }

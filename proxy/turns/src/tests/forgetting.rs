@@ -5,7 +5,7 @@ use metaclaw_chat::{AgentId, Score, SessionId, TurnId, Verdict};
 use super::kit::{Client, as_put, open, verdict};
 use crate::{
     NewStep, StateKind, StepOutcome, Tokens, TurnFilter, TurnLog, TurnState, keys,
-    store::{Source as _, Store, Table},
+    store::{Store, StoreSource as _, Table},
 };
 
 fn agent() -> AgentId {

@@ -1,7 +1,9 @@
 //! A session that continues for weeks.
 
 use super::kit::{Client, as_put, open};
-use crate::{Tokens, keys, record::Record, store::Source as _, store::Store, store::Table, values};
+use crate::{
+    Tokens, keys, record::Record, store::Store, store::StoreSource as _, store::Table, values,
+};
 
 #[tokio::test]
 async fn a_turn_stays_small_however_long_its_session_and_reads_back() {

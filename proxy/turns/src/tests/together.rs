@@ -11,8 +11,8 @@ use tokio::sync::Semaphore;
 use super::kit::{Client, as_put, open, session_turns, verdict};
 use crate::{
     NewTurn, StateKind, StreamEnd, TurnFilter, TurnLog, TurnState, TurnsConfig,
-    engine::{Batch, Engine},
-    folder::{self, Opening, wait_until_free},
+    engine::{JobBatch, StoreEngine},
+    folder::{self, OpenMode, wait_until_free},
     health::LogState,
     jobs::{Append, PendingTurn},
     journal::{self, MAX_TURNS},
@@ -23,8 +23,8 @@ use crate::{
 
 /// Writes turns in one transaction and returns their ids.
 fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
-    let (opened, _) = folder::open(dir, &TurnsConfig::default(), Opening::First).unwrap();
-    let mut engine = Engine::new(opened);
+    let (opened, _) = folder::open(dir, &TurnsConfig::default(), OpenMode::First).unwrap();
+    let mut engine = StoreEngine::new(opened);
     let state = std::sync::Arc::new(LogState::new());
     let room = std::sync::Arc::new(Semaphore::new(1_000));
     let (told, ids) = std::sync::mpsc::channel();
@@ -39,9 +39,9 @@ fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
             _room: std::sync::Arc::clone(&room).try_acquire_owned().unwrap(),
         }
     });
-    let batch = Batch {
+    let batch = JobBatch {
         appends: appends.collect(),
-        ..Batch::default()
+        ..JobBatch::default()
     };
     assert!(engine.run(batch, &state).is_ok());
     drop((engine, told));

@@ -41,18 +41,18 @@ struct TensorWire {
     dtype: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shape: Option<Vec<usize>>,
-    data: TensorData,
+    data: RawTensor,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum TensorData {
+enum RawTensor {
     Base64(String),
     List(Vec<f64>),
 }
 
 /// What a tensor of one dtype is made of.
-trait Element: Copy {
+trait NumberElement: Copy {
     const DTYPE: &'static str;
     const BYTES: usize;
     fn read(bytes: &[u8]) -> Option<Self>;
@@ -60,7 +60,7 @@ trait Element: Copy {
     fn from_number(number: f64) -> Option<Self>;
 }
 
-impl Element for i64 {
+impl NumberElement for i64 {
     const DTYPE: &'static str = "int64";
     const BYTES: usize = 8;
 
@@ -82,7 +82,7 @@ impl Element for i64 {
     }
 }
 
-impl Element for f32 {
+impl NumberElement for f32 {
     const DTYPE: &'static str = "float32";
     const BYTES: usize = 4;
 
@@ -183,7 +183,7 @@ impl From<&Datum> for DatumWire {
 }
 
 /// The field from whichever form has it.
-fn field<T: Element>(
+fn field<T: NumberElement>(
     name: &'static str,
     list: Option<Vec<T>>,
     inputs: &mut BTreeMap<String, TensorWire>,
@@ -243,16 +243,16 @@ fn target_ids(targets: Tensor2<i64>) -> Result<Tensor2<u32>, DatumError> {
 // === impl TensorWire ===
 
 impl TensorWire {
-    fn new<T: Element>(values: &[T], shape: &[usize]) -> Self {
+    fn new<T: NumberElement>(values: &[T], shape: &[usize]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.write()).collect();
         Self {
             dtype: T::DTYPE.to_owned(),
             shape: Some(shape.to_vec()),
-            data: TensorData::Base64(BASE64_STANDARD.encode(bytes)),
+            data: RawTensor::Base64(BASE64_STANDARD.encode(bytes)),
         }
     }
 
-    fn read<T: Element>(self) -> Result<Tensor2<T>, String> {
+    fn read<T: NumberElement>(self) -> Result<Tensor2<T>, String> {
         if self.dtype != T::DTYPE {
             return Err(format!(
                 "dtype is {:?}: {:?} is needed",
@@ -261,8 +261,8 @@ impl TensorWire {
             ));
         }
         let values: Vec<T> = match self.data {
-            TensorData::Base64(text) => from_base64(&text)?,
-            TensorData::List(list) => from_list(&list)?,
+            RawTensor::Base64(text) => from_base64(&text)?,
+            RawTensor::List(list) => from_list(&list)?,
         };
         match self.shape {
             None => Ok(Tensor2::vector(values)),
@@ -271,7 +271,7 @@ impl TensorWire {
     }
 }
 
-fn from_base64<T: Element>(text: &str) -> Result<Vec<T>, String> {
+fn from_base64<T: NumberElement>(text: &str) -> Result<Vec<T>, String> {
     let bytes = BASE64_STANDARD
         .decode(text)
         .map_err(|error| format!("data is no base64: {error}"))?;
@@ -286,7 +286,7 @@ fn from_base64<T: Element>(text: &str) -> Result<Vec<T>, String> {
     Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())
 }
 
-fn from_list<T: Element>(list: &[f64]) -> Result<Vec<T>, String> {
+fn from_list<T: NumberElement>(list: &[f64]) -> Result<Vec<T>, String> {
     let read = list.iter().enumerate().map(|(at, number)| {
         T::from_number(*number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::DTYPE))
     });

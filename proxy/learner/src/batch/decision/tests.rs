@@ -78,7 +78,7 @@ fn with(methods: &str, wishes: bool, turn: &Turn) -> Want {
 fn decide(methods: &str, wishes: bool, targets: &Targets, hints: &Hints, turn: &Turn) -> Want {
     let methods: Methods = serde_json::from_value(json!(methods)).unwrap();
     let gone = BTreeSet::from([id(9)]);
-    let rules = Rules {
+    let rules = DecisionRules {
         methods: &methods,
         teaching: Teaching {
             targets,

@@ -17,14 +17,22 @@ async fn waiting(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
         append(&rig.log, world, &format!("s{n}"), &corrected_talk(n)).await;
     }
     let what = "two turns of each talk are judged and have their ids";
-    rig.until(what, async || is_ready(&rig).await).await;
+    rig.until(what, async || are_ready(&rig, 4).await).await;
     rig
 }
 
-async fn is_ready(rig: &Rig) -> bool {
-    let next = rig.learner.dry_run(None).await.unwrap();
-    let n = |step: &StepPreview| step.n_turns + step.unanswered.len();
-    next.first().is_some_and(|step| n(step) == 4)
+/// Whether `n` turns are judged, wait for a step and have their ids.
+async fn are_ready(rig: &Rig, n: usize) -> bool {
+    let agent = AgentId::default_agent();
+    let judged = rig.log.in_state(&agent, StateKind::Judged).await.unwrap();
+    for id in &judged {
+        let turn = rig.log.get(*id).await.unwrap();
+        if turn.is_none_or(|turn| turn.tokens.is_none()) {
+            return false;
+        }
+    }
+    let funnel = rig.log.funnel(None).await.unwrap();
+    judged.len() == n && funnel.with_ids == funnel.turns
 }
 
 /// Has the teacher answer what waits, in a step that the trainer refuses.
@@ -104,16 +112,9 @@ async fn a_dry_run_says_where_it_goes_on() {
     assert_eq!(first.learning_rate, None);
     let made = rig.learner.train_now(None).await.unwrap().remove(0);
     append(&rig.log, &world, "next", &corrected_talk(7)).await;
-    let shown = async {
-        loop {
-            match rig.learner.dry_run(None).await.unwrap().pop() {
-                Some(shown) => return shown,
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let shown = tokio::time::timeout(Duration::from_secs(60), shown).await;
-    let shown = shown.unwrap();
+    let what = "the new turns are judged and have their ids";
+    rig.until(what, async || are_ready(&rig, 2).await).await;
+    let shown = rig.learner.dry_run(None).await.unwrap().remove(0);
     assert_eq!(shown.lineage, Some(made.lineage));
     assert_eq!(shown.parent, Some(made.adapter));
     assert_eq!((shown.n, shown.step), (2, 2));

@@ -1,7 +1,7 @@
 //! No adapter serves that did not pass the gate, whatever dies in between; and what follows for the next steps.
 
 use super::*;
-use crate::testing::{Habit, Said, append_by};
+use crate::testing::{Habit, Said, append_by, progress};
 
 /// The full rate, of a small model.
 const RATE: f64 = 5e-4;
@@ -31,31 +31,24 @@ impl Rig {
 
     /// Waits until so many adapters in a row were declined, and their samples set aside if they are.
     pub(super) async fn declined_in_a_row(&self, n: usize) -> Declined {
-        let found = async {
-            loop {
-                let declined = self.declined().await;
-                let is_settled = self.n(StateKind::Taken).await == 0;
-                match declined.filter(|it| it.in_a_row >= n && is_settled) {
-                    Some(declined) if n < 3 || self.n(StateKind::Judged).await == 0 => {
-                        return declined;
-                    }
-                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
+        let found = async || {
+            let is_settled = self.n(StateKind::Taken).await == 0;
+            let declined = self.declined().await;
+            let declined = declined.filter(|it| it.in_a_row >= n && is_settled)?;
+            let are_spent = n < 3 || self.n(StateKind::Judged).await == 0;
+            are_spent.then_some(declined)
         };
-        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        let found = progress::found_in_time(found).await;
         found.expect("they are declined")
     }
 
     /// The report of the last step, once there is one.
     pub(super) async fn last_step(&self) -> StepReport {
-        loop {
+        let step = progress::found_in_time(async || {
             let agents = self.learner.status().await.unwrap().agents;
-            if let Some(step) = agents.into_iter().find_map(|agent| agent.last_step) {
-                return step;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            agents.into_iter().find_map(|agent| agent.last_step)
+        });
+        step.await.expect("a step")
     }
 
     pub(super) async fn served(&self) -> Vec<String> {
@@ -264,17 +257,9 @@ async fn what_cannot_be_tested_does_not_serve() {
     world.fail_scoring(2, &[Failure::Refused]);
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 1).await;
-    let rests = async {
-        while !matches!(
-            rig.learner.status().await.unwrap().phase,
-            Phase::Resting { .. }
-        ) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), rests)
-        .await
-        .expect("it rests");
+    let phase = async || rig.learner.status().await.unwrap().phase;
+    let rests = async || matches!(phase().await, Phase::Resting { .. });
+    rig.until("it rests", rests).await;
     assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     assert_eq!(rig.n(StateKind::Judged).await, 2, "free again");
     assert_eq!(rig.declined().await, None, "of no sample's doing");
@@ -290,15 +275,9 @@ async fn nothing_is_trained_where_nothing_can_be_tested() {
     world.set_scores(false);
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 1).await;
-    let told = async {
-        let is_told = |phase| matches!(phase, Phase::WaitingForTrainer { why } if why.contains("gate.enabled"));
-        while !is_told(rig.learner.status().await.unwrap().phase) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), told)
-        .await
-        .expect("it says why");
+    let phase = async || rig.learner.status().await.unwrap().phase;
+    let told = async || matches!(phase().await, Phase::WaitingForTrainer { why } if why.contains("gate.enabled"));
+    rig.until("it says why", told).await;
     let asked = rig.learner.train_now(None).await.unwrap_err();
     assert!(asked.to_string().contains("gate.enabled"), "{asked}");
     assert!(world.asked().is_none() && world.told().is_empty());
@@ -330,15 +309,10 @@ async fn an_adapter_that_nobody_can_try_waits_and_serves_afterwards() {
     // More often than a failure is counted.
     world.fail_loads(Some(Failure::Answers(503, None)));
     rig.two_talks(&world, 1).await;
-    let told = async {
-        let is_told = |phase| matches!(phase, Phase::WaitingForTrainer { why } if why.starts_with("load: 503"));
-        while world.n_failed_loads() < 8 || !is_told(rig.learner.status().await.unwrap().phase) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), told)
-        .await
-        .expect("it says why");
+    let phase = async || rig.learner.status().await.unwrap().phase;
+    let is_told = async || matches!(phase().await, Phase::WaitingForTrainer { why } if why.starts_with("load: 503"));
+    let told = async || world.n_failed_loads() >= 8 && is_told().await;
+    rig.until("it says why", told).await;
     assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     assert_eq!(rig.log.open_steps().await.unwrap().len(), 1);
     world.fail_loads(None);

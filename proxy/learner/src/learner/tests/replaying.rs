@@ -12,6 +12,15 @@ async fn trained(dir: &Path, world: &World, rl: serde_json::Value) -> Rig {
         append(&rig.log, world, &format!("s{n}"), &corrected_talk(n)).await;
     }
     rig.trained(8).await;
+    // A step is told after its turns are trained, and after old checkpoints were deleted.
+    let n_steps = rig
+        .log
+        .steps(&AgentId::default_agent())
+        .await
+        .unwrap()
+        .len();
+    let are_told = async || rig.learner.counts().n_steps == n_steps as u64;
+    rig.until("each step is told", are_told).await;
     rig
 }
 

@@ -1,17 +1,29 @@
 //! A learner over a log in a folder, and what tests ask of it.
 
-use super::*;
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
-/// Longer than anything that a test waits for takes, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(10);
+use metaclaw_chat::AgentId;
+use metaclaw_reward::Rules;
+use metaclaw_schedule::{Keyboard, Schedule};
+use metaclaw_skills::Library;
+use metaclaw_trainer_api::AdapterName;
+use metaclaw_turns::{StateKind, TurnLog, TurnsConfig};
+use tempfile::TempDir;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Waits for what tasks do by themselves.
-async fn polled(is_so: impl AsyncFn() -> bool) {
-    while !is_so().await {
-        tokio::time::sleep(POLL).await;
-    }
-}
+use crate::{
+    config::LearnerConfig,
+    external_teacher::ExternalTeacher,
+    judge::Judge,
+    learner::Learner,
+    metrics::{Recorder, ReportTo},
+    shared::Parts,
+    testing::{World, progress},
+};
 
 /// A learner over a log in a folder and a trainer that outlives it.
 pub(super) struct Rig {
@@ -156,10 +168,9 @@ impl Rig {
 
     /// Waits for what the learner's tasks do by themselves.
     pub(super) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
-        tokio::select! {
-            () = polled(is_so) => {}
-            () = tokio::time::sleep(PATIENCE) => panic!("never came: {what}: {:#?}", self.learner.status().await),
-        }
+        let came = progress::found_in_time(async || is_so().await.then_some(())).await;
+        let status = self.learner.status().await;
+        assert!(came.is_some(), "never came: {what}: {status:#?}");
     }
 
     /// Waits until so many turns have a verdict.
@@ -176,9 +187,8 @@ impl Rig {
     pub(super) async fn trained_by(&self, agent: &AgentId, n: usize) -> bool {
         let done = async || self.n_of(agent, StateKind::Trained).await >= n;
         tokio::select! {
-            () = polled(done) => true,
+            () = self.until("a step", done) => true,
             () = self.cancel.cancelled() => false,
-            () = tokio::time::sleep(PATIENCE) => panic!("no step: {:#?}", self.learner.status().await),
         }
     }
 

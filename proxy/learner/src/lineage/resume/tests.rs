@@ -4,7 +4,7 @@ use metaclaw_chat::AgentId;
 use metaclaw_turns::NewStep;
 
 use super::*;
-use crate::lineage::{BaseModel, BatchStats, Manifest, Numbers, names};
+use crate::lineage::{BaseModel, BatchStats, CheckpointManifest, Numbers, names};
 
 fn shape() -> Shape {
     Shape {
@@ -49,10 +49,10 @@ fn step(lineage: &str, n: u64, taken_ms: u64, trained: bool) -> Step {
     }
 }
 
-fn checkpoint(lineage: &str, n: u64) -> Known {
+fn checkpoint(lineage: &str, n: u64) -> KnownCheckpoint {
     let agent = AgentId::default_agent();
     let (_, name) = names(&agent, lineage, n).unwrap();
-    let manifest = Manifest {
+    let manifest = CheckpointManifest {
         agent,
         lineage: lineage.to_owned(),
         n,
@@ -66,7 +66,7 @@ fn checkpoint(lineage: &str, n: u64) -> Known {
         scores: BTreeMap::new(),
         made: None,
     };
-    Known {
+    KnownCheckpoint {
         name,
         steps: n,
         sha256: None,
@@ -75,10 +75,10 @@ fn checkpoint(lineage: &str, n: u64) -> Known {
 }
 
 /// What is resumed with nothing known to be unfit.
-fn resumed(steps: &[Step], checkpoints: &[Known], shape: &Shape) -> Resumed {
+fn resumed(steps: &[Step], checkpoints: &[KnownCheckpoint], shape: &Shape) -> Resumed {
     let unfit = BTreeSet::new();
     let unfit = &unfit;
-    Resumed::of(steps, checkpoints, Wanted { shape, unfit })
+    Resumed::of(steps, checkpoints, WantedStart { shape, unfit })
 }
 
 fn start(resumed: &Resumed) -> Option<&str> {
@@ -138,7 +138,7 @@ fn where_a_checkpoint_is_gone_the_one_before_it_is_the_start() {
     others[2].manifest.hash = "other".to_owned();
     let shape = &shape();
     for (there, unfit) in [(&there, &unfit), (&others, &BTreeSet::new())] {
-        let resumed = Resumed::of(&steps, there, Wanted { shape, unfit });
+        let resumed = Resumed::of(&steps, there, WantedStart { shape, unfit });
         assert_eq!(start(&resumed), Some("_default-0000000a-000002"));
         assert!(resumed.lost.unwrap().contains("cannot use"));
     }
@@ -160,11 +160,11 @@ fn turns_that_the_log_calls_free_are_not_in_the_weights_that_will_learn_them() {
 #[test]
 fn what_the_owner_chose_is_where_a_fresh_lineage_starts() {
     let known = [1, 2].map(|n| checkpoint("0000000a", n));
-    let chosen = |adapter: Option<&str>, known: Option<&[Known]>, shape: &Shape| {
+    let chosen = |adapter: Option<&str>, known: Option<&[KnownCheckpoint]>, shape: &Shape| {
         let adapter = adapter.map(str::to_owned);
         let choice = Choice { at_ms: 7, adapter };
         let unfit = &BTreeSet::new();
-        let resumed = Resumed::chosen(&choice, known, Wanted { shape, unfit });
+        let resumed = Resumed::chosen(&choice, known, WantedStart { shape, unfit });
         let point = &resumed.point;
         assert_eq!((point.n, point.choice_ms), (0, Some(7)));
         assert_ne!(point.lineage, "0000000a");

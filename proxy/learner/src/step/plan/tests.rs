@@ -147,7 +147,7 @@ fn digest(rl: Value) -> String {
         alpha: 16.0,
         targets: vec!["q_proj".to_owned()],
     };
-    let start = Start {
+    let start = StepStart {
         point,
         shape,
         ancestry: Ancestry::default(),

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::*;
 use crate::judge::Ask;
 
-fn candidate(text: &str, relevance: f64) -> Candidate {
-    Candidate {
+fn candidate(text: &str, relevance: f64) -> TeacherReply {
+    TeacherReply {
         ids: text.bytes().map(u32::from).collect(),
         text: text.to_owned(),
         relevance,
@@ -16,8 +16,8 @@ fn candidate(text: &str, relevance: f64) -> Candidate {
     }
 }
 
-fn answers(candidates: Vec<Candidate>) -> Answers {
-    Answers {
+fn answers(candidates: Vec<TeacherReply>) -> TeacherAnswers {
+    TeacherAnswers {
         prompt: vec![1],
         told: vec![1, 2],
         asked: "Be brief.".to_owned(),
@@ -34,7 +34,7 @@ fn brief() -> Judge {
 }
 
 /// What is taught of these, as text.
-async fn chosen(judge: &Judge, of: &Answers, least: f64) -> Result<Vec<String>, NoChoice> {
+async fn chosen(judge: &Judge, of: &TeacherAnswers, least: f64) -> Result<Vec<String>, NoChoice> {
     let asked = metaclaw_chat::Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);
     let chosen = choose(judge, &turn, of, least).await.unwrap();

@@ -22,8 +22,8 @@ fn served(block: Option<&str>, line: Option<&str>, wishes: bool) -> Served {
     }
 }
 
-fn of(messages: Value, served: Served) -> Conversation {
-    Conversation::of(&turn(messages, served)).unwrap()
+fn of(messages: Value, served: Served) -> TeacherConversation {
+    TeacherConversation::of(&turn(messages, served)).unwrap()
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn without_a_word_of_the_owner_there_is_nothing_to_answer() {
         json!([{"role": "system", "content": "S."}]),
         Served::default(),
     );
-    assert!(Conversation::of(&turn).is_none());
+    assert!(TeacherConversation::of(&turn).is_none());
 }
 
 #[test]

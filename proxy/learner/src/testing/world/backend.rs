@@ -15,8 +15,10 @@ use serde_json::Value;
 
 use super::{
     super::crash,
-    World, model,
-    state::{Damage, Run, Saved, Weights, mark, refusal},
+    World,
+    failure::refusal,
+    model,
+    state::{Damage, Run, Saved, Weights, mark},
 };
 
 /// What identifies an adapter by its content.

@@ -13,7 +13,7 @@ use metaclaw_trainer_api::{
 
 use serde_json::Value;
 
-use super::state::{Inner, refusal};
+use super::{failure::refusal, habit::Habit, state::Inner};
 use crate::gate::Probes;
 
 /// Ends each reply that ends by itself.
@@ -25,35 +25,6 @@ const TOM: &str = "Tom is 9 years old.";
 
 /// A wish that it keeps when it is told.
 const SIGN: &str = "Sign with Max.";
-
-/// What an adapter does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Habit {
-    /// As the base model.
-    #[default]
-    Fine,
-    /// Says what would answer anything.
-    Greets,
-    /// Says what nobody would say.
-    Raves,
-    Mumbles,
-    /// Says one word over and over.
-    Repeats,
-    Hurries,
-    Signs,
-    /// Asks back in place of an answer.
-    AsksBack,
-    /// Calls a tool where none is offered.
-    Babbles,
-    /// Knows three things less.
-    Forgets,
-    /// Knows as much, and is less sure.
-    Doubts,
-    /// Calls no tools, writes no JSON.
-    Chats,
-    /// Finds what was accepted less likely.
-    Sulks,
-}
 
 /// Right and wrong answers with their numbers, by the question.
 static ANSWERS: LazyLock<HashMap<String, (usize, String, String)>> = LazyLock::new(|| {

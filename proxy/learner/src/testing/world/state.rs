@@ -7,17 +7,16 @@ use std::{
 };
 
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, CheckpointName, Datum, ErrorCode, RunId,
+    AdapterName, BackendError, CheckpointName, Datum, RunId,
     wire::{CheckpointInfo, CreateRequest, OptimStepRequest, Sampled},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure,
     answers::{Answers, usual_answers},
-    lost,
-    model::Habit,
+    failure::{Failure, lost, refusal},
+    habit::Habit,
 };
 
 /// What was trained on: the first id of each datum, in order.
@@ -356,18 +355,6 @@ impl Inner {
 /// By which a test knows a datum again.
 pub(super) fn mark(datum: &Datum) -> u32 {
     datum.parts().model_input_tokens[0]
-}
-
-pub(super) fn refusal(call: &'static str, status: u16, code: Option<&str>) -> BackendError {
-    let (url, message) = ("world".to_owned(), "no".to_owned());
-    BackendError::Status {
-        call,
-        url,
-        status,
-        code: code.map(ErrorCode::from),
-        param: None,
-        message,
-    }
 }
 
 fn naming(mut error: BackendError, at: usize) -> BackendError {
