@@ -11,7 +11,7 @@ use metaclaw_chat::{AgentId, Secret, Size, Span};
 use serde::Deserialize;
 
 pub use self::upstreams::{
-    AgentConfig, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
+    AgentOverrides, EnvironmentProxies, LLM, Mode, POLICY, Provider, RoutingConfig, UpstreamConfig,
 };
 
 /// The lowest temperature above 0 that policy servers take.
@@ -33,7 +33,7 @@ pub struct GatewayConfig {
     /// `mode`.
     pub mode: Mode,
     /// `agents.<id>`.
-    pub agents: BTreeMap<AgentId, AgentConfig>,
+    pub agents: BTreeMap<AgentId, AgentOverrides>,
     /// `compat.*`.
     pub compat: CompatConfig,
     /// `serving.*`.

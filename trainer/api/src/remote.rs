@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use self::call::Call;
+use self::call::RemoteCall;
 pub use self::config::{ApiKey, Endpoint, RemoteConfig};
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, RunId, TrainingBackend,
@@ -60,12 +60,12 @@ impl RemoteBackend {
         })
     }
 
-    fn quick(&self, name: &'static str) -> Result<Call<'_>, BackendError> {
-        Call::new(&self.config, name, QUICK.min(self.config.timeout))
+    fn quick(&self, name: &'static str) -> Result<RemoteCall<'_>, BackendError> {
+        RemoteCall::new(&self.config, name, QUICK.min(self.config.timeout))
     }
 
-    fn long(&self, name: &'static str) -> Result<Call<'_>, BackendError> {
-        Call::new(&self.config, name, self.config.timeout)
+    fn long(&self, name: &'static str) -> Result<RemoteCall<'_>, BackendError> {
+        RemoteCall::new(&self.config, name, self.config.timeout)
     }
 }
 
@@ -242,7 +242,7 @@ impl TrainingBackend for RemoteBackend {
     }
 }
 
-/// `text` as one segment of a path: what is not unreserved is percent-encoded.
+/// Percent-encodes `text` as one segment of a path.
 fn path_segment(text: &str) -> String {
     use fmt::Write as _;
     text.bytes().fold(String::new(), |mut out, byte| {

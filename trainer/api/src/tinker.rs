@@ -20,7 +20,7 @@ pub use self::{
     datum::{from_json, from_proto, to_json, to_proto},
     json::{StopReason, TopK},
     names::{
-        IdError, ModelId, PathError, RequestId, SamplerId, SessionId, TinkerPath, WeightsKind,
+        IdError, ModelId, PathError, RequestId, SamplerId, TinkerPath, TinkerSessionId, WeightsKind,
     },
     output::TrainOutput,
     sample::{SampleOutput, Sequence},

@@ -104,7 +104,7 @@ pub enum Mode {
 /// `agents.<id>`: what is different for one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct AgentConfig {
+pub struct AgentOverrides {
     /// Its mode; without one, that of all.
     pub mode: Option<Mode>,
     /// Its upstreams, in order, in place of all others; [`POLICY`] may be among them.

@@ -16,7 +16,7 @@ use tracing::{Span, field::display};
 
 use super::{
     attempt::{Answer, Raw, Unsupported, attempt, classify, is_decided_by_the_body},
-    chat::Chat,
+    chat::RoutedChat,
     select::{Candidates, Upstreams},
     translation::TranslatedRequest,
 };
@@ -33,7 +33,7 @@ const REFUSALS: usize = 3;
 pub(crate) async fn ask(
     upstreams: &Upstreams,
     candidates: Candidates,
-    chat: &Chat<'_>,
+    chat: &RoutedChat<'_>,
     metrics: &RequestMetrics,
 ) -> Result<Answer, UpstreamError> {
     let Candidates {
@@ -120,7 +120,7 @@ pub(crate) async fn ask(
 /// The request as this upstream takes it.
 async fn translated(
     upstream: &Upstream,
-    chat: &Chat<'_>,
+    chat: &RoutedChat<'_>,
     variant: Variant,
     demands: Demands,
 ) -> Result<TranslatedRequest, UpstreamError> {

@@ -35,7 +35,7 @@ pub(super) struct Raw {
 }
 
 /// One upstream asked once.
-pub(super) struct Outcome {
+pub(super) struct AttemptResult {
     pub answer: Result<Raw, UpstreamError>,
     pub failure: Option<Failure>,
     /// What it does not know of the way it was asked, if that was it.
@@ -61,7 +61,7 @@ pub(super) async fn attempt(
     request: TranslatedRequest,
     shown: Credentials,
     is_last: bool,
-) -> Outcome {
+) -> AttemptResult {
     let outgoing = Outgoing {
         method: Method::POST,
         route: request.route,
@@ -106,7 +106,7 @@ pub(super) async fn attempt(
         api: request.api,
         translation,
     });
-    Outcome {
+    AttemptResult {
         answer,
         failure,
         unsupported,
@@ -143,7 +143,7 @@ pub(super) fn is_decided_by_the_body(upstream: &Upstream, is_last: bool) -> bool
 
 // === impl Outcome ===
 
-impl Outcome {
+impl AttemptResult {
     pub(super) fn is_good(&self) -> bool {
         self.answer
             .as_ref()
@@ -197,7 +197,7 @@ impl Outcome {
     }
 }
 
-impl From<UpstreamError> for Outcome {
+impl From<UpstreamError> for AttemptResult {
     fn from(error: UpstreamError) -> Self {
         Self {
             failure: error.failure(),

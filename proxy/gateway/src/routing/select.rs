@@ -8,7 +8,7 @@ use rustls::RootCertStore;
 use super::policy::Policy;
 use crate::{
     auth::Authenticator,
-    config::{AgentConfig, ConfigError, GatewayConfig, Mode, POLICY},
+    config::{AgentOverrides, ConfigError, GatewayConfig, Mode, POLICY},
     metrics::Answers,
     serving::Serving,
     upstream::{Upstream, UpstreamError},
@@ -20,7 +20,7 @@ pub(crate) struct Upstreams {
     named: BTreeMap<String, Arc<Upstream>>,
     policy: Policy,
     order: Vec<String>,
-    agents: BTreeMap<AgentId, AgentConfig>,
+    agents: BTreeMap<AgentId, AgentOverrides>,
     mode: Mode,
     /// Where it requires a key, callers show a key of ours, which is no upstream's.
     authenticator: Arc<Authenticator>,

@@ -4,8 +4,8 @@ use std::{fmt::Display, io::ErrorKind};
 
 use metaclaw_engine::{
     adapter::AdapterError, datum::TrainInputError, device::is_out_of_memory, engine::EngineError,
-    generate::GenerateError, lora::LoraError, optim::StepError, run::AccumulateError,
-    runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainError,
+    generate::GenerateError, lora::LoraError, optim::OptimError, run::AccumulateError,
+    runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainJobError,
 };
 
 use metaclaw_trainer_terms::{SamplerError, SamplerFailure};
@@ -24,11 +24,11 @@ pub(super) enum RunError {
     #[error("{0}")]
     Lora(#[from] LoraError),
     #[error("{0}")]
-    Train(#[from] TrainError),
+    Train(#[from] TrainJobError),
     #[error("{0}")]
     Accumulate(#[from] AccumulateError),
     #[error("{0}")]
-    Step(#[from] StepError),
+    Step(#[from] OptimError),
     #[error("{0}")]
     Adapter(#[from] AdapterError),
 }
@@ -113,29 +113,29 @@ fn lora(error: &LoraError, text: String) -> ApiError {
     }
 }
 
-fn train(error: &TrainError, text: String) -> ApiError {
+fn train(error: &TrainJobError, text: String) -> ApiError {
     match error {
-        TrainError::Input(TrainInputError::Positions { .. } | TrainInputError::Position { .. }) => {
-            ApiError::field("positions", text)
-        }
-        TrainError::Input(error) => match error.datum() {
+        TrainJobError::Input(
+            TrainInputError::Positions { .. } | TrainInputError::Position { .. },
+        ) => ApiError::field("positions", text),
+        TrainJobError::Input(error) => match error.datum() {
             Some(at) => ApiError::field(datum(at), text),
             None => ApiError::field("datums", text),
         },
         // A model that computes with numbers answers with one: these weights do not, whatever they are shown.
-        TrainError::NotFinite { logprob, .. } if logprob.is_nan() => {
+        TrainJobError::NotFinite { logprob, .. } if logprob.is_nan() => {
             ApiError::bad(text).with_code("weights_not_finite")
         }
-        TrainError::NotFinite { datum: at, .. } => {
+        TrainJobError::NotFinite { datum: at, .. } => {
             ApiError::field(datum(*at), text).with_code("loss_not_finite")
         }
-        TrainError::Memory { datum: at, .. } => {
+        TrainJobError::Memory { datum: at, .. } => {
             ApiError::field(datum(*at), text).with_code("out_of_memory")
         }
-        TrainError::TopK { .. } => ApiError::field("top_k", text),
-        TrainError::OutOfMemory { .. } => ApiError::unavailable(text).with_code("out_of_memory"),
-        TrainError::Torch(error) => torch(error, text),
-        TrainError::Layers { .. } => ApiError::internal(text),
+        TrainJobError::TopK { .. } => ApiError::field("top_k", text),
+        TrainJobError::OutOfMemory { .. } => ApiError::unavailable(text).with_code("out_of_memory"),
+        TrainJobError::Torch(error) => torch(error, text),
+        TrainJobError::Layers { .. } => ApiError::internal(text),
     }
 }
 
@@ -144,12 +144,12 @@ fn datum(at: usize) -> String {
     format!("datums[{at}]")
 }
 
-fn step(error: &StepError, text: String) -> ApiError {
+fn step(error: &OptimError, text: String) -> ApiError {
     match error {
-        StepError::NoGradients => ApiError::bad(text).with_code("no_gradients"),
-        StepError::Setting { field, .. } => ApiError::field(*field, text),
-        StepError::NotFinite { .. } => ApiError::bad(text).with_code("gradient_not_finite"),
-        StepError::Torch(error) => torch(error, text),
+        OptimError::NoGradients => ApiError::bad(text).with_code("no_gradients"),
+        OptimError::Setting { field, .. } => ApiError::field(*field, text),
+        OptimError::NotFinite { .. } => ApiError::bad(text).with_code("gradient_not_finite"),
+        OptimError::Torch(error) => torch(error, text),
     }
 }
 
@@ -183,14 +183,14 @@ mod tests {
     use super::*;
 
     /// `param` and `code` of what a client is told.
-    fn told(error: TrainError) -> (Option<String>, Option<String>) {
+    fn told(error: TrainJobError) -> (Option<String>, Option<String>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)
     }
 
     #[test]
     fn a_client_is_told_which_datum_is_wrong_and_when_none_is() {
-        let not_finite = |logprob: f32| TrainError::NotFinite {
+        let not_finite = |logprob: f32| TrainJobError::NotFinite {
             loss: LossFn::ImportanceSampling,
             datum: 3,
             position: 1,
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(told(not_finite(-9.0)), (third(), code("loss_not_finite")));
         let weights = (None, code("weights_not_finite"));
         assert_eq!(told(not_finite(f32::NAN)), weights);
-        let long = TrainError::Memory {
+        let long = TrainJobError::Memory {
             datum: 3,
             n_tokens: 9,
             needed: 9,
@@ -210,7 +210,7 @@ mod tests {
             max_tokens: 1,
         };
         assert_eq!(told(long), (third(), code("out_of_memory")));
-        let smallest = || TrainError::OutOfMemory {
+        let smallest = || TrainJobError::OutOfMemory {
             detail: "can't allocate memory".into(),
         };
         assert_eq!(told(smallest()), (None, code("out_of_memory")));
@@ -221,8 +221,8 @@ mod tests {
             found: 9,
             max: 8,
         };
-        assert_eq!(told(TrainError::Input(long)), (third(), None));
-        let none = TrainError::Input(TrainInputError::None);
+        assert_eq!(told(TrainJobError::Input(long)), (third(), None));
+        let none = TrainJobError::Input(TrainInputError::None);
         assert_eq!(told(none), (Some("datums".to_owned()), None));
     }
 }

@@ -34,24 +34,24 @@ struct DatumWire {
     loss_fn_inputs: BTreeMap<String, TensorWire>,
 }
 
-/// One named tensor of the second form.
+/// A named tensor of the second form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorWire {
     dtype: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shape: Option<Vec<usize>>,
-    data: TensorData,
+    data: TensorValues,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum TensorData {
+enum TensorValues {
     Base64(String),
     List(Vec<f64>),
 }
 
-/// What a tensor of one dtype is made of.
+/// The number type of a tensor of one dtype.
 trait Element: Copy {
     const DTYPE: &'static str;
     const BYTES: usize;
@@ -248,7 +248,7 @@ impl TensorWire {
         Self {
             dtype: T::DTYPE.to_owned(),
             shape: Some(shape.to_vec()),
-            data: TensorData::Base64(BASE64_STANDARD.encode(bytes)),
+            data: TensorValues::Base64(BASE64_STANDARD.encode(bytes)),
         }
     }
 
@@ -261,8 +261,8 @@ impl TensorWire {
             ));
         }
         let values: Vec<T> = match self.data {
-            TensorData::Base64(text) => from_base64(&text)?,
-            TensorData::List(list) => from_list(&list)?,
+            TensorValues::Base64(text) => from_base64(&text)?,
+            TensorValues::List(list) => from_list(&list)?,
         };
         match self.shape {
             None => Ok(Tensor2::vector(values)),

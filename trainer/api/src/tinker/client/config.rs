@@ -1,4 +1,4 @@
-//! What a client of Tinker's API is made of.
+//! The settings of a client of Tinker's API.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use crate::ApiKey;
 /// How training requests and results are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf, as SDK 0.38 does; JSON where the server says or shows that it takes nothing else.
+    /// Protobuf, as in SDK 0.38. The client changes to JSON if the server accepts nothing else.
     #[default]
     Current,
     /// JSON, as SDKs before 0.25 do (MinT, Weaver), unless the server's flags ask for protobuf.
     Json,
 }
 
-/// What a [`TinkerBackend`](super::TinkerBackend) is made of.
+/// The settings of a [`TinkerBackend`](super::TinkerBackend).
 #[derive(Clone)]
 pub struct TinkerConfig {
     /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one place.
@@ -28,25 +28,25 @@ pub struct TinkerConfig {
     pub project: Option<String>,
     /// The model to train, as the server names it: `Qwen/Qwen3-8B`.
     pub base_model: String,
-    /// What is spoken until the server says otherwise.
+    /// The dialect until the server asks for another.
     pub dialect: Dialect,
     /// How long one operation may take before it counts as lost.
     pub timeout: Duration,
-    /// How long a server that has too much to do is asked again before its answer is handed on.
+    /// How long the client retries while the server is overloaded.
     pub patience: Duration,
     /// Between two heartbeats of a session.
     pub heartbeat: Duration,
-    /// Where manifests are kept for servers that keep none; without one they last as long as the process.
+    /// The folder of manifests for servers that store none. Without it, manifests are lost with the process.
     pub folder: Option<PathBuf>,
     /// Checkpoints of each line that stay when old ones are deleted.
     pub keep: usize,
-    /// What is answered here because Tinker has no call for it.
+    /// Answers the calls that Tinker's API does not have.
     pub text: Arc<dyn LocalText>,
 }
 
 /// The heartbeat of the SDK.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Shorter than the learner's own pauses, so that what the server says is seen in the status.
+/// The default patience. It is shorter than the learner's own pauses, so that the status shows the server's answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 // === impl TinkerConfig ===

@@ -24,7 +24,7 @@ pub(super) fn escaped(name: &str) -> String {
     })
 }
 
-/// The name of [`escaped`]; none of what was not written here.
+/// Reverses [`escaped`]; `None` for names that it did not make.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -53,7 +53,7 @@ pub(super) fn with_mark(name: &str, mark: &str) -> String {
     format!("{}{MARK}{mark}", escaped(name))
 }
 
-/// Name and mark of a checkpoint, name alone of an adapter; none of what was not written here.
+/// Splits a name into a checkpoint's name and mark, or an adapter's name; `None` for names of other programs.
 pub(super) fn read(text: &str) -> Option<(String, Option<&str>)> {
     match text.rsplit_once(MARK) {
         Some((name, mark)) => {

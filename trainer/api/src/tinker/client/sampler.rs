@@ -1,25 +1,25 @@
-//! One sampler at the server.
+//! A sampler at the server.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-use super::session::Session;
+use super::session::OpenSession;
 use crate::tinker::SamplerId;
 
 /// Weights that are sampled from.
 #[derive(Debug)]
-pub(super) struct Sampler {
-    pub(super) session: Arc<Session>,
+pub(super) struct ServerSampler {
+    pub(super) session: Arc<OpenSession>,
     pub(super) id: SamplerId,
     next_seq: AtomicU64,
 }
 
 // === impl Sampler ===
 
-impl Sampler {
-    pub(super) fn new(session: Arc<Session>, id: SamplerId) -> Self {
+impl ServerSampler {
+    pub(super) fn new(session: Arc<OpenSession>, id: SamplerId) -> Self {
         Self {
             session,
             id,
