@@ -28,7 +28,7 @@ pub struct AdamConfig {
     /// Largest 2-norm of the whole gradient; a longer one is shortened to it. 0 is no limit.
     pub grad_clip_norm: f64,
     /// A step whose gradient's 2-norm is over so many times the median of the run's last ones is skipped
-    /// ([`crate::run::Run::optim_step`]). 0 skips none.
+    /// ([`crate::run::OpenRun::optim_step`]). 0 skips none.
     pub skip_over: f64,
 }
 
