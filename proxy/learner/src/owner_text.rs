@@ -1,4 +1,4 @@
-//! What the owner says in a turn, in own words.
+//! Finds the owner's own words in a turn.
 
 use metaclaw_turns::{Turn, TurnKind};
 
