@@ -1,7 +1,7 @@
-//! One source of settings, checked against the table: the file, the environment, the flags.
+//! One source of settings, checked against the table of keys: the file, the environment, the flags.
 //!
-//! A layer holds only known keys in their one form; what was wrong, unknown or without effect is
-//! noted beside it. Layers are laid over each other by figment.
+//! A layer contains only known keys in their normal form; wrong, unknown and ineffective keys are recorded beside it.
+//! Layers are laid over each other by figment.
 
 use std::{
     collections::BTreeMap,
