@@ -16,7 +16,7 @@ use crate::{
     report,
 };
 
-/// The heading above lessons in the text that is added to prompts.
+/// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Forgotten {
     pub adapters: Vec<String>,
 }
 
-/// Returns the wishes of an agent that this adapter was trained on, and the source of each.
+/// Returns the lessons of an agent. `adapter` is the one that serves it, which may follow some wishes without being told.
 pub(crate) fn view(
     library: &Library,
     (agent, adapter): (&AgentId, Option<&str>),
