@@ -1,4 +1,4 @@
-//! One HTTP exchange: headers, deadline, and what is known when it fails.
+//! One HTTP exchange: headers, timeout, and what is known after a failure.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use reqwest::{Method, Response, header};
 use super::{auth::Auth, config::TinkerConfig, words::Whose};
 use crate::BackendError;
 
-/// Of the API whose client this one speaks like; servers choose their dialect by it.
+/// The version of the SDK whose format this client uses; servers choose their format by it.
 pub(super) const SDK_VERSION: &str = "0.38.0";
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// In which form an answer may come.
+/// The allowed formats of an answer.
 const BOTH: &str = "application/x-protobuf, application/json";
 const JSON: &str = "application/json";
 pub(super) const PROTOBUF: &str = "application/x-protobuf";
 
-/// One request, which may be sent again as it is.
+/// One request, which may be sent again unchanged.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) call: &'static str,
     pub(super) method: Method,
-    /// Below `/api/v1/`, with its query.
+    /// The path below `/api/v1/`, with its query.
     pub(super) path: String,
-    /// Nothing for GET and DELETE.
+    /// Empty for GET and DELETE.
     pub(super) body: Option<Body>,
-    /// The same for every time that it is sent.
+    /// The key of the request, the same each time it is sent.
     pub(super) idempotency: Option<String>,
     pub(super) deadline: Duration,
 }
 
-/// A body with its form.
+/// A body with its format.
 #[derive(Debug, Clone)]
 pub(super) enum Body {
     Json(Bytes),
@@ -41,15 +41,15 @@ pub(super) enum Body {
     Compressed(Bytes),
 }
 
-/// An answer, whatever its status.
+/// An answer of any status.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) is_protobuf: bool,
     pub(super) body: Bytes,
-    /// How long the server asks to wait before the same is sent again.
+    /// The pause that the server asks for before the request is repeated.
     pub(super) retry_after: Option<Duration>,
-    /// Whether the key was refused because it is too old.
+    /// Whether the credential was refused because it has expired.
     pub(super) is_stale_token: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Http {
     client: reqwest::Client,
-    /// Without a `/` at its end.
+    /// It has no `/` at its end.
     url: String,
     auth: Auth,
 }
@@ -65,10 +65,10 @@ pub(super) struct Http {
 // === impl Request ===
 
 impl Request {
-    /// A POST of JSON.
+    /// Creates a POST of JSON.
     ///
     /// # Errors
-    /// [`BackendError::Request`] for what JSON cannot hold.
+    /// Returns [`BackendError::Request`] for values that JSON cannot express.
     pub(super) fn json(
         call: &'static str,
         path: &str,
@@ -92,7 +92,7 @@ impl Request {
         }
     }
 
-    /// One without a body.
+    /// Creates a request without a body.
     pub(super) fn bare(call: &'static str, method: Method, path: &str) -> Self {
         Self {
             call,
@@ -110,7 +110,7 @@ impl Request {
     }
 }
 
-/// Deadline of one exchange that computes nothing.
+/// Returns the timeout of one exchange that computes nothing.
 pub(super) const QUICK: Duration = Duration::from_secs(30);
 
 // === impl Http ===
@@ -134,7 +134,7 @@ impl Http {
         &self.auth
     }
 
-    /// Who is meant in errors of a call.
+    /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
         Whose {
             call,
@@ -142,14 +142,14 @@ impl Http {
         }
     }
 
-    /// Sends once; a token that has become too old is replaced, which is no failure.
+    /// Sends once; an expired token is replaced, which is not a failure.
     ///
     /// # Errors
-    /// Where no answer came. Whatever status comes is an answer.
+    /// Returns an error if no answer came. An answer of any status is returned.
     pub(super) async fn send(&self, request: &Request) -> Result<Answer, BackendError> {
         let token = self.token().await?;
         let answer = match self.exchange(request, &token).await {
-            // A server may close a connection that was idle just when it is used again. Reading twice changes nothing.
+            // A server may close an idle connection just when it is used again. Reading twice changes nothing.
             Err(BackendError::Broken { .. }) if request.method == Method::GET => {
                 self.exchange(request, &token).await?
             }
@@ -239,7 +239,7 @@ impl Http {
 
     fn failed(&self, request: &Request, source: reqwest::Error) -> BackendError {
         let (call, url) = (request.call, self.url.clone());
-        // A connect that timed out is both; nothing was sent, and that is what matters.
+        // A timeout while connecting is both kinds of error; what matters is that nothing was sent.
         if source.is_connect() {
             return BackendError::Connect { call, url, source };
         }
@@ -262,10 +262,10 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// The body of an answer that succeeded.
+    /// Returns the body of a successful answer.
     ///
     /// # Errors
-    /// The refusal in words, or what the body is not.
+    /// Returns the server's refusal, or what is wrong with the body.
     pub(super) fn json<T: serde::de::DeserializeOwned>(
         &self,
         whose: Whose<'_>,

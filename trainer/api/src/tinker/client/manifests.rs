@@ -1,7 +1,7 @@
-//! What checkpoints say about themselves, kept here because not every server keeps it.
+//! The manifests of checkpoints, which are kept here because not every server stores them.
 //!
-//! A manifest is written before its checkpoint is asked for. Its file has the name of the checkpoint and the mark of the
-//! manifest. The name at the server has the mark as well, so that a listed checkpoint leads to its manifest.
+//! A manifest is written before its checkpoint is requested. Its file name consists of the checkpoint's name and the
+//! manifest's mark. The name at the server also contains the mark, so that a listed checkpoint leads to its manifest.
 
 use std::{
     collections::BTreeMap,
@@ -15,18 +15,18 @@ use serde_json::Value;
 
 use super::{names, random};
 
-/// The file that says whose checkpoints are ours.
+/// The file that identifies this home's checkpoints.
 const OWNER: &str = "owner";
 
-/// What is kept of a checkpoint.
+/// The record of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// Optimiser steps in it.
+    /// The number of optimiser steps in it.
     pub(super) step: u64,
-    /// LoRA rank: some servers want to be told before they load it.
+    /// The LoRA rank, which some servers need before they load it.
     #[serde(default)]
     pub(super) rank: u32,
-    /// As the learner wrote it.
+    /// The manifest as the learner wrote it.
     pub(super) manifest: Value,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Manifests {
     folder: Option<PathBuf>,
-    /// Of this process; all of them where there is no folder.
+    /// The manifests of this process, which are all if there is no folder.
     known: Mutex<BTreeMap<(String, String), Kept>>,
     owner: Mutex<Option<String>>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Manifests {
 // === impl Manifests ===
 
 impl Manifests {
-    /// Nothing is read yet.
+    /// Creates the store without reading anything.
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder,
@@ -51,10 +51,11 @@ impl Manifests {
         }
     }
 
-    /// What tells our checkpoints from those of other homes at the same account; made when it is first asked for.
+    /// Returns the mark that distinguishes this home's checkpoints from those of other homes with the same account; it
+    /// is made when it is first needed.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns the file system's errors.
     pub(super) async fn owner(&self) -> io::Result<String> {
         if let Some(owner) = self.lock_owner().clone() {
             return Ok(owner);
@@ -77,10 +78,10 @@ impl Manifests {
         Ok(self.lock_owner().get_or_insert(owner).clone())
     }
 
-    /// Keeps a manifest; what it is found by.
+    /// Stores a manifest; returns the mark by which it is found.
     ///
     /// # Errors
-    /// The file system's: then no checkpoint is made that nobody could read.
+    /// Returns the file system's errors; then no checkpoint is made, because nobody could read it.
     pub(super) async fn put(&self, name: &str, kept: Kept) -> io::Result<String> {
         let text = serde_json::to_string(&kept)?;
         let mark = names::mark(&text);
@@ -92,7 +93,7 @@ impl Manifests {
         Ok(mark)
     }
 
-    /// The manifest of a checkpoint that is listed.
+    /// Returns the manifest of a listed checkpoint.
     pub(super) async fn get(&self, name: &str, mark: &str) -> Option<Kept> {
         let key = (name.to_owned(), mark.to_owned());
         if let Some(kept) = self.lock_known().get(&key) {
@@ -105,12 +106,12 @@ impl Manifests {
         Some(kept)
     }
 
-    /// Its checkpoint was deleted.
+    /// Records that its checkpoint was deleted.
     pub(super) async fn remove(&self, name: &str, mark: &str) {
         let key = (name.to_owned(), mark.to_owned());
         self.lock_known().remove(&key);
         if let Some(folder) = &self.folder {
-            // A file that stays is read by nobody.
+            // A file that cannot be deleted has no effect.
             let _ = tokio::fs::remove_file(file(folder, name, mark)).await;
         }
     }
@@ -128,7 +129,7 @@ fn file(folder: &Path, name: &str, mark: &str) -> PathBuf {
     folder.join(format!("{}.json", names::with_mark(name, mark)))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 async fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         tokio::fs::create_dir_all(folder).await?;

@@ -1,8 +1,8 @@
-//! The runs of this process, and which model of the server each of them is at the moment.
+//! The runs of this process, and the present model of each at the server.
 //!
-//! A run outlives its model: loading a checkpoint makes a new model, and what was under way on the old one is of no
-//! matter any more. A model is made when it is first needed, so that a run that goes on from a checkpoint, or that is only
-//! asked what the base model thinks, makes none in vain.
+//! A run outlives its model: loading a checkpoint makes a new model, and unfinished calls on the old one do not matter
+//! any more. A model is created when it is first needed, so that a run that continues from a checkpoint, or that only
+//! asks the base model, does not create one in vain.
 
 use std::{
     collections::BTreeMap,
@@ -19,24 +19,24 @@ use tokio::time::Instant;
 use super::{sampler::Sampler, session::Session};
 use crate::{RunId, tinker::ModelId, wire::CreateRequest};
 
-/// A run that nobody closes is dropped when there are so many.
+/// A run that nobody closes is dropped if there are this many.
 const MOST: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Run(pub(super) tokio::sync::Mutex<State>);
 
-/// What a run is at the moment.
+/// The state of a run.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) spec: CreateRequest,
     pub(super) model: Option<Model>,
-    /// Optimiser steps behind it.
+    /// The number of optimiser steps.
     pub(super) step: u64,
-    /// A sampler of these weights; none where they have moved since.
+    /// A sampler of these weights, or `None` if they have changed since.
     pub(super) sampler: Option<Arc<Sampler>>,
-    /// When it was last asked for something.
+    /// When it was last used.
     pub(super) used: Instant,
-    /// The losses since the last step, and over how many tokens.
+    /// The losses since the last step, and the number of their tokens.
     pub(super) loss: (f64, u64),
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Model {
     pub(super) id: ModelId,
     /// Its calls are counted from 1.
     pub(super) next_seq: i32,
-    /// Whether it is known what it holds. A call that was sent and not answered leaves it in doubt.
+    /// Whether its content is known. A call that was sent and not answered makes it uncertain.
     pub(super) is_in_doubt: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Runs {
 // === impl State ===
 
 impl State {
-    /// The weights have moved.
+    /// Records that the weights have changed.
     pub(super) fn moved(&mut self) {
         self.sampler = None;
         self.loss = (0.0, 0);
@@ -70,7 +70,7 @@ impl State {
 // === impl Model ===
 
 impl Model {
-    /// A model that the server has just made, after so many calls.
+    /// Creates the record of a model that the server has just created, after this many calls.
     pub(super) fn new(session: Arc<Session>, id: ModelId, n_calls: i32) -> Self {
         Self {
             session,
@@ -85,7 +85,7 @@ impl Model {
 
 impl Runs {
     pub(super) fn new() -> Self {
-        // Those of an earlier process are not to be taken for ours.
+        // Runs of an earlier process must not be confused with these.
         let random = RandomState::new().build_hasher().finish();
         let first = u32::try_from(random & 0x7fff_ffff).unwrap_or(0);
         Self {
@@ -94,7 +94,7 @@ impl Runs {
         }
     }
 
-    /// A new one, without a model yet.
+    /// Creates a run without a model.
     pub(super) fn open(&self, spec: CreateRequest) -> RunId {
         let id = RunId::from(self.next.fetch_add(1, Ordering::Relaxed));
         let run = Arc::new(Run(tokio::sync::Mutex::new(State {
@@ -117,8 +117,8 @@ impl Runs {
         self.lock().get(id).cloned()
     }
 
-    /// Takes the model of the run that was asked for nothing longest, of those that nothing is asked of now; none where no
-    /// run has waited for so long, or is in doubt. Such a run begins again at its checkpoint.
+    /// Takes the model of the least recently used run that has no call in progress; returns `None` if no run has been
+    /// idle long enough, or its content is uncertain. Such a run begins again at its checkpoint.
     pub(super) fn take_idle(&self, idle: Duration) -> Option<Model> {
         let runs: Vec<Arc<Run>> = self.lock().values().cloned().collect();
         let free = runs.iter().filter_map(|run| run.0.try_lock().ok());

@@ -1,4 +1,4 @@
-//! A session at the server: runs and samplers live in it, and go when its heartbeats are missed.
+//! A session at the server: runs and samplers belong to it, and end if its heartbeats stop.
 
 use std::{
     sync::{
@@ -26,30 +26,30 @@ use crate::{
     },
 };
 
-/// Deadline of a heartbeat.
+/// The timeout of a heartbeat.
 const BEAT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What the SDK sends at once where a server does not say how much it takes.
+/// The SDK's default for the size of a request if a server does not report one.
 const MOST_DATUMS: usize = 1_024;
 const MOST_BYTES: usize = 5_000_000;
 
-/// What a server says of how it wants to be spoken to.
+/// The server's requirements for requests.
 #[derive(Debug)]
 pub(super) struct Flags {
-    /// Whether a request that was sent twice with one number is carried out once. Servers of before do not say, and do
-    /// not see to it.
+    /// Whether a request that was sent twice with one number is carried out once. Older servers do not report this, and
+    /// do not do it.
     pub(super) dedupes: bool,
-    /// Whether it wants to know what nobody waits for any more.
+    /// Whether it wants to be told about results that are not needed any more.
     pub(super) cancels: bool,
-    /// Whether training goes as protobuf.
+    /// Whether training requests are protobuf.
     protobuf: AtomicBool,
     /// Whether a body is to be compressed.
     pub(super) compress: bool,
-    /// Whether a model is made by loading a checkpoint, in one call.
+    /// Whether a model is created by loading a checkpoint, in one call.
     create_by_load: AtomicBool,
-    /// Sequences of one request at most.
+    /// The largest number of sequences in one request.
     pub(super) most_datums: usize,
-    /// Bytes of one request at most.
+    /// The largest size of one request, in bytes.
     pub(super) most_bytes: usize,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Session {
     is_over: AtomicBool,
 }
 
-/// The session of this process: opened when it is needed, and again when the server has dropped it.
+/// The session of this process: opened when it is needed, and again after the server has dropped it.
 #[derive(Debug)]
 pub(super) struct Sessions {
     http: Arc<Http>,
@@ -76,7 +76,7 @@ pub(super) struct Sessions {
 // === impl Flags ===
 
 impl Flags {
-    /// By what the server answers; nothing where it has no such call.
+    /// Sets the requirements from the server's answer, or leaves the defaults if it has no such call.
     fn of(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
         let is_current = dialect == Dialect::Current && answered.is_some();
         let usual = ClientConfig::default();
@@ -102,7 +102,7 @@ impl Flags {
         self.protobuf.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it reads JSON alone.
+    /// Records that the server reads JSON only.
     pub(super) fn set_json(&self) {
         self.protobuf.store(false, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ impl Flags {
         self.create_by_load.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it loads into models that there are.
+    /// Records that the server loads only into existing models.
     pub(super) fn set_loads_into_models(&self) {
         self.create_by_load.store(false, Ordering::Relaxed);
     }
@@ -120,17 +120,17 @@ impl Flags {
 // === impl Session ===
 
 impl Session {
-    /// The number of the next model.
+    /// Returns the number of the next model.
     pub(super) fn next_model(&self) -> u32 {
         self.n_models.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number of the next sampler, of all kinds.
+    /// Returns the number of the next sampler, of all kinds.
     pub(super) fn next_sampler(&self) -> u32 {
         self.n_samplers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server does not know it any more.
+    /// Records that the server does not know the session any more.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -153,10 +153,10 @@ impl Sessions {
         }
     }
 
-    /// The session that is open, or a new one.
+    /// Returns the open session, or opens a new one.
     ///
     /// # Errors
-    /// The server's.
+    /// Returns the server's errors.
     pub(super) async fn get(&self) -> Result<Arc<Session>, BackendError> {
         let mut open = self.open.lock().await;
         if let Some(session) = open.as_ref().filter(|it| !it.is_over()) {
@@ -177,7 +177,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The session that is open, if one is; nothing is asked.
+    /// Returns the open session, if there is one, without a request.
     pub(super) async fn current(&self) -> Option<Arc<Session>> {
         let open = self.open.lock().await;
         open.as_ref().filter(|it| !it.is_over()).cloned()
@@ -226,7 +226,7 @@ impl Sessions {
         })
     }
 
-    /// Whether the server wants to know what nobody waits for any more; one that does not say does not.
+    /// Returns whether the server wants to be told about results that are not needed any more; the default is no.
     async fn cancels(&self, asked_by: &ClientConfigRequest) -> bool {
         let call = "client/dynamic_config";
         let Ok(request) = Request::json(call, call, asked_by) else {
@@ -239,7 +239,7 @@ impl Sessions {
         config.is_ok_and(|it| it.sample_cancel_enabled)
     }
 
-    /// Tells the server that nothing more is asked, so that it frees what it holds.
+    /// Tells the server that the session has ended, so that it frees its resources.
     pub(super) async fn finish(&self) {
         let Some(session) = self.open.lock().await.take() else {
             return;
@@ -251,13 +251,13 @@ impl Sessions {
             detail: None,
         };
         if let Ok(request) = Request::json("sessions/finish", &path, &body) {
-            // It goes by itself when its heartbeats are missed.
+            // Otherwise, the session ends when its heartbeats stop.
             let _ = self.http.send(&request.within(BEAT_DEADLINE)).await;
         }
     }
 }
 
-/// Tells the server that the session's client is there, for as long as somebody holds the session.
+/// Sends heartbeats as long as somebody uses the session.
 async fn beat(http: Arc<Http>, session: Weak<Session>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
@@ -272,19 +272,19 @@ async fn beat(http: Arc<Http>, session: Weak<Session>, every: Duration) {
             return;
         };
         match http.send(&request.within(BEAT_DEADLINE)).await {
-            // A 404 may be of a server without heartbeats.
+            // A 404 may come from a server without heartbeats.
             Ok(answer) if answer.status == 410 => session.end(),
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Whether an answer says that session, model or sampler are not there (any more).
+/// Returns whether an answer says that a session, model or sampler does not exist (any more).
 pub(super) fn is_gone(status: u16) -> bool {
     matches!(status, 404 | 410)
 }
 
-/// Of a call that is answered by GET.
+/// This is for a call by GET.
 pub(super) fn get(call: &'static str, path: &str) -> Request {
     Request::bare(call, Method::GET, path)
 }
