@@ -1,4 +1,4 @@
-//! What subcommands do with lessons, in the running process or on the files where nothing runs.
+//! Carries out subcommands about lessons, in the running process or on the files if none runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use crate::{
     report,
 };
 
-/// What lessons stand below in the text that is put into prompts.
+/// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 
 #[derive(Debug)]
 pub(crate) struct Done {
     pub told: String,
-    /// Whose lesson came into force by it, if one did.
+    /// The agent whose lesson came into force, if one did.
     pub learned: Option<AgentId>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Done {
 pub(crate) struct Forgotten {
     pub n_sessions: usize,
     pub n_turns: u64,
-    /// Lessons that came from them.
+    /// Lessons that came from these sessions.
     pub n_lessons: usize,
-    /// Weights that were trained on some of them, and are there still.
+    /// Adapters that were trained on some of them, and still exist.
     pub adapters: Vec<String>,
 }
 
-/// The wishes of an agent to which this adapter answers, and where each comes from.
+/// Returns the lessons of an agent. `adapter` is the one that serves it, which may follow some wishes without being told.
 pub(crate) fn view(
     library: &Library,
     (agent, adapter): (&AgentId, Option<&str>),
@@ -64,7 +64,7 @@ pub(crate) fn view(
     })
 }
 
-/// Changes what is in force.
+/// Changes which lessons are in force.
 pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Done> {
     Ok(match change {
         WishChange::Add { agent, wish } => added(library, &agent, &wish)?,
@@ -76,7 +76,7 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Don
                 no_such(library, &agent, &wish)
             );
             let added = added(library, &agent, &to)?;
-            // It may have given way already: both are about the same.
+            // Another change may already have replaced it, if both are about the same.
             library.take_out(&agent, &wish)?;
             added
         }
@@ -126,7 +126,7 @@ pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<D
     })
 }
 
-/// Counts a lesson that came into force in the statistics of today.
+/// Counts a lesson that came into force in today's statistics.
 pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError> {
     let lesson = DailyCounts {
         lessons: 1,
@@ -135,7 +135,7 @@ pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError
     log.count(agent, now_ms(), lesson).await
 }
 
-/// What became of a skill that was taken back.
+/// Returns the outcome for a skill that was taken back.
 fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
     match former {
         Some(_) => format!("{name} is as it was before, from the next session on"),
@@ -176,7 +176,7 @@ fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
 }
 
 impl From<String> for Done {
-    /// Nothing came into force.
+    /// No lesson came into force.
     fn from(told: String) -> Self {
         Self {
             told,
@@ -185,7 +185,7 @@ impl From<String> for Done {
     }
 }
 
-/// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
+/// Deletes sessions with everything that only they contain, what was learned from them, and their bytes on the disk.
 pub(crate) async fn forget(
     log: &TurnLog,
     (library, home): (&Library, &Home),
@@ -214,7 +214,7 @@ pub(crate) async fn forget(
         forgotten.n_turns += log.forget(agent, session).await?;
     }
     let (library, reports, gone) = (library.clone(), home.reports(), sessions);
-    // The journals are files, and so are the digests.
+    // The journals and the digests are files.
     let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
     let (n_lessons, words) = lessons.await??;
     forgotten.n_lessons = n_lessons;
@@ -228,8 +228,8 @@ pub(crate) async fn forget(
     Ok(forgotten)
 }
 
-/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were, and
-/// their words, by agent.
+/// Takes back what was learned from some sessions, and removes its words from the digests. Returns the number of these
+/// lessons, and their words, by agent.
 fn forget_lessons(
     library: &Library,
     reports: &Path,
@@ -246,7 +246,7 @@ fn forget_lessons(
     Ok((n_wishes + library.forget_skills(is_gone)?, words))
 }
 
-/// The words of the lessons that came from some sessions, by agent.
+/// Returns the words of the lessons that came from some sessions, by agent.
 fn words_of(
     library: &Library,
     is_gone: impl Fn(&AgentId, &SessionId) -> bool,
@@ -276,7 +276,7 @@ fn words_of(
     Ok(words)
 }
 
-/// What was put into a prompt, without the words of lessons that are forgotten; none of any other text.
+/// Returns what was added to a prompt without the words of deleted lessons, or `None` for any other text.
 fn without(text: &str, words: &[String]) -> Option<String> {
     let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
     let words = words.iter().filter(|it| !it.is_empty());
@@ -287,7 +287,7 @@ fn without(text: &str, words: &[String]) -> Option<String> {
     Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
 }
 
-/// The adapters that steps with turns of these sessions made.
+/// Returns the adapters of the steps with turns of these sessions.
 async fn trained_on(
     log: &TurnLog,
     sessions: &[(AgentId, SessionId)],

@@ -1,4 +1,4 @@
-//! What waits for the owner's look, and the commands that show it.
+//! Lists what waits for the owner's decision, and the commands that show it.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub(crate) struct Waiting {
     pub wishes: BTreeMap<String, usize>,
 }
 
-/// Looks through the library's files.
+/// Reads the library's files.
 ///
 /// # Errors
-/// Where one cannot be read.
+/// Returns an error if a file cannot be read.
 pub(crate) async fn look(library: &Library) -> anyhow::Result<Waiting> {
     let library = library.clone();
     let read = move || anyhow::Ok(Waiting::of(&library.journal()?, &library.proposals()?));
@@ -39,7 +39,7 @@ impl Waiting {
         }
     }
 
-    /// A line for each kind, with the command.
+    /// Returns a line for each kind, with the command.
     pub(crate) fn lines(&self) -> Vec<String> {
         let skills = match self.skills {
             0 => None,

@@ -1,7 +1,7 @@
-//! The client of the self-hosted REST dialect.
+//! The client of the REST API of self-hosted training servers.
 //!
-//! Speaks to `metaclaw-trainer` and to the community fork's server alike. The address is asked for
-//! at every call, because a supervised trainer comes back on another port.
+//! It works with `metaclaw-trainer` and with the community fork's server. The address is looked up at every call,
+//! because a supervised trainer comes back on another port.
 
 mod call;
 mod config;
@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
-/// Deadline of calls that compute nothing.
+/// The timeout of calls that compute nothing.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// Deadline of calls that train or sample, where none is given.
+/// The default timeout of calls that train or sample.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// [`TrainingBackend`] over HTTP. Cheap to clone.
+/// A [`TrainingBackend`] over HTTP. It is cheap to clone.
 #[derive(Clone)]
 pub struct RemoteBackend {
     config: Arc<RemoteConfig>,
@@ -40,13 +40,13 @@ pub struct RemoteBackend {
 // === impl RemoteBackend ===
 
 impl RemoteBackend {
-    /// A client; nothing is sent yet.
+    /// Creates a client without sending anything.
     pub fn new(config: RemoteConfig) -> Self {
         let config = Arc::new(config);
         Self { config }
     }
 
-    /// A client of the server at a fixed address, which asks for no key.
+    /// Creates a client of the server at a fixed address that needs no key.
     pub fn at(client: reqwest::Client, url: impl Into<String>) -> Self {
         let endpoint = Endpoint {
             url: url.into(),

@@ -1,4 +1,4 @@
-//! Where an adapter comes from: what its checkpoint says of itself, and what those say that it goes back to.
+//! The origin of an adapter: the manifest of its checkpoint, and the manifests of the checkpoints before it.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::control::AdapterView;
 
-/// Files of a checkpoint: what the learner said of it, and the trainer's own state.
+/// Files of a checkpoint: the learner's manifest, and the trainer's own state.
 const MANIFEST: &str = "manifest.json";
 const STATE: &str = "state.json";
 
@@ -19,17 +19,17 @@ pub(crate) struct AdapterDetail {
     #[serde(flatten)]
     pub view: AdapterView,
     pub sha256: Option<String>,
-    /// What its checkpoint says of itself; none where there is no checkpoint.
+    /// The manifest of its checkpoint, or `None` if there is no checkpoint.
     pub manifest: Option<Value>,
-    /// The checkpoints behind it that are kept, the nearest first.
+    /// The checkpoints before it that still exist, nearest first.
     pub ancestors: Vec<String>,
-    /// The turns of its own step and of those behind it, as far as they are kept, each with its score.
+    /// The turns of its own step and of those before it that still exist, each with its score.
     pub turns: BTreeMap<String, Option<i64>>,
-    /// What the log says that its step came to.
+    /// The outcome of its step in the log.
     pub outcome: Option<Value>,
 }
 
-/// Each adapter with what its checkpoint, which has its name, says.
+/// Returns each adapter with the manifest of its checkpoint, which has the same name.
 pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
@@ -68,7 +68,7 @@ fn parent(of: &CheckpointInfo) -> Option<String> {
 fn ancestors(name: &str, known: &BTreeMap<&str, &CheckpointInfo>) -> Vec<String> {
     let next = |name: &str| parent(known.get(name)?);
     let line = std::iter::successors(next(name), |name| next(name));
-    // Parents are older than their children; what is written otherwise ends here.
+    // Parents are older than their children; a record that says otherwise ends the chain here.
     line.take(known.len()).collect()
 }
 
@@ -82,7 +82,7 @@ fn turns(of: Option<&CheckpointInfo>) -> Vec<(String, Option<i64>)> {
     scored.collect()
 }
 
-/// Adds what the log says that the step of each came to.
+/// Adds the outcome of each adapter's step from the log.
 pub(crate) async fn add_outcomes(
     log: &TurnLog,
     details: &mut [AdapterDetail],
@@ -93,7 +93,7 @@ pub(crate) async fn add_outcomes(
                 continue;
             };
             if let Some(detail) = details.iter_mut().find(|it| it.view.name == *adapter) {
-                // Of names and numbers, which JSON can hold.
+                // It contains names and numbers, which JSON can store.
                 detail.outcome = serde_json::to_value(&step.outcome).ok();
             }
         }
@@ -101,7 +101,8 @@ pub(crate) async fn add_outcomes(
     Ok(())
 }
 
-/// The adapters and checkpoints below a trainer's folder; who is served with them only the running process knows.
+/// Returns the adapters and checkpoints below a trainer's folder; only the running process knows who is served with
+/// them.
 pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     let mut adapters = Vec::new();
     for name in folders(&folder.join("adapters"), "adapter_config.json")? {
@@ -111,7 +112,7 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     let folder = folder.join("checkpoints");
     for name in folders(&folder, MANIFEST)? {
         let own = folder.join(&name);
-        // One that does not read back is as good as none here; the trainer says what is wrong with it.
+        // An unreadable manifest counts as missing here; the trainer reports what is wrong with it.
         let read = |file: &str| -> Option<Value> {
             serde_json::from_slice(&std::fs::read(own.join(file)).ok()?).ok()
         };
@@ -134,7 +135,7 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     Ok(details(adapters, &checkpoints))
 }
 
-/// The names of folders that have this file: half-written ones have none yet.
+/// Returns the names of folders that contain this file; half-written ones do not contain it yet.
 fn folders(folder: &Path, with: &str) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -175,7 +176,7 @@ mod tests {
         checkpoint(dir.path(), "m-0badcafe-000001", &manifest(None, "1-0", -1));
         let parent = Some("m-0badcafe-000001");
         checkpoint(dir.path(), "m-0badcafe-000002", &manifest(parent, "1-1", 1));
-        // Whose checkpoint is gone, and one that is half there.
+        // One adapter has no checkpoint any more, and one is half written.
         std::fs::create_dir_all(dir.path().join("adapters/kept-1")).unwrap();
         std::fs::write(dir.path().join("adapters/kept-1/adapter_config.json"), "{}").unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/.half")).unwrap();

@@ -1,4 +1,4 @@
-//! What asking models for learning costs, within a budget, and kept over a restart.
+//! Limits the cost of model requests for learning to a budget, and keeps the count over a restart.
 
 use std::{
     fmt, fs, io,
@@ -18,24 +18,24 @@ use tracing::warn;
 
 use crate::home::write_private;
 
-/// How often what was spent is written down; a kill forgets that much.
+/// The interval at which the count is written; a kill loses at most this much.
 const EVERY: Duration = Duration::from_secs(30);
-/// Letters of a token, about, where a server does not say what it counted.
+/// The approximate number of letters in a token, used if a server does not report a count.
 const LETTERS: usize = 4;
 
 pub(crate) struct Purse {
     budget: Mutex<Budget>,
     file: PathBuf,
-    /// Counts by day what was spent, for longer than the day.
+    /// Counts spending by day, for longer than one day.
     log: TurnLog,
 }
 
-/// What was spent today (UTC), in tokens.
+/// The tokens spent today (UTC).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Spend {
     #[serde(flatten)]
     spent: Spent,
-    /// The most that learning may spend.
+    /// The largest number of tokens that learning may spend.
     pub(crate) limit: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Model {
 // === impl Spend ===
 
 impl Spend {
-    /// Tokens that learning may still spend today.
+    /// Returns the number of tokens that learning may still spend today.
     pub(crate) fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent.learning)
     }
@@ -59,7 +59,7 @@ impl Spend {
 // === impl Purse ===
 
 impl Purse {
-    /// The purse whose spending stands in `file`. What cannot be read there counts as nothing.
+    /// Creates the budget with the count in `file`. An unreadable file counts as nothing spent.
     pub(crate) fn open(config: BudgetConfig, file: PathBuf, log: TurnLog) -> Self {
         let read = fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         let spent = read.unwrap_or_else(|error: io::Error| {
@@ -75,10 +75,10 @@ impl Purse {
         }
     }
 
-    /// Looks up what the chat has used on the day of `now_ms`, and learning before a kill: the log counts both.
+    /// Reads from the log what the chat has used on the day of `now_ms`, and what learning used before a kill.
     ///
     /// # Errors
-    /// The log's; what was known stands then.
+    /// Returns the log's errors; then the earlier count stays.
     pub(crate) async fn look(&self, now_ms: u64) -> Result<(), LogError> {
         let day = day_of(now_ms);
         let mut today = DailyCounts::default();
@@ -92,7 +92,7 @@ impl Purse {
         Ok(())
     }
 
-    /// Counts tokens that an answered question used: today, and in the log for good.
+    /// Counts the tokens of an answered request, for today and permanently in the log.
     async fn answered(&self, tokens: u64) {
         let now_ms = now_ms();
         self.budget().answered(now_ms, tokens);
@@ -100,7 +100,7 @@ impl Purse {
             learning_tokens: tokens,
             ..DailyCounts::default()
         };
-        // Judge and evolver do not say on whose behalf they ask.
+        // The judge and the evolver do not report which agent they work for.
         let everyone = AgentId::shared();
         if let Err(error) = self.log.count(&everyone, now_ms, counts).await {
             warn!(%error, tokens, "tokens of learning are missing in the counts of their day");
@@ -112,7 +112,7 @@ impl Purse {
         Spend { spent, limit }
     }
 
-    /// Whether another question may be asked today.
+    /// Returns whether another request may be sent today.
     pub(super) fn allows(&self) -> bool {
         self.budget().allows(now_ms())
     }
@@ -122,7 +122,7 @@ impl Purse {
         write_private(&self.file, &bytes)
     }
 
-    /// A panic elsewhere leaves counts usable: each change is one call.
+    /// A panic elsewhere leaves usable counts, because each change is one call.
     fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +136,7 @@ impl fmt::Debug for Purse {
     }
 }
 
-/// Looks up what the chat used, and writes down what was spent, until `ending`.
+/// Updates the chat's use and writes down what was spent, until `ending`.
 pub(super) async fn run(purse: Arc<Purse>, ending: CancellationToken) {
     let work = async {
         let mut saved = purse.spend(now_ms());
@@ -158,7 +158,7 @@ pub(super) async fn run(purse: Arc<Purse>, ending: CancellationToken) {
     save(&purse).await;
 }
 
-/// The file system may be slow.
+/// This runs on a blocking thread, because the file system may be slow.
 async fn save(purse: &Arc<Purse>) {
     let purse = Arc::clone(purse);
     let saved = tokio::task::spawn_blocking(move || purse.save()).await;
@@ -199,7 +199,7 @@ impl Ask for Model {
     }
 }
 
-/// Tokens of a question and its answer, by their length.
+/// Estimates the tokens of a request and its answer from their length.
 fn about(messages: &[Message], answer: &str) -> u64 {
     let asked: usize = messages.iter().map(|it| it.text().len()).sum();
     u64::try_from((asked + answer.len()) / LETTERS).unwrap_or(u64::MAX)
@@ -253,7 +253,7 @@ mod tests {
         let days = log.statistics(0).await.unwrap();
         let counted: u64 = days.iter().map(|it| it.counts.learning_tokens).sum();
         assert_eq!(counted, 42);
-        // After a kill the file knows nothing of it.
+        // After a kill, the file does not contain it.
         let after = purse(&folder, 100, &log);
         assert_eq!(after.spend(now_ms()).spent.learning, 0);
         after.look(now_ms()).await.unwrap();

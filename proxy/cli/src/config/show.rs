@@ -10,20 +10,20 @@ use super::{
     table,
 };
 
-/// One key that works, with the value in force.
+/// One key that has an effect, with the value in force.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Effective {
     pub key: String,
-    /// The value; null where there is none, masked where it is a secret.
+    /// The value; null if there is none, masked if it is a secret.
     pub value: serde_json::Value,
-    /// Where it was set; none means that the default stands.
+    /// The source of the value; `None` means the default.
     pub origin: Option<String>,
 }
 
 // === impl Loaded ===
 
 impl Loaded {
-    /// Every key that works, in the order of the table.
+    /// Returns every key that has an effect, in the order of the table.
     pub(crate) fn effective(&self) -> Vec<Effective> {
         let works = table::keys().filter(|key| key.state == State::Done);
         works
@@ -31,7 +31,7 @@ impl Loaded {
             .collect()
     }
 
-    /// Where a key stands: at its own path, or under each name that people chose.
+    /// Returns where a key occurs: at its own path, or under each name that people chose.
     fn paths(&self, key: &Key) -> Vec<String> {
         if !key.path.contains('*') {
             return vec![key.path.to_owned()];
@@ -43,11 +43,11 @@ impl Loaded {
         paths
     }
 
-    /// The value of one key, by its own or an older name.
+    /// Returns the value of one key, by its own or an older name.
     ///
     /// # Errors
     ///
-    /// In words, when nobody knows the key or it does nothing.
+    /// Returns a message if the key is unknown or has no effect.
     pub(crate) fn get(&self, path: &str) -> Result<Effective, String> {
         let key = table::find(path).ok_or_else(|| unknown(path))?;
         match key.state {
@@ -85,7 +85,7 @@ fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// What to say about a key that nobody knows.
+/// Returns the message about an unknown key.
 pub(crate) fn unknown(path: &str) -> String {
     if let Some(reason) = foreign::reason(path) {
         return format!("{path} is no key here: {reason}");
@@ -96,7 +96,7 @@ pub(crate) fn unknown(path: &str) -> String {
     }
 }
 
-/// One value in one line.
+/// Returns one value in one line.
 pub(crate) fn one_line(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Null => String::new(),
@@ -105,7 +105,7 @@ pub(crate) fn one_line(value: &serde_json::Value) -> String {
     }
 }
 
-/// Why a key cannot be set to any use; none where it works, or has another name that does.
+/// Returns why setting a key has no effect; `None` if it has one, or has another name that has one.
 pub(crate) fn unbuilt(path: &str) -> Option<&'static str> {
     match table::find(path)?.state {
         State::Inert(reason) | State::Refused(reason) => Some(reason),

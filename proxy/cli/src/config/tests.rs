@@ -64,7 +64,7 @@ fn a_policy_model_is_found_or_missed_in_words() {
         )),
         Ok(Policy::None)
     );
-    // A name at a hub, as the original has it, stops nobody who can do without.
+    // The Python original's name at a hub does not stop a start that works without it.
     for text in [
         "rl: {model: Qwen/Qwen3-4B}\n",
         "mode: skills_only\nrl: {model: Qwen/Qwen3-4B}\n",
@@ -180,7 +180,7 @@ fn calendars_are_resolved_as_paths_are_and_shown_as_keys_are() {
     assert_eq!(shown, r#"["….ics","….ics"]"#);
 }
 
-/// The file that the crate ships; `METACLAW_WRITE_EXAMPLE=1 cargo test -p metaclaw` writes it anew.
+/// This is the file that the crate contains; `METACLAW_WRITE_EXAMPLE=1 cargo test -p metaclaw` writes it.
 #[test]
 fn the_example_file_and_the_reference_say_what_the_table_says() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -198,7 +198,7 @@ fn the_example_file_is_the_defaults() {
     assert_eq!(example.unknown, []);
     assert_eq!(example.inert, []);
     let mut defaults = Config::default();
-    // Whoever asks knows these: the example writes them out.
+    // The example names these keys with their values.
     defaults.judge.timeout = Some(Span::secs(60));
     defaults.evolver.timeout = Some(Span::secs(120));
     assert_eq!(example.config, defaults);
@@ -224,7 +224,7 @@ fn the_laptop_example_says_what_it_means() {
     assert_eq!(loaded.config.mode, Mode::Rl);
     let learner: metaclaw_learner::LearnerConfig = loaded.room().unwrap();
     assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
-    // How it learns is the default way: what the bench measures.
+    // The default learning settings are those that the bench measures.
     assert_eq!(learner.rl.method, metaclaw_learner::Methods::default());
     assert_eq!(
         (learner.rl.learning_rate, learner.rl.warmup_steps),

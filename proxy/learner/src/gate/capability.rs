@@ -1,4 +1,4 @@
-//! What a model knows: the capability probes asked of the base model or of a run.
+//! Measures what a model knows: asks the base model or a run the capability probes.
 
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
@@ -17,16 +17,16 @@ pub(super) struct Asked {
     wrong: Vec<u32>,
 }
 
-/// How the capability probes were answered.
+/// The result of the capability probes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Capability {
-    /// How many right answers were likelier than the wrong ones.
+    /// The number of right answers that were more probable than the wrong ones.
     pub(super) n_right: usize,
-    /// By how much on average, in nat a token.
+    /// The mean difference, in nats per token.
     pub(super) margin: f64,
 }
 
-/// The capability probes, rendered.
+/// Renders the capability probes.
 pub(super) async fn render(policy: &Policy, probes: &Probes) -> Result<Vec<Asked>, BackendError> {
     let mut asked = Vec::with_capacity(probes.capability.len());
     for probe in &probes.capability {
@@ -41,7 +41,7 @@ pub(super) async fn render(policy: &Policy, probes: &Probes) -> Result<Vec<Asked
     Ok(asked)
 }
 
-/// How somebody answers the capability probes.
+/// Asks a model the capability probes.
 pub(super) async fn capability(
     policy: &Policy,
     by: By<'_>,
@@ -56,7 +56,7 @@ pub(super) async fn capability(
 // === impl Asked ===
 
 impl Asked {
-    /// The right one first.
+    /// Returns the right answer first.
     fn answers(&self) -> [Pair<'_>; 2] {
         let prompt = &self.prompt;
         [&self.right, &self.wrong].map(|reply| Pair { prompt, reply })

@@ -1,7 +1,7 @@
-//! While an adapter serves: whether its agent's verdicts get worse, and what then serves in its place.
+//! Watches whether an agent's verdicts get worse while an adapter serves, and rolls back.
 //!
-//! The gate looks at an adapter once, with questions of ours; its owner looks at it all day. Verdicts on replies and on turns
-//! that call tools are watched apart ([`change_point`]): tools fail for reasons of their own.
+//! The gate tests an adapter once, with MetaClaw's questions; its owner uses it all day. Verdicts on replies and on
+//! turns that call tools are watched separately ([`change_point`]), because tools fail for reasons of their own.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     status::WasTakenBack,
 };
 
-/// Takes an adapter back since which an agent's verdicts got worse: the one before it serves.
+/// Rolls back an adapter since which an agent's verdicts got worse: the one before it serves again.
 ///
 /// # Errors
-/// [`TrainError::NoTrainer`] while the one before cannot be tried, and the log's.
+/// Returns [`TrainError::NoTrainer`] while the previous adapter cannot be tried, and the log's errors.
 pub(crate) async fn watch(
     context: &mut TrainingContext,
     agent: &AgentId,
@@ -48,11 +48,11 @@ pub(crate) async fn watch(
     Ok(())
 }
 
-/// The steps that made an adapter, the last one first.
+/// Returns the steps that made an adapter, last one first.
 fn behind<'s>(steps: &'s [Step], adapter: &str) -> Vec<&'s Step> {
     let mut behind: Vec<&Step> = Vec::new();
     let mut name = Some(adapter);
-    // Parents are older than their children; what is written otherwise ends here.
+    // Parents are older than their children; a record that says otherwise ends the chain here.
     while let Some(step) =
         name.and_then(|name| steps.iter().find(|it| adapter_of(it) == Some(name)))
         && behind.len() < steps.len()
@@ -63,7 +63,7 @@ fn behind<'s>(steps: &'s [Step], adapter: &str) -> Vec<&'s Step> {
     behind
 }
 
-/// What was taken back last, while no step has been trained since.
+/// Returns the last rollback, while no step has been trained since.
 pub(crate) fn taken_back(steps: &[Step]) -> Option<WasTakenBack> {
     let told = steps.iter().filter_map(|step| {
         let taken_back = step.taken_back.clone()?;
@@ -86,8 +86,8 @@ fn adapter_of(step: &Step) -> Option<&str> {
     }
 }
 
-/// Which of the steps behind what serves made verdicts worse, and the numbers in words. Where they got worse under the base
-/// model, or under what is not in the weights any more, none did.
+/// Returns which of the steps behind the serving adapter made verdicts worse, and the numbers in words. If they got
+/// worse under the base model, or under steps that are not in the weights any more, no step is the cause.
 fn culprit(verdicts: &[Judged], of: &str, behind: &[&Step]) -> Option<(usize, String)> {
     let are_bad: Vec<bool> = verdicts.iter().map(|it| it.is_bad).collect();
     let at = change_point(&are_bad)?;
@@ -107,7 +107,7 @@ fn culprit(verdicts: &[Judged], of: &str, behind: &[&Step]) -> Option<(usize, St
     Some((culprit, why))
 }
 
-/// Has the newest adapter from before the culprit serve that the server still has, or the base model.
+/// Serves the newest adapter from before that step that the server still has, or the base model.
 async fn take_back(
     context: &mut TrainingContext,
     (behind, culprit): (&[&Step], usize),

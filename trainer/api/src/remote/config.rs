@@ -17,12 +17,11 @@ pub struct Endpoint {
 
 /// The settings of a [`crate::RemoteBackend`].
 pub struct RemoteConfig {
-    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one
-    /// place.
+    /// The HTTP client, which the caller creates, so that redirects, proxies and TLS are set in one place.
     pub client: reqwest::Client,
     /// The server's address now; `None` while no server runs.
     pub endpoint: Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>,
-    /// Deadline of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
+    /// The timeout of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
     pub timeout: Duration,
     /// The default base model of runs, as the server finds it: `rl.model`. A server without a model loads it. A server
     /// with another model refuses. `None` takes whatever is loaded.
@@ -32,12 +31,12 @@ pub struct RemoteConfig {
 // === impl ApiKey ===
 
 impl ApiKey {
-    /// A key from its text.
+    /// Creates a key from its text.
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Self(key.into())
     }
 
-    /// The key itself: for the header alone, never for a log.
+    /// Returns the key itself, which only the header may contain, never a log.
     pub fn expose(&self) -> &str {
         &self.0
     }

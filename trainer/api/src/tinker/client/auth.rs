@@ -1,4 +1,4 @@
-//! The key, or the token that some servers exchange it for.
+//! The key, or the token that some servers give in exchange for it.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -13,7 +13,7 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{ApiKey, BackendError};
 
-/// Life of a token that does not say how long it lives.
+/// The lifetime of a token that does not contain one.
 const USUAL_LIFE: Duration = Duration::from_secs(600);
 
 /// The credentials of requests.
@@ -26,7 +26,7 @@ pub(super) struct Auth {
 
 struct AccessToken {
     text: String,
-    /// Half of its life is over then.
+    /// Half of its lifetime is over at this time.
     renew_at: Instant,
 }
 
@@ -65,7 +65,7 @@ impl Auth {
     /// The credential to send now: the key, or a token that is valid for a while. `exchange` gets a token for the key.
     ///
     /// # Errors
-    /// The exchange's.
+    /// Returns the errors of the exchange.
     pub(super) async fn token(
         &self,
         exchange: impl AsyncFnOnce(&str) -> Result<Exchanged, BackendError>,
@@ -86,7 +86,7 @@ impl Auth {
         Ok(jwt)
     }
 
-    /// This token was refused.
+    /// Records that this token was refused.
     pub(super) async fn forget(&self, refused: &str) {
         let mut kept = self.token.lock().await;
         if kept.as_ref().is_some_and(|it| it.text == refused) {

@@ -1,8 +1,8 @@
-//! Promises: what takes long is asked for, and its result is fetched.
+//! Promises: a long operation is requested, and its result is fetched later.
 //!
-//! A request that may have arrived is sent again only with the same number and the same bytes, and only to a server that
-//! carries out each number once. Where that does not settle it, the failure is an ambiguous one, and the caller finds out
-//! by the checkpoints.
+//! A request that may have arrived is sent again only with the same number and the same bytes, and only to a server
+//! that carries out each number once. If that does not settle it, the failure is ambiguous, and the caller finds out
+//! from the checkpoints.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
     tinker::json::{FailedPromise, FailureCategory, Promise, RetrieveFuture, TryAgain},
 };
 
-/// Pause before a request is sent again; doubles up to [`LONGEST_PAUSE`].
+/// The pause before a request is sent again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The server holds a question about a result for about 30 s.
+/// The server holds a request for a result for about 30 s.
 const HOLD: Duration = Duration::from_secs(45);
 /// The pause before the next look if a server reports immediately that a result is not ready.
 const SHORTEST_HOLD: Duration = Duration::from_millis(200);
@@ -33,11 +33,11 @@ pub(super) struct PollLimits {
     pub(super) until: Instant,
     /// The whole time, as a duration.
     pub(super) timeout: Duration,
-    /// How long a server may say that it has too much to do.
+    /// How long a server may answer that it is overloaded.
     pub(super) patience: Duration,
 }
 
-/// How a request was taken.
+/// The result of sending a request.
 #[derive(Debug)]
 pub(super) enum SendOutcome {
     /// The server will carry it out.
@@ -80,14 +80,14 @@ impl Pause {
         Self(FIRST_PAUSE)
     }
 
-    /// Waits as long as the server asks, or as long as it is this one's turn.
+    /// Waits as long as the server asks, or as long as the present pause.
     async fn wait(&mut self, asked: Option<Duration>, most: Duration) {
         sleep(asked.unwrap_or(self.0).min(most)).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Whether a server has too much to do, for now.
+/// Returns whether a server is overloaded for now.
 fn is_busy(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 503)
 }
@@ -144,7 +144,7 @@ fn settled(in_doubt: bool, refusal: BackendError) -> SendOutcome {
     }
 }
 
-/// A failure to connect after something was sent does not say that nothing was done.
+/// If connecting fails after something was sent, it may have been carried out.
 fn as_ambiguous(
     failed: BackendError,
     http: &Http,
@@ -172,7 +172,7 @@ fn promise(http: &Http, request: &HttpRequest, answer: &Answer) -> SendOutcome {
 /// Waits for a result.
 ///
 /// # Errors
-/// Ambiguous ones where it is not known what became of it.
+/// Returns an ambiguous error if the result is not known.
 pub(super) async fn result(
     http: &Http,
     call: &'static str,
@@ -259,10 +259,10 @@ fn fetched(
 // === impl Result_ ===
 
 impl Result_ {
-    /// The result as JSON of this type.
+    /// Returns the result as JSON of this type.
     ///
     /// # Errors
-    /// What failed at the server: its caller's fault as 400, its own as 500.
+    /// Returns an operation that failed at the server: as 400 if the caller caused it, as 500 if the server did.
     pub(super) fn json<T: serde::de::DeserializeOwned>(
         self,
         http: &Http,
@@ -280,10 +280,10 @@ impl Result_ {
         }
     }
 
-    /// The result as one of two forms.
+    /// Returns the result as one of two types.
     ///
     /// # Errors
-    /// As [`Result_::json`].
+    /// Returns the errors of [`Result_::json`].
     pub(super) fn either<P: prost::Message + Default, J: serde::de::DeserializeOwned>(
         self,
         http: &Http,
@@ -300,7 +300,7 @@ impl Result_ {
     }
 }
 
-/// A result in one of two forms.
+/// A result of one of two types.
 #[derive(Debug)]
 pub(super) enum Either<P, J> {
     Protobuf(P),
@@ -319,13 +319,13 @@ pub(super) fn broken(http: &Http, call: &'static str, failed: &FailedPromise) ->
     http.whose(call).status(status, None, failed.error.clone())
 }
 
-/// Whether an operation failed because the server does not hold its model any more. SkyRL forgets its models when it is
-/// restarted, lists them as before, and says so only when an operation is carried out.
+/// Returns whether an operation failed because the server does not have its model any more. SkyRL loses its models in a
+/// restart, lists them as before, and reports the loss only when an operation is carried out.
 fn is_unloaded(error: &str) -> bool {
     error.starts_with("Model ") && error.contains(" not loaded")
 }
 
-/// A body of protobuf, compressed where the server wants it so.
+/// A protobuf body, compressed if the server asks for it.
 pub(super) fn protobuf(
     flags: &Flags,
     message: &impl prost::Message,

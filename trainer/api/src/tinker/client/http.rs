@@ -23,7 +23,7 @@ pub(super) const PROTOBUF: &str = "application/x-protobuf";
 pub(super) struct HttpRequest {
     pub(super) call: &'static str,
     pub(super) method: Method,
-    /// Below `/api/v1/`, with its query.
+    /// The path below `/api/v1/`, with its query.
     pub(super) path: String,
     /// The body; `None` for GET and DELETE.
     pub(super) body: Option<RequestBody>,
@@ -32,7 +32,7 @@ pub(super) struct HttpRequest {
     pub(super) deadline: Duration,
 }
 
-/// A body with its form.
+/// A body with its format.
 #[derive(Debug, Clone)]
 pub(super) enum RequestBody {
     Json(Bytes),
@@ -47,9 +47,9 @@ pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) is_protobuf: bool,
     pub(super) body: Bytes,
-    /// How long the server asks to wait before the same is sent again.
+    /// The pause that the server asks for before the request is repeated.
     pub(super) retry_after: Option<Duration>,
-    /// Whether the key was refused because it is too old.
+    /// Whether the credential was refused because it has expired.
     pub(super) is_stale_token: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Http {
     client: reqwest::Client,
-    /// Without a `/` at its end.
+    /// It has no `/` at its end.
     url: String,
     auth: Auth,
 }
@@ -68,7 +68,7 @@ impl HttpRequest {
     /// A POST of JSON.
     ///
     /// # Errors
-    /// [`BackendError::Request`] for what JSON cannot hold.
+    /// Returns [`BackendError::Request`] for values that JSON cannot express.
     pub(super) fn json(
         call: &'static str,
         path: &str,
@@ -110,7 +110,7 @@ impl HttpRequest {
     }
 }
 
-/// Deadline of one exchange that computes nothing.
+/// Returns the timeout of one exchange that computes nothing.
 pub(super) const QUICK: Duration = Duration::from_secs(30);
 
 // === impl Http ===
@@ -134,7 +134,7 @@ impl Http {
         &self.auth
     }
 
-    /// Who is meant in errors of a call.
+    /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
         Whose {
             call,
@@ -149,7 +149,7 @@ impl Http {
     pub(super) async fn send(&self, request: &HttpRequest) -> Result<Answer, BackendError> {
         let token = self.token().await?;
         let answer = match self.exchange(request, &token).await {
-            // A server may close a connection that was idle just when it is used again. Reading twice changes nothing.
+            // A server may close an idle connection just when it is used again. Reading twice changes nothing.
             Err(BackendError::Broken { .. }) if request.method == Method::GET => {
                 self.exchange(request, &token).await?
             }
@@ -243,7 +243,7 @@ impl Http {
 
     fn failed(&self, request: &HttpRequest, source: reqwest::Error) -> BackendError {
         let (call, url) = (request.call, self.url.clone());
-        // A connect that timed out is both; nothing was sent, and that is what matters.
+        // A timeout while connecting is both kinds of error; what matters is that nothing was sent.
         if source.is_connect() {
             return BackendError::Connect { call, url, source };
         }
@@ -269,7 +269,7 @@ impl Answer {
     /// Reads the body of a successful answer.
     ///
     /// # Errors
-    /// The refusal in words, or what the body is not.
+    /// Returns the server's refusal, or what is wrong with the body.
     pub(super) fn json<T: serde::de::DeserializeOwned>(
         &self,
         whose: Whose<'_>,

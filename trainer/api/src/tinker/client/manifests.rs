@@ -1,7 +1,7 @@
-//! What checkpoints say about themselves, kept here because not every server keeps it.
+//! The manifests of checkpoints, which are kept here because not every server stores them.
 //!
-//! A manifest is written before its checkpoint is asked for. Its file has the name of the checkpoint and the mark of the
-//! manifest. The name at the server has the mark as well, so that a listed checkpoint leads to its manifest.
+//! A manifest is written before its checkpoint is requested. Its file name consists of the checkpoint's name and the
+//! manifest's mark. The name at the server also contains the mark, so that a listed checkpoint leads to its manifest.
 
 use std::{
     collections::BTreeMap,
@@ -55,7 +55,7 @@ impl Manifests {
     /// use.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns the file system's errors.
     pub(super) async fn owner(&self) -> io::Result<String> {
         if let Some(owner) = self.lock_owner().clone() {
             return Ok(owner);
@@ -129,7 +129,7 @@ fn file(folder: &Path, name: &str, mark: &str) -> PathBuf {
     folder.join(format!("{}.json", names::with_mark(name, mark)))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 async fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         tokio::fs::create_dir_all(folder).await?;

@@ -1,4 +1,4 @@
-//! Models at the server: made, loaded, and asked in the order of their calls.
+//! Models at the server: creates and loads them, and sends their calls in order.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     wire::CreateRequest,
 };
 
-/// Makes models, and sends their calls.
+/// Creates models, and sends their calls.
 #[derive(Debug)]
 pub(super) struct ModelCalls {
     pub(super) asker: Asker,
@@ -29,8 +29,9 @@ pub(super) struct ModelCalls {
     pub(super) runs: ClientRuns,
 }
 
-/// Whether a server keeps to Tinker's API in what a model's id says: that requests of one number are carried out once, and
-/// that what a model saves does not change when it is trained. Ids of such models are `{session}:train:{n}`; SkyRL's are not.
+/// Whether a server follows Tinker's rules, as a model's id shows: requests of one number are carried out once, and
+/// what a model saves does not change when it is trained. Ids of such models are `{session}:train:{n}`; SkyRL's are
+/// not.
 pub(super) fn follows_api(id: &ModelId) -> bool {
     id.parts().is_some()
 }
@@ -42,10 +43,10 @@ impl ModelCalls {
         &self.asker.http
     }
 
-    /// The run's model, made if it has none.
+    /// Returns the run's model, and creates it if there is none.
     ///
     /// # Errors
-    /// The server's; `run_not_found` where the model that there was has gone or is in doubt.
+    /// Returns the server's errors, and `run_not_found` if the earlier model is gone or its content is uncertain.
     pub(super) async fn standing<'s>(
         &self,
         call: &'static str,
@@ -89,7 +90,7 @@ impl ModelCalls {
         Ok(ServerModel::new(session, id, 0))
     }
 
-    /// A new model that holds what a checkpoint does, with its optimiser.
+    /// Creates a model with the weights and the optimiser of a checkpoint.
     pub(super) async fn load(
         &self,
         spec: &CreateRequest,
@@ -110,7 +111,7 @@ impl ModelCalls {
     /// Replaces a model's weights and optimiser.
     ///
     /// # Errors
-    /// The server's.
+    /// Returns the server's errors.
     pub(super) async fn load_into(
         &self,
         model: &mut ServerModel,
@@ -139,7 +140,7 @@ impl ModelCalls {
         Ok(ServerModel::new(session, id, 0))
     }
 
-    /// Asks within a session; a session that the server does not know is opened again, once.
+    /// Sends a request within a session; a session that the server does not know is opened again, once.
     async fn in_session(
         &self,
         limits: PollLimits,
@@ -163,7 +164,7 @@ impl ModelCalls {
         }
     }
 
-    /// The id of a model that was promised.
+    /// Returns the id of a promised model.
     async fn made(
         &self,
         call: &'static str,
@@ -180,7 +181,7 @@ impl ModelCalls {
     /// Sends a model's next call and waits for its result.
     ///
     /// # Errors
-    /// The server's. Unless it refused, the model is in doubt from then on.
+    /// Returns the server's errors. Unless the server refused the call, the model's content is uncertain from then on.
     pub(super) async fn operate(
         &self,
         model: &mut ServerModel,
@@ -194,7 +195,7 @@ impl ModelCalls {
         Ok(result)
     }
 
-    /// Sends a model's next call. The model is in doubt until somebody has seen its result.
+    /// Sends a model's next call. The model's content is uncertain until the result is known.
     pub(super) async fn send(
         &self,
         model: &mut ServerModel,
@@ -248,7 +249,7 @@ impl ModelCalls {
     }
 }
 
-/// Whether a server refused to make a model by loading, because it loads into models that there are.
+/// Returns whether a server refused to create a model by loading, because it loads only into existing models.
 fn wants_model(error: &BackendError) -> bool {
     let is_refused = matches!(error.status(), Some(400 | 422));
     is_refused && error.to_string().contains("model_id")

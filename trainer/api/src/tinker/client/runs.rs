@@ -1,8 +1,8 @@
-//! The runs of this process, and which model of the server each of them is at the moment.
+//! The runs of this process, and the present model of each at the server.
 //!
-//! A run outlives its model: loading a checkpoint makes a new model, and what was under way on the old one is of no
-//! matter any more. A model is made when it is first needed, so that a run that goes on from a checkpoint, or that is only
-//! asked what the base model thinks, makes none in vain.
+//! A run outlives its model: loading a checkpoint makes a new model, and unfinished calls on the old one do not matter
+//! any more. A model is created when it is first needed, so that a run that continues from a checkpoint, or that only
+//! asks the base model, does not create one in vain.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) sampler: Option<Arc<ServerSampler>>,
     /// When it was last asked for something.
     pub(super) used: Instant,
-    /// The losses since the last step, and over how many tokens.
+    /// The losses since the last step, and the number of their tokens.
     pub(super) loss: (f64, u64),
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ServerModel {
     pub(super) id: ModelId,
     /// The number of the next call, from 1.
     pub(super) next_seq: i32,
-    /// Whether it is known what it holds. A call that was sent and not answered leaves it in doubt.
+    /// Whether its content is known. A call that was sent and not answered makes it uncertain.
     pub(super) is_in_doubt: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct ClientRuns {
 // === impl State ===
 
 impl State {
-    /// The weights have moved.
+    /// Records that the weights have changed.
     pub(super) fn moved(&mut self) {
         self.sampler = None;
         self.loss = (0.0, 0);
@@ -94,7 +94,7 @@ impl ClientRuns {
         }
     }
 
-    /// A new one, without a model yet.
+    /// Creates a run without a model.
     pub(super) fn open(&self, spec: CreateRequest) -> RunId {
         let id = RunId::from(self.next.fetch_add(1, Ordering::Relaxed));
         let run = Arc::new(ClientRun(tokio::sync::Mutex::new(State {

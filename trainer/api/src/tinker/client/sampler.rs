@@ -8,7 +8,7 @@ use std::sync::{
 use super::session::OpenSession;
 use crate::tinker::SamplerId;
 
-/// Weights that are sampled from.
+/// The weights that are sampled from.
 #[derive(Debug)]
 pub(super) struct ServerSampler {
     pub(super) session: Arc<OpenSession>,
@@ -27,7 +27,7 @@ impl ServerSampler {
         }
     }
 
-    /// The number of its next call.
+    /// Returns the number of its next call.
     pub(super) fn next_seq(&self) -> u64 {
         self.next_seq.fetch_add(1, Ordering::Relaxed)
     }

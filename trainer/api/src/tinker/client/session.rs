@@ -1,4 +1,4 @@
-//! A session at the server: runs and samplers live in it, and go when its heartbeats are missed.
+//! A session at the server: runs and samplers belong to it, and end if its heartbeats stop.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Deadline of a heartbeat.
+/// The timeout of a heartbeat.
 const BEAT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The SDK's own limit for servers that do not give one.
@@ -36,20 +36,20 @@ const MOST_BYTES: usize = 5_000_000;
 /// The server's wishes for requests.
 #[derive(Debug)]
 pub(super) struct Flags {
-    /// Whether a request that was sent twice with one number is carried out once. Servers of before do not say, and do
-    /// not see to it.
+    /// Whether a request that was sent twice with one number is carried out once. Older servers do not report this, and
+    /// do not do it.
     pub(super) dedupes: bool,
     /// Whether the server wants to know about results that nobody waits for any more.
     pub(super) cancels: bool,
-    /// Whether training goes as protobuf.
+    /// Whether training requests are protobuf.
     protobuf: AtomicBool,
     /// Whether a body is to be compressed.
     pub(super) compress: bool,
-    /// Whether a model is made by loading a checkpoint, in one call.
+    /// Whether a model is created by loading a checkpoint, in one call.
     create_by_load: AtomicBool,
-    /// Sequences of one request at most.
+    /// The largest number of sequences in one request.
     pub(super) most_datums: usize,
-    /// Bytes of one request at most.
+    /// The largest size of one request, in bytes.
     pub(super) most_bytes: usize,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct OpenSession {
     is_over: AtomicBool,
 }
 
-/// The session of this process: opened when it is needed, and again when the server has dropped it.
+/// The session of this process: opened when it is needed, and again after the server has dropped it.
 #[derive(Debug)]
 pub(super) struct TinkerSessions {
     http: Arc<Http>,
@@ -102,7 +102,7 @@ impl Flags {
         self.protobuf.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it reads JSON alone.
+    /// Records that the server reads JSON only.
     pub(super) fn set_json(&self) {
         self.protobuf.store(false, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ impl Flags {
         self.create_by_load.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it loads into models that there are.
+    /// Records that the server loads only into existing models.
     pub(super) fn set_loads_into_models(&self) {
         self.create_by_load.store(false, Ordering::Relaxed);
     }
@@ -125,12 +125,12 @@ impl OpenSession {
         self.n_models.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number of the next sampler, of all kinds.
+    /// Returns the number of the next sampler, of all kinds.
     pub(super) fn next_sampler(&self) -> u32 {
         self.n_samplers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server does not know it any more.
+    /// Records that the server does not know the session any more.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -153,7 +153,7 @@ impl TinkerSessions {
         }
     }
 
-    /// The session that is open, or a new one.
+    /// Returns the open session, or opens a new one.
     ///
     /// # Errors
     /// The server's.
@@ -276,7 +276,7 @@ async fn beat(http: Arc<Http>, session: Weak<OpenSession>, every: Duration) {
             return;
         };
         match http.send(&request.within(BEAT_DEADLINE)).await {
-            // A 404 may be of a server without heartbeats.
+            // A 404 may come from a server without heartbeats.
             Ok(answer) if answer.status == 410 => session.end(),
             Ok(_) | Err(_) => {}
         }
