@@ -16,7 +16,7 @@ use crate::spans::Spans;
 
 /// The list, open for appending.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct DownloadNotes {
     path: PathBuf,
     file: File,
     sha256: String,
@@ -25,7 +25,7 @@ pub(crate) struct Notes {
     pub(crate) have: Spans,
 }
 
-impl Notes {
+impl DownloadNotes {
     /// Opens the list of the copy at `copy`. The list begins empty if there is none, if it belongs to other content
     /// than `sha256`, or if the copy does not have the length that the list gives.
     pub(crate) fn open(copy: &Path, sha256: &str) -> Result<Self> {

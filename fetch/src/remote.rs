@@ -16,7 +16,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// A file at an address.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteFile {
     agent: Agent,
     url: String,
 }
@@ -31,12 +31,12 @@ pub(crate) enum Answer {
 
 /// Why a request failed, and whether a retry may help.
 #[derive(Debug)]
-pub(crate) struct RequestError {
+pub(crate) struct RemoteError {
     pub(crate) error: anyhow::Error,
     pub(crate) may_pass: bool,
 }
 
-impl Remote {
+impl RemoteFile {
     /// Prepares the client. No request is sent yet.
     pub(crate) fn new(url: &str) -> Result<Self> {
         let tls = TlsConfig::builder()
@@ -58,9 +58,9 @@ impl Remote {
     }
 
     /// Requests `range`, which must not be empty.
-    pub(crate) fn get(&self, range: Range<u64>) -> Result<Answer, RequestError> {
+    pub(crate) fn get(&self, range: Range<u64>) -> Result<Answer, RemoteError> {
         if let Some(path) = self.url.strip_prefix("file://") {
-            return local(Path::new(path), &range).map_err(|error| RequestError {
+            return local(Path::new(path), &range).map_err(|error| RemoteError {
                 error,
                 may_pass: false,
             });
@@ -73,7 +73,7 @@ impl Remote {
             .call()
             .map_err(|error| {
                 let error = anyhow::Error::new(error).context(format!("cannot fetch {}", self.url));
-                RequestError {
+                RemoteError {
                     error,
                     may_pass: true,
                 }
@@ -81,7 +81,7 @@ impl Remote {
         let status = response.status().as_u16();
         match read_answer(response, range.start) {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(RequestError {
+            Err(error) => Err(RemoteError {
                 error: error.context(format!("cannot fetch {}", self.url)),
                 may_pass: status == 408 || status == 429 || status >= 500,
             }),

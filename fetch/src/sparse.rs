@@ -17,8 +17,8 @@ use indicatif::ProgressBar;
 use crate::bar::{pause, progress};
 use crate::disk::writing;
 use crate::hash::sha256_of;
-use crate::notes::Notes;
-use crate::remote::{Answer, Remote, RequestError};
+use crate::notes::DownloadNotes;
+use crate::remote::{Answer, RemoteError, RemoteFile};
 use crate::spans::coalesce;
 
 /// Reads that were not announced (the archive's directory) download whole blocks of this size.
@@ -33,11 +33,11 @@ const ATTEMPTS: u32 = 5;
 /// Reads like the remote file, and downloads missing parts.
 #[derive(Debug)]
 pub struct SparseCopy {
-    remote: Remote,
+    remote: RemoteFile,
     sha256: String,
     path: PathBuf,
     file: File,
-    notes: Notes,
+    notes: DownloadNotes,
     at: u64,
     fetched: u64,
     bar: ProgressBar,
@@ -50,12 +50,12 @@ impl SparseCopy {
     /// # Errors
     /// Fails if the copy cannot be written, or the remote file cannot be reached.
     pub fn open(url: &str, sha256: &str, path: &Path) -> Result<Self> {
-        let notes = Notes::open(path, sha256)?;
+        let notes = DownloadNotes::open(path, sha256)?;
         let is_new = notes.length.is_none();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(is_new);
         let mut copy = Self {
-            remote: Remote::new(url)?,
+            remote: RemoteFile::new(url)?,
             sha256: sha256.to_owned(),
             path: path.to_owned(),
             file: writing(options.open(path), path)?,
@@ -162,8 +162,8 @@ impl SparseCopy {
         Ok(())
     }
 
-    fn attempt(&mut self, range: Range<u64>) -> Result<(), RequestError> {
-        let lasting = |error| RequestError {
+    fn attempt(&mut self, range: Range<u64>) -> Result<(), RemoteError> {
+        let lasting = |error| RemoteError {
             error,
             may_pass: false,
         };
@@ -214,7 +214,7 @@ impl SparseCopy {
     }
 
     /// Writes a body that begins at `range.start`, and records the bytes as they arrive.
-    fn take(&mut self, mut body: Box<dyn Read>, range: Range<u64>) -> Result<(), RequestError> {
+    fn take(&mut self, mut body: Box<dyn Read>, range: Range<u64>) -> Result<(), RemoteError> {
         let mut buffer = vec![0; 256 << 10];
         let (mut noted, mut at) = (range.start, range.start);
         let end = loop {
@@ -231,7 +231,7 @@ impl SparseCopy {
                 Ok(n) => {
                     let n = n.min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
                     let written = writing(self.file.write_all_at(&buffer[..n], at), &self.path);
-                    written.map_err(|error| RequestError {
+                    written.map_err(|error| RemoteError {
                         error,
                         may_pass: false,
                     })?;
@@ -243,18 +243,18 @@ impl SparseCopy {
                 Err(error) => break Err(anyhow::Error::new(error).context("the connection broke")),
             }
             if at - noted >= NOTE_EVERY {
-                self.notes.add(noted..at).map_err(|error| RequestError {
+                self.notes.add(noted..at).map_err(|error| RemoteError {
                     error,
                     may_pass: false,
                 })?;
                 noted = at;
             }
         };
-        self.notes.add(noted..at).map_err(|error| RequestError {
+        self.notes.add(noted..at).map_err(|error| RemoteError {
             error,
             may_pass: false,
         })?;
-        end.map_err(|error| RequestError {
+        end.map_err(|error| RemoteError {
             error,
             may_pass: true,
         })

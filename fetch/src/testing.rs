@@ -24,7 +24,7 @@ pub struct Manners {
 
 /// Serves one body at every path, until the test ends.
 #[derive(Debug)]
-pub struct Server {
+pub struct TestServer {
     pub url: String,
     /// SHA-256 of the body in hexadecimal.
     pub sha256: String,
@@ -32,7 +32,7 @@ pub struct Server {
     pub ranges: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl TestServer {
     /// Serves `body`.
     ///
     /// # Panics

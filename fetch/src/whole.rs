@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::disk::{room_for, writing};
-use crate::remote::{Answer, Remote};
+use crate::remote::{Answer, RemoteFile};
 use crate::sparse::SparseCopy;
 
 /// Downloads the file at `url` to `path`, and checks it. An interrupted download is continued. Progress is shown under
@@ -35,7 +35,7 @@ pub fn whole(url: &str, sha256: &str, path: &Path, what: &str) -> Result<()> {
 /// # Errors
 /// Fails if there is no connection, no such text, or if it is not UTF-8.
 pub fn text(url: &str, max_bytes: u64) -> Result<Option<String>> {
-    let answer = Remote::new(url)?.get(0..max_bytes + 1);
+    let answer = RemoteFile::new(url)?.get(0..max_bytes + 1);
     let body = match answer.map_err(|failed| failed.error)? {
         Answer::Part { body, .. } | Answer::Whole { body, .. } => body,
     };
@@ -52,7 +52,7 @@ pub fn text(url: &str, max_bytes: u64) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Manners, Server};
+    use crate::testing::{Manners, TestServer};
 
     #[test]
     fn a_file_comes_whole_and_checked_and_its_list_of_parts_goes() {
@@ -62,7 +62,7 @@ mod tests {
             cut_after: 100_000,
             ..Manners::default()
         };
-        let server = Server::start(body.clone(), cut);
+        let server = TestServer::start(body.clone(), cut);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("below/a.tar.gz");
         whole(&server.url, &server.sha256, &path, "a file").unwrap();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn another_file_than_the_one_of_the_hash_is_removed() {
-        let server = Server::start(vec![7; 1_000], Manners::default());
+        let server = TestServer::start(vec![7; 1_000], Manners::default());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.tar.gz");
         let wrong = "0".repeat(64);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_short_text_is_read_and_a_long_one_is_not() {
-        let server = Server::start(b"abc  x.tar.gz\n".to_vec(), Manners::default());
+        let server = TestServer::start(b"abc  x.tar.gz\n".to_vec(), Manners::default());
         let read = |max| text(&server.url, max).unwrap();
         assert_eq!(read(100).as_deref(), Some("abc  x.tar.gz\n"));
         assert_eq!(read(5), None);
@@ -97,7 +97,7 @@ mod tests {
             status: Some(404),
             ..Manners::default()
         };
-        let server = Server::start(b"gone".to_vec(), gone);
+        let server = TestServer::start(b"gone".to_vec(), gone);
         let error = format!("{:#}", text(&server.url, 100).unwrap_err());
         assert!(
             error.contains(&server.url) && error.contains("404"),

@@ -1,15 +1,15 @@
-//! Tells the commit that this is built from, which a checkpoint's manifest says.
+//! Passes the commit of this build to the compiler, for the manifest of a checkpoint.
 
 use std::{path::Path, process::Command};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // A package that lies in no checkout has no commit.
+    // A package outside a checkout has no commit.
     let Some(commit) = git(&["rev-parse", "HEAD"]) else {
         return;
     };
     println!("cargo:rustc-env=METACLAW_COMMIT={commit}");
-    // The first grows with every commit. A file that is not there would be looked at as changed at every build.
+    // The first file grows with every commit. Cargo would treat a missing file as changed at every build.
     for name in ["logs/HEAD", "HEAD"] {
         let file = git(&["rev-parse", "--git-path", name]);
         if let Some(file) = file.filter(|file| Path::new(file).exists()) {
@@ -18,7 +18,7 @@ fn main() {
     }
 }
 
-/// What git says in one line; none where it is not there or refuses.
+/// Returns git's output of one line, or `None` if git is missing or fails.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;

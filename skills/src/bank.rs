@@ -94,7 +94,7 @@ pub struct BankError {
 /// The hash of each skill at its installation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-struct Manifest(BTreeMap<String, String>);
+struct InstalledHashes(BTreeMap<String, String>);
 
 /// Installs the skills of the bank that this library does not have yet, and those that are newer here and were not
 /// edited there. Returns the number of files written.
@@ -103,7 +103,7 @@ struct Manifest(BTreeMap<String, String>);
 /// Returns [`BankError`]. Files that were written before it are recorded.
 pub fn install(dir: &Path) -> Result<usize, BankError> {
     let manifest_path = dir.join(MANIFEST);
-    let mut manifest: Manifest = read_text(&manifest_path, MAX_FILE)
+    let mut manifest: InstalledHashes = read_text(&manifest_path, MAX_FILE)
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();

@@ -17,7 +17,7 @@ mod review;
 mod settle;
 
 pub use self::{
-    failure::{Failure, Step, Teller, Trajectory},
+    failure::{Failure, Teller, Trajectory, TrajectoryStep},
     history::{HistoryEntry, HistorySkill, read_history},
     proposal::{Progress, Proposal, ProposalState, Reason, Source},
     review::{EvolutionRun, EvolveError, Evolved},

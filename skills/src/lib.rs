@@ -31,7 +31,7 @@ pub use self::{
     config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
     evolve::{
         EvolutionRun, EvolveError, Evolved, Failure, HistoryEntry, HistorySkill, Progress,
-        Proposal, ProposalState, Reason, Source, Step, Teller, Trajectory, read_history,
+        Proposal, ProposalState, Reason, Source, Teller, Trajectory, TrajectoryStep, read_history,
     },
     file::read_text,
     guard::{Suspicion, suspicions},
@@ -41,7 +41,7 @@ pub use self::{
     learn::LearnError,
     library::{Lessons, Library, OfWeights, SkillRef},
     render::{user_line, without_wishes},
-    skill::{NameError, Skill, SkillError, SkillName},
+    skill::{Skill, SkillError, SkillName, SkillNameError},
     undo::{TakenBack, UndoError},
     warning::{SkillFault, SkillWarning},
     wishes::{Wish, WishError},

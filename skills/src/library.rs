@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use metaclaw_chat::AgentId;
 
 pub use self::lessons::{Lessons, OfWeights, SkillRef};
-use self::snapshot::{Snapshot, View};
+use self::snapshot::{AgentView, Snapshot};
 use crate::{
     config::{Refresh, SkillsConfig, WishesConfig},
     file::WISHES_FILE,
@@ -40,7 +40,7 @@ struct Inner {
     dir: PathBuf,
     skills: SkillsConfig,
     wishes: WishesConfig,
-    files: Mutex<Files>,
+    files: Mutex<ScannedFiles>,
     current: ArcSwap<Snapshot>,
     /// Agents that have had a turn, or `None` if nobody reports them.
     met: Mutex<Option<BTreeSet<AgentId>>>,
@@ -52,7 +52,7 @@ struct Inner {
 
 /// The result of the last scan of the folder.
 #[derive(Debug, Default)]
-struct Files {
+struct ScannedFiles {
     cache: FileCache,
     scan: Scan,
     warnings: Vec<SkillWarning>,
@@ -300,12 +300,12 @@ impl Library {
 
 impl Inner {
     /// If another thread panicked, these files are still usable, because each scan is built from scratch.
-    fn lock(&self) -> MutexGuard<'_, Files> {
+    fn lock(&self) -> MutexGuard<'_, ScannedFiles> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads changed files, and shows them to requests. Returns all warnings.
-    fn look(&self, files: &mut Files) -> Vec<SkillWarning> {
+    fn look(&self, files: &mut ScannedFiles) -> Vec<SkillWarning> {
         match scan(&self.dir, &mut files.cache) {
             Ok(scan) if scan == files.scan => scan.warnings,
             Ok(scan) => {
@@ -370,7 +370,7 @@ impl Inner {
     fn retrieve(
         &self,
         snapshot: &Snapshot,
-        view: &View,
+        view: &AgentView,
         query: &str,
         held_back: &HeldBack,
     ) -> Vec<Arc<Skill>> {

@@ -1,7 +1,7 @@
 //! Selects the skills for a request: those that it clearly needs, usually one, or none.
 //!
 //! All evidence becomes a probability that the skill is needed, and one threshold decides. A skill of the bank has
-//! sample requests. The request is compared with those of all skills and with sentences that need none ([`Samples`]).
+//! sample requests. The request is compared with those of all skills and with sentences that need none ([`CountedSamples`]).
 //! Keywords are further evidence. Any other skill is judged by itself: by its keywords ([`Keywords`]), its name, and,
 //! if it has no keywords, the words of its name and description ([`OwnWords`]). A word that is rarer in all samples
 //! counts more. So "What is the capital of France?" selects nothing, whatever skills mention capitals in passing. A
@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use self::{keywords::Keywords, own_words::OwnWords, samples::Samples};
+use self::{keywords::Keywords, own_words::OwnWords, samples::CountedSamples};
 use crate::{
     bank,
     skill::Skill,
@@ -39,8 +39,8 @@ const KEYWORDS_AT_MOST: f32 = 4.0;
 const ONE_IN: f32 = 100.0;
 
 /// The samples of the bank.
-static SAMPLES: LazyLock<Samples> =
-    LazyLock::new(|| Samples::build(bank::requests(), bank::BACKGROUND.into_iter()));
+static SAMPLES: LazyLock<CountedSamples> =
+    LazyLock::new(|| CountedSamples::build(bank::requests(), bank::BACKGROUND.into_iter()));
 
 mod keywords;
 mod own_words;

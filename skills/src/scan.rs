@@ -44,18 +44,18 @@ pub(crate) struct AgentFiles {
 }
 
 /// The content of each file, and its stamp at that time.
-type Cache<T> = BTreeMap<PathBuf, (Stamp, Result<T, SkillFault>)>;
+type ScanCache<T> = BTreeMap<PathBuf, (FileStamp, Result<T, SkillFault>)>;
 
 /// Files as they were when last read.
 #[derive(Debug, Default)]
 pub(crate) struct FileCache {
-    skills: Cache<Arc<Skill>>,
-    wishes: Cache<Arc<[Wish]>>,
+    skills: ScanCache<Arc<Skill>>,
+    wishes: ScanCache<Arc<[Wish]>>,
 }
 
 /// A file counts as unchanged while these values are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     length: u64,
 }
@@ -74,7 +74,7 @@ pub(crate) fn scan(dir: &Path, cache: &mut FileCache) -> io::Result<Scan> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Entries::default(),
         other => other?,
     };
-    let mut reader = Reader {
+    let mut reader = FolderReader {
         known: std::mem::take(cache),
         cache,
         scan: Scan::default(),
@@ -145,7 +145,7 @@ impl Entries {
     }
 }
 
-struct Reader<'a> {
+struct FolderReader<'a> {
     /// The cache of the last scan.
     known: FileCache,
     /// The cache of this scan.
@@ -155,7 +155,7 @@ struct Reader<'a> {
 
 // === impl Reader ===
 
-impl Reader<'_> {
+impl FolderReader<'_> {
     fn warn(&mut self, path: &Path, fault: impl Into<SkillFault>) {
         self.scan.warnings.push(SkillWarning {
             path: path.to_owned(),
@@ -283,13 +283,13 @@ impl Reader<'_> {
 
 /// Returns a file's content: read again if it changed, else from the cache.
 fn cached<T: Clone>(
-    known: Option<(Stamp, Result<T, SkillFault>)>,
-    cache: &mut Cache<T>,
+    known: Option<(FileStamp, Result<T, SkillFault>)>,
+    cache: &mut ScanCache<T>,
     path: &Path,
     read: impl FnOnce(&str) -> Result<T, SkillFault>,
 ) -> Result<T, SkillFault> {
     let meta = fs::metadata(path).map_err(|error| unreadable(&error))?;
-    let stamp = Stamp {
+    let stamp = FileStamp {
         modified: meta.modified().ok(),
         length: meta.len(),
     };

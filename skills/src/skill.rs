@@ -22,7 +22,7 @@ pub struct SkillName(Arc<str>);
 #[error(
     "skill name {value:?} is not allowed: 1 to {MAX_NAME} letters, digits, spaces, _ - or ., beginning with a letter, a digit or _"
 )]
-pub struct NameError {
+pub struct SkillNameError {
     /// The beginning of the text.
     pub value: String,
 }
@@ -40,7 +40,7 @@ pub enum SkillError {
     Missing { key: &'static str },
     /// The name is not valid.
     #[error(transparent)]
-    Name(#[from] NameError),
+    Name(#[from] SkillNameError),
 }
 
 /// Instructions for one kind of task, which are retrieved and added to the system prompt.
@@ -67,13 +67,13 @@ struct FrontMatter {
     name: Option<String>,
     description: Option<String>,
     category: Option<String>,
-    keywords: Option<Keywords>,
+    keywords: Option<KeywordList>,
 }
 
 /// A list, or words separated by commas.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Keywords {
+pub(crate) enum KeywordList {
     List(Vec<String>),
     Text(String),
 }
@@ -87,16 +87,16 @@ impl SkillName {
 }
 
 impl FromStr for SkillName {
-    type Err = NameError;
+    type Err = SkillNameError;
 
-    fn from_str(value: &str) -> Result<Self, NameError> {
+    fn from_str(value: &str) -> Result<Self, SkillNameError> {
         let value = value.trim();
         let starts = value.starts_with(|c: char| c.is_alphanumeric() || c == '_');
         let legal = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
         if starts && value.chars().count() <= MAX_NAME && value.chars().all(legal) {
             Ok(Self(Arc::from(value)))
         } else {
-            Err(NameError {
+            Err(SkillNameError {
                 value: excerpt(value).into_owned(),
             })
         }
@@ -150,7 +150,7 @@ impl Skill {
         Ok(Self {
             version: hash.to_hex()[..16].to_owned(),
             category: category.unwrap_or_else(|| GENERAL.to_owned()),
-            keywords: front.keywords.map(Keywords::words).unwrap_or_default(),
+            keywords: front.keywords.map(KeywordList::words).unwrap_or_default(),
             name,
             description,
             content,
@@ -188,7 +188,7 @@ fn one_line(text: &str) -> String {
 
 // === impl Keywords ===
 
-impl Keywords {
+impl KeywordList {
     pub(crate) fn words(self) -> Vec<String> {
         let words = match self {
             Self::List(words) => words,
@@ -216,7 +216,7 @@ impl FrontMatter {
                 "name" => front.name = value,
                 "description" => front.description = value,
                 "category" => front.category = value,
-                "keywords" => front.keywords = value.map(Keywords::Text),
+                "keywords" => front.keywords = value.map(KeywordList::Text),
                 _ => {}
             }
         }

@@ -18,7 +18,7 @@ use axum::{
 };
 use metaclaw_trainer_api::tinker::{
     SampleOutput, Sequence,
-    json::{JsonSample, Sample},
+    json::{JsonSample, SampleCall},
 };
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ async fn checkpoints() -> Json<Value> {
     Json(json!({"checkpoints": [], "cursor": cursor}))
 }
 
-async fn sample(State(shared): State<Arc<Shared>>, Json(asked): Json<Sample>) -> Response {
+async fn sample(State(shared): State<Arc<Shared>>, Json(asked): Json<SampleCall>) -> Response {
     let Ok(prompt) = asked.prompt.into_tokens() else {
         return StatusCode::BAD_REQUEST.into_response();
     };

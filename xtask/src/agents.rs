@@ -1,4 +1,4 @@
-//! The agents that the end-to-end tests drive beside OpenClaw, each in a folder of its own.
+//! Installs the agents that the end-to-end tests run beside OpenClaw, each in its own folder.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -37,10 +37,10 @@ const AGENTS: [Agent; 5] = [
     },
 ];
 
-/// One agent and its exact version.
+/// An agent and its exact version.
 struct Agent {
     folder: &'static str,
-    /// By which the tests are told the folder.
+    /// The environment variable that gives the folder to the tests.
     variable: &'static str,
     source: Source,
 }
@@ -56,8 +56,8 @@ pub(crate) fn names() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Installs what is missing below `folder`; `node` is the folder of the Node to install under. Each agent's folder,
-/// with the variable by which the tests are told.
+/// Installs missing agents below `folder`. `node` is the folder of the Node to install under. Returns each agent's
+/// folder with the variable that gives it to the tests.
 pub(crate) fn ensure(folder: &Path, node: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
     thread::scope(|scope| {
         let started: Vec<_> = AGENTS

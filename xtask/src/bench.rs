@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
+//! `cargo xtask bench`: measurements. They never run in CI or in a timed test.
 
 mod cookbook;
 mod engine;

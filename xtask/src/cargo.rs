@@ -1,4 +1,4 @@
-//! Calls of cargo. All of them see the same `LIBTORCH`, or torch-sys would be built anew.
+//! Calls of cargo. All of them have the same `LIBTORCH`; a different one would rebuild torch-sys.
 
 use std::process::Command;
 
@@ -14,8 +14,8 @@ pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
         .current_dir(&places.root)
         .args(args)
         .env("LIBTORCH", places.libtorch_link());
-    // What cargo told xtask about itself: build scripts that look at it (ring's) would run again, and all that
-    // stands on them, whenever cargo is called the other way.
+    // Variables about xtask itself are removed. Build scripts that read them (ring's) would run again, and everything
+    // that depends on them would be rebuilt.
     for (name, _) in std::env::vars_os() {
         let is_about_xtask = name.to_str().is_some_and(|name| {
             name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -38,7 +38,7 @@ pub(crate) fn cargo_with_clippy(places: &Places, args: &[&str]) -> Command {
     cargo
 }
 
-/// What a build for use has beside the default. jemalloc's build runs `make`, which not every machine with a compiler has.
+/// The extra features of a build for use. jemalloc's build runs `make`, which some machines with a compiler lack.
 pub(crate) fn features_for_use() -> &'static [&'static str] {
     let make = Command::new("make").arg("--version").output();
     if make.is_ok_and(|output| output.status.success()) {

@@ -7,11 +7,11 @@ use anyhow::Result;
 use metaclaw_fetch::pip;
 
 use crate::places::Places;
-use crate::report::{Report, Stage};
+use crate::report::{Stage, StageReport};
 use crate::{agents, npm, vllm};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
-/// What Tinker's SDK imports, but for transformers, which reads tokenizers and is 160 MB: our tests send ids.
+/// The imports of Tinker's SDK except transformers, which reads tokenizers and has 160 MB. Our tests send ids.
 const TINKER_NEEDS: [&str; 11] = [
     "click==8.5.1",
     "distro==1.9.0",
@@ -26,9 +26,9 @@ const TINKER_NEEDS: [&str; 11] = [
     "zstandard==0.25.0",
 ];
 const TINKER: &str = "tinker==0.38.0";
-/// The variable by which the tests are told of the Python that imports them.
+/// The environment variable that gives the Python with these packages to the tests.
 pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
-/// With which no request is answered: without it one test is left out.
+/// A logger, which no request needs. Without it one test is left out.
 const WANDB: &str = "wandb==0.31.0";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
 const NODE: &str = "node@24.21.0";
@@ -53,7 +53,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// The variables by which the tests are told.
+    /// The environment variables for the tests.
     pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
         let mut variables = vec![
             (PYTHON_VARIABLE, self.python),
@@ -71,15 +71,15 @@ impl Clients {
 }
 
 /// Installs the Python packages alone, and returns the Python that imports them.
-pub(crate) fn python(places: &Places, report: &mut Report) -> Result<PathBuf> {
+pub(crate) fn python(places: &Places, report: &mut StageReport) -> Result<PathBuf> {
     report.stage("Python clients", |stage| {
         stage.note = PYTHON.join(", ");
         pip::environment(&places.cache.join("clients"), &PYTHON)
     })
 }
 
-/// Installs what is missing.
-pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
+/// Installs missing clients.
+pub(crate) fn ensure(places: &Places, report: &mut StageReport) -> Result<Clients> {
     let home = places.cache.join("openclaw");
     let python = python(places, report)?;
     let wandb = report.stage("wandb", |stage| {
@@ -121,7 +121,7 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     })
 }
 
-/// What was installed; or none, and the reason in the stage's note: tests that need it print that they do without.
+/// The installed program, or none with the reason in the stage's note. Tests that need it print that they do without.
 fn or_none(stage: &mut Stage, package: &str, installed: Result<PathBuf>) -> Option<PathBuf> {
     match installed {
         Ok(python) => {

@@ -16,7 +16,7 @@ use indicatif::DecimalBytes;
 use metaclaw_fetch::{Packed, pack, sha256_of, unpacked_size, writing};
 
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 /// What the two programs run on.
 const PLATFORM: &str = "x86_64-linux";
@@ -45,7 +45,7 @@ const TRAINER_README: &str = include_str!("dist/README-trainer.md");
 
 /// What is to be made.
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct DistOptions {
     profile: &'static str,
     proxy: bool,
     trainer: bool,
@@ -54,12 +54,12 @@ struct Options {
 /// Builds and packs into `target/dist`: `proxy`, `trainer`, or both where none is named; `--quick` without the pass over all
 /// crates at once, which takes long.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let options = Options::from_args(args)?;
+    let options = DistOptions::from_args(args)?;
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "archives are made on Linux on x86-64, for that alone"
     );
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let _lock = places.lock()?;
     let out = Dist::new(places)?;
     if options.proxy {
@@ -85,7 +85,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
 
 // === impl Options ===
 
-impl Options {
+impl DistOptions {
     fn from_args(args: &[String]) -> Result<Self> {
         let named = |name: &str| args.iter().any(|it| it == name);
         if let Some(stray) = args
@@ -261,7 +261,7 @@ mod tests {
     fn both_are_made_unless_one_is_named() {
         let options = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-            Options::from_args(&args).map(|it| (it.profile, it.proxy, it.trainer))
+            DistOptions::from_args(&args).map(|it| (it.profile, it.proxy, it.trainer))
         };
         assert_eq!(options(&[]).unwrap(), ("dist", true, true));
         let quick = options(&["trainer", "--quick"]).unwrap();

@@ -13,15 +13,15 @@ use std::fs;
 
 use anyhow::{Context, Result, bail};
 
-use self::report::Report;
+use self::report::FuzzReport;
 use crate::places::Places;
 
-/// All targets, in the order in which they run.
+/// All targets, in the order of their runs.
 const TARGETS: [&str; 5] = ["sse", "translate", "rewrite", "splice", "identity"];
 
-/// What was asked for.
+/// The arguments, parsed.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish {
+struct FuzzRequest {
     minutes: u64,
     targets: Vec<&'static str>,
 }
@@ -29,13 +29,13 @@ struct Wish {
 /// Builds the targets and runs each for its minutes, one after the other. A finding ends its target, and the
 /// command fails when all have run.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let wish = Wish::parse(args)?;
+    let wish = FuzzRequest::parse(args)?;
     let folder = places.target.join("fuzz");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut report = Report::read(&folder.join("report.json"))?;
+    let mut report = FuzzReport::read(&folder.join("report.json"))?;
     for target in wish.targets {
         let binary = build::build(places, &folder, target)?;
-        let job = run::Job {
+        let job = run::FuzzJob {
             target,
             binary: &binary,
             seeds: &places.root.join("tests/fuzz/seeds").join(target),
@@ -61,7 +61,7 @@ pub(crate) fn check(places: &Places) -> Result<()> {
 
 // === impl Wish ===
 
-impl Wish {
+impl FuzzRequest {
     fn parse(args: &[String]) -> Result<Self> {
         let mut minutes = 10;
         let mut targets = Vec::new();
@@ -90,9 +90,9 @@ impl Wish {
 mod tests {
     use super::*;
 
-    fn parse(args: &[&str]) -> Result<Wish> {
+    fn parse(args: &[&str]) -> Result<FuzzRequest> {
         let args: Vec<String> = args.iter().map(ToString::to_string).collect();
-        Wish::parse(&args)
+        FuzzRequest::parse(&args)
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let all = parse(&[])?;
         assert_eq!((all.minutes, all.targets.len()), (10, TARGETS.len()));
         let some = parse(&["splice", "--minutes", "3"])?;
-        let expected = Wish {
+        let expected = FuzzRequest {
             minutes: 3,
             targets: vec!["splice"],
         };

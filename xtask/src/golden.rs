@@ -1,4 +1,4 @@
-//! `cargo xtask golden`: makes the golden values of the engine anew, with PyTorch, transformers and PEFT.
+//! `cargo xtask golden`: computes the engine's golden values again, with PyTorch, transformers and PEFT.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ use metaclaw_fetch::{command, pip};
 
 use crate::cargo::cargo;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 const PACKAGES: [&str; 5] = [
     "torch==2.11.0",
@@ -22,7 +22,7 @@ const PACKAGES: [&str; 5] = [
 /// engine trained and saved are loaded by PEFT, and must give the same logits: of the demo model, whose LM head is its
 /// embedding, of `small`, which has two matrices, and of `images`, whose layers are a part of another model.
 pub(crate) fn run(places: &Places) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = python(places, &mut report)?;
     let [small, images] =
@@ -60,7 +60,7 @@ pub(crate) fn run(places: &Places) -> Result<()> {
 }
 
 /// A Python with PyTorch, transformers and PEFT.
-pub(crate) fn python(places: &Places, report: &mut Report) -> Result<PathBuf> {
+pub(crate) fn python(places: &Places, report: &mut StageReport) -> Result<PathBuf> {
     report.stage("PyTorch", |stage| {
         stage.note = PACKAGES.join(", ");
         let _lock = places.lock()?;

@@ -14,11 +14,11 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::{command, writing};
 use serde_json::{Value, json};
 
-use self::options::{Options, USAGE};
+use self::options::{GpuOptions, USAGE};
 use crate::bench::inputs::{Ids, sample};
 use crate::cargo::cargo;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 /// Measures, and writes the report.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
@@ -26,8 +26,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         println!("{USAGE}");
         return Ok(());
     }
-    let options = Options::parse(places, args)?;
-    let mut setup = Report::default();
+    let options = GpuOptions::parse(places, args)?;
+    let mut setup = StageReport::default();
     let gguf = crate::setup::prepare(places, &mut setup)?;
     let bench = Bench::build(places, &options, &gguf, &mut setup)?;
     let golden = setup.stage("golden values", |_| Ok(golden(places, &options)))?;
@@ -55,7 +55,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
 }
 
 /// The golden values of PyTorch, computed on the device in its dtype.
-fn golden(places: &Places, options: &Options) -> Result<()> {
+fn golden(places: &Places, options: &GpuOptions) -> Result<()> {
     let mut tests = cargo(places, &["test", "--release", "-p", "metaclaw-engine"]);
     tests.args(["--lib", "golden"]);
     tests.env("METACLAW_GOLDEN_DEVICES", &options.devices);
@@ -63,8 +63,8 @@ fn golden(places: &Places, options: &Options) -> Result<()> {
     command::run(&mut tests)
 }
 
-/// What is measured of the engine alone, by name.
-fn cells(options: &Options) -> Vec<(&'static str, Value)> {
+/// The cells that measure the engine alone, by name.
+fn cells(options: &GpuOptions) -> Vec<(&'static str, Value)> {
     let mut ids = Ids::new(2);
     let (prompt, new) = if options.small { (32, 16) } else { (512, 256) };
     let mut decode =
@@ -84,12 +84,12 @@ fn cells(options: &Options) -> Vec<(&'static str, Value)> {
 }
 
 /// A LoRA step: the same for ours and for PEFT.
-fn step(options: &Options) -> Value {
+fn step(options: &GpuOptions) -> Value {
     let peer = json!({"batch": 8, "checkpointing": false});
     json!({"kind": "train", "samples": samples(options), "warm_tokens": null, "peer": peer})
 }
 
-fn samples(options: &Options) -> Vec<Value> {
+fn samples(options: &GpuOptions) -> Vec<Value> {
     let mut ids = Ids::new(1);
     let (n, length) = if options.small { (2, 64) } else { (16, 1024) };
     let one = |_| {
@@ -105,7 +105,7 @@ struct Bench<'a> {
     script: PathBuf,
     libtorch: PathBuf,
     model: PathBuf,
-    options: &'a Options,
+    options: &'a GpuOptions,
 }
 
 // === impl Bench ===
@@ -113,9 +113,9 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn build(
         places: &Places,
-        options: &'a Options,
+        options: &'a GpuOptions,
         gguf: &Path,
-        setup: &mut Report,
+        setup: &mut StageReport,
     ) -> Result<Self> {
         setup.stage("build", |_| {
             let args = ["build", "--release", "-p", "metaclaw-engine"];
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         self.run(script.arg(&self.script), input)
     }
 
-    /// What the last line that it prints says.
+    /// The JSON in the last line that the program prints.
     fn run(&self, program: &mut Command, mut input: Value) -> Result<Value> {
         input["model"] = self.model.display().to_string().into();
         input["threads"] = self.options.threads.into();

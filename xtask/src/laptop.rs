@@ -5,12 +5,12 @@ use metaclaw_fetch::command;
 
 use crate::cargo::cargo;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 use crate::start::build_release;
 
 /// Builds as a user would run it and plays the script; arguments go to the script.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     report.stage("build", |_| build_release(places))?;
     report.print();

@@ -42,14 +42,14 @@ pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
     point(&link, &folder)
 }
 
-/// Sees to it that `.libtorch` leads to a libtorch with CUDA. What was built with the other one runs on it.
+/// Makes `.libtorch` lead to a libtorch with CUDA. Programs that were built with the other one run on it.
 pub(crate) fn ensure_cuda(places: &Places, stage: &mut Stage) -> Result<()> {
     let folder = torch::with_cuda(&places.cache)?;
     stage.note = format!("{REQUIREMENT}, {}", folder.display());
     point(&places.libtorch_link(), &folder)
 }
 
-/// `LIBTORCH` as the user set it: cargo itself sets it to the link for whatever it runs.
+/// The user's own `LIBTORCH`. Cargo itself sets the variable to the link for each program that it runs.
 fn given_by_user(link: &Path) -> Option<PathBuf> {
     let given = PathBuf::from(std::env::var_os("LIBTORCH").filter(|value| !value.is_empty())?);
     (given != link).then_some(given)
@@ -77,7 +77,7 @@ fn point(link: &Path, folder: &Path) -> Result<()> {
             link.display()
         );
     }
-    // Made beside and renamed: there is no moment without a link, and no half of one.
+    // The link is made under another name and renamed, so that it always exists whole.
     let new = link.with_extension("new");
     let _ = fs::remove_file(&new);
     writing(symlink(&folder, &new), &new)?;
@@ -105,7 +105,7 @@ fn fetch(places: &Places, folder: &Path, stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Where a member of the wheel goes; `None` for what a CPU does not need.
+/// The path for a member of the wheel; `None` for files that a CPU does not need.
 fn place(folder: &Path, name: &str) -> Option<PathBuf> {
     if let Some(library) = name.strip_prefix("torch/lib/") {
         return LIBRARIES

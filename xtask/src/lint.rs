@@ -10,11 +10,11 @@ use crate::parameters;
 use crate::places::Places;
 use crate::tools;
 
-/// A check and its name.
-type Check = (&'static str, fn(&Places) -> Result<()>);
+/// A check of `lint`, and its name.
+type LintCheck = (&'static str, fn(&Places) -> Result<()>);
 
 /// All checks, the quickest first.
-const CHECKS: [Check; 6] = [
+const CHECKS: [LintCheck; 6] = [
     ("circles of files", circles::run),
     ("tuple parameters", parameters::run),
     ("repeated type names", names::run),

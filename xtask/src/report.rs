@@ -1,4 +1,4 @@
-//! What was fetched and how long each stage took.
+//! A report on each stage: its downloads and its time.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use indicatif::HumanBytes;
 
 /// The stages so far, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct StageReport {
     stages: Vec<Stage>,
 }
 
-/// One stage: its work adds to `bytes` what it took from the network, and says in `note` what it found.
+/// A stage. Its work adds its downloads to `bytes`, and may write a `note`.
 #[derive(Debug)]
 pub(crate) struct Stage {
     name: &'static str,
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
     pub(crate) note: String,
 }
 
-impl Report {
+impl StageReport {
     /// Does `work` as a stage of this name. A stage that fails is not reported: its error is.
     pub(crate) fn stage<T>(
         &mut self,

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 use crate::{clients, libtorch, model};
 
-/// Fetches what every build and every run needs, and says where it is; with `--cuda` a libtorch that uses GPUs.
+/// Fetches the files that every build and run need, and prints their paths. `--cuda` chooses a libtorch that uses GPUs.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     match args {
         [] => {}
         [flag] if flag == "--cuda" => {
@@ -28,16 +28,17 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is returned.
-pub(crate) fn prepare(places: &Places, report: &mut Report) -> Result<PathBuf> {
+/// Fetches the files that every build and run need: libtorch behind `.libtorch`, and the demo model, whose path is
+/// returned.
+pub(crate) fn prepare(places: &Places, report: &mut StageReport) -> Result<PathBuf> {
     let _lock = places.lock()?;
     report.stage("libtorch", |stage| libtorch::ensure(places, stage))?;
     report.stage("demo model", |stage| model::ensure(places, stage))
 }
 
-/// Fetches what the end-to-end tests drive, and says where it is.
+/// Fetches the clients of the end-to-end tests, and prints their paths.
 pub(crate) fn clients(places: &Places) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let _lock = places.lock()?;
     let clients = clients::ensure(places, &mut report)?;
     report.print();

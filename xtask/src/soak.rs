@@ -1,15 +1,15 @@
-//! `cargo xtask soak`: an hour of chat, training and new adapters, and what is left of the memory.
+//! `cargo xtask soak`: an hour of chat, training and new adapters, with measurements of memory, disk and threads.
 
 use anyhow::Result;
 use metaclaw_fetch::command;
 
 use crate::bench::program::{build, program};
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 /// Builds as a user would run it and soaks; arguments go to the soak.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     report.stage("build", |_| {
         let programs = ["metaclaw-trainer", "metaclaw-trainer-engine", "soak"];

@@ -13,11 +13,11 @@ use crate::cargo::cargo;
 use crate::places::Places;
 
 pub(crate) use self::modules::Modules;
-pub(crate) use self::scope::Import;
+pub(crate) use self::scope::UseImport;
 
 /// A library, program, test binary, benchmark or example of the workspace.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct CargoTarget {
     /// Its first file.
     pub(crate) root: PathBuf,
     /// Whether it only tests: a test binary, a benchmark, or a part of the test kit.
@@ -25,7 +25,7 @@ pub(crate) struct Target {
 }
 
 /// All targets of the workspace, by the path of their first file.
-pub(crate) fn targets(places: &Places) -> Result<Vec<Target>> {
+pub(crate) fn targets(places: &Places) -> Result<Vec<CargoTarget>> {
     let args = ["metadata", "--no-deps", "--format-version=1"];
     let text = command::output(&mut cargo(places, &args))?;
     let metadata: Value =
@@ -37,13 +37,13 @@ pub(crate) fn targets(places: &Places) -> Result<Vec<Target>> {
         let only_tests = |kind: &Value| matches!(kind.as_str(), Some("test" | "bench"));
         kinds.iter().any(only_tests) || root.starts_with(&kit)
     };
-    let mut targets: Vec<Target> = list(&metadata, "packages")
+    let mut targets: Vec<CargoTarget> = list(&metadata, "packages")
         .iter()
         .flat_map(|package| list(package, "targets"))
         .filter_map(|target| {
             let root = PathBuf::from(target["src_path"].as_str()?);
             let is_test = of_tests(&target, &root);
-            Some(Target { root, is_test })
+            Some(CargoTarget { root, is_test })
         })
         .collect();
     targets.sort_by(|a, b| a.root.cmp(&b.root));

@@ -8,11 +8,12 @@ use metaclaw_fetch::command;
 
 use crate::cargo::{cargo, features_for_use};
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
-/// Becomes `metaclaw start` with the laptop example, in a home of its own: your `~/.metaclaw` is not touched.
+/// Runs `metaclaw start` in place of xtask, with the laptop example in a separate home. Your `~/.metaclaw` is not
+/// touched.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let binary = places.target.join("release").join("metaclaw");
     if !binary.exists() {
@@ -34,7 +35,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         .env("METACLAW_HOME", places.cache.join("demo-home"))
         .env("METACLAW_CACHE", &places.cache)
         .env("METACLAW__TRAINER__MODEL", model)
-        // The variables that cargo gave to xtask are nobody else's.
+        // Variables that cargo sets for xtask are removed.
         .env_remove("LIBTORCH");
     // Replaces this process, so that signals and the exit status are metaclaw's own.
     let error = metaclaw.exec();

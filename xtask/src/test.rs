@@ -16,7 +16,7 @@ use crate::clients;
 use crate::fuzz;
 use crate::lint;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 /// What is off by default, and tested all the same.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
@@ -41,7 +41,7 @@ enum Extent {
 /// Set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let extent = Extent::parse(args)?;
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     // Needs nothing fetched and nothing built.
     command::run(&mut cargo::cargo(places, &["fmt", "--all", "--check"]))?;
     circles::run(places)?;
@@ -95,6 +95,13 @@ fn nextest_calls(extent: Extent) -> Vec<Vec<&'static str>> {
     }
 }
 
+/// Tests of all test binaries together.
+#[derive(Debug, Default)]
+struct TestCounts {
+    n_passed: u64,
+    n_failed: u64,
+}
+
 /// By cargo's own runner: first what needs nothing, then, one test at a time, what has the machine for itself.
 fn plain_tests(
     places: &Places,
@@ -107,14 +114,14 @@ fn plain_tests(
         Extent::All => &all[..],
         Extent::Short => &short,
     };
-    let mut counts = (0, 0);
+    let mut counts = TestCounts::default();
     let mut failures = Vec::new();
     for args in [&[][..], last] {
         if let Err(error) = plain_round(places, variables, args, &mut counts) {
             failures.push(error);
         }
     }
-    println!("{} passed, {} failed", counts.0, counts.1);
+    println!("{} passed, {} failed", counts.n_passed, counts.n_failed);
     failures.pop().map_or(Ok(()), Err)
 }
 
@@ -123,7 +130,7 @@ fn plain_round(
     places: &Places,
     variables: &[(&'static str, PathBuf)],
     args: &[&str],
-    counts: &mut (u64, u64),
+    counts: &mut TestCounts,
 ) -> Result<()> {
     let cargo_args = ["test", "--workspace", "--all-targets", "--no-fail-fast"];
     let cargo_args = [&cargo_args[..], &ALL_FEATURES, &["--"], args].concat();
@@ -139,7 +146,8 @@ fn plain_round(
         let line = line.context("cannot read what the tests print")?;
         println!("{line}");
         if let Some((passed, failed)) = parse_summary(&line) {
-            *counts = (counts.0 + passed, counts.1 + failed);
+            counts.n_passed += passed;
+            counts.n_failed += failed;
         }
     }
     let status = child.wait().context("cannot wait for the tests")?;
@@ -163,7 +171,7 @@ fn environment(
     places: &Places,
     model: &Path,
     extent: Extent,
-    report: &mut Report,
+    report: &mut StageReport,
 ) -> Result<Vec<(&'static str, PathBuf)>> {
     let _lock = places.lock()?;
     let mut variables = vec![

@@ -11,9 +11,9 @@ use crate::places::Places;
 /// A program from crates.io.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tool {
-    /// Its crate, and its program.
+    /// The name of the crate and of its program.
     name: &'static str,
-    /// What is installed where there is none. One that is there is taken, whatever its version.
+    /// The version to install if the program is missing. An installed one is used in any version.
     version: &'static str,
 }
 
@@ -32,8 +32,8 @@ pub(crate) const MACHETE: Tool = Tool {
 // === impl Tool ===
 
 impl Tool {
-    /// The program with `args`, in the checkout. It is compiled into the cache folder where it is nowhere yet, which
-    /// takes minutes.
+    /// A command that runs the program with `args` in the checkout. A missing program is compiled into the cache
+    /// folder, which takes minutes.
     ///
     /// # Errors
     /// When it cannot be installed: cargo's complaint.

@@ -34,7 +34,7 @@ pub(crate) fn ensure(folder: &Path) -> Result<PathBuf> {
         return Ok(python);
     }
     let (python, stamp, wanted) = (python_of(folder), stamp_of(folder), wanted());
-    // What was begun is not gone on with: half a PyTorch is told from a whole one by its import alone.
+    // A partial installation is removed, because only an import could tell it from a complete one.
     if folder.exists() {
         let removed = fs::remove_dir_all(folder);
         removed.with_context(|| format!("cannot remove {}", folder.display()))?;
@@ -84,7 +84,7 @@ fn stamp_of(folder: &Path) -> PathBuf {
     folder.join("installed")
 }
 
-/// What is installed, word for word.
+/// The list of packages to install.
 fn wanted() -> String {
     [VLLM, TORCH, UV, WITHOUT, SLIM_TORCH, RIGHT].join("\n")
 }

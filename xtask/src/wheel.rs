@@ -18,9 +18,9 @@ use zip::ZipArchive;
 use crate::places::Places;
 use crate::report::Stage;
 
-/// What RECORD says of a file.
+/// RECORD's entry for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Listed {
+struct RecordEntry {
     /// `None` for RECORD itself alone.
     sha256: Option<String>,
     size: Option<u64>,
@@ -43,7 +43,7 @@ pub(crate) fn take(
     let mut archive = open(copy, wheel)?;
     let record = read_record(&mut archive, wheel)?;
     let members = wanted(&archive, &place)?;
-    let missing: Vec<&Member> = members
+    let missing: Vec<&WheelMember> = members
         .iter()
         .filter(|member| !is_there(&member.to, record.get(&member.name)))
         .collect();
@@ -84,18 +84,18 @@ fn open(copy: SparseCopy, wheel: &Wheel) -> Result<ZipArchive<SparseCopy>> {
 }
 
 #[derive(Debug)]
-struct Member {
+struct WheelMember {
     index: usize,
     name: String,
     to: PathBuf,
-    /// Where its header and data are in the archive.
+    /// The range of the header and data in the archive.
     bytes: Range<u64>,
 }
 
 fn wanted(
     archive: &ZipArchive<SparseCopy>,
     place: impl Fn(&str) -> Option<PathBuf>,
-) -> Result<Vec<Member>> {
+) -> Result<Vec<WheelMember>> {
     let mut members = Vec::new();
     let mut starts = vec![archive.central_directory_start()];
     for index in 0..archive.len() {
@@ -109,7 +109,7 @@ fn wanted(
             continue;
         }
         if let Some(to) = place(&name) {
-            members.push(Member {
+            members.push(WheelMember {
                 index,
                 name: name.into_owned(),
                 to,
@@ -117,7 +117,7 @@ fn wanted(
             });
         }
     }
-    // A local header's own length stands only in itself: a member ends where the next thing begins.
+    // Only a local header gives its own length, so a member ends where the next one begins.
     starts.sort_unstable();
     for member in &mut members {
         let next = starts.partition_point(|start| *start <= member.bytes.start);
@@ -129,18 +129,18 @@ fn wanted(
     Ok(members)
 }
 
-fn is_there(path: &Path, listed: Option<&Listed>) -> bool {
+fn is_there(path: &Path, listed: Option<&RecordEntry>) -> bool {
     let size = listed.and_then(|listed| listed.size);
     size.is_some_and(|size| {
         fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == size)
     })
 }
 
-/// Unpacks beside the final name, checks, and only then renames.
+/// Unpacks under another name, checks, and then renames.
 fn extract(
     archive: &mut ZipArchive<SparseCopy>,
-    member: &Member,
-    listed: Option<&Listed>,
+    member: &WheelMember,
+    listed: Option<&RecordEntry>,
 ) -> Result<()> {
     let listed = listed.context("is not in the wheel's RECORD")?;
     if let Some(folder) = member.to.parent() {
@@ -158,7 +158,7 @@ fn extract(
     writing(fs::rename(&unpacked, &member.to), &member.to)
 }
 
-fn copy_checked(source: &mut impl Read, to: &Path, listed: &Listed) -> Result<()> {
+fn copy_checked(source: &mut impl Read, to: &Path, listed: &RecordEntry) -> Result<()> {
     let mut file = writing(File::create(to), to)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
@@ -182,7 +182,7 @@ fn copy_checked(source: &mut impl Read, to: &Path, listed: &Listed) -> Result<()
 fn read_record(
     archive: &mut ZipArchive<SparseCopy>,
     wheel: &Wheel,
-) -> Result<HashMap<String, Listed>> {
+) -> Result<HashMap<String, RecordEntry>> {
     let is_record =
         |name: &str| name.ends_with(".dist-info/RECORD") && name.matches('/').count() == 1;
     let names = archive
@@ -209,7 +209,7 @@ fn read_record(
 
 /// `path,sha256=<base64url without padding>,<size>`; the path is quoted if it holds a comma
 /// (<https://packaging.python.org/en/latest/specifications/recording-installed-packages/>).
-fn parse_record(text: &str) -> Result<HashMap<String, Listed>> {
+fn parse_record(text: &str) -> Result<HashMap<String, RecordEntry>> {
     let mut record = HashMap::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
         let mut fields = line.rsplitn(3, ',');
@@ -224,7 +224,7 @@ fn parse_record(text: &str) -> Result<HashMap<String, Listed>> {
         }
         record.insert(
             path,
-            Listed {
+            RecordEntry {
                 sha256,
                 size: size.parse().ok(),
             },

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use super::*;
-use crate::testing::{Manners, Server};
+use crate::testing::{Manners, TestServer};
 
 /// Makes bytes that differ from themselves at every shift.
 fn body(length: usize) -> Vec<u8> {
@@ -29,7 +29,7 @@ fn read_at(copy: &mut SparseCopy, at: u64, n: usize) -> Vec<u8> {
 )]
 fn only_what_is_asked_for_is_fetched_and_a_second_run_asks_for_nothing() {
     let body = body(5 << 20);
-    let server = Server::start(body.clone(), Manners::default());
+    let server = TestServer::start(body.clone(), Manners::default());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
     let mut copy = SparseCopy::open(&server.url, "aa", &path).unwrap();
@@ -51,7 +51,7 @@ fn only_what_is_asked_for_is_fetched_and_a_second_run_asks_for_nothing() {
 #[test]
 fn reads_and_seeks_like_a_file() {
     let body = body((2 << 20) + 5);
-    let server = Server::start(body.clone(), Manners::default());
+    let server = TestServer::start(body.clone(), Manners::default());
     let folder = tempfile::tempdir().unwrap();
     let mut copy = SparseCopy::open(&server.url, "aa", &folder.path().join("copy")).unwrap();
     copy.seek(SeekFrom::End(-7)).unwrap();
@@ -68,7 +68,7 @@ fn reads_and_seeks_like_a_file() {
 #[test]
 fn a_cut_connection_is_continued_where_it_stopped() {
     let body = body(1 << 20);
-    let server = Server::start(
+    let server = TestServer::start(
         body.clone(),
         Manners {
             cuts: 2,
@@ -90,7 +90,7 @@ fn an_interrupted_run_is_continued_by_the_next() {
     let body = body(1 << 20);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("copy");
-    let server = Server::start(body.clone(), Manners::default());
+    let server = TestServer::start(body.clone(), Manners::default());
     let mut copy = SparseCopy::open(&server.url, "aa", &path).unwrap();
     copy.fetch(vec![0..600_000], "test").unwrap();
     drop(copy);
@@ -110,7 +110,7 @@ fn an_interrupted_run_is_continued_by_the_next() {
 #[test]
 fn a_server_without_ranges_gives_the_whole_once() {
     let body = body(300_000);
-    let server = Server::start(
+    let server = TestServer::start(
         body.clone(),
         Manners {
             no_ranges: true,
@@ -127,7 +127,7 @@ fn a_server_without_ranges_gives_the_whole_once() {
 
 #[test]
 fn a_whole_file_of_another_hash_is_removed_and_named() {
-    let server = Server::start(
+    let server = TestServer::start(
         body(5000),
         Manners {
             no_ranges: true,
@@ -148,7 +148,7 @@ fn a_whole_file_of_another_hash_is_removed_and_named() {
 #[test]
 fn a_refusal_is_not_asked_again() {
     for status in [403, 404] {
-        let server = Server::start(
+        let server = TestServer::start(
             body(10),
             Manners {
                 status: Some(status),

@@ -55,7 +55,7 @@ struct Least {
 }
 
 /// A word and its place in the text.
-struct Word {
+struct WordAt {
     hash: u64,
     /// Number of letters. A Chinese, Japanese or Korean one counts as two.
     letters: usize,
@@ -172,7 +172,7 @@ impl CallTexts {
     }
 
     /// Returns for each word whether it occurs in an argument.
-    fn covered(&self, words: &[Word]) -> Vec<bool> {
+    fn covered(&self, words: &[WordAt]) -> Vec<bool> {
         let mut covered = vec![false; words.len()];
         let is_known = |set: fn(&Texts) -> &HashSet<u64>, hash: u64| {
             set(&self.newer).contains(&hash) || set(&self.older).contains(&hash)
@@ -217,13 +217,13 @@ impl Texts {
 // === impl Least ===
 
 impl Least {
-    fn has(&self, words: &[Word]) -> bool {
+    fn has(&self, words: &[WordAt]) -> bool {
         words.len() >= self.words
             && words.iter().map(|it| it.letters).sum::<usize>() >= self.letters
     }
 }
 
-fn units(words: &[Word]) -> Vec<Range<usize>> {
+fn units(words: &[WordAt]) -> Vec<Range<usize>> {
     let begins = words
         .iter()
         .enumerate()
@@ -238,11 +238,11 @@ fn units(words: &[Word]) -> Vec<Range<usize>> {
         .collect()
 }
 
-fn hash_of(words: &[Word]) -> Option<u64> {
+fn hash_of(words: &[WordAt]) -> Option<u64> {
     (!words.is_empty()).then(|| hash_run(words))
 }
 
-fn hash_run(words: &[Word]) -> u64 {
+fn hash_run(words: &[WordAt]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for word in words {
         word.hash.hash(&mut hasher);
@@ -252,8 +252,8 @@ fn hash_run(words: &[Word]) -> u64 {
 
 /// Splits a text into words at white space, without the punctuation at their ends, in lower case. In a script without
 /// spaces, each letter is a word.
-fn words(text: &str) -> Vec<Word> {
-    let mut words: Vec<Word> = Vec::new();
+fn words(text: &str) -> Vec<WordAt> {
+    let mut words: Vec<WordAt> = Vec::new();
     let mut begins = true;
     let mut at = 0;
     for piece in text.split_inclusive(char::is_whitespace) {
@@ -274,7 +274,7 @@ fn words(text: &str) -> Vec<Word> {
     words
 }
 
-fn push(words: &mut Vec<Word>, core: &str, at: usize, mut begins: bool) {
+fn push(words: &mut Vec<WordAt>, core: &str, at: usize, mut begins: bool) {
     if !core.chars().any(is_ideograph) {
         words.push(word(core, at, begins));
         return;
@@ -305,14 +305,14 @@ fn push(words: &mut Vec<Word>, core: &str, at: usize, mut begins: bool) {
     }
 }
 
-fn word(text: &str, at: usize, begins: bool) -> Word {
+fn word(text: &str, at: usize, begins: bool) -> WordAt {
     let mut hasher = DefaultHasher::new();
     let mut letters = 0;
     for c in text.chars() {
         letters += if is_ideograph(c) { 2 } else { 1 };
         c.to_lowercase().for_each(|c| c.hash(&mut hasher));
     }
-    Word {
+    WordAt {
         hash: hasher.finish(),
         letters,
         span: at..at + text.len(),

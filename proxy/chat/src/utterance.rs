@@ -43,7 +43,7 @@ pub struct Utterance<'t> {
 
 /// One part of a message after reading.
 #[derive(Debug)]
-struct Part<'t> {
+struct MessagePart<'t> {
     speaker: Speaker,
     /// Whether it had text before anything was removed.
     was_said: bool,
@@ -62,7 +62,7 @@ impl<'t> Utterance<'t> {
 
     /// Reads a user message from the texts of its parts.
     pub fn of_parts(parts: impl IntoIterator<Item = Cow<'t, str>>) -> Self {
-        let parts: Vec<Part<'t>> = read(parts.into_iter().collect());
+        let parts: Vec<MessagePart<'t>> = read(parts.into_iter().collect());
         let mut speaker =
             parts
                 .iter()
@@ -136,7 +136,7 @@ impl<'t> Utterance<'t> {
 }
 
 /// Reads parts one by one, except for parts that an earlier one declares as the client's.
-fn read(parts: Vec<Cow<'_, str>>) -> Vec<Part<'_>> {
+fn read(parts: Vec<Cow<'_, str>>) -> Vec<MessagePart<'_>> {
     let last_end = parts.iter().rposition(|part| brackets::closes_block(part));
     let (mut is_in_block, mut is_call) = (false, false);
     let read = parts.into_iter().enumerate().map(|(at, part)| {
@@ -146,16 +146,16 @@ fn read(parts: Vec<Cow<'_, str>>) -> Vec<Part<'_>> {
         is_in_block = has_end && brackets::opens_block(&part)
             || was_in_block && !brackets::closes_block(&part);
         match part {
-            _ if was_in_block || is_in_block || was_call => Part::clients(),
-            Cow::Borrowed(text) => Part::read(text),
-            Cow::Owned(text) => Part::read(&text).into_owned(),
+            _ if was_in_block || is_in_block || was_call => MessagePart::clients(),
+            Cow::Borrowed(text) => MessagePart::read(text),
+            Cow::Owned(text) => MessagePart::read(&text).into_owned(),
         }
     });
     read.collect()
 }
 
 /// Joins what was typed in all parts.
-fn typed<'t>(parts: &[Part<'t>]) -> Cow<'t, str> {
+fn typed<'t>(parts: &[MessagePart<'t>]) -> Cow<'t, str> {
     let pieces = || parts.iter().flat_map(|part| &part.pieces);
     let has = |place| pieces().any(|piece| piece.0 == place);
     let is_framed = || {
@@ -232,13 +232,13 @@ fn unquoted(text: Cow<'_, str>) -> Cow<'_, str> {
 
 // === impl Part ===
 
-impl<'t> Part<'t> {
+impl<'t> MessagePart<'t> {
     fn read(text: &'t str) -> Self {
         let was_said = !text.trim().is_empty();
         let (text, speaker) = openclaw::read(wrappers::without_language(text));
         let part = match text {
             Cow::Borrowed(text) => Self::without_wrappers(text),
-            Cow::Owned(text) => Part::without_wrappers(&text).into_owned(),
+            Cow::Owned(text) => MessagePart::without_wrappers(&text).into_owned(),
         };
         Self {
             speaker,
@@ -296,9 +296,9 @@ impl<'t> Part<'t> {
         }
     }
 
-    fn into_owned<'o>(self) -> Part<'o> {
+    fn into_owned<'o>(self) -> MessagePart<'o> {
         let own = |(place, text): (Place, Cow<'t, str>)| (place, Cow::Owned(text.into_owned()));
-        Part {
+        MessagePart {
             speaker: self.speaker,
             was_said: self.was_said,
             pieces: self.pieces.into_iter().map(own).collect(),

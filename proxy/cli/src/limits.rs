@@ -1,12 +1,12 @@
-//! What the system allows this process.
+//! The system's limits for this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// Below this, `proxy.max_streams` of 2,000 cannot be reached: a stream takes two connections.
+/// Below this, `proxy.max_streams` of 2,000 cannot be reached, because a stream takes two connections.
 const ENOUGH: u64 = 4_500;
 
-/// Raises the bound on open files and connections as far as it goes without asking anybody.
+/// Raises the limit on open files and connections as far as the process may do so itself.
 pub(crate) fn raise_open_files() {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {
@@ -18,7 +18,7 @@ pub(crate) fn raise_open_files() {
     };
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => log_limits(raised),
-        // macOS has a lower bound of its own; what there is stays.
+        // macOS has a lower limit of its own; then the present limit stays.
         Err(error) => {
             warn!(%error, "the number of open files cannot be raised");
             log_limits(limits);

@@ -1,7 +1,7 @@
-//! Where log lines go: standard error, which `-d` leads into a file in the home folder.
+//! Writes log lines to standard error, which `-d` redirects into a file in the home folder.
 //!
-//! A thread of its own writes them, so that a terminal that was stopped with Ctrl-S, or a pipe that
-//! nobody reads, stops no chat: lines beyond the queue are dropped and counted.
+//! A separate thread writes them, so that a terminal stopped with Ctrl-S, or a pipe without a reader, stops no chat:
+//! lines beyond the queue are dropped and counted.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -31,37 +31,37 @@ use crate::{
 
 mod for_person;
 
-/// Lines that wait to be written; each is cut at [`MAX_LINE`] bytes.
+/// The number of lines that may wait to be written; each is cut at [`MAX_LINE`] bytes.
 const QUEUE: usize = 4_096;
 const MAX_LINE: usize = 4 << 10;
-/// `metaclaw.log` begins anew at this size; what it had is kept once.
+/// `metaclaw.log` is rotated at this size, and one older file is kept.
 const MAX_FILE: u64 = 16 << 20;
-/// How long the first lines wait for the banner at most.
+/// The longest time that the first lines wait for the banner.
 const HOLD: Duration = Duration::from_secs(2);
-/// How long the last lines may take to be written.
+/// The longest time for writing the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often it is said that lines were dropped.
+/// The interval at which dropped lines are reported.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// The log, until the end of the process.
 pub(crate) struct Logging {
-    /// What is to be sent to a collector.
+    /// What is sent to a collector.
     pub traces: Traces,
     /// Counts the lines that were dropped.
     pub dropped: ErrorCounter,
     /// Holds the first lines back.
     pub gate: LogGate,
-    /// For [`end`].
+    /// The writer's guard, for [`end`].
     pub writer: WorkerGuard,
 }
 
-/// Hands single lines to the thread that writes them, once the gate is open.
+/// Passes single lines to the thread that writes them, once the gate is open.
 struct LogLine {
     queue: NonBlocking,
     gate: LogGate,
 }
 
-/// In a terminal the banner comes first: the lines of the start wait here until it is out, or a moment has passed.
+/// In a terminal, the banner comes first: the lines of the start wait here until it is printed, or a moment has passed.
 #[derive(Debug, Clone)]
 pub(crate) struct LogGate(Arc<Mutex<Option<HeldLines>>>);
 
@@ -72,24 +72,24 @@ struct HeldLines {
     until: Instant,
 }
 
-/// `metaclaw.log`, bounded.
+/// The file `metaclaw.log`, limited in size.
 struct LogFile {
     path: PathBuf,
     file: File,
 }
 
-/// Begins to log, to standard error or to `file`, which standard error leads into. `RUST_LOG` chooses
-/// what is logged, as in `debug` or `metaclaw_learner=debug`; traces get every request.
+/// Begins to log, to standard error or to `file`, if standard error is redirected there. `RUST_LOG` chooses what is
+/// logged, for example `debug` or `metaclaw_learner=debug`; traces get every request.
 ///
 /// # Errors
-/// Where traces are wanted and cannot be had, or the file cannot be written.
+/// Returns an error if traces are requested and cannot be sent, or the file cannot be written.
 pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow::Result<Logging> {
     let wanted = environment.get("RUST_LOG").unwrap_or("info");
     let filter = EnvFilter::try_new(wanted).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE)
         .thread_name("log");
-    // What is written into a file stays there when the words are to be forgotten.
+    // What is written into a file stays there when the words are to be deleted.
     let hidden = if file.is_none() && io::stderr().is_terminal() {
         WITHOUT_WORDS
     } else {
@@ -118,9 +118,9 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         .with(filter_fn(move |event| event.target() != hidden))
         .with(lines)
         .with(turns);
-    // Fails only where logging has begun already, as in tests.
+    // This fails only if logging has begun already, as in tests.
     drop(logger.try_init());
-    // The default writes to standard error, and would stop the thread with it.
+    // The default writes to standard error, and would block the thread with it.
     panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(Logging {
         traces,
@@ -130,7 +130,7 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
     })
 }
 
-/// Says now and then that lines were dropped.
+/// Reports at intervals that lines were dropped.
 pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToken) {
     let mut told = 0;
     while ending
@@ -149,10 +149,10 @@ pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToke
     }
 }
 
-/// Writes what is left, as far as anybody reads it.
+/// Writes the remaining lines, as long as there is a reader.
 pub(crate) fn end(gate: &LogGate, writer: WorkerGuard) {
     gate.open();
-    // With a full queue the guard says so on standard output, which may be the stopped terminal.
+    // If the queue is full, the guard reports it on standard output, which may be the stopped terminal.
     let (ended, end) = mpsc::channel();
     thread::spawn(move || {
         drop(writer);
@@ -173,7 +173,7 @@ impl Write for LogLine {
             }
             _ => String::from_utf8_lossy(line),
         };
-        // Other control characters are escaped by the formatter.
+        // The formatter escapes other control characters.
         let text = out::escaped(&text, out::is_bidi_control);
         if !self.gate.holds(text.as_bytes()) {
             self.queue.write_all(text.as_bytes())?;
@@ -189,7 +189,7 @@ impl Write for LogLine {
 // === impl LogGate ===
 
 impl LogGate {
-    /// Closed where there is a queue to let lines into later.
+    /// The gate is closed while there is a queue to release lines to later.
     fn new(queue: Option<NonBlocking>) -> Self {
         let held = queue.map(|queue| HeldLines {
             queue,
@@ -199,17 +199,17 @@ impl LogGate {
         Self(Arc::new(Mutex::new(held)))
     }
 
-    /// Lets the lines out that waited, and those that come.
+    /// Releases the lines that waited, and passes later ones on.
     pub(crate) fn open(&self) {
         if let Some(mut held) = self.held().take() {
             for line in held.lines {
-                // Written by a thread: what it cannot write it counts.
+                // The thread writes the line; a line that it cannot write is counted.
                 held.queue.write_all(&line).ok();
             }
         }
     }
 
-    /// Whether it keeps a line.
+    /// Returns whether it keeps a line.
     fn holds(&self, line: &[u8]) -> bool {
         let mut held = self.held();
         match held.as_mut() {
@@ -225,7 +225,7 @@ impl LogGate {
         false
     }
 
-    /// A panic elsewhere leaves the lines whole: each is pushed at once.
+    /// A panic elsewhere leaves complete lines, because each is pushed at once.
     fn held(&self) -> MutexGuard<'_, Option<HeldLines>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -243,8 +243,8 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.file.metadata()?.len() >= MAX_FILE {
-            // Cut and not replaced: standard error leads into this very file. Where the disk has no
-            // room for the copy, the bound counts for more.
+            // The file is cut and not replaced, because standard error is redirected into it. If the disk has no space
+            // for the copy, the size limit has priority.
             fs::copy(&self.path, older(&self.path)).ok();
             self.file.set_len(0)?;
         }
@@ -256,7 +256,7 @@ impl Write for LogFile {
     }
 }
 
-/// Where the lines before the last cut lie.
+/// The path of the lines before the last rotation.
 pub(crate) fn older(path: &Path) -> PathBuf {
     path.with_extension("log.1")
 }

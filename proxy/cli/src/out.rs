@@ -1,7 +1,7 @@
-//! What a subcommand prints: its answer on standard output, everything else elsewhere.
+//! Prints a subcommand's answer on standard output, and everything else on standard error.
 //!
-//! Much of it was written by a model, a web page or the author of a skill. On a terminal, control
-//! characters are shown and not obeyed: they could set its title, clear it, or fill the clipboard.
+//! Much of the output was written by a model, a web page or the author of a skill. On a terminal, control characters
+//! are shown in escaped form, because they could set the title, clear the screen or fill the clipboard.
 
 use std::{
     borrow::Cow,
@@ -10,12 +10,12 @@ use std::{
 
 use serde::Serialize;
 
-/// Prints a text and a line end. A reader that went away, as `head` does, is no error.
+/// Prints a text and a line end. A reader that has ended, such as `head`, is no error.
 pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
     is_read(&[text]).map(drop)
 }
 
-/// Prints lines; whether anybody reads them.
+/// Prints lines; returns whether anybody reads them.
 pub(crate) fn lines_are_read(lines: &[String]) -> io::Result<bool> {
     is_read(lines)
 }
@@ -36,18 +36,18 @@ fn is_read(lines: &[impl AsRef<str>]) -> io::Result<bool> {
     }
 }
 
-/// A text on one line that is safe for a terminal.
+/// Returns a text on one line that is safe for a terminal.
 pub(crate) fn safe_line(text: &str) -> String {
     let line = text.replace(['\n', '\t'], " ");
     for_reader(&line, true).into_owned()
 }
 
-/// That nobody reads what is printed any more: an end, and no error.
+/// The error that nobody reads the output any more, which ends the command without a failure.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
 struct ReaderGone;
 
-/// Whether an error says so.
+/// Returns whether an error means this.
 pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     let io = |cause: &(dyn std::error::Error + 'static)| {
         let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
@@ -56,7 +56,7 @@ pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| io(cause) == Some(true))
 }
 
-/// Standard output in pieces, of which it is known when nobody reads it.
+/// Standard output in pieces, which reports when nobody reads it.
 struct OutputPieces(io::StdoutLock<'static>);
 
 impl Write for OutputPieces {
@@ -82,7 +82,7 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
-/// Where lines go that come in pieces; on a terminal each is printed as [`line()`] prints it.
+/// A writer for lines that come in pieces; on a terminal each is printed as [`line()`] prints it.
 pub(crate) fn lines() -> Box<dyn Write> {
     let out = io::stdout().lock();
     if out.is_terminal() {
@@ -93,7 +93,7 @@ pub(crate) fn lines() -> Box<dyn Write> {
     }
 }
 
-/// Passes whole lines on.
+/// Passes complete lines on.
 struct ForReader<W> {
     line: Vec<u8>,
     out: W,
@@ -115,19 +115,19 @@ impl<W: Write> Write for ForReader<W> {
     }
 }
 
-/// Whether somebody sits there who can be asked.
+/// Returns whether a person is there who can be asked.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Asks a question whose answer is yes unless it is said to be no.
+/// Asks a question whose default answer is yes.
 pub(crate) fn ask(question: &str, preset: bool) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     let choice = if preset { "[Y/n]" } else { "[y/N]" };
     write!(out, "{question} {choice} ")?;
     out.flush()?;
     let mut answer = String::new();
-    // The end of the input is no answer, and no yes.
+    // The end of the input is not an answer, so it does not mean yes.
     if io::stdin().read_line(&mut answer)? == 0 {
         return Ok(false);
     }
@@ -135,11 +135,11 @@ pub(crate) fn ask(question: &str, preset: bool) -> io::Result<bool> {
     Ok(answer.is_empty() && preset || answer == "y" || answer == "yes")
 }
 
-/// Says something beside the answer.
+/// Prints a message on standard error.
 pub(crate) fn aside(text: impl AsRef<str>) {
     let mut out = io::stderr().lock();
     let text = for_reader(text.as_ref(), out.is_terminal());
-    // Nobody can be told when the error output is gone.
+    // If standard error is closed, the message is lost.
     writeln!(out, "{text}").ok();
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text whose harmful characters are written as JSON writes them, as in `\u001b`.
+/// Returns a text whose harmful characters are escaped as in JSON, for example `\u001b`.
 pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_harmful) {
         return text.into();
@@ -173,7 +173,7 @@ pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, 
     safe.into()
 }
 
-/// A time that passed, in its largest unit: `12 s`, `5 min`, `3 h`, `2 d`.
+/// Returns a duration in its largest unit: `12 s`, `5 min`, `3 h`, `2 d`.
 pub(crate) fn span(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
@@ -184,13 +184,13 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// How many there are of a thing: `1 turn`, `2 turns`.
+/// Returns a number with its noun: `1 turn`, `2 turns`.
 pub(crate) fn count(n: u64, thing: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {thing}{plural}")
 }
 
-/// Columns as wide as their widest cell.
+/// Prints columns as wide as their widest cell.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

@@ -19,15 +19,15 @@ pub(crate) struct TerminalPrompt {
     terminal: Option<OwnedFd>,
 }
 
-/// One of several that may be chosen.
+/// One of several choices.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptChoice {
     pub name: String,
-    /// What it is, in a few words.
+    /// Its description, in a few words.
     pub about: String,
 }
 
-/// A terminal without echo; as it was before, when dropped.
+/// A terminal without echo, which is restored on drop.
 struct NoEcho<'a> {
     terminal: &'a OwnedFd,
     before: Termios,
@@ -36,7 +36,7 @@ struct NoEcho<'a> {
 // === impl TerminalPrompt ===
 
 impl TerminalPrompt {
-    /// On standard input and error; none where no person types.
+    /// Creates it on standard input and error, or returns `None` if no person types.
     pub(crate) fn on_terminal() -> Option<Self> {
         let input = io::stdin();
         let terminal = input.as_fd().try_clone_to_owned().ok()?;
@@ -47,7 +47,7 @@ impl TerminalPrompt {
         })
     }
 
-    /// With answers from `input`.
+    /// Creates it with answers from `input`.
     #[cfg(test)]
     pub(crate) fn scripted(input: &str, out: impl Write + 'static) -> Self {
         Self {
@@ -61,11 +61,11 @@ impl TerminalPrompt {
         self.write(&format!("{text}\n"))
     }
 
-    /// A question with one line as its answer; Enter takes what is `preset`.
+    /// Asks a question with one line as its answer; Enter takes the default `preset`.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] when nobody answers any more.
+    /// Returns [`io::ErrorKind::UnexpectedEof`] if the input has ended.
     pub(crate) fn ask(&mut self, question: &str, preset: &str) -> io::Result<String> {
         let preset_shown = match preset {
             "" => String::new(),
@@ -80,10 +80,10 @@ impl TerminalPrompt {
         })
     }
 
-    /// The same, with an answer that is not shown.
+    /// Asks the same, with an answer that is not shown.
     pub(crate) fn secret(&mut self, question: &str) -> io::Result<String> {
         let terminal = self.terminal.take();
-        // Before the question: who types at once is not shown either.
+        // Echo is off before the question, so that a quick answer is not shown either.
         let hidden = terminal.as_ref().map(NoEcho::begin).transpose()?;
         self.write(&format!("{question}: "))?;
         let answer = self.line();
@@ -107,7 +107,7 @@ impl TerminalPrompt {
         }
     }
 
-    /// One of `choices`, by its number or its name.
+    /// Asks for one of `choices`, by its number or its name.
     pub(crate) fn choose(
         &mut self,
         question: &str,
@@ -138,7 +138,7 @@ impl TerminalPrompt {
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
-        // A list of models, or an error, is what some server says.
+        // A list of models, or an error, comes from a server.
         let text = out::for_reader(text, true);
         self.out.write_all(text.as_bytes())?;
         self.out.flush()
@@ -168,16 +168,16 @@ impl<'a> NoEcho<'a> {
 
 impl Drop for NoEcho<'_> {
     fn drop(&mut self) {
-        // A terminal that is gone has no echo to give back.
+        // A terminal that is gone cannot be restored.
         tcsetattr(self.terminal, OptionalActions::Now, &self.before).ok();
     }
 }
 
-/// A secret: typed unseen where there is a terminal, else all of standard input.
+/// Reads a secret: typed without echo on a terminal, else all of standard input.
 ///
 /// # Errors
 ///
-/// When nothing is given.
+/// Returns an error if the input is empty.
 pub(crate) fn secret(question: &str) -> anyhow::Result<String> {
     let given = if let Some(mut prompt) = TerminalPrompt::on_terminal() {
         prompt.secret(question)?

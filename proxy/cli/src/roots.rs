@@ -1,4 +1,4 @@
-//! The certificates that servers are trusted by: this machine's, else those that come with the program.
+//! The trusted root certificates: the machine's, else those that are compiled in.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(crate) fn load() -> Arc<RootCertStore> {
         tracing::debug!(%error, "a certificate of this machine cannot be read");
     }
     if n_added == 0 {
-        // A bare container has none.
+        // A minimal container has none.
         roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
     }
     tracing::debug!(n_added, n_ignored, n_roots = roots.len(), "certificates");

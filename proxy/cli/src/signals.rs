@@ -1,16 +1,15 @@
-//! The signals that end this process in good order.
+//! The signals that end this process in an orderly way.
 
 use std::{fs, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM, SIGINT and SIGHUP (a terminal or an ssh session that was closed); and SIGXFSZ, by which a
-/// process dies that writes beyond `ulimit -f`. With a handler the write fails instead, as it does on a full
-/// disk, and the chat goes on.
+/// These are SIGTERM, SIGINT and SIGHUP (a terminal or an ssh session was closed); and SIGXFSZ, which kills a process
+/// that writes beyond `ulimit -f`. With a handler, the write fails instead, as on a full disk, and the chat continues.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// None where `nohup` has it ignored: a handler would undo that.
+    /// `None` if `nohup` ignores it, because a handler would undo that.
     hangup: Option<Signal>,
     _file_too_large: Signal,
 }
@@ -45,7 +44,7 @@ impl Signals {
     }
 }
 
-/// Whether SIGHUP was ignored when we were started; only Linux has a file that says so.
+/// Returns whether SIGHUP was ignored at the start; only Linux has a file that reports it.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

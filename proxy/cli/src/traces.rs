@@ -1,5 +1,5 @@
-//! Traces of requests, for those who run an OpenTelemetry collector: the feature `otel`. Without it
-//! there is nothing here but a word to those who ask for traces all the same.
+//! Traces of requests for an OpenTelemetry collector: the feature `otel`. Without the feature, there is only a message
+//! for those who ask for traces.
 
 #[cfg(not(feature = "otel"))]
 mod none;

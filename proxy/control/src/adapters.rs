@@ -1,4 +1,5 @@
-//! Which adapter serves, by the owner's word: kept in the log, so that a restart and the next training step know it.
+//! The owner's choice of the adapter that serves, which the log keeps, so that a restart and the next training step
+//! know it.
 
 use std::{
     collections::BTreeMap,
@@ -48,8 +49,8 @@ impl LostAdapters {
     }
 }
 
-/// Notes the choice for each agent that it is for. With a gate, weights that it did not let through are not served by hand
-/// either.
+/// Records the choice for each agent that it concerns. With a gate, weights that the gate declined cannot be chosen by
+/// hand either.
 pub(crate) async fn choose(
     log: &TurnLog,
     choice: &AdapterChoice,
@@ -65,7 +66,7 @@ pub(crate) async fn choose(
     Ok(agents)
 }
 
-/// The agents that a choice is for: the one that is named, else the one that the adapter was trained for, else all
+/// Returns the agents that a choice concerns: the named one, else the one that the adapter was trained for, else all
 /// that are served with an adapter.
 async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<AgentId>> {
     if let Some(agent) = &choice.agent {
@@ -84,12 +85,12 @@ async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<Age
     Ok(served.into_iter().map(|(agent, _)| agent).collect())
 }
 
-/// Whether a step of the log made it, or is making it.
+/// Returns whether a step of the log made the adapter, or is making it.
 pub(crate) async fn is_of_step(log: &TurnLog, adapter: &str) -> anyhow::Result<bool> {
     Ok(step(log, adapter).await?.is_some())
 }
 
-/// The last attempt at the step of an adapter's name.
+/// Returns the last attempt at the step of an adapter's name.
 async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
     let Some((agent, lineage, n)) = parts(adapter) else {
         return Ok(None);
@@ -102,7 +103,7 @@ async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
         .map(|at| steps.swap_remove(at)))
 }
 
-/// Refuses an adapter of a step of ours that did not pass the gate.
+/// Refuses an adapter of the learner's that did not pass the gate.
 async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
     let Some(step) = step(log, adapter).await? else {
         return Ok(());
@@ -119,12 +120,12 @@ async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The agent of an adapter that the learner named.
+/// Returns the agent of an adapter that the learner named.
 fn trained_for(adapter: &str) -> Option<AgentId> {
     parts(adapter).map(|(agent, _, _)| agent)
 }
 
-/// The parts of a name that the learner gave: AGENT-LINEAGE-N.
+/// Splits a name that the learner gave: AGENT-LINEAGE-N.
 fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
     let mut parts = adapter.rsplitn(3, '-');
     let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
@@ -134,10 +135,11 @@ fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
     Some((agent, lineage, n.parse().ok()?))
 }
 
-/// What an agent's adapter was trained from: what served before it, as far as training goes. None is the base model.
+/// Returns the adapter that an agent's adapter was trained from, which served before it. `None` is the base model.
 ///
 /// # Errors
-/// When nobody, or more than one, is served with an adapter and no agent is named; when no step made what serves.
+/// Returns an error if no agent is named and no agent, or more than one, is served with an adapter; or if no step made
+/// the serving adapter.
 pub(crate) async fn before(log: &TurnLog, agent: Option<AgentId>) -> anyhow::Result<AdapterChoice> {
     let mut served = log.serving().await?;
     if let Some(agent) = &agent {

@@ -1,7 +1,8 @@
-//! Some of the owner's own questions, asked with and without what was learned.
+//! Asks a model some of the owner's own questions, with and without what was learned.
 //!
-//! They go straight to the model, beside the gateway: no turn is kept, nothing is heard, no session begins. They are
-//! asked alone, without the agent's own system text, so that the answers differ by the lessons and cost little.
+//! The requests go directly to the model, not through the gateway: no turn is recorded, no wish is detected, no session
+//! begins. The questions are sent alone, without the agent's own system text, so that the answers differ by the lessons
+//! and cost little.
 
 use metaclaw_chat::{AgentId, Message, Usage};
 use metaclaw_gateway::Serving;
@@ -16,12 +17,12 @@ mod questions;
 
 pub use self::questions::pick;
 
-/// The most tokens of an answer.
+/// The largest number of tokens of an answer.
 pub const MAX_ANSWER: u32 = 800;
 /// The base model's name at a training server.
 pub const BASE: &str = "base";
 
-/// ComparedModel a comparison asks.
+/// The model that a comparison uses.
 #[derive(Debug)]
 pub struct Comparer {
     pub http: reqwest::Client,
@@ -32,50 +33,50 @@ pub struct Comparer {
     pub params: AskParams,
 }
 
-/// The model behind the comparison.
+/// The model of the comparison.
 #[derive(Debug)]
 pub enum ComparedModel {
-    /// The one of `llm.*`.
+    /// The model of `llm.*`.
     Llm(LlmConfig),
-    /// The policy model, by name of base or adapter.
+    /// The policy model, by the name of the base model or of an adapter.
     Policy(PolicyAddress),
-    /// None is known by address and name.
+    /// The model is unknown by address and name.
     Nobody,
 }
 
-/// Where the policy model is.
+/// Where the policy model runs.
 #[derive(Debug)]
 pub struct PolicyAddress {
-    /// Of a training server that runs already.
+    /// The address of a training server that is already running.
     pub url: Option<String>,
     pub trainer: Option<watch::Receiver<TrainerState>>,
     pub key: Option<String>,
 }
 
-/// What an answer may know.
+/// What an answer may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GivenLessons {
     Nothing,
-    /// Wishes and skills, as a new session would have them.
+    /// Wishes and skills, as in a new session.
     Lessons,
-    /// The same, and the agent's adapter.
+    /// Wishes, skills and the agent's adapter.
     Weights,
 }
 
-/// What is to be compared.
+/// What is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparisonWanted {
     pub agent: AgentId,
-    /// So many of the owner's own, where none are given.
+    /// The number of the owner's own questions, if none are given.
     pub n: usize,
     pub questions: Vec<String>,
 }
 
-/// What will be asked, of whom.
+/// What will be asked, and which model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparisonPlan {
-    /// The model, and where it is.
+    /// The model, and where it runs.
     pub model: String,
     pub adapter: Option<String>,
     pub questions: Vec<PlannedQuestion>,
@@ -85,7 +86,7 @@ pub struct ComparisonPlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedQuestion {
     pub question: String,
-    /// What a new session would be given with it.
+    /// The lessons that a new session would add to it.
     pub lessons: Option<String>,
 }
 
@@ -106,10 +107,10 @@ pub struct ComparedAnswer {
 // === impl Comparer ===
 
 impl Comparer {
-    /// What asking these questions would take.
+    /// Returns the requests that asking these questions would take.
     ///
     /// # Errors
-    /// Where there is nobody to ask.
+    /// Returns an error if there is no model to ask.
     pub fn plan(
         &self,
         library: &Library,
@@ -134,7 +135,7 @@ impl Comparer {
     /// Asks one question.
     ///
     /// # Errors
-    /// Where there is nobody to ask, or no answer.
+    /// Returns an error if there is no model to ask, or it does not answer.
     pub async fn answer(
         &self,
         library: &Library,
@@ -164,7 +165,7 @@ impl Comparer {
         })
     }
 
-    /// Where to ask; `name` counts where the policy model is asked.
+    /// Returns the address; `name` is used for the policy model.
     fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
         match &self.whom {
             ComparedModel::Llm(config) => Ok(config.clone()),
@@ -179,10 +180,7 @@ impl Comparer {
 // === impl PolicyAddress ===
 
 impl PolicyAddress {
-    /// How the base or an adapter is asked there, now.
-    ///
-    /// # Errors
-    /// Where the local trainer does not answer yet.
+    /// Returns the current request form for the base model or an adapter.
     pub fn config(&self, name: &str) -> anyhow::Result<LlmConfig> {
         Ok(LlmConfig {
             url: format!("{}/v1", self.url()?),
@@ -205,14 +203,14 @@ impl PolicyAddress {
     }
 }
 
-/// All that a request is given, as one text.
+/// Returns everything that is added to a request, as one text.
 fn shown(lessons: &Lessons) -> Option<String> {
     let parts = [&lessons.system_block, &lessons.user_line];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// As the gateway puts lessons into a request.
+/// Adds lessons to a request, as the gateway does.
 fn messages(question: &str, lessons: &Lessons) -> Vec<Message> {
     let asked = match &lessons.user_line {
         Some(line) => format!("{question}\n\n{line}"),
@@ -222,7 +220,7 @@ fn messages(question: &str, lessons: &Lessons) -> Vec<Message> {
     system.into_iter().chain([Message::user(asked)]).collect()
 }
 
-/// An error, with the remedy where the caller's key is the one that is missing.
+/// Returns an error, with the remedy if the caller's key is missing.
 fn explained(error: AskError, has_key: bool) -> anyhow::Error {
     let is_key =
         matches!(&error, AskError::Status { status, .. } if matches!(status.as_u16(), 401 | 403));

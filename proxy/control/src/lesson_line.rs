@@ -1,13 +1,13 @@
-//! A lesson as a person is told of it.
+//! Describes a lesson for a person.
 
 use metaclaw_skills::{Lesson, LessonState, Suspicion};
 
-/// A text on one line.
+/// Returns a text on one line.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A lesson in one line: what was heard, what came of it, and how to take it back.
+/// Returns a lesson on one line: what was heard, what it became, and how to take it back.
 pub fn lesson_line(lesson: &Lesson) -> String {
     let Lesson { n, state, .. } = lesson;
     let (heard, wish) = (one_line(&lesson.heard), one_line(&lesson.wish));

@@ -1,4 +1,4 @@
-//! All lessons of an agent in one list: ours, and those that its host has learned by itself.
+//! Lists all lessons of an agent: MetaClaw's, and those that the agent's own software has learned.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonList {
     pub agent: AgentId,
-    /// When the host was seen to say this, in Unix milliseconds; none where nothing is known of it.
+    /// When this text of the host was first seen, in Unix milliseconds, or `None` if that is not known.
     pub host_seen_ms: Option<u64>,
     pub lessons: Vec<ListedLesson>,
 }
@@ -19,7 +19,7 @@ pub struct LessonList {
 #[serde(rename_all = "snake_case")]
 pub enum LessonSource {
     Ours,
-    /// The agent's own software.
+    /// A lesson of the agent's own software.
     Host,
 }
 
@@ -30,7 +30,7 @@ pub enum LessonKind {
     Skill,
     /// A line that the host keeps about its owner.
     Note,
-    /// What the host is to do when something comes up.
+    /// A rule of the host for a kind of task.
     Intent,
 }
 
@@ -38,12 +38,12 @@ pub enum LessonKind {
 pub struct ListedLesson {
     pub source: LessonSource,
     pub kind: LessonKind,
-    /// Its words; of a skill, its name.
+    /// Its words, or a skill's name.
     pub lesson: String,
     /// What a skill is for, or what a note is limited to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Why it is not given: the host says the same.
+    /// Why it is not used: the host says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
 }
@@ -51,7 +51,7 @@ pub struct ListedLesson {
 // === impl LessonList ===
 
 impl LessonList {
-    /// Those of an agent.
+    /// Returns the lessons of an agent.
     pub fn of(library: &Library, agent: &AgentId) -> Self {
         let mut lessons = ours(library, agent);
         let host = library.host(agent);

@@ -1,4 +1,4 @@
-//! What was learned in words: shown, changed, and forgotten with what was said.
+//! Carries out subcommands about lessons, in the running process or on the files if none runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{home::Home, report};
 
-/// What lessons stand below in the text that is put into prompts.
+/// The headings above lessons in the text that is added to prompts.
 const LESSON_HEADINGS: [&str; 2] = ["## Active Skills", "## Standing wishes"];
 
 /// What is to change about wishes.
@@ -109,7 +109,7 @@ pub struct SkillView {
 #[derive(Debug)]
 pub(crate) struct LessonChanged {
     pub told: String,
-    /// Whose lesson came into force by it, if one did.
+    /// The agent whose lesson came into force, if one did.
     pub learned: Option<AgentId>,
 }
 
@@ -117,13 +117,13 @@ pub(crate) struct LessonChanged {
 pub struct Forgotten {
     pub n_sessions: usize,
     pub n_turns: u64,
-    /// Lessons that came from them.
+    /// Lessons that came from these sessions.
     pub n_lessons: usize,
-    /// Weights that were trained on some of them, and are there still.
+    /// Adapters that were trained on some of them, and still exist.
     pub adapters: Vec<String>,
 }
 
-/// The wishes of an agent to which this adapter answers, and where each comes from.
+/// Returns the lessons of an agent. `adapter` is the one that serves it, which may follow some wishes without being told.
 pub(crate) fn view(
     library: &Library,
     agent: &AgentId,
@@ -182,7 +182,7 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Les
                 no_such(library, &agent, &wish)
             );
             let added = added(library, &agent, &to)?;
-            // It may have given way already: both are about the same.
+            // Another change may already have replaced it, if both are about the same.
             library.take_out(&agent, &wish)?;
             added
         }
@@ -232,7 +232,7 @@ pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<L
     })
 }
 
-/// Counts a lesson that came into force in the statistics of today.
+/// Counts a lesson that came into force in today's statistics.
 pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError> {
     let lesson = DailyCounts {
         lessons: 1,
@@ -241,7 +241,7 @@ pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError
     log.count(agent, now_ms(), lesson).await
 }
 
-/// What became of a skill that was taken back.
+/// Returns the outcome for a skill that was taken back.
 fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
     match former {
         Some(_) => format!("{name} is as it was before, from the next session on"),
@@ -282,7 +282,7 @@ fn no_such(library: &Library, agent: &AgentId, wish: &str) -> String {
 }
 
 impl From<String> for LessonChanged {
-    /// Nothing came into force.
+    /// No lesson came into force.
     fn from(told: String) -> Self {
         Self {
             told,
@@ -291,7 +291,7 @@ impl From<String> for LessonChanged {
     }
 }
 
-/// Forgets sessions with all that they alone hold, what was learned from them, and their bytes on the disk.
+/// Deletes sessions with everything that only they contain, what was learned from them, and their bytes on the disk.
 pub(crate) async fn forget(
     log: &TurnLog,
     library: &Library,
@@ -321,7 +321,7 @@ pub(crate) async fn forget(
         forgotten.n_turns += log.forget(agent, session).await?;
     }
     let (library, reports, gone) = (library.clone(), home.reports(), sessions);
-    // The journals are files, and so are the digests.
+    // The journals and the digests are files.
     let lessons = tokio::task::spawn_blocking(move || forget_lessons(&library, &reports, &gone));
     let (n_lessons, words) = lessons.await??;
     forgotten.n_lessons = n_lessons;
@@ -335,8 +335,8 @@ pub(crate) async fn forget(
     Ok(forgotten)
 }
 
-/// Takes what was learned from some sessions back, and its words out of the digests. How many lessons that were, and
-/// their words, by agent.
+/// Takes back what was learned from some sessions, and removes its words from the digests. Returns the number of these
+/// lessons, and their words, by agent.
 fn forget_lessons(
     library: &Library,
     reports: &Path,
@@ -353,7 +353,7 @@ fn forget_lessons(
     Ok((n_wishes + library.forget_skills(is_gone)?, words))
 }
 
-/// The words of the lessons that came from some sessions, by agent.
+/// Returns the words of the lessons that came from some sessions, by agent.
 fn words_of(
     library: &Library,
     is_gone: impl Fn(&AgentId, &SessionId) -> bool,
@@ -383,7 +383,7 @@ fn words_of(
     Ok(words)
 }
 
-/// What was put into a prompt, without the words of lessons that are forgotten; none of any other text.
+/// Returns what was added to a prompt without the words of deleted lessons, or `None` for any other text.
 fn without(text: &str, words: &[String]) -> Option<String> {
     let is_lessons = LESSON_HEADINGS.iter().any(|it| text.starts_with(it));
     let words = words.iter().filter(|it| !it.is_empty());
@@ -394,7 +394,7 @@ fn without(text: &str, words: &[String]) -> Option<String> {
     Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
 }
 
-/// The adapters that steps with turns of these sessions made.
+/// Returns the adapters of the steps with turns of these sessions.
 async fn trained_on(
     log: &TurnLog,
     sessions: &[(AgentId, SessionId)],

@@ -1,4 +1,4 @@
-//! How many tokens the policy model takes, and whether that is enough for OpenClaw.
+//! The context length of the policy model, and whether it is enough for OpenClaw.
 
 use std::sync::{
     Arc,
@@ -7,17 +7,17 @@ use std::sync::{
 
 use tracing::warn;
 
-/// The shortest context that OpenClaw works with; its first request alone has most of that.
+/// The shortest context that OpenClaw works with; its first request alone uses most of it.
 const OPENCLAW_TOKENS: u64 = 16_000;
 
-/// The policy model's context in tokens, known once its server has said it.
+/// The policy model's context in tokens, once its server has reported it.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyContext(Arc<AtomicU64>);
 
 // === impl PolicyContext ===
 
 impl PolicyContext {
-    /// Takes what the server says; warns where it is news, and too little for OpenClaw.
+    /// Records what the server reports; warns if it has changed and is too little for OpenClaw.
     pub fn note(&self, tokens: Option<u64>) {
         let tokens = tokens.unwrap_or_default();
         let before = self.0.swap(tokens, Ordering::Relaxed);
@@ -28,13 +28,13 @@ impl PolicyContext {
         }
     }
 
-    /// None while nobody has said it.
+    /// It is `None` until it is reported.
     pub fn tokens(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|it| *it > 0)
     }
 }
 
-/// What is to be said of a context that is too short for OpenClaw; nothing of 0, which is not known.
+/// Returns the warning about a context that is too short for OpenClaw; 0 means unknown and gives none.
 pub fn too_short(tokens: u64) -> Option<String> {
     (1..OPENCLAW_TOKENS).contains(&tokens).then(|| {
         format!(

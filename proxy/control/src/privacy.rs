@@ -1,4 +1,4 @@
-//! `metaclaw off|on` and what is off the record, kept over a restart: two small files of the home.
+//! Keeps `metaclaw off|on` and sessions off the record over a restart, in two small files of the home.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -11,22 +11,22 @@ use tracing::warn;
 
 use crate::home::{Home, write_private};
 
-/// What `metaclaw off|on` asks for.
+/// The request of `metaclaw off|on`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchChange {
-    /// Whether it is to be only relayed.
+    /// Whether requests are only relayed.
     pub off: bool,
-    /// Of whom; none is everyone.
+    /// The agent, or `None` for all.
     pub agent: Option<AgentId>,
 }
 
 // === impl SwitchChange ===
 
 impl SwitchChange {
-    /// Who is only relayed from now on.
+    /// Returns which agents are only relayed after this request.
     ///
     /// # Errors
-    /// One agent cannot be switched on while everyone is off.
+    /// One agent cannot be switched on while all are off.
     pub fn applied(&self, mut off: RelayOnly) -> anyhow::Result<RelayOnly> {
         match (self.off, &self.agent) {
             (true, None) => off.all = true,
@@ -45,7 +45,7 @@ impl SwitchChange {
     }
 }
 
-/// Who is only relayed, in words; none where nobody is.
+/// Describes which agents are only relayed, or returns `None` if there are none.
 pub fn told(off: &RelayOnly) -> Option<String> {
     let who = match (off.all, off.agents.is_empty()) {
         (true, _) => "everyone".to_owned(),
@@ -60,10 +60,10 @@ pub fn told(off: &RelayOnly) -> Option<String> {
     ))
 }
 
-/// What an earlier process, or `metaclaw off`, left in the home.
+/// Reads what an earlier process, or `metaclaw off`, left in the home.
 ///
 /// # Errors
-/// A file that does not read back: it would be on though it was switched off.
+/// An unreadable file is an error, because an agent would be on although it was switched off.
 pub fn load(home: &Home) -> anyhow::Result<Privacy> {
     let off = load_off(home).context("`metaclaw on` writes it anew")?;
     let path = home.off_record();
@@ -78,7 +78,7 @@ pub fn load(home: &Home) -> anyhow::Result<Privacy> {
     })
 }
 
-/// Who is only relayed, as the home has it.
+/// Returns which agents are only relayed, from the home.
 pub(crate) fn load_off(home: &Home) -> anyhow::Result<RelayOnly> {
     let path = home.off();
     let Some(text) = read(&path)? else {
@@ -87,7 +87,7 @@ pub(crate) fn load_off(home: &Home) -> anyhow::Result<RelayOnly> {
     serde_json::from_str(&text).with_context(|| format!("{} does not read back", path.display()))
 }
 
-/// Keeps who is only relayed.
+/// Writes which agents are only relayed.
 pub(crate) fn save_off(home: &Home, off: &RelayOnly) -> io::Result<()> {
     let path = home.off();
     if off.is_anybody() {
@@ -99,7 +99,7 @@ pub(crate) fn save_off(home: &Home, off: &RelayOnly) -> io::Result<()> {
     }
 }
 
-/// Writes down what is off the record whenever it changes, and once more at the end.
+/// Writes which sessions are off the record whenever that changes, and once more at the end.
 pub async fn keep_off_record(privacy: Arc<Privacy>, home: Home, ending: CancellationToken) {
     let mut changes = privacy.off_record.changes();
     loop {

@@ -1,5 +1,5 @@
-//! The digest: what happened in a day, or in several, of what the log and the journal of lessons still have, and of the
-//! log's counts by day where texts are gone.
+//! The digest: what happened in one day or several, from the log and the journal of lessons, and from the log's counts
+//! by day for deleted texts.
 //!
 //! A day is one of the owner's clock; the log counts by days of UTC.
 
@@ -35,54 +35,54 @@ pub(crate) use self::files::forget;
 /// What happened in a period.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeriodReport {
-    /// Which days it tells of.
+    /// The days of the period.
     pub period: Period,
     pub turns: u64,
-    /// Of those, the ones whose texts are gone: their numbers are kept, by days of UTC.
+    /// The days whose texts are deleted: their numbers are kept, by days of UTC.
     pub gone: u64,
     pub sessions: u64,
     /// Turns of each agent.
     pub agents: BTreeMap<String, u64>,
-    /// The lessons of these days, as they stand now.
+    /// The lessons of these days, in their present state.
     pub heard: Vec<Lesson>,
-    /// The skills that were written in these days from what went wrong, as they stand now.
+    /// The skills that were written in these days after failures, in their present state.
     pub written: Vec<WrittenSkill>,
     pub verdicts: Verdicts,
-    /// Whether weights learn here: without, the stages behind a verdict do not exist.
+    /// Whether weights are trained here; if not, the stages after a verdict do not exist.
     pub weights: bool,
-    /// How far turns came, the first stage first.
+    /// How many turns reached each stage, in order.
     pub funnel: Vec<FunnelStage>,
-    /// The training steps of these days, the first one first.
+    /// The training steps of these days, in order.
     pub steps: Vec<StepTold>,
-    /// What the chat cost.
+    /// The tokens of the chat.
     pub chat: ChatTokens,
-    /// Tokens that asking models for learning took, in and out.
+    /// The tokens of model requests for learning, input and output.
     pub learning: u64,
-    /// What is left of today's budget for that; none of a period without today.
+    /// The rest of today's budget for learning; `None` for a period without today.
     pub budget: Option<BudgetLeft>,
-    /// Turns of each upstream, and what went wrong there.
+    /// The turns of each upstream, and what failed there.
     pub upstreams: BTreeMap<String, UpstreamDay>,
     pub in_force: Vec<InForce>,
-    /// What waits for the owner's look now.
+    /// What waits for the owner's decision now.
     pub waiting: WaitingReviews,
-    /// One row a day, with the days before for the curve.
+    /// One row for each day, with earlier days for the curve.
     pub days: Vec<DayRow>,
 }
 
-/// A training step, and what became of its adapter.
+/// A training step, and the outcome of its adapter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepTold {
     pub agent: String,
     /// Its number in its lineage.
     pub n: u64,
     pub n_turns: usize,
-    /// The adapter; none where the step was not made.
+    /// The adapter, or `None` if the step was not completed.
     pub adapter: Option<String>,
-    /// Whether the gate tested that.
+    /// Whether the gate tested it.
     pub tested: bool,
-    /// Why it does not serve; none where it came to.
+    /// Why it does not serve, or `None` if it served.
     pub declined: Option<String>,
-    /// Why it was taken back since.
+    /// Why it was rolled back since.
     pub taken_back: Option<String>,
 }
 
@@ -94,7 +94,7 @@ pub struct WrittenSkill {
     pub state: ProposalState,
 }
 
-/// Tokens that learning may spend on a day of UTC.
+/// The tokens that learning may spend on a day of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetLeft {
     pub limit: u64,
@@ -107,52 +107,52 @@ pub struct Verdicts {
     pub good: u64,
     pub unclear: u64,
     pub bad: u64,
-    /// Those that say what would have been better.
+    /// Verdicts that say what would have been better.
     pub hinted: u64,
 }
 
-/// Where turns can get to on their way to the weights.
+/// The stages that turns can reach on their way to training.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunnelStage {
     pub name: String,
-    /// How many got here.
+    /// The number of turns that reached this stage.
     pub n: u64,
-    /// Those that got no further, by reason: with the next stage's, they are `n`.
+    /// The turns that got no further, by reason: together with the next stage's, they are `n`.
     pub stayed: BTreeMap<String, u64>,
 }
 
-/// Tokens, as the upstreams counted.
+/// Tokens, as the upstreams counted them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTokens {
     pub prompt: u64,
-    /// Of the prompt's, those that came from the provider's cache.
+    /// The prompt's tokens that came from the provider's cache.
     pub cached: u64,
     pub completion: u64,
-    /// Replies of which nobody said what they cost.
+    /// Replies without a reported cost.
     pub n_uncounted: u64,
 }
 
-/// How an upstream did.
+/// The results of an upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamDay {
     pub turns: u64,
-    /// Replies that did not end well, by reason.
+    /// Incomplete replies, by reason.
     pub errors: BTreeMap<String, u64>,
 }
 
-/// What an agent is served with from its next session on.
+/// The lessons that an agent gets from its next session on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForce {
     pub agent: String,
     pub wishes: Vec<String>,
-    /// Skills that it may be given.
+    /// The skills that it may get.
     pub n_skills: usize,
-    /// Those that it was given in the period, with the number of turns.
+    /// The skills that it got in the period, with the number of turns.
     pub skills: BTreeMap<String, u64>,
     pub adapter: Option<String>,
 }
 
-/// One day in numbers.
+/// The numbers of one day.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DayRow {
     pub day: Date,
@@ -161,7 +161,7 @@ pub struct DayRow {
     pub good: u64,
     /// Wishes and skills that came into force.
     pub lessons: u64,
-    /// Tokens of the chat, in and out.
+    /// Tokens of the chat, input and output.
     pub tokens: u64,
     pub learning: u64,
 }
@@ -177,13 +177,13 @@ impl Verdicts {
 // === impl PeriodReport ===
 
 impl PeriodReport {
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.turns == 0 && self.heard.is_empty() && self.written.is_empty()
     }
 }
 
-/// Part of a whole, in percent; none of nothing.
+/// Returns a part of a whole in percent, or `None` if the whole is 0.
 fn percent(part: u64, whole: u64) -> Option<u64> {
     (part * 100 + whole / 2).checked_div(whole)
 }

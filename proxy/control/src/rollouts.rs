@@ -1,4 +1,4 @@
-//! Rollouts that were had elsewhere, read from lines of JSON: `metaclaw turns import`. docs/training/experiments.md has the shape.
+//! Reads rollouts from lines of JSON: `metaclaw turns import`. docs/training/experiments.md describes the format.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ pub use self::turn::RolloutBase;
 mod line;
 mod turn;
 
-/// Lines that are told of when a file is refused.
+/// The number of faulty lines that an error lists.
 const TOLD: usize = 20;
 
 /// The rollouts of one file.
@@ -21,18 +21,18 @@ pub struct RolloutImport {
     pub rollouts: Vec<Rollout>,
 }
 
-/// What became of them.
+/// The result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    /// Turns that came into the log.
+    /// Turns that were added to the log.
     pub n_new: usize,
-    /// Turns that it had from an earlier import.
+    /// Turns that the log had from an earlier import.
     pub n_known: usize,
-    /// Of all, those with token ids, which steps can use.
+    /// The number of all turns with token ids, which training steps can use.
     pub n_with_ids: usize,
 }
 
-/// Why a file is refused: every line that is, up to a bound.
+/// Why a file is refused: every faulty line, up to a limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file} is refused, and nothing of it was imported:\n{told}")]
 pub struct Refused {
@@ -43,10 +43,10 @@ pub struct Refused {
 // === impl RolloutImport ===
 
 impl RolloutImport {
-    /// Reads and checks every line. Empty ones are passed over.
+    /// Reads and checks every line. Empty lines are skipped.
     ///
     /// # Errors
-    /// Names each line that is refused, with the field, what was given and what is allowed.
+    /// Returns each faulty line, with the field, its value and what is allowed.
     pub fn read(file: &str, text: &str, now_ms: u64) -> Result<Self, Refused> {
         let (mut rollouts, mut refused) = (Vec::new(), Vec::new());
         for (number, line) in (1..).zip(text.lines()) {
@@ -74,16 +74,16 @@ impl RolloutImport {
         })
     }
 
-    /// How many have token ids, which must be those of the model that is trained.
+    /// Returns the number of turns with token ids, which must be those of the model that is trained.
     pub fn n_with_ids(&self) -> usize {
         let with_ids = self.rollouts.iter().filter(|it| it.response_ids.is_some());
         with_ids.count()
     }
 
-    /// As turns of the log, whose ids are of `base`.
+    /// Returns the turns for the log, whose ids belong to `base`.
     ///
     /// # Errors
-    /// Where one names another model than the base.
+    /// Returns an error if a line names another model than the base.
     pub fn turns(
         self,
         base: Option<&RolloutBase>,
@@ -99,7 +99,7 @@ impl RolloutImport {
     }
 }
 
-/// The refused lines, one a line.
+/// The faulty lines, one on each line.
 fn told(refused: &[(u32, String)]) -> String {
     let mut told = String::new();
     for (number, why) in refused.iter().take(TOLD) {

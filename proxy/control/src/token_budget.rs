@@ -1,4 +1,4 @@
-//! What asking models for learning costs, within a budget, and kept over a restart.
+//! Limits the cost of model requests for learning to a budget, and keeps the count over a restart.
 
 use std::{
     fmt, fs, io,
@@ -16,14 +16,14 @@ use tracing::warn;
 
 use crate::home::write_private;
 
-/// How often what was spent is written down; a kill forgets that much.
+/// The interval at which the count is written; a kill loses at most this much.
 const EVERY: Duration = Duration::from_secs(30);
 
 /// The tokens that learning may spend each day, and those that it has spent.
 pub struct TokenBudget {
     budget: Mutex<Budget>,
     file: PathBuf,
-    /// Counts by day what was spent, for longer than the day.
+    /// Counts spending by day, for longer than one day.
     log: TurnLog,
 }
 
@@ -39,7 +39,7 @@ pub struct Spend {
 // === impl Spend ===
 
 impl Spend {
-    /// Tokens that learning may still spend today.
+    /// Returns the number of tokens that learning may still spend today.
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent.learning)
     }
@@ -48,7 +48,7 @@ impl Spend {
 // === impl TokenBudget ===
 
 impl TokenBudget {
-    /// Opens the budget whose spending stands in `file`. What cannot be read there counts as nothing.
+    /// Creates the budget with the count in `file`. An unreadable file counts as nothing spent.
     pub fn open(config: BudgetConfig, file: PathBuf, log: TurnLog) -> Self {
         let read = fs::read(&file).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         let spent = read.unwrap_or_else(|error: io::Error| {
@@ -64,10 +64,10 @@ impl TokenBudget {
         }
     }
 
-    /// Looks up what the chat has used on the day of `now_ms`, and learning before a kill: the log counts both.
+    /// Reads from the log what the chat has used on the day of `now_ms`, and what learning used before a kill.
     ///
     /// # Errors
-    /// The log's; what was known stands then.
+    /// Returns the log's errors; then the earlier count stays.
     pub async fn look(&self, now_ms: u64) -> Result<(), LogError> {
         let day = day_of(now_ms);
         let mut today = DailyCounts::default();
@@ -81,7 +81,7 @@ impl TokenBudget {
         Ok(())
     }
 
-    /// Counts tokens that an answered question used: today, and in the log for good.
+    /// Counts the tokens of an answered request, for today and permanently in the log.
     pub async fn answered(&self, tokens: u64) {
         let now_ms = now_ms();
         self.budget().answered(now_ms, tokens);
@@ -89,7 +89,7 @@ impl TokenBudget {
             learning_tokens: tokens,
             ..DailyCounts::default()
         };
-        // Judge and evolver do not say on whose behalf they ask.
+        // The judge and the evolver do not report which agent they work for.
         let everyone = AgentId::shared();
         if let Err(error) = self.log.count(&everyone, now_ms, counts).await {
             warn!(%error, tokens, "tokens of learning are missing in the counts of their day");
@@ -101,7 +101,7 @@ impl TokenBudget {
         Spend { spent, limit }
     }
 
-    /// Whether another question may be asked today.
+    /// Returns whether another request may be sent today.
     pub fn allows(&self) -> bool {
         self.budget().allows(now_ms())
     }
@@ -116,7 +116,7 @@ impl TokenBudget {
         write_private(&self.file, &bytes)
     }
 
-    /// A panic elsewhere leaves counts usable: each change is one call.
+    /// A panic elsewhere leaves usable counts, because each change is one call.
     fn budget(&self) -> MutexGuard<'_, Budget> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +130,7 @@ impl fmt::Debug for TokenBudget {
     }
 }
 
-/// Looks up what the chat used, and writes down what was spent, until `ending`.
+/// Updates the chat's use and writes down what was spent, until `ending`.
 pub async fn run(budget: Arc<TokenBudget>, ending: CancellationToken) {
     let work = async {
         let mut saved = budget.spend(now_ms());
@@ -152,7 +152,7 @@ pub async fn run(budget: Arc<TokenBudget>, ending: CancellationToken) {
     save(&budget).await;
 }
 
-/// The file system may be slow.
+/// This runs on a blocking thread, because the file system may be slow.
 async fn save(budget: &Arc<TokenBudget>) {
     let budget = Arc::clone(budget);
     let saved = tokio::task::spawn_blocking(move || budget.save()).await;
@@ -210,7 +210,7 @@ mod tests {
         let days = log.statistics(0).await.unwrap();
         let counted: u64 = days.iter().map(|it| it.counts.learning_tokens).sum();
         assert_eq!(counted, 42);
-        // After a kill the file knows nothing of it.
+        // After a kill, the file does not contain it.
         let after = budget(&folder, 100, &log);
         assert_eq!(after.spend(now_ms()).spent.learning, 0);
         after.look(now_ms()).await.unwrap();

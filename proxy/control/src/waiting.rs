@@ -1,4 +1,4 @@
-//! What waits for the owner's look, and the commands that show it.
+//! Lists what waits for the owner's decision, and the commands that show it.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub struct WaitingReviews {
     pub wishes: BTreeMap<String, usize>,
 }
 
-/// Looks through the library's files.
+/// Reads the library's files.
 ///
 /// # Errors
-/// Where one cannot be read.
+/// Returns an error if a file cannot be read.
 pub async fn look(library: &Library) -> anyhow::Result<WaitingReviews> {
     let library = library.clone();
     let read = move || {
@@ -44,7 +44,7 @@ impl WaitingReviews {
         }
     }
 
-    /// A line for each kind, with the command.
+    /// Returns a line for each kind, with the command.
     pub fn lines(&self) -> Vec<String> {
         let skills = match self.skills {
             0 => None,

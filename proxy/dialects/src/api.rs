@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     chat,
-    error::{self, ErrorBody},
+    error::{self, OwnError},
     messages,
     reply::{Reply, is_done, read_sse},
     responses,
@@ -75,7 +75,7 @@ impl Api {
     }
 
     /// The error as a body of this API.
-    pub fn error(self, error: &ErrorBody<'_>) -> Value {
+    pub fn error(self, error: &OwnError<'_>) -> Value {
         match self {
             Self::Chat | Self::Responses => error::openai(error),
             Self::Messages => error::anthropic(error),
@@ -99,9 +99,9 @@ impl Api {
     /// ```
     pub fn read_sse(self, bytes: &[u8]) -> Reply {
         match self {
-            Self::Chat => read_sse::<chat::Accumulator>([bytes]),
-            Self::Messages => read_sse::<messages::Accumulator>([bytes]),
-            Self::Responses => read_sse::<responses::Accumulator>([bytes]),
+            Self::Chat => read_sse::<chat::ChatAccumulator>([bytes]),
+            Self::Messages => read_sse::<messages::MessagesAccumulator>([bytes]),
+            Self::Responses => read_sse::<responses::ResponsesAccumulator>([bytes]),
         }
     }
 
@@ -121,9 +121,9 @@ impl Api {
     /// reply: give it all there is, the end is looked at once per event.
     pub fn is_done(self, tail: &[u8]) -> bool {
         match self {
-            Self::Chat => is_done::<chat::Accumulator>(tail),
-            Self::Messages => is_done::<messages::Accumulator>(tail),
-            Self::Responses => is_done::<responses::Accumulator>(tail),
+            Self::Chat => is_done::<chat::ChatAccumulator>(tail),
+            Self::Messages => is_done::<messages::MessagesAccumulator>(tail),
+            Self::Responses => is_done::<responses::ResponsesAccumulator>(tail),
         }
     }
 

@@ -11,7 +11,7 @@ const MAX_OF_REPLY: usize = 20;
 
 /// The calls of a stream, as its pieces identify them.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<Place>);
+pub(crate) struct CallPlaces(Vec<Place>);
 
 #[derive(Debug, Default)]
 struct Place {
@@ -57,7 +57,7 @@ pub(crate) fn arguments_text(input: &Value) -> String {
 
 // === impl Places ===
 
-impl Places {
+impl CallPlaces {
     /// Returns the number of calls so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn places(pieces: &[Value]) -> Vec<Option<usize>> {
-        let mut places = Places::default();
+        let mut places = CallPlaces::default();
         pieces.iter().map(|piece| places.find(piece)).collect()
     }
 

@@ -10,19 +10,19 @@ use std::borrow::Cow;
 use metaclaw_chat::Message;
 
 use self::usage::usage;
-pub(crate) use self::{stream::Accumulator, thinking::thought, usage::cached_tokens};
-use crate::{fields::Fields, reply::Reply};
+pub(crate) use self::{stream::ChatAccumulator, thinking::thought, usage::cached_tokens};
+use crate::{fields::JsonFields, reply::Reply};
 
 /// Reads an unstreamed reply. A body that is not JSON, or not a completion, gives an empty reply.
 pub(crate) fn read_json(bytes: &[u8]) -> Reply {
     // The fast way comes first.
     let text = str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-    let Some(body) = Fields::parse(&text) else {
+    let Some(body) = JsonFields::parse(&text) else {
         return Reply::default();
     };
     let choice = body.first("choices").unwrap_or_default();
     let message = choice.value("message");
-    let text = |of: &Fields<'_>, name| of.text(name).map(Cow::into_owned);
+    let text = |of: &JsonFields<'_>, name| of.text(name).map(Cow::into_owned);
     Reply {
         id: text(&body, "id"),
         model: text(&body, "model"),

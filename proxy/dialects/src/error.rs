@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// An error of ours, to be written in the format of the caller's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorBody<'a> {
+pub struct OwnError<'a> {
     /// The HTTP status. Anthropic's error type is derived from it.
     pub status: u16,
     /// What was wrong, the given value, and the allowed ones.
@@ -18,7 +18,7 @@ pub struct ErrorBody<'a> {
 }
 
 /// `{"error": {"message", "type", "param", "code"}}`.
-pub(crate) fn openai(error: &ErrorBody<'_>) -> Value {
+pub(crate) fn openai(error: &OwnError<'_>) -> Value {
     json!({ "error": {
         "message": error.message,
         "type": error.kind,
@@ -28,7 +28,7 @@ pub(crate) fn openai(error: &ErrorBody<'_>) -> Value {
 }
 
 /// `{"type": "error", "error": {"type", "message"}}`.
-pub(crate) fn anthropic(error: &ErrorBody<'_>) -> Value {
+pub(crate) fn anthropic(error: &OwnError<'_>) -> Value {
     json!({ "type": "error", "error": { "type": anthropic_type(error.status), "message": error.message } })
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn anthropic_type(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    const ERROR: ErrorBody<'static> = ErrorBody {
+    const ERROR: OwnError<'static> = OwnError {
         status: 413,
         message: "too large",
         kind: "invalid_request_error",

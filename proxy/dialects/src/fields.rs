@@ -12,11 +12,11 @@ use crate::{grow::append, json};
 
 /// The fields of an object, in their order, those that occur twice included.
 #[derive(Debug, Default)]
-pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct JsonFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 // === impl Fields ===
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     /// Reads an object; `None` where it is none.
     pub(crate) fn parse(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> IntoIterator for Fields<'a> {
+impl<'a> IntoIterator for JsonFields<'a> {
     type Item = (Cow<'a, str>, &'a RawValue);
     type IntoIter = std::vec::IntoIter<Self::Item>;
 
@@ -90,12 +90,12 @@ impl<'a> IntoIterator for Fields<'a> {
     }
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for JsonFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Shallow;
 
         impl<'de> Visitor<'de> for Shallow {
-            type Value = Fields<'de>;
+            type Value = JsonFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                 while let Some((name, value)) = map.next_entry::<&RawValue, _>()? {
                     fields.push((text(name).unwrap_or_default(), value));
                 }
-                Ok(Fields(fields))
+                Ok(JsonFields(fields))
             }
         }
 
@@ -149,16 +149,16 @@ mod tests {
     #[test]
     fn only_an_object_has_fields_and_the_last_of_a_name_counts() {
         for json in ["[]", "7", "{", "null", r#"{"a":}"#, ""] {
-            assert!(Fields::parse(json).is_none(), "{json}");
+            assert!(JsonFields::parse(json).is_none(), "{json}");
         }
         let fields =
-            Fields::parse(r#" {"a":1,"\u0062":"x\n","a": 2,"c":null,"d":{"e":-1}} "#).unwrap();
+            JsonFields::parse(r#" {"a":1,"\u0062":"x\n","a": 2,"c":null,"d":{"e":-1}} "#).unwrap();
         assert_eq!(
             (fields.number("a"), fields.text("b").as_deref()),
             (Some(2), Some("x\n"))
         );
         assert!(fields.get("c").is_none() && fields.text("a").is_none());
-        let fields_of = |json: &'static str| Fields::parse(json).unwrap();
+        let fields_of = |json: &'static str| JsonFields::parse(json).unwrap();
         let first = |json| fields_of(json).first("a").and_then(|it| it.number("b"));
         assert_eq!(first(r#"{"a":[{"b":1},7,{"b":2}]}"#), Some(1));
         for json in [
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn half_an_emoji_is_shown_and_the_text_around_it_kept() {
         let fields =
-            Fields::parse(r#"{"a":"so \ud83d","b":"\ude00 \ud83d\ude00","c":1e999}"#).unwrap();
+            JsonFields::parse(r#"{"a":"so \ud83d","b":"\ude00 \ud83d\ude00","c":1e999}"#).unwrap();
         assert!(fields.text("a").unwrap().starts_with("so \u{fffd}"));
         assert!(fields.text("b").unwrap().ends_with(" \u{1f600}"));
         assert_eq!(fields.value("c"), Some(Value::Null));
@@ -193,7 +193,7 @@ mod tests {
             let more = more.to_string();
             append(&mut read, "x".to_owned(), serde_json::from_str(&more).unwrap());
             let json = format!("{{\"x\":{more}}}");
-            for (name, raw) in Fields::parse(&json).unwrap() {
+            for (name, raw) in JsonFields::parse(&json).unwrap() {
                 append_raw(&mut map, &name, raw);
             }
             prop_assert_eq!(map, read);

@@ -36,7 +36,7 @@ pub mod vllm;
 pub use self::{
     api::Api,
     chat::form as chat_form,
-    error::ErrorBody,
+    error::OwnError,
     failure::{Failure, error_status},
     reply::Reply,
     responses::reply_id,

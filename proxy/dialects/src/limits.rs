@@ -23,7 +23,7 @@ fn rewrites() -> Vec<(&'static str, Box<dyn Rewrite>)> {
         ),
         (
             "toolcalls",
-            toolcalls::stream(toolcalls::Options::default()),
+            toolcalls::stream(toolcalls::ToolCallOptions::default()),
         ),
         (
             "vllm",

@@ -13,7 +13,7 @@ pub(crate) struct Lines {
 
 /// A line, or the part of it that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct LinePiece<'a> {
     /// All its bytes, including the line end.
     pub raw: &'a [u8],
     /// The bytes before the line end.
@@ -28,7 +28,7 @@ pub(crate) struct Piece<'a> {
 
 impl Lines {
     /// Takes the next piece off the front of `bytes`, or returns `None` if nothing is left.
-    pub(crate) fn cut<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+    pub(crate) fn cut<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<LinePiece<'a>> {
         let first = *bytes.first()?;
         let is_lf_of_cr = std::mem::take(&mut self.after_cr) && first == b'\n';
         let end = memchr2(b'\n', b'\r', bytes).filter(|_| !is_lf_of_cr);
@@ -42,7 +42,7 @@ impl Lines {
         self.after_cr = end.is_some() && raw.ends_with(b"\r");
         let is_begun = self.is_begun || n_text > 0;
         self.is_begun = is_begun && end.is_none();
-        Some(Piece {
+        Some(LinePiece {
             raw,
             text: &raw[..n_text],
             is_ended: end.is_some(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 use self::usage::{Tokens, finish_reason};
 pub(crate) use self::{
     request::{item, system, tools},
-    stream::Accumulator,
+    stream::MessagesAccumulator,
 };
 use crate::{
     json,

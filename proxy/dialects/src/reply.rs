@@ -4,7 +4,7 @@ use metaclaw_chat::{Message, Usage};
 use serde_json::Value;
 
 use crate::{
-    fields::Fields,
+    fields::JsonFields,
     sse::{SseEvent, SseReader},
     tail::last_event,
 };
@@ -54,7 +54,7 @@ pub(crate) trait Accumulate: Default {
 
     /// Adds one event to the `reply`. Its kind is the data's `type`, or else the `event:` line. Unknown events are
     /// ignored.
-    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply);
+    fn event(&mut self, kind: &str, data: &JsonFields<'_>, reply: &mut Reply);
 
     /// Returns the reply, as far as it has arrived.
     fn finish(self, reply: Reply) -> Reply;
@@ -62,7 +62,7 @@ pub(crate) trait Accumulate: Default {
 
 /// A stream that is being read.
 #[derive(Default)]
-struct Stream<A> {
+struct ReplyStream<A> {
     reply: Reply,
     events: A,
 }
@@ -90,7 +90,7 @@ impl Reply {
 /// part of the reply, because a client that reads it as it arrives stops there.
 pub(crate) fn read_sse<'a, A: Accumulate>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Reply {
     let mut reader = SseReader::new();
-    let mut stream = Stream::<A>::default();
+    let mut stream = ReplyStream::<A>::default();
     let pieces = pieces.into_iter().flat_map(|piece| piece.chunks(AT_ONCE));
     'read: for piece in pieces {
         for event in reader.feed(piece) {
@@ -122,7 +122,7 @@ pub(crate) fn is_done<A: Accumulate>(tail: &[u8]) -> bool {
     if !may_end::<A>(last) {
         return false;
     }
-    let mut stream = Stream::<A>::default();
+    let mut stream = ReplyStream::<A>::default();
     for event in SseReader::new().feed(last) {
         stream.event(&event);
     }
@@ -143,11 +143,11 @@ fn may_end<A: Accumulate>(event: &[u8]) -> bool {
 
 // === impl Stream ===
 
-impl<A: Accumulate> Stream<A> {
+impl<A: Accumulate> ReplyStream<A> {
     fn event(&mut self, event: &SseEvent) {
         if event.data.trim() == DONE {
             self.reply.ended = true;
-        } else if let Some(data) = Fields::parse(&event.data) {
+        } else if let Some(data) = JsonFields::parse(&event.data) {
             let kind = data.text("type");
             let kind = kind.as_deref().or(event.event.as_deref());
             let kind = kind.unwrap_or_default();

@@ -17,7 +17,7 @@ use self::status::{finish_reason, is_over, usage};
 pub(crate) use self::{
     items::{item, join},
     request::{system, tools},
-    stream::Accumulator,
+    stream::ResponsesAccumulator,
 };
 use crate::{
     json,

@@ -25,7 +25,7 @@ pub trait Rewrite: Send {
 
 /// Two rewrites in sequence: for example tool calls out of the text, then the other API's format.
 #[derive(Debug)]
-pub struct Then<A, B> {
+pub struct Chained<A, B> {
     first: A,
     second: B,
     between: Vec<u8>,
@@ -110,7 +110,7 @@ impl<R: Rewrite + ?Sized> Rewrite for Box<R> {
 
 // === impl Then ===
 
-impl<A: Rewrite, B: Rewrite> Then<A, B> {
+impl<A: Rewrite, B: Rewrite> Chained<A, B> {
     /// Combines `first` and then `second`.
     pub fn new(first: A, second: B) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl<A: Rewrite, B: Rewrite> Then<A, B> {
     }
 }
 
-impl<A: Rewrite, B: Rewrite> Rewrite for Then<A, B> {
+impl<A: Rewrite, B: Rewrite> Rewrite for Chained<A, B> {
     fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.first.feed(bytes, &mut self.between);
         self.second.feed(&self.between, out);

@@ -26,7 +26,7 @@ mod streams;
 mod xml;
 
 pub use self::{
-    options::Options,
+    options::ToolCallOptions,
     reply::reply,
     requests::{bootstrap, normalise, request},
     schema::Schemas,

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 pub use self::sampled::{Sampled, sampled_json, sampled_sse};
 use crate::{
-    fields::Fields,
+    fields::JsonFields,
     json,
     rewrite::{EventRewrite, Events, RawEvent},
 };
@@ -135,12 +135,12 @@ impl EventRewrite for Strip {
 }
 
 /// Parses an unstreamed reply, or one chunk of a stream, if it is an object.
-fn completion(json: &[u8]) -> Option<Fields<'_>> {
-    str::from_utf8(json).ok().and_then(Fields::parse)
+fn completion(json: &[u8]) -> Option<JsonFields<'_>> {
+    str::from_utf8(json).ok().and_then(JsonFields::parse)
 }
 
 /// Returns the positions in `json`, the text of `completion`, of what only the proxy requested.
-fn unasked(requested: RequestedIds, completion: &Fields<'_>, json: &[u8]) -> Vec<Range<usize>> {
+fn unasked(requested: RequestedIds, completion: &JsonFields<'_>, json: &[u8]) -> Vec<Range<usize>> {
     let choices = completion.objects("choices");
     let of_choices = |name| choices.iter().map(move |choice| choice.get(name));
     let mut values = Vec::new();
@@ -158,9 +158,9 @@ fn unasked(requested: RequestedIds, completion: &Fields<'_>, json: &[u8]) -> Vec
 }
 
 /// Returns whether a chunk contains only ids. Without the request, vLLM does not send it.
-fn is_for_its_ids(chunk: &Fields<'_>) -> bool {
+fn is_for_its_ids(chunk: &JsonFields<'_>) -> bool {
     let choices = chunk.objects("choices");
-    let says_ids = |choice: &Fields<'_>| {
+    let says_ids = |choice: &JsonFields<'_>| {
         let is_open = choice.get("finish_reason").is_none();
         let has_ids = choice.get("token_ids").is_some();
         is_open && has_ids && choice.object("delta").is_some_and(|delta| delta.is_empty())

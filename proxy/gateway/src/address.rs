@@ -34,7 +34,7 @@ pub enum AddressError {
 
 /// `scheme://host[:port][/prefix]` of a chat API. The prefix replaces the `/v1` of our own routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct UpstreamAddress {
     scheme: Scheme,
     authority: Authority,
     /// The prefix without a slash at its end.
@@ -47,7 +47,7 @@ pub(crate) struct Address {
 
 // === impl Address ===
 
-impl Address {
+impl UpstreamAddress {
     /// Parses an upstream's address as people write it: with or without `/v1`, or with the whole route of its chats, to
     /// which nothing is added.
     pub(crate) fn for_upstream(
@@ -224,7 +224,7 @@ fn segment(name: &str) -> Option<String> {
     Some(segment)
 }
 
-impl FromStr for Address {
+impl FromStr for UpstreamAddress {
     type Err = AddressError;
 
     fn from_str(url: &str) -> Result<Self, AddressError> {
@@ -257,13 +257,13 @@ mod tests {
 
     const CHAT: &str = "/v1/chat/completions";
 
-    fn uri(address: &Address, route: &'static str) -> Option<String> {
+    fn uri(address: &UpstreamAddress, route: &'static str) -> Option<String> {
         let uri = address.uri(&PathAndQuery::from_static(route), Some("gpt 5"));
         uri.map(|uri| uri.to_string())
     }
 
     fn of(url: &str, dialect: Provider, version: Option<&str>) -> String {
-        let address = Address::for_upstream(url, dialect, version).unwrap();
+        let address = UpstreamAddress::for_upstream(url, dialect, version).unwrap();
         uri(&address, CHAT).unwrap()
     }
 
@@ -291,7 +291,7 @@ mod tests {
             assert_eq!(at("http://h/v1", outside), None, "{outside}");
         }
         assert!(at("http://h/v1", "/v1/a..b/.c?d=/../").is_some());
-        let mut root: Address = "http://127.0.0.1:9".parse().unwrap();
+        let mut root: UpstreamAddress = "http://127.0.0.1:9".parse().unwrap();
         root.ensure_v1();
         root.ensure_v1();
         assert_eq!(
@@ -339,13 +339,13 @@ mod tests {
             of("https://x.openai.azure.com/openai/v1", Some("preview")),
             format!("{v1}?api-version=preview")
         );
-        let address = Address::for_upstream(resource, Provider::Azure, Some("v")).unwrap();
+        let address = UpstreamAddress::for_upstream(resource, Provider::Azure, Some("v")).unwrap();
         let models = address.uri(&PathAndQuery::from_static("/v1/models?a=b"), None);
         assert_eq!(
             models.unwrap().to_string(),
             "https://x.openai.azure.com/openai/models?a=b&api-version=v"
         );
-        let refused = Address::for_upstream(short, Provider::Azure, None).unwrap_err();
+        let refused = UpstreamAddress::for_upstream(short, Provider::Azure, None).unwrap_err();
         insta::assert_snapshot!(refused, @r#""https://x.openai.azure.com/openai/deployments/d" is a deployment, which needs an api_version, as in 2024-10-21; an address that ends in /openai/v1 needs none"#);
     }
 
@@ -358,16 +358,16 @@ mod tests {
             "http://u:p@h",
             "http://h/v1?x=1",
         ] {
-            assert!(bad.parse::<Address>().is_err(), "{bad}");
+            assert!(bad.parse::<UpstreamAddress>().is_err(), "{bad}");
             assert!(
-                Address::for_upstream(bad, Provider::Openai, None).is_err(),
+                UpstreamAddress::for_upstream(bad, Provider::Openai, None).is_err(),
                 "{bad}"
             );
         }
-        let said = |bad: &str| bad.parse::<Address>().unwrap_err().to_string();
+        let said = |bad: &str| bad.parse::<UpstreamAddress>().unwrap_err().to_string();
         assert!(said("http://u:p@h/v1").starts_with(r#""http://…@h/v1" is no"#));
         assert!(said("u:p@ss@h").starts_with(r#""…@h" is no"#));
         assert!(said("http://h/v1?key=sk-1").starts_with(r#""http://h/v1?…" is no"#));
-        insta::assert_snapshot!("api.openai.com/v1".parse::<Address>().unwrap_err(), @r#""api.openai.com/v1" is no address: it must be as in https://api.openai.com/v1, without a query or a password"#);
+        insta::assert_snapshot!("api.openai.com/v1".parse::<UpstreamAddress>().unwrap_err(), @r#""api.openai.com/v1" is no address: it must be as in https://api.openai.com/v1, without a query or a password"#);
     }
 }

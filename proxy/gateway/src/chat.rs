@@ -34,7 +34,7 @@ use crate::{
     respond::GatewayError,
     route::{RouteError, below_v1},
     routing::{self, Answer, Upstreams},
-    sessions::{SessionContext, Sessions},
+    sessions::{SessionContext, SessionContexts},
     upstream::Upstream,
 };
 
@@ -44,7 +44,7 @@ const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 pub(crate) struct Chat {
     pub identifier: Identifier,
     pub keeper: Keeper,
-    pub sessions: Arc<Sessions>,
+    pub sessions: Arc<SessionContexts>,
     pub upstreams: Arc<Upstreams>,
     pub past: Arc<dyn PastReplies>,
     /// Fields of chats with the policy model that lack them.
@@ -56,7 +56,7 @@ pub(crate) struct Chat {
 }
 
 /// A turn that has been read and is to be asked.
-struct Turn {
+struct ChatTurn {
     route: PathAndQuery,
     headers: HeaderMap,
     chat: ChatRequest,
@@ -70,7 +70,7 @@ struct Turn {
 
 /// A turn under way: its adapter stays loaded, and its session's pause begins at its end.
 struct InSession {
-    sessions: Arc<Sessions>,
+    sessions: Arc<SessionContexts>,
     who: Identity,
     _context: SessionContext,
 }
@@ -106,7 +106,7 @@ impl Chat {
         route: PathAndQuery,
         head: Parts,
         metrics: &RequestMetrics,
-    ) -> Result<Turn, GatewayError> {
+    ) -> Result<ChatTurn, GatewayError> {
         let started_ms = now_ms();
         let caller = Caller::from_extensions(&head.extensions)?;
         let claims = identity::Claims {
@@ -128,9 +128,9 @@ impl Chat {
         });
         let context = match keeping {
             Keeping::Kept | Keeping::OffRecord => self.sessions.context(&who, &chat).await,
-            Keeping::RelayOnly => Sessions::nothing(),
+            Keeping::RelayOnly => SessionContexts::nothing(),
         };
-        Ok(Turn {
+        Ok(ChatTurn {
             route,
             headers: head.headers,
             chat,
@@ -154,7 +154,7 @@ impl Drop for InSession {
 
 // === impl Turn ===
 
-impl Turn {
+impl ChatTurn {
     /// Asks whoever may answer this agent.
     async fn ask_any(
         &self,
@@ -165,7 +165,7 @@ impl Turn {
         let has_media = || self.chat.has_media();
         let candidates = upstreams.candidates(&self.who.agent, has_media);
         let last_call = || self.last_call();
-        let chat = routing::Chat {
+        let chat = routing::RoutedChat {
             api: self.chat.api(),
             route: &self.route,
             headers: &self.headers,

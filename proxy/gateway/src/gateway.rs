@@ -26,7 +26,7 @@ use crate::{
     routing::Upstreams,
     services::Services,
     serving::Serving,
-    sessions::Sessions,
+    sessions::SessionContexts,
     stack::Stack,
     stalled_streams::StalledLayer,
 };
@@ -112,7 +112,7 @@ impl Gateway {
         let (recorder, worker) = recorder(log, capture, Arc::clone(&metrics.capture));
         let authenticator = Arc::new(Authenticator::new(&config.proxy));
         let pin_idle = config.serving.pin_idle.0;
-        let sessions = Arc::new(Sessions::new(
+        let sessions = Arc::new(SessionContexts::new(
             parts.library,
             Arc::clone(&parts.serving),
             pin_idle,

@@ -332,7 +332,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::past_replies::{Finding, Replies};
+    use crate::past_replies::{Finding, RepliesFuture};
 
     /// A log that has these, and counts how often it is asked; the first time it fails, where it is to.
     struct Logged(Vec<Replied>, AtomicUsize, bool);
@@ -342,7 +342,7 @@ mod tests {
             Box::pin(async { Ok(None) })
         }
 
-        fn replies<'a>(&'a self, _: &'a AgentId, _: &'a SessionId) -> Replies<'a> {
+        fn replies<'a>(&'a self, _: &'a AgentId, _: &'a SessionId) -> RepliesFuture<'a> {
             let n_asked = self.1.fetch_add(1, Ordering::Relaxed);
             let fails = self.2 && n_asked == 0;
             let why = "disk".to_owned();

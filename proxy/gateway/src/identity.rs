@@ -33,9 +33,9 @@ pub(crate) use self::{
 };
 use self::{
     delegations::CallingRequest,
-    marks::Mark,
-    naming::{Named, cache_key},
-    replies::{Replied, Replies},
+    marks::ErrandMark,
+    naming::{NamedSession, cache_key},
+    replies::{RecentReplies, Replied},
     runtime::Runtime,
     shape::{Shape, Shapes},
 };
@@ -67,7 +67,7 @@ pub(crate) struct Identifier {
     lineage: Lineage,
     delegations: Arc<Delegations>,
     shapes: Shapes,
-    replies: Arc<Replies>,
+    replies: Arc<RecentReplies>,
     /// Which agent a session is of: OpenClaw says it at the beginning of a session, and a session
     /// that was compacted has lost its beginning. What the holder of one key said is not believed of
     /// a session of another's, though it has the same name.
@@ -100,7 +100,7 @@ impl Identifier {
             lineage,
             delegations: Arc::new(delegations),
             shapes: Shapes::new(),
-            replies: Arc::new(Replies::new()),
+            replies: Arc::new(RecentReplies::new()),
             agents: Mutex::new(LruCache::new(BOUND)),
             side,
             session_implies_side: compat.session_implies_side,
@@ -115,14 +115,14 @@ impl Identifier {
         claims: &Claims<'_>,
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let chat = claims.chat;
-        let mark = Mark::of(claims.headers, chat);
+        let mark = ErrandMark::of(claims.headers, chat);
         let system = Runtime::in_system(chat);
         let user = Runtime::in_user(chat);
-        let own = claims.own_session()?.map(Named::of_ours);
+        let own = claims.own_session()?.map(NamedSession::of_ours);
         let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
-        let named = Named::of_parent(claims.headers).or(own);
-        let named = named.or_else(|| Named::of_client(claims.headers, chat, mark));
-        let named = named.or_else(|| system.session.map(Named::of_runtime));
+        let named = NamedSession::of_parent(claims.headers).or(own);
+        let named = named.or_else(|| NamedSession::of_client(claims.headers, chat, mark));
+        let named = named.or_else(|| system.session.map(NamedSession::of_runtime));
         let told = named.as_ref().map(|named| &named.session);
         let told = self.told(claims.caller, told, system.agent, &user);
         let agent = self.agent(claims, told)?;
@@ -139,7 +139,7 @@ impl Identifier {
             .flatten();
         let is_marked = mark.is_some() || delegated.is_some();
         let named = delegated.or(named);
-        let named = named.or_else(|| user.session.map(Named::of_runtime));
+        let named = named.or_else(|| user.session.map(NamedSession::of_runtime));
         let (session, naming, is_new) = match (named, replied) {
             (Some(named), _) => (named.session, named.naming, false),
             (None, Some(replied)) => (replied.session, Naming::Unnamed, false),
@@ -279,11 +279,11 @@ impl Identifier {
     }
 
     /// The session in which a model began this conversation: its sub-agent's turns belong there.
-    fn delegated(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Named> {
+    fn delegated(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<NamedSession> {
         let session = self
             .delegations
             .session(claims.caller, agent, claims.chat, now_ms());
-        session.map(Named::of_caller)
+        session.map(NamedSession::of_caller)
     }
 }
 

@@ -65,7 +65,7 @@ pub use self::{
     failure::Failure,
     gateway::{Gateway, GatewayParts},
     metrics::{Counts, Metrics, Series, SeriesValue, UpstreamAnswers},
-    past_replies::{Finding, PastReplies, Replies},
+    past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     services::{Answering, Call, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

@@ -18,7 +18,7 @@ pub trait PastReplies: Send + Sync + 'static {
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a>;
 
     /// Returns the replies of a session, the oldest first.
-    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a>;
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> RepliesFuture<'a>;
 }
 
 /// The future that [`PastReplies::conversation`] returns.
@@ -26,7 +26,8 @@ pub type Finding<'a> =
     Pin<Box<dyn Future<Output = Result<Option<Vec<Message>>, LogError>> + Send + 'a>>;
 
 /// The future that [`PastReplies::replies`] returns.
-pub type Replies<'a> = Pin<Box<dyn Future<Output = Result<Vec<Replied>, LogError>> + Send + 'a>>;
+pub type RepliesFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<Replied>, LogError>> + Send + 'a>>;
 
 impl PastReplies for TurnLog {
     fn conversation<'a>(&'a self, agent: &'a AgentId, reply_id: &'a str) -> Finding<'a> {
@@ -44,7 +45,7 @@ impl PastReplies for TurnLog {
         })
     }
 
-    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a> {
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> RepliesFuture<'a> {
         Box::pin(self.replies(agent, session))
     }
 }

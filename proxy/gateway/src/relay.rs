@@ -39,7 +39,7 @@ pub(crate) struct Relay {
     rewrite: Option<Box<dyn Rewrite>>,
     /// The capture. It is taken when the reply ends.
     recording: Option<Recording>,
-    silence: Option<Silence>,
+    silence: Option<SilenceLimit>,
     /// With `strict`, the wait for the log.
     waiting: Option<Waiting>,
     /// Whether the upstream's body has ended.
@@ -47,7 +47,7 @@ pub(crate) struct Relay {
 }
 
 /// The upstream's allowed silence.
-struct Silence {
+struct SilenceLimit {
     allowed: Duration,
     until: Pin<Box<Sleep>>,
 }
@@ -68,7 +68,7 @@ impl Relay {
         recording: Option<Recording>,
         idle: Option<Duration>,
     ) -> Self {
-        let silence = idle.map(|allowed| Silence {
+        let silence = idle.map(|allowed| SilenceLimit {
             allowed,
             until: Box::pin(sleep(allowed)),
         });
@@ -100,7 +100,7 @@ impl Relay {
 
     /// Processes a frame. The frame that shows the agent the end, if there is one, ends the recording.
     fn frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
-        if let Some(Silence { allowed, until }) = &mut self.silence {
+        if let Some(SilenceLimit { allowed, until }) = &mut self.silence {
             until.as_mut().reset(Instant::now() + *allowed);
         }
         let done = match (&mut self.recording, frame.data_ref()) {
@@ -146,7 +146,7 @@ impl Relay {
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<Silent> {
-        let Some(Silence { allowed, until }) = &mut self.silence else {
+        let Some(SilenceLimit { allowed, until }) = &mut self.silence else {
             return Poll::Pending;
         };
         until.as_mut().poll(cx).map(|()| Silent(*allowed))

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
-use metaclaw_dialects::{Api, ErrorBody, request::RequestError};
+use metaclaw_dialects::{Api, OwnError, request::RequestError};
 use tower::service_fn;
 
 use crate::{
@@ -139,7 +139,7 @@ impl GatewayError {
     /// Makes the answer in the error format of the caller's API.
     fn response(&self, api: Api) -> Response<Body> {
         let (status, code) = self.status();
-        let body = api.error(&ErrorBody {
+        let body = api.error(&OwnError {
             status: status.as_u16(),
             message: &self.to_string(),
             kind: match status {

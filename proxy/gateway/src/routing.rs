@@ -10,6 +10,6 @@ mod translation;
 pub(crate) use self::{
     ask::{ask, pass},
     attempt::Answer,
-    chat::{Chat, Previous, Repeated},
+    chat::{Previous, Repeated, RoutedChat},
     select::Upstreams,
 };

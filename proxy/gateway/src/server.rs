@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::connection::connection;
-use crate::{accept::Accepting, gateway::Gateway, sessions::Sessions, stack};
+use crate::{accept::Accepting, gateway::Gateway, sessions::SessionContexts, stack};
 
 /// Interval at which silent sessions are searched.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ impl Gateway {
 }
 
 /// Releases what silent sessions hold.
-async fn sweep(sessions: Arc<Sessions>, stop: CancellationToken) {
+async fn sweep(sessions: Arc<SessionContexts>, stop: CancellationToken) {
     let mut ticks = interval(SWEEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {

@@ -18,14 +18,14 @@ use metaclaw_chat::{AgentId, Secret};
 use tokio::sync::watch;
 
 use crate::{
-    address::{Address, AddressError},
+    address::{AddressError, UpstreamAddress},
     lock::lock,
 };
 
 /// The address of the policy model's server, and how to send requests to it.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    pub(crate) address: Address,
+    pub(crate) address: UpstreamAddress,
     pub(crate) key: Option<Secret>,
     pub(crate) base: String,
     pub(crate) appends_system: bool,
@@ -38,21 +38,21 @@ pub struct Endpoint {
 /// The pointers to adapters. Clone the `Arc`.
 pub struct Serving {
     policy: ArcSwapOption<Endpoint>,
-    adapters: Mutex<Adapters>,
+    adapters: Mutex<AdaptersInUse>,
     on_idle: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 #[derive(Default)]
-struct Adapters {
-    current: HashMap<AgentId, Arc<Adapter>>,
+struct AdaptersInUse {
+    current: HashMap<AgentId, Arc<AdapterInUse>>,
     /// Every adapter that is held, so that the same name is the same object.
-    held: HashMap<Arc<str>, Weak<Adapter>>,
+    held: HashMap<Arc<str>, Weak<AdapterInUse>>,
     /// How often an agent's owner has chosen an adapter.
     n_choices: HashMap<AgentId, u64>,
 }
 
 /// One adapter in use.
-struct Adapter {
+struct AdapterInUse {
     name: Arc<str>,
     /// Whether it cannot be served. Then its holders are answered by the base model.
     is_withdrawn: AtomicBool,
@@ -62,7 +62,7 @@ struct Adapter {
 /// The right to keep using one adapter, or the base model if there is none.
 #[derive(Clone)]
 pub struct Lease {
-    adapter: Option<Arc<Adapter>>,
+    adapter: Option<Arc<AdapterInUse>>,
     /// How often the owner had chosen an adapter when it was taken.
     n_choices: u64,
 }
@@ -89,7 +89,7 @@ impl Endpoint {
     ///
     /// Returns [`AddressError`] unless `url` is an http(s) address.
     pub fn new(url: &str, key: Option<Secret>, base: &str) -> Result<Self, AddressError> {
-        let mut address: Address = url.parse()?;
+        let mut address: UpstreamAddress = url.parse()?;
         address.ensure_v1();
         Ok(Self {
             address,
@@ -245,14 +245,14 @@ impl fmt::Debug for Serving {
 
 // === impl Adapters ===
 
-impl Adapters {
+impl AdaptersInUse {
     /// Makes an adapter current. The caller drops the previous one.
     fn set(
         &mut self,
         agent: &AgentId,
         adapter: Option<&str>,
         on_idle: &Arc<dyn Fn(&str) + Send + Sync>,
-    ) -> Option<Arc<Adapter>> {
+    ) -> Option<Arc<AdapterInUse>> {
         match adapter {
             Some(name) => {
                 let adapter = self.hold(name, on_idle);
@@ -269,12 +269,12 @@ impl Adapters {
         }
     }
 
-    fn hold(&mut self, name: &str, on_idle: &Arc<dyn Fn(&str) + Send + Sync>) -> Arc<Adapter> {
+    fn hold(&mut self, name: &str, on_idle: &Arc<dyn Fn(&str) + Send + Sync>) -> Arc<AdapterInUse> {
         if let Some(adapter) = self.held.get(name).and_then(Weak::upgrade) {
             return adapter;
         }
         self.held.retain(|_, adapter| adapter.strong_count() > 0);
-        let adapter = Arc::new(Adapter {
+        let adapter = Arc::new(AdapterInUse {
             name: name.into(),
             is_withdrawn: AtomicBool::new(false),
             on_idle: Arc::clone(on_idle),
@@ -287,7 +287,7 @@ impl Adapters {
 
 // === impl Adapter ===
 
-impl Drop for Adapter {
+impl Drop for AdapterInUse {
     fn drop(&mut self) {
         (self.on_idle)(&self.name);
     }

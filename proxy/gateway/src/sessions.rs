@@ -44,20 +44,20 @@ pub(crate) struct SessionContext {
 
 /// What each session takes along.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionContexts {
     library: Library,
     /// Half of the processors at most look for lessons at once.
     retrievals: Arc<Semaphore>,
     serving: Arc<Serving>,
     pin_idle: Duration,
     metrics: Arc<Metrics>,
-    known: Mutex<LruCache<SessionKey, Session>>,
+    known: Mutex<LruCache<SessionKey, KnownSession>>,
     /// What each agent's last session was given: mostly the next one is given the same.
     last: Mutex<LruCache<AgentId, Arc<Lessons>>>,
 }
 
 #[derive(Debug)]
-struct Session {
+struct KnownSession {
     context: SessionContext,
     last_used: Instant,
     /// Whether a reply of it has ended.
@@ -66,7 +66,7 @@ struct Session {
 
 // === impl Sessions ===
 
-impl Sessions {
+impl SessionContexts {
     pub(crate) fn new(
         library: Library,
         serving: Arc<Serving>,
@@ -242,7 +242,7 @@ impl Sessions {
     /// first was given.
     fn keep(&self, who: &Identity, context: SessionContext) -> SessionContext {
         let mut known = lock(&self.known);
-        let begin = || Session {
+        let begin = || KnownSession {
             context,
             last_used: Instant::now(),
             is_answered: false,
@@ -276,7 +276,7 @@ impl Sessions {
 
 // === impl Session ===
 
-impl Session {
+impl KnownSession {
     /// Whether it paused for `pin_idle`. A reply under way holds what it was given, so a session with
     /// one is not idle however long the reply takes.
     fn is_idle(&self, pin_idle: Duration) -> bool {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     /// A skill of each of these names, and sessions that choose from them.
-    fn sessions_with(names: &[&str]) -> (tempfile::TempDir, Sessions) {
+    fn sessions_with(names: &[&str]) -> (tempfile::TempDir, SessionContexts) {
         let skills = tempfile::tempdir().unwrap();
         for name in names {
             let folder = skills.path().join(name);
@@ -325,7 +325,7 @@ mod tests {
             SkillsConfig::default(),
             WishesConfig::default(),
         );
-        let sessions = Sessions::new(
+        let sessions = SessionContexts::new(
             library,
             Serving::new(|_| ()),
             Duration::from_secs(600),

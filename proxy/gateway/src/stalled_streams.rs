@@ -37,14 +37,14 @@ pub(crate) struct StalledLayer {
 }
 
 /// A stream's body, and since when its agent has had something to read.
-struct Stream {
+struct StallTimedBody {
     /// It is taken when the stream is closed.
     body: Mutex<Option<Body>>,
     agent: IdleClock,
 }
 
 struct WatchedBody {
-    stream: Arc<Stream>,
+    stream: Arc<StallTimedBody>,
     _watch: AbortOnDropHandle<()>,
 }
 
@@ -60,7 +60,7 @@ impl StalledLayer {
 
     /// Wraps a body that is dropped if nobody polls it.
     fn watched(&self, body: Body) -> Body {
-        let stream = Arc::new(Stream {
+        let stream = Arc::new(StallTimedBody {
             body: Mutex::new(Some(body)),
             agent: IdleClock::not_yet(Instant::now()),
         });
@@ -85,7 +85,7 @@ impl StalledLayer {
 }
 
 /// Drops the stream's body once it has not been polled for `timeout`.
-async fn watch(stream: Arc<Stream>, timeout: Duration) {
+async fn watch(stream: Arc<StallTimedBody>, timeout: Duration) {
     loop {
         let waited = stream.agent.since().map(|since| since.elapsed());
         let left = timeout.saturating_sub(waited.unwrap_or_default());

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 
 pub(crate) use self::{
     body::UpstreamBody,
-    capabilities::{Capabilities, Variant},
+    capabilities::{UpstreamCapabilities, Variant},
     client::{Client, Sent},
     error::UpstreamError,
 };
@@ -39,7 +39,7 @@ use self::{
     parents::{Parents, Said},
 };
 use crate::{
-    address::Address,
+    address::UpstreamAddress,
     body::full,
     config::{ConfigError, EnvironmentProxies, POLICY, Provider, UpstreamConfig},
     failure::Failure,
@@ -80,13 +80,13 @@ const MODELS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub name: String,
-    pub capabilities: Capabilities,
+    pub capabilities: UpstreamCapabilities,
     pub keys: KeyRing,
     /// The longest silence inside a reply.
     pub idle: Option<Duration>,
     /// Classes of failures after which another key or upstream is tried.
     pub fail_over: Vec<Failure>,
-    address: Address,
+    address: UpstreamAddress,
     provider: Provider,
     model: Option<String>,
     /// The credential for a proxy in between that forwards requests.
@@ -135,7 +135,8 @@ impl Upstream {
         environment: &EnvironmentProxies,
         roots: &RootCertStore,
     ) -> Result<Self, ConfigError> {
-        let address = Address::for_upstream(&own.url, own.dialect, own.api_version.as_deref());
+        let address =
+            UpstreamAddress::for_upstream(&own.url, own.dialect, own.api_version.as_deref());
         let address = address
             .map_err(|error| ConfigError::invalid(format!("upstreams.{name}.url"), &error))?;
         let proxy = Proxy::for_upstream(own.proxy.as_ref(), environment, &address);
@@ -152,7 +153,7 @@ impl Upstream {
         let authorization = proxy.as_ref().and_then(Proxy::authorization);
         Ok(Self {
             name: name.to_owned(),
-            capabilities: Capabilities::from_config(own, &address),
+            capabilities: UpstreamCapabilities::from_config(own, &address),
             keys: KeyRing::new(&own.keys),
             idle: own.idle.map(|idle| idle.0),
             fail_over: fail_over.to_vec(),
@@ -180,7 +181,7 @@ impl Upstream {
         };
         Self {
             name: POLICY.to_owned(),
-            capabilities: Capabilities::policy(endpoint.appends_system),
+            capabilities: UpstreamCapabilities::policy(endpoint.appends_system),
             keys: KeyRing::new(&[]),
             idle,
             fail_over: [&POLICY_FAILS_OVER, account, fail_over].concat(),

@@ -1,8 +1,9 @@
 //! Asks a model for skills that would have prevented what went wrong.
 //!
-//! While its owner is away (in mode `rl` at any time), and every so many main turns of an agent, its turns that were judged -1
-//! are put to the evolver, one question at a time. Which turns were evidence stands with the proposals in the library: none is evidence twice, and while the evolver does not
-//! answer none is lost. Turns are not judged, taken or spent because of it.
+//! While the owner is away (in mode `rl` at any time), and after every so many main turns of an agent, the evolver gets
+//! the agent's turns that were judged -1, one request at a time. The library stores with the proposals which turns were
+//! evidence, so that none is evidence twice, and none is lost while the evolver does not answer. The turns' verdicts
+//! and training states do not change.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,11 +24,11 @@ use crate::{
     wish_detection::{WITH_WORDS, WITHOUT_WORDS},
 };
 
-/// Turns of one question, as in the original.
+/// The largest number of turns in one request, as in the Python original.
 const MOST_AT_ONCE: usize = 6;
-/// Turns behind one that went wrong among which is the one that followed it.
+/// The follow-up of a failed turn is searched among this many turns after it.
 const FOLLOWERS: usize = 8;
-/// Pauses while the evolver does not answer.
+/// The pauses between tries while the evolver does not answer.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(30))
     .with_max_delay(Duration::from_secs(30 * 60))
@@ -50,7 +51,7 @@ struct Evolution {
     shared: Arc<Shared>,
     library: Library,
     evolver: Evolver,
-    /// As the library has it.
+    /// The progress of each agent, as the library stores it.
     progress: BTreeMap<AgentId, Progress>,
 }
 
@@ -92,7 +93,7 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
 // === impl Evolution ===
 
 impl Evolution {
-    /// One look at each agent.
+    /// Checks each agent once.
     async fn look(&mut self) -> Result<(), EvolutionError> {
         let shared = Arc::clone(&self.shared);
         for agent in shared.persist(|| shared.log.agents()).await? {
@@ -106,7 +107,7 @@ impl Evolution {
         let funnel = shared.persist(|| shared.log.funnel(Some(agent))).await?;
         let mut progress = self.progress_of(agent).await?;
         if funnel.main < progress.n_main {
-            // Another log.
+            // This is another log.
             progress = Progress::default();
         }
         let is_due = funnel.main >= progress.n_main.saturating_add(self.evolver.every_n_turns);
@@ -119,7 +120,7 @@ impl Evolution {
         let failures = self.failures(agent, &progress).await?;
         let library = self.library.clone();
         if failures.is_empty() || blocking(move || library.review_is_full()).await?? {
-            // Nothing to ask: the next look is at the next turns.
+            // There is nothing to ask, so the next check counts from here.
             progress.n_main = funnel.main;
             self.progress.insert(agent.clone(), progress);
             return Ok(());
@@ -149,7 +150,7 @@ impl Evolution {
         Ok(blocking(move || library.evolution(&agent)).await??)
     }
 
-    /// Puts a question; none where what it was about was forgotten meanwhile.
+    /// Sends a request, or returns `None` if its turns were deleted meanwhile.
     async fn ask(&self, run: EvolutionRun) -> Result<Option<Evolved>, EvolutionError> {
         let messages = self.library.evolver_messages(&run);
         let asked = self.evolver.model.ask(&messages);
@@ -164,7 +165,7 @@ impl Evolution {
         Ok(Some(evolved))
     }
 
-    /// The newest turns that went wrong and were no evidence yet, the oldest of them first.
+    /// Returns the newest failed turns that were not evidence yet, oldest first.
     async fn failures(
         &self,
         agent: &AgentId,
@@ -193,7 +194,7 @@ impl Evolution {
         Ok(failures)
     }
 
-    /// What happened in a turn, and what came of it.
+    /// Returns what happened in a turn, and what followed.
     async fn failure(&self, id: TurnId) -> Result<Option<Failure>, LogError> {
         let Some(turn) = self.get(id).await? else {
             return Ok(None);
@@ -202,7 +203,7 @@ impl Evolution {
             return Ok(None);
         };
         let next = self.next_state(&turn).await?;
-        // What its owner said stands in what followed.
+        // The owner's words are in what followed.
         let verdict = turn.verdict.as_ref();
         let hint = verdict.and_then(|it| it.judge_hints.first().or(it.hint.as_ref()).cloned());
         Ok(Some(Failure {
@@ -214,7 +215,7 @@ impl Evolution {
         }))
     }
 
-    /// What was said to a turn's reply: the new messages of the turn that goes on from it.
+    /// Returns the reaction to a turn's reply: the new messages of the turn that continues it.
     async fn next_state(&self, turn: &Turn) -> Result<Vec<Message>, LogError> {
         let (shared, id) = (&self.shared, turn.id);
         let all = || shared.log.in_session(&turn.agent, None, id.session);
@@ -240,14 +241,14 @@ fn skill_ref(skill: &LessonRef) -> Option<SkillRef> {
     })
 }
 
-/// The library's files are files.
+/// Runs file access of the library on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     tokio::task::spawn_blocking(work).await
 }
 
-/// One line for each proposal, twice: with its words and without, as for wishes.
+/// Logs two lines for each proposal, one with its words and one without, as for wishes.
 fn tell(agent: &AgentId, evolved: &Evolved) {
     for proposal in &evolved.proposals {
         let Proposal { n, name, .. } = proposal;

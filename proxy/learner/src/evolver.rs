@@ -1,21 +1,21 @@
-//! Who is asked for skills, and when.
+//! The evolver: which model writes skills, and when.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::judge::Ask;
 
-/// Whether a question may be asked now: the budget's word. The window is asked beside it.
+/// Returns whether the budget allows a request now. The training window is checked separately.
 pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Who writes skills, and when.
+/// The model that writes skills, and the times of its requests.
 #[derive(Clone)]
 pub struct Evolver {
     pub model: Arc<dyn Ask>,
-    /// So many main turns of an agent lie between two questions; at least 1.
+    /// The number of an agent's main turns between two requests, at least 1.
     pub every_n_turns: u64,
-    /// Asked before each question.
+    /// Called before each request.
     pub may_start: MayStart,
-    /// The pause between two looks at the counts.
+    /// The pause between two checks of the counts.
     pub look_every: Duration,
 }
 

@@ -1,8 +1,9 @@
-//! A larger model of the owner's, which says how likely it finds what the policy sampled (`opd.*`, as MetaClaw has it): each id
-//! is pushed towards what that model would rather have said, beside what the verdict pushes.
+//! The owner's larger model, which rates the policy's sampled ids (`opd.*`, as in MetaClaw's Python original): each id
+//! gets an advantage towards what the larger model finds more probable, in addition to the verdict's.
 //!
-//! It is asked for no text: `POST /v1/completions` with the ids of prompt and reply, `echo`, and no new tokens. Ids mean the
-//! same to both only where both have one tokenizer, so what it reads in them is compared with the reply.
+//! The model generates no text: the request is `POST /v1/completions` with the ids of prompt and reply, `echo`, and no
+//! new tokens. Ids mean the same to both models only if they have the same tokenizer, so the text that the model
+//! reports is compared with the reply.
 
 use std::{fmt, sync::Arc};
 
@@ -12,12 +13,12 @@ use serde_json::json;
 
 use crate::judge::{Post, PostFailed};
 
-/// Ids by which is learned whether it fails at whatever it is asked.
+/// Ids for a test request that shows whether the model fails at every request.
 const HARMLESS: usize = 4;
-/// Letters and digits of a reply that it has to read in the ids.
+/// The number of a reply's letters and digits that the model's text must contain.
 const COMPARED: usize = 32;
 
-/// A model with the policy's tokenizer, asked for log-probabilities.
+/// A model with the policy's tokenizer that returns log-probabilities.
 #[derive(Clone)]
 pub struct ExternalTeacher {
     post: Arc<dyn Post>,
@@ -25,16 +26,16 @@ pub struct ExternalTeacher {
     coef: f32,
 }
 
-/// Why it said nothing about a turn.
+/// Why the model did not rate a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotScored {
-    /// It cannot be asked for now, about this turn or another.
+    /// The model cannot be reached now, for this turn or another.
     Away(String),
-    /// It fails at this turn, and at no others.
+    /// The model fails at this turn only.
     Turn(String),
 }
 
-/// Of a completion, as far as it is needed.
+/// The fields of a completion that are needed.
 #[derive(Debug, Deserialize)]
 struct TeacherCompletion {
     choices: Vec<CompletionChoice>,
@@ -45,7 +46,7 @@ struct CompletionChoice {
     logprobs: Option<CompletionLogprobs>,
 }
 
-/// One entry for each id, the prompt's first.
+/// One entry for each id, beginning with the prompt's.
 #[derive(Debug, Deserialize)]
 struct CompletionLogprobs {
     token_logprobs: Vec<Option<f32>>,
@@ -53,27 +54,28 @@ struct CompletionLogprobs {
     tokens: Vec<String>,
 }
 
-/// What it makes of a reply.
+/// The model's rating of a reply.
 #[derive(Debug)]
 struct Scored {
     logprobs: Vec<f32>,
-    /// The reply as it reads it; none where it does not say.
+    /// The reply as the model read it, or `None` if it does not report that.
     text: Option<String>,
 }
 
 // === impl ExternalTeacher ===
 
 impl ExternalTeacher {
-    /// The model of this name, which `post` asks; `coef` is what its word weighs (`opd.kl_penalty_coef`).
+    /// Creates the teacher from the model's name; `post` sends its requests, and `coef` is its weight
+    /// (`opd.kl_penalty_coef`).
     pub fn new(post: Arc<dyn Post>, model: String, coef: f32) -> Self {
         Self { post, model, coef }
     }
 
-    /// What is added to the advantage of each id of a turn's reply: -coef·(log p of the policy - log p of the teacher), both at
-    /// T = 1, in nats.
+    /// Returns what is added to the advantage of each id of a turn's reply: -coef·(log p of the policy - log p of the
+    /// teacher), both at T = 1, in nats.
     ///
     /// # Shapes
-    /// `[R]`, as many as the reply has ids.
+    /// `[R]`, one for each id of the reply.
     pub(crate) async fn pulls(
         &self,
         tokens: &Tokens,
@@ -95,7 +97,7 @@ impl ExternalTeacher {
         Ok(each.map(|(own, its)| -self.coef * (own - its)).collect())
     }
 
-    /// Whether a failure is of the turn, or of whatever it is asked.
+    /// Finds out whether the model fails at this turn only or at every request.
     async fn at_fault(&self, prompt: &[u32], failed: PostFailed) -> NotScored {
         let few = prompt.get(..HARMLESS).unwrap_or(prompt);
         let fails_at_all = match few.split_last() {
@@ -130,7 +132,7 @@ impl fmt::Debug for ExternalTeacher {
     }
 }
 
-/// The reply's part of an answer.
+/// Returns the part of an answer that covers the reply.
 fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, String> {
     let completion: TeacherCompletion = serde_json::from_str(answer)
         .map_err(|error| format!("the answer is no completion: {error}"))?;
@@ -153,8 +155,9 @@ fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, Strin
     })
 }
 
-/// Whether what was read has the beginning of the reply in it. Signs of word boundaries differ, and a reply's reasoning and
-/// calls are not part of its text, so letters and digits are looked for, wherever they stand; of ASCII, since others may be split between ids.
+/// Returns whether the text contains the beginning of the reply. Marks of word boundaries differ, and a reply's
+/// reasoning and calls are not part of its text, so only letters and digits are searched, at any position; only those
+/// of ASCII, because others may be split between ids.
 fn reads_as(read: &str, reply: &str) -> bool {
     let plain = |text: &str| -> String {
         let plain = text.chars().filter(char::is_ascii_alphanumeric);

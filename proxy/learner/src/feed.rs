@@ -1,4 +1,4 @@
-//! Turns as they come into the log, for one task.
+//! Passes new turns of the log to one task.
 
 use metaclaw_chat::TurnId;
 use metaclaw_turns::TurnLog;
@@ -6,19 +6,19 @@ use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
 use crate::queue::TurnQueue;
 
-/// The turns that one task is to look at.
+/// The turns that one task has to look at.
 #[derive(Debug)]
 pub(crate) struct Feed {
     appended: Receiver<TurnId>,
     queue: TurnQueue,
 }
 
-/// What to do next.
+/// The task's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FeedNext {
     /// Look at this turn.
     Turn(TurnId),
-    /// Look through the log, and [`Feed::refill`].
+    /// Read the log from the start, and call [`Feed::refill`].
     Rescan,
     /// End: the log is closed.
     End,
@@ -27,7 +27,7 @@ pub(crate) enum FeedNext {
 // === impl Feed ===
 
 impl Feed {
-    /// A feed that asks for a look at the log first.
+    /// Creates a feed whose first action is to read the log.
     pub(crate) fn new(log: &TurnLog) -> Self {
         Self {
             appended: log.subscribe(),
@@ -35,10 +35,10 @@ impl Feed {
         }
     }
 
-    /// What to do next; waits until there is something.
+    /// Returns the next action; waits until there is one.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Nothing is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> FeedNext {
         loop {
             self.drain();
@@ -56,7 +56,7 @@ impl Feed {
         }
     }
 
-    /// Takes over what waits in the log's channel, so that it does not run over there.
+    /// Takes the waiting entries of the log's channel, so that the channel does not overflow.
     fn drain(&mut self) {
         loop {
             match self.appended.try_recv() {
@@ -67,12 +67,12 @@ impl Feed {
         }
     }
 
-    /// The answer to [`FeedNext::Rescan`].
+    /// Takes the result of [`Next::Rescan`].
     pub(crate) fn refill(&mut self, ids: &[TurnId]) {
         self.queue.refill(ids);
     }
 
-    /// Puts a turn back, behind the others.
+    /// Puts a turn back, after the others.
     pub(crate) fn again(&mut self, id: TurnId) {
         self.queue.push(id);
     }

@@ -1,4 +1,4 @@
-//! The owner's own verdict on a reply, given beside the chat: it overrules every other.
+//! The owner's rating of a reply, given outside the chat; it overrules every other verdict.
 
 use metaclaw_chat::{AgentId, JudgedBy, Score, SessionId, TurnId, Verdict, Vote, excerpt, now_ms};
 use metaclaw_reward::hint;
@@ -6,63 +6,63 @@ use metaclaw_turns::{LogError, StreamEnd, Turn, TurnFilter, TurnKind};
 
 use crate::{sample::ExcludeReason, shared::Shared, wish_detection::hear_feedback};
 
-/// Turns at a session's end among which is its last reply to the owner.
+/// The last reply to the owner is searched among this many turns at a session's end.
 const ERRANDS: usize = 16;
 
-/// What the owner says about a reply.
+/// The owner's rating of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feedback {
     pub about: About,
-    /// Whether it did its job.
+    /// Whether the reply was good.
     pub score: Score,
-    /// Why, in the owner's own words: a hint for the weights, and heard as what is said in the chat.
+    /// The reason in the owner's own words: a hint for training, and searched for wishes like a message in the chat.
     pub text: Option<String>,
 }
 
-/// Which reply is meant.
+/// The reply that the owner rates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// The last whole reply of a session.
+    /// The last complete reply of a session.
     Session(SessionId),
-    /// That of a turn.
+    /// The reply of a turn.
     Turn(TurnId),
-    /// Those with an id that the upstream gave; of each session the latest.
+    /// The replies with an id from the upstream; the latest of each session.
     Reply(String),
 }
 
-/// What became of feedback.
+/// The result of a rating.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rated {
-    /// The turns that have this verdict now, at least one.
+    /// The turns that now have this verdict, at least one.
     pub turns: Vec<TurnId>,
-    /// How many of them had another before.
+    /// How many of these turns had another verdict before.
     pub n_overruled: usize,
 }
 
-/// Why feedback was not taken.
+/// Why a rating was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedbackError {
-    /// The agent is only relayed.
+    /// The proxy only relays this agent's requests.
     #[error("agent {agent} is only relayed for now: `metaclaw on` first")]
     Off { agent: AgentId },
     /// There is no such reply.
     #[error("no turn of agent {agent} {which}")]
     Unknown {
         agent: AgentId,
-        /// What no turn is, or has.
+        /// The id that no turn has.
         which: String,
     },
-    /// The turn is of a kind of which nothing is ever learned.
+    /// The turn is of a kind that is never trained on.
     #[error("turn {id} cannot be judged: {why}")]
     NoReply { id: TurnId, why: &'static str },
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Gives an agent's replies the owner's verdict, in force at once, and hears what was said with it.
+/// Gives an agent's replies the owner's verdict, effective at once, and searches the owner's words for wishes.
 ///
-/// A turn that was set aside for want of a verdict, or because of the one it had, is free again; one that was trained
-/// on stays so.
+/// A turn that was set aside because of its verdict, or for lack of one, is free again; a turn that was trained on
+/// stays in that state.
 pub(crate) async fn rate(
     shared: &Shared,
     agent: &AgentId,
@@ -81,7 +81,7 @@ pub(crate) async fn rate(
     let mut n_overruled = 0;
     for turn in &turns {
         let verdict = verdict(feedback, turn.verdict.as_ref());
-        // Not asked again while the log is reopened: done twice, it would overrule itself.
+        // The call is not repeated while the log is reopened, because a second call would overrule the first.
         n_overruled += usize::from(shared.log.overrule(turn.id, verdict).await?);
         let reasons = &ExcludeReason::OF_VERDICTS.map(ExcludeReason::as_str);
         shared
@@ -100,7 +100,7 @@ pub(crate) async fn rate(
     })
 }
 
-/// The agent's turns that are meant, the latest last.
+/// Returns the agent's turns that the rating is about, latest last.
 async fn found(
     shared: &Shared,
     agent: &AgentId,
@@ -150,7 +150,7 @@ async fn last_reply(
     Ok(last.map(|it| it.id).into_iter().collect())
 }
 
-/// The owner's verdict in place of another. What the judge would have hinted at stays of use where both say no.
+/// Returns the owner's verdict that replaces another. The judge's hints stay if both verdicts are -1.
 fn verdict(feedback: &Feedback, before: Option<&Verdict>) -> Verdict {
     let Feedback { score, text, .. } = feedback;
     let own = text.as_deref().and_then(hint::of_owner);
@@ -169,7 +169,7 @@ fn verdict(feedback: &Feedback, before: Option<&Verdict>) -> Verdict {
 // === impl About ===
 
 impl About {
-    /// What a turn of no agent's would have, or be.
+    /// Describes the turn that was not found.
     fn which(&self) -> String {
         match self {
             Self::Session(session) => format!("is a whole reply in a session {session}"),

@@ -1,4 +1,4 @@
-//! Judging a turn when the next one of its session shows what came of it, or when nothing will.
+//! Judges a turn when the next turn of its session shows the reaction, or when the session has ended.
 
 mod find;
 mod followed;
@@ -26,8 +26,8 @@ use crate::{
     shared::Shared,
 };
 
-/// Judges what waits of an agent, for a step that its owner asked for. A judge that fails ends it: what has a
-/// verdict is enough.
+/// Judges an agent's waiting turns for a step that its owner asked for. If the judge fails, judging ends, and the step
+/// uses what has a verdict.
 pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), LogError> {
     let FoundTurns { followers, last } = of_agent(shared, agent).await?;
     let followed = followers.into_iter().map(Subject::Follower);
@@ -48,7 +48,7 @@ pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), Lo
 /// What is looked at.
 #[derive(Debug, Clone, Copy)]
 enum Subject {
-    /// A turn that may show what came of another.
+    /// A turn that may show the reaction to another.
     Follower(TurnId),
     /// The session of a turn, which may have ended.
     Session(TurnId),
@@ -59,7 +59,7 @@ struct Judging {
     feed: Feed,
     running: JoinSet<(Subject, Result<LookResult, LogError>)>,
     silence: SessionSilence,
-    /// Followers whose turns the judge failed at, and sessions.
+    /// Followers whose turns the judge failed to judge, and sessions.
     followers: Patience,
     sessions: Patience,
 }
@@ -112,7 +112,7 @@ impl Judging {
         }
     }
 
-    /// How many wait for a verdict. Sessions that may still go on do not.
+    /// Reports the number of turns that wait for a verdict. Turns of sessions that may continue are not counted.
     fn tell(&self) {
         let failed = self.followers.len() + self.sessions.len();
         let waiting = self.feed.len() + self.running.len() + failed;
@@ -152,7 +152,7 @@ impl Judging {
         }
     }
 
-    /// Finds what followed each turn that has no verdict yet, and the ends of their sessions.
+    /// Finds the follower of each turn that has no verdict yet, and the ends of their sessions.
     async fn rescan(&mut self) {
         match of_all(&self.shared).await {
             Ok(found) => {
@@ -173,7 +173,7 @@ async fn look(shared: &Shared, subject: Subject, why: LookReason) -> Result<Look
     }
 }
 
-/// Until a time; for ever without one.
+/// Waits until a time, or for ever without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,

@@ -1,4 +1,4 @@
-//! Who is asked what a message wishes, where the judge is no model that could say so.
+//! Chooses the model that detects wishes in a message, if the judge is not a model that can do so.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use tokio::sync::OnceCell;
 
 use crate::judge::{Ask, AskFailed};
 
-/// Messages that a policy model must tell apart before it is asked about its owner's: whether each has a wish.
+/// Messages for a trial of the policy model, which must say correctly whether each contains a wish before it gets the
+/// owner's.
 const TRIAL: [(&str, bool); 8] = [
     ("From now on answer me in one sentence.", true),
     ("Make the save button always visible.", false),
@@ -19,15 +20,15 @@ const TRIAL: [(&str, bool); 8] = [
     ("这次简单说，我在地铁上", false),
 ];
 
-/// A model that is asked what a message wishes.
+/// A model that detects wishes in a message.
 #[derive(Debug)]
 pub enum Listener {
-    /// A model that its owner configured for chats: good enough.
+    /// A model that the owner configured for chats, and that needs no trial.
     Model(Arc<dyn Ask>),
-    /// The policy model, which may be small: it is asked once it has passed a trial.
+    /// The policy model, which may be small, and is used only after it has passed a trial.
     Policy {
         model: Arc<dyn Ask>,
-        /// Whether it has passed; not known until it has answered.
+        /// Whether it has passed; unknown until it has answered.
         passed: OnceCell<bool>,
     },
 }
@@ -35,7 +36,7 @@ pub enum Listener {
 // === impl Listener ===
 
 impl Listener {
-    /// The policy model, which has to pass its trial yet.
+    /// Creates a listener with the policy model, which still has to pass its trial.
     pub fn policy(model: Arc<dyn Ask>) -> Self {
         Self::Policy {
             model,
@@ -43,7 +44,7 @@ impl Listener {
         }
     }
 
-    /// The model, if it is one to be asked.
+    /// Returns the model, if it can be used.
     pub(crate) async fn able(&self) -> Option<&dyn Ask> {
         match self {
             Self::Model(model) => Some(&**model),
@@ -55,7 +56,7 @@ impl Listener {
     }
 }
 
-/// Whether a model tells wishes from what only sounds like one.
+/// Returns whether a model distinguishes wishes from what only sounds like one.
 async fn passes(model: &dyn Ask) -> Result<bool, AskFailed> {
     for (text, has_wish) in TRIAL {
         let Some(question) = Question::of(text) else {
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A model that takes for a wish what `hears` says, and counts how often it is asked.
+    /// A model that finds the wishes that `hears` names, and counts its requests.
     #[derive(Debug)]
     struct Scripted {
         hears: fn(&str) -> bool,
@@ -122,7 +123,7 @@ mod tests {
                 .any(|wish| asked.contains(wish))
         };
         assert_eq!(is_able(tells).await, (true, TRIAL.len()));
-        // What small models do: everything is a wish, or nothing is.
+        // Small models find a wish in everything, or in nothing.
         assert_eq!(is_able(|_| true).await, (false, 2));
         assert_eq!(is_able(|_| false).await, (false, 1));
     }

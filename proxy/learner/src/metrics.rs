@@ -1,7 +1,8 @@
-//! The numbers of each training step, for whoever watches: lines of JSON, and TensorBoard's event files.
+//! Records the numbers of each training step as lines of JSON and as TensorBoard's event files.
 //!
-//! [`StepRecord`] names them; [`Recorder`] writes them where `rl.report_to` says. Nothing waits for it and
-//! nothing fails by it: numbers that cannot be written are missing there, and stand in the checkpoint's manifest.
+//! [`StepRecord`] names the numbers; [`Recorder`] writes them to the targets in `rl.report_to`. No step waits for the
+//! recorder or fails because of it: numbers that cannot be written are missing there, but are in the checkpoint's
+//! manifest.
 
 mod crc32c;
 mod event_file;

@@ -1,9 +1,9 @@
-//! What the owner says in a turn, in own words.
+//! Finds the owner's own words in a turn.
 
 use metaclaw_turns::{Turn, TurnKind};
 
-/// What the owner typed, of the messages that are new in a turn. Tools, other people, texts that were passed on, clients
-/// and errands have no say: none.
+/// Returns what the owner typed in the messages that are new in a turn. Words of tools, other people, quoted texts,
+/// clients and errands are left out.
 pub(crate) fn owner_says(turn: &Turn) -> Option<String> {
     let words = turn
         .new_words()

@@ -1,4 +1,4 @@
-//! The policy server asked beside the chat: prompts rendered, replies drawn, replies scored.
+//! Requests to the training server outside of training: renders prompts, draws replies and scores replies.
 
 mod draw;
 mod pairs;

@@ -1,15 +1,15 @@
-//! Turns to be looked at, bounded: the log itself holds everything, this only says where to look.
+//! A bounded queue of turns to look at; the log holds everything, and the queue only says where to look.
 
 use std::collections::{HashSet, VecDeque};
 
 use metaclaw_chat::TurnId;
 
-/// The most turns that wait here. Beyond, the queue is emptied and the log is read again instead.
+/// The largest number of waiting turns. Beyond it, the queue is emptied and the log is read again.
 const BOUND: usize = 4_096;
 
-/// Turns to be looked at, each once, the oldest first.
+/// The turns to look at, each once, oldest first.
 ///
-/// Over the bound nothing is lost: the queue forgets, and asks for a look at the whole log.
+/// Beyond the limit nothing is lost: the queue is emptied, and the whole log has to be read.
 #[derive(Debug)]
 pub(crate) struct TurnQueue {
     waiting: VecDeque<TurnId>,
@@ -21,7 +21,7 @@ pub(crate) struct TurnQueue {
 // === impl TurnQueue ===
 
 impl TurnQueue {
-    /// An empty queue that asks for a first look at the log.
+    /// Creates an empty queue that asks for a first scan of the log.
     pub(crate) fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -31,7 +31,7 @@ impl TurnQueue {
         }
     }
 
-    /// Puts a turn at the end, unless it waits already.
+    /// Adds a turn at the end, unless it waits already.
     pub(crate) fn push(&mut self, id: TurnId) {
         if self.waiting.len() >= self.bound {
             self.overflowed();
@@ -40,14 +40,14 @@ impl TurnQueue {
         }
     }
 
-    /// Forgets everything and asks for a look at the log.
+    /// Empties the queue and asks for a scan of the log.
     pub(crate) fn overflowed(&mut self) {
         self.waiting.clear();
         self.known.clear();
         self.rescan = true;
     }
 
-    /// What the look at the log found, in its order; over the bound the newest.
+    /// Takes the result of the scan, in its order; beyond the limit, the newest.
     pub(crate) fn refill(&mut self, ids: &[TurnId]) {
         let newest = ids.len().saturating_sub(self.bound - self.waiting.len());
         for id in &ids[newest..] {
@@ -61,7 +61,7 @@ impl TurnQueue {
         Some(id)
     }
 
-    /// Whether the log must be read; asked once.
+    /// Returns whether the log must be read, and clears that mark.
     pub(crate) fn take_rescan(&mut self) -> bool {
         std::mem::take(&mut self.rescan)
     }

@@ -1,7 +1,7 @@
-//! A training server in memory that fails where it is told to, and conversations to learn from.
+//! A training server in memory that fails where a test tells it to, and conversations to learn from.
 //!
-//! Its weights are the list of what was trained on, so that a test can read from a checkpoint what is
-//! in it, and how often.
+//! Its weights are the list of what it was trained on, so that a test can read from a checkpoint what is in it, and how
+//! often.
 
 pub(crate) mod crash;
 pub(crate) mod progress;

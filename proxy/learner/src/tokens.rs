@@ -1,4 +1,4 @@
-//! Fetching what was sampled: as soon as a turn is in the log, before the trainer forgets it.
+//! Fetches sampled ids as soon as a turn is in the log, before the trainer forgets them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,18 +12,18 @@ use crate::{
     shared::Shared,
 };
 
-/// Pause while the trainer cannot be reached.
+/// The pause while the trainer cannot be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What came of asking.
+/// The result of a request.
 enum Fetched {
-    /// Nothing more to do about this turn.
+    /// There is nothing more to do for this turn.
     Done,
-    /// Nobody answered: ask again.
+    /// The trainer did not answer, so ask again.
     Later,
 }
 
-/// Runs until the log closes or the learner ends; then at once, whatever it waits for.
+/// Runs until the log closes or the learner ends; then it stops at once, whatever it waits for.
 pub(crate) async fn run(shared: Arc<Shared>, backend: Arc<dyn TrainingBackend>) {
     let cancel = shared.cancel.clone();
     cancel
@@ -54,11 +54,12 @@ async fn fetch_all(shared: &Shared, backend: &dyn TrainingBackend) {
     }
 }
 
-/// Turns that may still be trained on.
+/// Returns the turns that may still be trained on.
 async fn free_turns(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
     let mut ids = Vec::new();
     for agent in shared.persist(|| shared.log.agents()).await? {
-        // In this order: one that is judged between the two questions is in both lists, and in none the other way.
+        // The order matters: a turn that is judged between the two requests is in both lists, and would be in none in
+        // the other order.
         for kind in [StateKind::Captured, StateKind::Judged] {
             ids.extend(shared.persist(|| shared.log.in_state(&agent, kind)).await?);
         }
@@ -95,7 +96,7 @@ async fn fetch(
     Ok(Fetched::Done)
 }
 
-/// The reply to ask about, if the turn is one to train on and has no ids yet.
+/// Returns the reply to ask about, if the turn can be trained on and has no ids yet.
 fn wanted(turn: Turn) -> Option<String> {
     let learnable = turn.meta.kind == TurnKind::Main
         && turn.meta.end == StreamEnd::Complete
@@ -105,7 +106,7 @@ fn wanted(turn: Turn) -> Option<String> {
     turn.meta.reply_id.filter(|_| learnable)
 }
 
-/// Asking changes nothing, so every failure that may pass is asked again.
+/// A request changes nothing, so it is repeated after every failure that may be temporary.
 fn is_passing(error: &BackendError) -> bool {
     error.is_unreachable() || error.is_ambiguous() || error.status() == Some(429)
 }

@@ -1,4 +1,4 @@
-//! When learning may begin by itself.
+//! Decides when learning may begin by itself.
 
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_schedule::Window;
@@ -7,14 +7,14 @@ use metaclaw_turns::LogError;
 use crate::{config::Mode, shared::Shared};
 
 impl Shared {
-    /// Whether the owner is away, as the log and the schedule know it now.
+    /// Returns whether the owner is away, as the log and the schedule know it now.
     pub(crate) async fn window(&self) -> Result<Window, LogError> {
         let last_main_ms = self.persist(|| self.log.last_main_ms()).await?;
         Ok(self.schedule.window(now_ms(), last_main_ms))
     }
 
-    /// Whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in mode `rl` at any
-    /// time, else while its owner is away.
+    /// Returns whether learning that costs something (a judge model, an evolver, a step) may begin for an agent: in
+    /// mode `rl` at any time, otherwise while its owner is away.
     pub(crate) async fn may_cost(&self, agent: &AgentId) -> Result<bool, LogError> {
         match self.config.mode_of(agent) {
             Mode::Rl => Ok(true),

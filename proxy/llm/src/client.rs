@@ -16,7 +16,7 @@ pub use self::{answer::Answer, counts::AskCounts, error::AskError};
 use self::{
     answer::read,
     counts::Counters,
-    fields::{Accepted, Fields},
+    fields::{Accepted, QuestionFields},
 };
 use crate::config::{ConfigError, LlmConfig};
 
@@ -142,7 +142,7 @@ impl ChatClient {
         &self,
         messages: &[Message],
         params: &AskParams,
-        fields: Fields,
+        fields: QuestionFields,
     ) -> Result<Answer, AskError> {
         let url = &self.inner.endpoint;
         let unreachable = |source| AskError::Unreachable {
@@ -187,7 +187,7 @@ impl ChatClient {
         }
     }
 
-    fn body(&self, messages: &[Message], params: &AskParams, fields: Fields) -> Value {
+    fn body(&self, messages: &[Message], params: &AskParams, fields: QuestionFields) -> Value {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.inner.config.model));
         let messages = messages.iter().map(|message| json!(message.as_map()));

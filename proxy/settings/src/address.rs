@@ -1,16 +1,16 @@
-//! Where an address leads, and where the user's own folder is.
+//! Describes where an address leads.
 
 use std::{net::IpAddr, path::PathBuf};
 
-/// The host of an address, with its port.
+/// Returns the host of an address, with its port.
 pub fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or(rest);
-    // Whatever stands before an @ may be a password.
+    // The part before an @ may contain a password.
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
-/// Whether it is this machine.
+/// Returns whether the address is on this machine.
 pub fn is_here(url: &str) -> bool {
     let host = host(url);
     let name = host.strip_prefix('[').and_then(|it| it.split(']').next());
@@ -19,7 +19,7 @@ pub fn is_here(url: &str) -> bool {
     name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
-/// The host of an address; `nowhere` when it is this machine.
+/// Returns the host of an address, or `nowhere` if it is this machine.
 pub fn elsewhere(url: &str) -> String {
     let host = host(url);
     if is_here(url) {

@@ -1,4 +1,4 @@
-//! Training servers that speak Tinker's API: which one is meant, where it is, and by which key.
+//! Training servers with Tinker's API: which one is used, its address, and its key.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use metaclaw_trainer_text::hub::HubName;
 use super::{Backend, BackendKind, Layer, Origin, providers};
 use crate::address::host;
 
-/// A folder with one of these has a tokenizer.
+/// A folder with one of these files has a tokenizer.
 const FILES: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
 
-/// A service that speaks Tinker's API.
+/// A service with Tinker's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// Tinker, and other servers with the same API, such as SkyRL and `metaclaw-trainer`.
@@ -20,21 +20,21 @@ pub enum Service {
     Weaver,
 }
 
-/// Where weights are trained by Tinker's API.
+/// The service at which weights are trained by Tinker's API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cloud {
     pub service: Service,
-    /// Without a `/` at its end.
+    /// It has no `/` at its end.
     pub url: String,
     pub key: Secret,
     pub project: Option<String>,
-    /// As the server names it.
+    /// The model's name at the server.
     pub model: String,
     /// A folder, or a name at the Hugging Face hub.
     pub tokenizer: PathBuf,
 }
 
-/// What a service of Tinker's API lacks in the settings.
+/// What the settings lack for a service with Tinker's API.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
     /// A service without a key.
@@ -42,11 +42,11 @@ pub enum CloudError {
         "{name} needs a key: set rl.tinker_api_key, or the variable {variable}_API_KEY (docs/training/tinker.md){hint}"
     )]
     NoKey {
-        /// The service or the server.
+        /// The service's or server's name.
         name: String,
-        /// What its variables begin with.
+        /// The prefix of its environment variables.
         variable: &'static str,
-        /// What else may be done.
+        /// Another remedy.
         hint: &'static str,
     },
     /// A service without a model.
@@ -54,22 +54,22 @@ pub enum CloudError {
         "{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B; `metaclaw setup` lists them"
     )]
     NoModel {
-        /// The service or the server.
+        /// The service's or server's name.
         name: String,
     },
-    /// A tokenizer that is nowhere.
+    /// A tokenizer that cannot be found.
     #[error(
         "rl.tokenizer: {} is not allowed: give a folder that has tokenizer.json or tiktoken.model, or a model's name at the Hugging Face hub, as in Qwen/Qwen3-8B",
         path.display()
     )]
     Tokenizer { path: PathBuf },
-    /// No `rl.tokenizer`, and a model under whose name none can be had.
+    /// There is no `rl.tokenizer`, and the hub has no tokenizer under the model's name.
     #[error(
         "rl.tokenizer is missing: rl.model {} is neither a name at the Hugging Face hub nor a folder that has a tokenizer; give a folder that has tokenizer.json or tiktoken.model, or a name at the hub, as in Qwen/Qwen3-8B",
         model.display()
     )]
     NoTokenizer {
-        /// `rl.model`.
+        /// The value of `rl.model`.
         model: PathBuf,
     },
 }
@@ -79,7 +79,7 @@ pub enum CloudError {
 impl Service {
     pub const ALL: [Self; 3] = [Self::Tinker, Self::Mint, Self::Weaver];
 
-    /// As `rl.backend` names it.
+    /// Returns the service's name in `rl.backend`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Tinker => "tinker",
@@ -88,7 +88,7 @@ impl Service {
         }
     }
 
-    /// As people call it.
+    /// Returns the service's common name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tinker => "Tinker",
@@ -97,7 +97,7 @@ impl Service {
         }
     }
 
-    /// What its variables of the environment begin with.
+    /// Returns the prefix of its environment variables.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Tinker => "TINKER",
@@ -106,7 +106,7 @@ impl Service {
         }
     }
 
-    /// Where it is, unless it is said otherwise.
+    /// Returns its default address.
     pub fn address(self) -> &'static str {
         match self {
             Self::Tinker => "https://tinker.thinkingmachines.dev/services/tinker-prod",
@@ -115,7 +115,7 @@ impl Service {
         }
     }
 
-    /// The domain that its addresses are of.
+    /// Returns the domain of its addresses.
     fn domain(self) -> &'static str {
         match self {
             Self::Tinker => "thinkingmachines.dev",
@@ -124,7 +124,7 @@ impl Service {
         }
     }
 
-    /// Who is at this address: the service, or the server of somebody who serves the same API.
+    /// Describes who runs this address: the service, or another server with the same API.
     pub fn name_at(self, url: &str) -> String {
         if self.is_at(url) {
             self.name().to_owned()
@@ -133,7 +133,7 @@ impl Service {
         }
     }
 
-    /// Whether an address is the service's own.
+    /// Returns whether an address is the service's own.
     pub fn is_at(self, url: &str) -> bool {
         let host = host(url);
         let name = host.split(':').next().unwrap_or(host);
@@ -141,8 +141,8 @@ impl Service {
         before.is_some_and(|it| it.is_empty() || it.ends_with('.'))
     }
 
-    /// The one that is meant; none where weights are trained otherwise. Variables of the environment alone choose none:
-    /// they may be there for another program.
+    /// Returns the selected service, or `None` if weights are trained in another way. Environment variables alone
+    /// select none, because they may be there for another program.
     pub fn of(backend: &Backend) -> Option<Self> {
         let key = backend.tinker_api_key.as_ref().map(Secret::expose);
         let url = backend.tinker_base_url.as_deref();
@@ -164,18 +164,18 @@ impl Service {
         }
     }
 
-    /// The key that the environment has for it.
+    /// Returns the service's key from the environment.
     pub fn key_in(self, variables: &[(String, String)]) -> Option<String> {
         self.variable("API_KEY", variables)
     }
 
-    /// The address that the environment has for it.
+    /// Returns the service's address from the environment.
     pub fn address_in(self, variables: &[(String, String)]) -> Option<String> {
         self.variable("BASE_URL", variables)
     }
 
-    /// Its own variable, else that of another service: a key of another service is of no use, but the original read them
-    /// all.
+    /// Returns its own variable, else that of another service: another service's key is of no use, but the Python
+    /// original read them all.
     fn variable(self, suffix: &str, variables: &[(String, String)]) -> Option<String> {
         let value = |of: Self| {
             let name = format!("{}_{suffix}", of.prefix());
@@ -191,7 +191,7 @@ impl Service {
 // === impl Cloud ===
 
 impl Cloud {
-    /// Who trains, with the address: `Tinker at HOST`, `the training server at HOST`.
+    /// Describes the service and its address: `Tinker at HOST`, `the training server at HOST`.
     pub fn who(&self) -> String {
         let name = self.service.name_at(&self.url);
         if self.service.is_at(&self.url) {
@@ -201,10 +201,10 @@ impl Cloud {
         }
     }
 
-    /// From the settings.
+    /// Reads the service from the settings.
     ///
     /// # Errors
-    /// [`CloudError`] where key or model is missing, or no tokenizer can be found for the model.
+    /// Returns [`CloudError`] if the key or the model is missing, or no tokenizer can be found for the model.
     pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
         let url = backend.tinker_base_url.as_deref();
         let url = url.unwrap_or_else(|| service.address());
@@ -233,7 +233,7 @@ impl Cloud {
     }
 }
 
-/// Where the tokenizer is: where `rl.tokenizer` says, else under the model's name at the hub.
+/// Finds the tokenizer: at `rl.tokenizer`, else under the model's name at the hub.
 fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> {
     let path = given.unwrap_or(model);
     let has_files = FILES.iter().any(|file| path.join(file).is_file());
@@ -248,8 +248,8 @@ fn tokenizer(given: Option<&Path>, model: &Path) -> Result<PathBuf, CloudError> 
     }
 }
 
-/// What of the environment the services' own programs read, as a layer below all others: `TINKER_API_KEY` and the like of
-/// the service that `rl.backend` names, else of Tinker.
+/// Returns the environment variables that the services' own programs read, as the layer with the lowest priority:
+/// `TINKER_API_KEY` and the others of the service in `rl.backend`, else of Tinker.
 pub(super) fn variables(layers: &[Layer], variables: &[(String, String)]) -> Layer {
     let mut layer = Layer::empty(Origin::Environment);
     let backend = providers::text(layers, "rl.backend");

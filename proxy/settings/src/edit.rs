@@ -1,4 +1,4 @@
-//! `config set`: one value changed in the file, every comment and line beside it kept.
+//! `config set`: changes one value in the file, and keeps every comment and other line.
 
 use std::{collections::BTreeMap, io, path::Path, str::FromStr};
 
@@ -20,10 +20,10 @@ mod comment;
 /// What the editor cannot do.
 const BEYOND: &str = "its layout is beyond the editor";
 
-/// Why a value was not set. The file is as it was.
+/// Why a value was not set. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// Nobody knows the key.
+    /// The key is unknown.
     #[error("{0}")]
     Unknown(String),
     /// The value is not allowed.
@@ -31,10 +31,10 @@ pub enum EditError {
     Value {
         key: String,
         given: String,
-        /// What is allowed, or why this is not.
+        /// What is allowed, or why this value is not.
         allowed: String,
     },
-    /// The value is allowed, and a start with it would be refused.
+    /// The value is allowed, but a start with it would be refused.
     #[error("{0}")]
     Refused(String),
     /// The file cannot be edited.
@@ -47,17 +47,17 @@ pub enum EditError {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
-    /// The key that was set: the new name, where an older one was given.
+    /// The key that was set: the new name if an older one was given.
     pub key: &'static str,
-    /// Why it does nothing, where it does nothing.
+    /// Why the key has no effect, if it has none.
     pub note: Option<&'static str>,
 }
 
-/// Sets a key in the file, which need not exist yet.
+/// Sets a key in the file, which is created if it does not exist.
 ///
 /// # Errors
 ///
-/// [`EditError`]; the file is then as it was.
+/// Returns [`EditError`]; the file is then unchanged.
 pub fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditError> {
     change(path, |before| {
         let (after, edited) = set(before, key, given)?;
@@ -66,8 +66,8 @@ pub fn set_in_file(path: &Path, key: &str, given: &str) -> Result<Edited, EditEr
     })
 }
 
-/// Whether a start goes with the new text, or did not go with the old one either: who mends a file
-/// mends one line after the other.
+/// Returns whether a start with the new text works, or did not work with the old one either, because a person repairs a
+/// file line by line.
 fn starts(before: &str, after: &str) -> Result<(), EditError> {
     match refusal(after) {
         Some(why) if refusal(before).is_none() => Err(EditError::Refused(why)),
@@ -79,7 +79,7 @@ fn starts(before: &str, after: &str) -> Result<(), EditError> {
 ///
 /// # Errors
 ///
-/// [`EditError`]; the file is then as it was.
+/// Returns [`EditError`]; the file is then unchanged.
 pub fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), EditError> {
     change(path, |before| {
         let after = set_all(before, keys)?;
@@ -88,12 +88,11 @@ pub fn set_all_in_file(path: &Path, keys: &[(String, String)]) -> Result<(), Edi
     })
 }
 
-/// Sets several keys, and says in a comment what each is that was not there before; takes out those
-/// without a value.
+/// Sets several keys with a comment above each new one; removes keys without a value.
 ///
 /// # Errors
 ///
-/// [`EditError`]; the file is then as it was.
+/// Returns [`EditError`]; the file is then unchanged.
 pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<(), EditError> {
     change(path, |before| {
         let mut after = before.to_owned();
@@ -119,11 +118,11 @@ pub fn answer_in_file(path: &Path, keys: &[(String, Option<String>)]) -> Result<
     })
 }
 
-/// Takes a key, or a section, out of the file; whether it was there.
+/// Removes a key or a section from the file; returns whether it was there.
 ///
 /// # Errors
 ///
-/// [`EditError`]; the file is then as it was.
+/// Returns [`EditError`]; the file is then unchanged.
 pub fn unset_in_file(path: &Path, key: &str) -> Result<bool, EditError> {
     change(path, |before| {
         let is_there = |document: Document| document.try_get_path(key).is_ok();
@@ -150,11 +149,11 @@ fn unset(before: &str, key: &str) -> Result<String, EditError> {
     })
 }
 
-/// Takes a section out of the file, with all keys below it.
+/// Removes a section with all its keys from the file.
 ///
 /// # Errors
 ///
-/// [`EditError`]; the file is then as it was.
+/// Returns [`EditError`]; the file is then unchanged.
 pub fn remove_in_file(path: &Path, section: &str) -> Result<(), EditError> {
     change(path, |before| Ok((unset(before, section)?, ())))
 }
@@ -201,18 +200,18 @@ pub(super) fn set(before: &str, path: &str, given: &str) -> Result<(String, Edit
     ))
 }
 
-/// A value as it would be written, where the key may have it.
+/// Returns a value as it would be written, if the key allows it.
 ///
 /// # Errors
 ///
-/// [`EditError`], with what is allowed.
+/// Returns [`EditError`] with what is allowed.
 pub fn allowed(path: &str, given: &str) -> Result<String, EditError> {
     let key = table::find(path).ok_or_else(|| EditError::Unknown(show::unknown(path)))?;
     check(key, path, given)?;
     Ok(given.trim().to_owned())
 }
 
-/// The value in its one form, and why it does nothing if so.
+/// Returns the value in its normal form, and why it has no effect if so.
 fn check(
     key: &'static Key,
     path: &str,
@@ -233,7 +232,7 @@ fn check(
     }
 }
 
-/// Changes the text, and reads it again: what was not meant must not have changed.
+/// Changes the text and reads it again, to check that nothing else changed.
 fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String, String> {
     let document = Document::from_str(before).map_err(|error| error.to_string())?;
     put(&document, path, value).map_err(|error| error.to_string())?;
@@ -248,7 +247,7 @@ fn write(before: &str, path: &str, value: &Value, works: bool) -> Result<String,
     }
 }
 
-/// Takes a key or a section out, and reads the text again.
+/// Removes a key or a section, and reads the text again.
 pub(super) fn remove(before: &str, section: &str) -> Result<String, String> {
     let document = Document::from_str(before).map_err(|error| error.to_string())?;
     let removed = document.try_remove_path(section);
@@ -272,7 +271,7 @@ fn values(text: &str) -> Result<BTreeMap<String, Value>, String> {
     Ok(layer.values().clone())
 }
 
-/// The value as a file has it, where it works.
+/// Returns the value as the file has it, if it has an effect.
 fn read(path: &str, value: &Value) -> Option<Value> {
     let mut layer = Layer::empty(Origin::File("config.yaml".into()));
     layer.set(path, value);
@@ -299,7 +298,7 @@ fn put(document: &Document, path: &str, value: &Value) -> Result<(), yaml_edit::
         },
         Value::String(_, it) => document.try_set_path(path, it.as_str()),
         other => {
-            // JSON is YAML in one line.
+            // JSON is also YAML, in one line.
             let json = serde_json::to_string(other).unwrap_or_default();
             let holder = Document::from_str(&format!("tree: {json}"));
             match holder.ok().and_then(|holder| holder.get("tree")) {

@@ -1,11 +1,11 @@
-//! What can be wrong with a configuration, in words that say where and what is allowed.
+//! Errors of a configuration, which say where the fault is and what is allowed.
 
 use std::{fmt, io, path::PathBuf};
 
-/// Why there is no configuration to work with.
+/// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file that was named cannot be read.
+    /// The named file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// The file is not YAML.
@@ -15,15 +15,15 @@ pub enum SettingsError {
         /// What is wrong, with line and column.
         message: String,
     },
-    /// Values that are not allowed: all of them, so that one reading shows everything.
+    /// Values that are not allowed; all are listed at once.
     #[error("{}", lines(.0))]
     Values(Vec<Problem>),
-    /// A value that passed the table and not its own room.
+    /// A value that has the right kind, and that its section's own check refuses.
     #[error("{key} in {origin}: {message}")]
     Room {
         key: String,
         origin: String,
-        /// What its room says.
+        /// The message of the section's check.
         message: String,
     },
 }
@@ -32,28 +32,28 @@ pub enum SettingsError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub key: String,
-    /// Where it stands: a file, the environment, the command line.
+    /// The source of the value: a file, the environment, the command line.
     pub origin: String,
-    /// The value, masked where it is a secret; empty where the value is not the point.
+    /// The value, masked if it is a secret; empty if the value is not the fault.
     pub given: String,
     /// What is wrong with it, or what is allowed.
     pub reason: String,
 }
 
-/// A key that nobody knows: a warning, because a newer or older file should still start.
+/// An unknown key, which causes only a warning, because a newer or older file should still start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     pub key: String,
     pub origin: String,
-    /// The known key that reads most like it.
+    /// The most similar known key.
     pub nearest: Option<&'static str>,
 }
 
-/// A key that was set and does nothing.
+/// A key that was set and has no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InertUse {
     pub key: String,
-    /// Why it does nothing.
+    /// Why it has no effect.
     pub reason: &'static str,
 }
 

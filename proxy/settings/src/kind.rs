@@ -1,7 +1,7 @@
-//! Kinds of values: what a key takes, and how what people write becomes it.
+//! Kinds of values: what a key allows, and how written values are converted.
 //!
-//! One reading for all sources: the file gives YAML values, the environment and `config set` give
-//! text. YAML 1.1 wrote `yes` for true and `23:00` for 1380; both are understood.
+//! All sources are read in the same way: the file gives YAML values, the environment and `config set` give text. YAML
+//! 1.1 reads `yes` as true and `23:00` as 1380, so both are accepted.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,16 +15,15 @@ use crate::yaml;
 pub(crate) enum ValueKind {
     /// Any text; a bare number is a text too.
     Text,
-    /// A text that is never shown in full, and goes into a header.
+    /// A text that is never shown in full, and is used in a header.
     Secret,
-    /// The same, that callers must show: an empty one would let everybody in.
+    /// A secret that callers must send; an empty one would let everybody in.
     CallersKey,
     /// `http://…` or `https://…`.
     Url,
     /// An address of this machine.
     Host,
-    /// A file or folder; `~/` is the user's own, anything relative stands beside the file that
-    /// names it.
+    /// A file or folder; `~/` is the user's home, and a relative path starts at the folder of the file that names it.
     Path,
     Bool,
     /// A whole number between two bounds, both allowed.
@@ -53,9 +52,9 @@ pub(crate) enum ValueKind {
     OneOrMore,
     /// A list of texts that are never shown in full.
     Secrets,
-    /// A list of calendars: files, or addresses that are as good as keys.
+    /// A list of calendars: files, or addresses that are secret like keys.
     Calendars,
-    /// A tree whose shape its own room checks; described by the text.
+    /// A tree that its section checks; the text describes it.
     Tree(String),
 }
 
@@ -87,7 +86,8 @@ impl ValueKind {
         )
     }
 
-    /// Whether it takes what was written, whatever YAML makes of that: a model may have the name `n` or `1.10`.
+    /// Returns whether the text is taken as it was written, whatever YAML reads it as, because a model may have the
+    /// name `n` or `1.10`.
     pub(crate) fn is_text(&self) -> bool {
         !matches!(
             self,
@@ -117,7 +117,7 @@ impl ValueKind {
         )
     }
 
-    /// What is allowed, in words that end an error message.
+    /// Returns what is allowed, as the end of an error message.
     pub(crate) fn allowed(&self) -> String {
         match self {
             Self::Text => "a text".to_owned(),
@@ -160,7 +160,7 @@ impl ValueKind {
         }
     }
 
-    /// The value in the one form that the settings are read from; `None` where it is not allowed.
+    /// Returns the value in its normal form, or `None` if it is not allowed.
     pub(crate) fn parse(&self, given: &Value) -> Option<Value> {
         match self {
             Self::Text | Self::Path => text(given).map(Value::from),
@@ -201,12 +201,12 @@ impl ValueKind {
     }
 }
 
-/// Whether a text can stand in a header and be compared there.
+/// Returns whether a text can be in a header and be compared there.
 fn is_of_signs(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// A unit, written as its own type reads it.
+/// Parses a unit by its own type.
 fn shown(unit: &impl ToString) -> Value {
     unit.to_string().into()
 }
@@ -237,7 +237,7 @@ fn text(given: &Value) -> Option<String> {
     }
 }
 
-/// A number as it was written.
+/// Returns a number as it was written.
 fn plain(number: Num) -> String {
     match (number.to_u128(), number.to_i128(), number.to_f64()) {
         (Some(it), _, _) => it.to_string(),
@@ -267,7 +267,7 @@ fn number(given: &Value) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// `23:00`; or 1380, which is what YAML 1.1 makes of it without quotes.
+/// Parses `23:00`, or 1380, which YAML 1.1 makes of it without quotes.
 fn time(given: &Value) -> Option<String> {
     let given = text(given)?;
     let (hours, minutes) = match given.split_once(':') {
@@ -317,7 +317,7 @@ fn some_of(given: &Value, words: &[String]) -> Option<Value> {
     (known && !given.is_empty()).then(|| given.join("+").into())
 }
 
-/// A tree as it stands; from the environment it comes as YAML in one line.
+/// Returns a tree unchanged; from the environment it comes as YAML in one line.
 fn tree(given: &Value) -> Option<Value> {
     match given {
         Value::String(_, it) => yaml::value(it),

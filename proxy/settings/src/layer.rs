@@ -1,7 +1,7 @@
-//! One source of settings, checked against the table: the file, the environment, the flags.
+//! One source of settings, checked against the table of keys: the file, the environment, the flags.
 //!
-//! A layer holds only known keys in their one form; what was wrong, unknown or without effect is
-//! noted beside it. Layers are laid over each other by figment.
+//! A layer contains only known keys in their normal form; wrong, unknown and ineffective keys are recorded beside it.
+//! Layers are laid over each other by figment.
 
 use std::{
     collections::BTreeMap,
@@ -28,31 +28,31 @@ use super::{
 
 /// The largest file that is read.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
-/// What every variable of ours that stands for a key begins with.
+/// The prefix of every environment variable that stands for a key.
 pub const ENV_PREFIX: &str = "METACLAW__";
-/// What is a file, or a name at a server.
+/// What a name means: a file, or a name at a server.
 const MODEL: &str = "rl.model";
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     File(PathBuf),
     Environment,
     Flags,
-    /// What `llm.provider` stands for.
+    /// The values that `llm.provider` stands for.
     Provider,
-    /// What `metaclaw auth` keeps.
+    /// The profiles that `metaclaw auth` keeps.
     Profiles(PathBuf),
 }
 
-/// Known keys of one source, in their one form, and what else was found there.
+/// The known keys of one source in their normal form, and what else was found there.
 #[derive(Debug, Clone)]
 pub struct Layer {
     origin: Origin,
     values: BTreeMap<String, Value>,
-    /// Keys that nobody knows.
+    /// Unknown keys.
     pub unknown: Vec<Unknown>,
-    /// Keys that were set and do nothing.
+    /// Keys that were set and have no effect.
     pub inert: Vec<InertUse>,
     /// Values that are not allowed.
     pub problems: Vec<Problem>,
@@ -74,7 +74,7 @@ impl fmt::Display for Origin {
 // === impl Layer ===
 
 impl Layer {
-    /// A source without a value.
+    /// Creates a source without a value.
     pub fn empty(origin: Origin) -> Self {
         Self {
             origin,
@@ -119,7 +119,7 @@ impl Layer {
         Err(SettingsError::Yaml { path, message })
     }
 
-    /// Reads variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
+    /// Reads environment variables: `METACLAW__RL__BATCH_SIZE` is `rl.batch_size`.
     pub fn environment(variables: impl Iterator<Item = (String, String)>) -> Self {
         let mut layer = Self::empty(Origin::Environment);
         for (name, text) in variables {
@@ -145,7 +145,7 @@ impl Layer {
         }
     }
 
-    /// A key that is none of ours.
+    /// Takes an unknown key.
     fn set_foreign(&mut self, path: &str, value: &Value) {
         let given = ValueKind::Text.parse(value);
         let given = given.as_ref().and_then(Value::as_str).unwrap_or("a tree");
@@ -174,7 +174,7 @@ impl Layer {
         &self.origin
     }
 
-    /// Whether anything in it is never shown in full.
+    /// Returns whether any part of it is never shown in full.
     pub fn holds_keys(&self) -> bool {
         let mut keys = self.values.keys().filter_map(|path| table::find(path));
         keys.any(|key| key.kind.is_secret())
@@ -194,7 +194,7 @@ impl Layer {
     fn apply(&mut self, key: &'static Key, path: &str, value: &Value) {
         let Some(read) = key.kind.parse(value) else {
             let blank = value.as_str().is_some_and(|text| text.trim().is_empty());
-            // The original wrote "" where nothing was chosen. Who may come in is worth a word.
+            // The Python original wrote "" where nothing was chosen. A key that controls access deserves a warning.
             let is_original = key.path == "proxy.api_key" && matches!(self.origin, Origin::File(_));
             if blank && is_original {
                 self.inert(path, "it is empty, so callers of this machine need no key, and others cannot come in");
@@ -226,7 +226,7 @@ impl Layer {
                 self.insert(path, resolved.into());
             }
             KeyState::Works => self.insert(path, read),
-            // What is off and has no effect is as it was meant.
+            // A setting that is off and has no effect needs no warning.
             KeyState::WithoutEffect(_) if read.to_bool() == Some(false) => {}
             KeyState::WithoutEffect(reason) => self.inert(path, reason),
             KeyState::Refused(reason) => {
@@ -239,8 +239,8 @@ impl Layer {
         }
     }
 
-    /// A path as it is meant: `~/` is the user's own folder, and a relative one stands beside the
-    /// file that names it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` where there is none.
+    /// Returns the full path: `~/` is the user's home, and a relative path starts at the folder of the file that names
+    /// it. `demo` is a name and no path, and so is `Qwen/Qwen3-4B` if there is no such folder.
     fn resolve(&self, given: &str) -> String {
         let given = Path::new(given);
         let path = match (given.strip_prefix("~"), &self.origin) {
@@ -262,7 +262,7 @@ impl Layer {
         path.to_string_lossy().into_owned()
     }
 
-    /// A file or folder of this name beside the file that names it, else the word as it is.
+    /// Returns a file or folder of this name next to the file that names it, else the word as it is.
     fn resolve_word(&self, given: &str) -> String {
         let beside = self.resolve(given);
         if Path::new(&beside).exists() {
@@ -279,7 +279,7 @@ impl Layer {
         });
     }
 
-    /// A calendar's address as it is; its file as a path is meant.
+    /// Returns a calendar's address unchanged, and a calendar's file as a full path.
     fn calendar(&self, given: &str) -> Value {
         if given.contains("://") {
             return given.into();
@@ -301,7 +301,7 @@ impl Layer {
     }
 }
 
-/// A value as it may stand in a message.
+/// Returns a value in a form that a message may contain.
 fn shown(key: &Key, value: &Value) -> String {
     let is_secret = key.kind.is_secret();
     let one = |value: &Value| {

@@ -1,12 +1,12 @@
-//! Names of models at a hub, as the Python original's configuration has them: `Qwen/Qwen3-4B`.
-//! The trainer fetches what `trainer.model` names so.
+//! Names of models at a hub, as in the Python original's configuration: `Qwen/Qwen3-4B`. The trainer downloads a model
+//! with such a name in `trainer.model`.
 
 use std::path::Path;
 
-/// Endings of a model's file.
+/// File extensions of models.
 const FILES: [&str; 2] = ["gguf", "safetensors"];
 
-/// Whether a path looks like a name at a hub: two plain parts, and no file of ours at its end.
+/// Returns whether a path looks like a name at a hub: two plain parts, and no model file at its end.
 pub(super) fn is_name(path: &Path) -> bool {
     let Some(text) = path.to_str() else {
         return false;
@@ -21,7 +21,7 @@ pub(super) fn is_name(path: &Path) -> bool {
     parts.is_some_and(|(owner, name)| plain(owner) && plain(name)) && !is_file
 }
 
-/// Whether this may be a model's name at a server: one plain part, and no file of ours.
+/// Returns whether this may be a model's name at a server: one plain part, and no model file.
 pub(super) fn is_word(text: &str) -> bool {
     !text.contains('/') && is_name(&Path::new("owner").join(text))
 }

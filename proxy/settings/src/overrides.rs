@@ -1,4 +1,4 @@
-//! Settings of one run, laid over those that hold: `--set KEY=VALUE`.
+//! Settings of one run that override those in force: `--set KEY=VALUE`.
 
 use anyhow::{bail, ensure};
 use figment::{Figment, providers::Serialized, value::Value};
@@ -10,13 +10,13 @@ use super::{
     layer::{Layer, Origin},
 };
 
-/// What says how a step is made.
+/// The sections that determine how a step is made.
 const SECTIONS: [&str; 2] = ["rl.", "gate."];
 
-/// A room's settings with some of their keys set anew, each by its whole name, as in `rl.batch_size`.
+/// Returns a section's settings with some keys changed, each given by its full name, such as `rl.batch_size`.
 ///
 /// # Errors
-/// For a key that nobody knows, or that is none of these settings; for a value that is not allowed.
+/// Returns an error for an unknown key, for one that is not in these settings, and for a value that is not allowed.
 pub fn overridden<T: Serialize + DeserializeOwned>(
     settings: &T,
     set: &[(String, String)],
@@ -46,10 +46,10 @@ pub fn overridden<T: Serialize + DeserializeOwned>(
     Ok(extract(&merged)?)
 }
 
-/// The two sides of `KEY=VALUE`.
+/// Splits `KEY=VALUE`.
 ///
 /// # Errors
-/// In words, where there is no `=`.
+/// Returns a message if there is no `=`.
 pub fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')

@@ -1,4 +1,4 @@
-//! Which model is trained, if any, and who trains it.
+//! Finds which model is trained, if any, and which server trains it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use super::{
 };
 use crate::address::is_here;
 
-/// The demo model below the cache folder; `cargo xtask start` puts it there.
+/// The demo model below the cache folder, where `cargo xtask start` puts it.
 const DEMO: &str = "models/SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The policy model of this run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Policy {
-    /// None: requests go to `llm.*`, and no weights learn.
+    /// There is none: requests go to `llm.*`, and no weights are trained.
     None,
-    /// Our own trainer, with this model.
+    /// MetaClaw's own trainer, with this model.
     Local {
         /// A folder in Hugging Face form, or a GGUF file.
         model: PathBuf,
     },
-    /// A training server that runs already.
+    /// A training server that is already running.
     Remote { url: String, key: Option<Secret> },
-    /// A training server that speaks Tinker's API.
+    /// A training server with Tinker's API.
     Cloud(Box<Cloud>),
 }
 
-/// Why the policy model that was asked for cannot be had.
+/// Why the requested policy model cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
@@ -38,12 +38,12 @@ pub enum PolicyError {
         path.display()
     )]
     Missing {
-        /// The key that named it.
+        /// The key that names it.
         key: &'static str,
         /// Where it should be.
         path: PathBuf,
     },
-    /// The demo was never fetched.
+    /// The demo model was not downloaded.
     #[error(
         "trainer.model: the demo model is not at {}: `cargo xtask start` fetches it",
         path.display()
@@ -52,28 +52,28 @@ pub enum PolicyError {
         /// Where it should be.
         path: PathBuf,
     },
-    /// Mode `rl` with nothing to train.
+    /// Mode `rl` without a model to train.
     #[error(
         "mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"
     )]
     NoModel,
-    /// A service of Tinker's API that cannot be used as it is set.
+    /// A service with Tinker's API whose settings cannot be used.
     #[error(transparent)]
     Cloud(#[from] CloudError),
-    /// Who trains elsewhere says itself who answers.
+    /// With an external training server, the settings must say which upstream answers.
     #[error(
         "rl.inference_backend and rl.inference_url are of our own trainer on this machine, and {trains} trains here: start vLLM there (metaclaw-trainer --inference-backend vllm, docs/operating/vllm.md), or leave them out"
     )]
     InferenceElsewhere {
-        /// The address of who trains.
+        /// The address of the training server.
         trains: String,
     },
-    /// vLLM on another machine than our trainer.
+    /// vLLM is on another machine than MetaClaw's trainer.
     #[error(
         "rl.inference_url {url}: vLLM loads adapters from this machine's disk, so it runs here, as at http://127.0.0.1:8001; for one on another machine run metaclaw-trainer there as well (rl.remote_url, docs/operating/vllm.md)"
     )]
     InferenceAway { url: String },
-    /// Backend `remote` without an address.
+    /// The backend is `remote`, without an address.
     #[error("rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000")]
     NoAddress,
 }
@@ -81,11 +81,11 @@ pub enum PolicyError {
 // === impl Policy ===
 
 impl Policy {
-    /// Reads it from the settings; `cache` is where the demo model lies.
+    /// Reads the policy from the settings; `cache` is the folder of the demo model.
     ///
     /// # Errors
     ///
-    /// [`PolicyError`] when a model is asked for that is not there.
+    /// Returns [`PolicyError`] if the requested model is missing.
     pub fn from_config(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let policy = Self::chosen(config, cache)?;
         let trains = match &policy {
@@ -103,7 +103,7 @@ impl Policy {
     fn chosen(config: &Config, cache: &Path) -> Result<Self, PolicyError> {
         let must_learn = config.has_mode(Mode::Rl);
         let may_learn = must_learn || config.has_mode(Mode::Auto);
-        // Without training it answers only where nobody else can.
+        // Without training, the policy model answers only if there is no other upstream.
         if !may_learn && config.has_upstream() {
             return Ok(Self::None);
         }
@@ -121,7 +121,7 @@ impl Policy {
         }
         match (&config.trainer.model, &backend.model, must_learn) {
             (Some(model), _, _) if model == Path::new("demo") => demo(cache),
-            // The trainer fetches it when it starts.
+            // The trainer downloads it when it starts.
             (Some(model), _, _) if model_name::is_name(model) && !model.exists() => {
                 Ok(Policy::Local {
                     model: model.clone(),
@@ -135,7 +135,7 @@ impl Policy {
         }
     }
 
-    /// The address of who trains, where that is not this machine.
+    /// Returns the address of the training server, if it is not this machine.
     pub fn elsewhere(&self) -> Option<&str> {
         match self {
             Self::Remote { url, .. } if !is_here(url) => Some(url),
@@ -144,25 +144,25 @@ impl Policy {
         }
     }
 
-    /// Whether texts may be sent to who trains: on this machine always, elsewhere if that was allowed.
+    /// Returns whether texts may be sent to the training server: always on this machine, elsewhere if it was allowed.
     pub fn may_train(&self, config: &Config) -> bool {
         self.elsewhere().is_none() || config.privacy.cloud_training_ok == Some(true)
     }
 
-    /// What serves: a service that may be sent nothing serves nothing.
+    /// Returns the serving model: a service that may get no texts serves nothing.
     pub fn that_serves(&self, config: &Config) -> &Self {
         let is_withheld = matches!(self, Self::Cloud(_)) && !self.may_train(config);
         if is_withheld { &Self::None } else { self }
     }
 
-    /// Whether requests go to a policy model.
+    /// Returns whether requests go to a policy model.
     pub fn is_some(&self) -> bool {
         *self != Self::None
     }
 }
 
-/// What is to be said of a model of the Python original's: a name at a hub, which nobody fetches. Who has
-/// somebody else to answer goes on without it; mode `rl` with nobody does not.
+/// Returns the message about a model name of the Python original: a name at a hub, which MetaClaw does not download. If
+/// there is another upstream, the proxy continues without the model; mode `rl` without one fails.
 pub fn without_effect(config: &Config) -> Option<InertUse> {
     let model = config.rl.model.as_deref()?;
     let is_asked_for = config.trainer.model.is_none()
@@ -175,7 +175,7 @@ pub fn without_effect(config: &Config) -> Option<InertUse> {
     })
 }
 
-/// Our trainer and vLLM read the same folders.
+/// MetaClaw's trainer and vLLM read the same folders.
 fn here(config: &Config) -> Result<(), PolicyError> {
     let url = config.rl.inference_url.as_ref();
     match url.filter(|url| config.rl.has_vllm() && !is_here(url)) {

@@ -1,4 +1,4 @@
-//! Files that only their owner may read, written whole or not at all.
+//! Writes files that only their owner may read, completely or not at all.
 
 use std::{
     fs::{self, OpenOptions},
@@ -7,20 +7,16 @@ use std::{
     path::Path,
 };
 
-/// Writes `bytes` to `path` with mode 0600: beside it first, then renamed over it, so that a reader
-/// sees the old file or the new one and a kill leaves no half of either.
-///
-/// # Errors
-///
-/// When the file beside it cannot be written, or cannot take the place of `path`.
+/// Writes `bytes` to `path` with mode 0600: first a second file, then a rename, so that a reader or a kill finds the
+/// complete old or new file.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Through a link, as dotfiles in a repository are: the file is replaced, not the link.
+    // If `path` is a link, as for dotfiles in a repository, the target is replaced, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
     let written = write_and_sync(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // The error that counts is the first one.
+        // The first error is returned.
         fs::remove_file(&beside).ok();
     }
     written

@@ -10,12 +10,12 @@ use crate::{address::host, auth_profiles::Profiles};
 
 const KEY: &str = "llm.api_key";
 
-/// Lays the profile that `llm.*` may use among the layers: below all others, or above them where
-/// `llm.auth_method` is `oauth_token`. What is to be said about it, if anything.
+/// Inserts the profile that `llm.*` may use among the layers: below all others, or above them if `llm.auth_method` is
+/// `oauth_token`. Returns a message about it, if there is one.
 ///
 /// # Errors
 ///
-/// [`SettingsError::Read`] when the file is there and cannot be read.
+/// Returns [`ConfigError::Read`] if the file exists and cannot be read.
 pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>, SettingsError> {
     let profiles = Profiles::load(path).map_err(|source| SettingsError::Read {
         path: path.to_owned(),
@@ -45,8 +45,8 @@ pub(super) fn lay(layers: &mut Vec<Layer>, path: &Path) -> Result<Option<String>
     Ok(None)
 }
 
-/// Whose profile `llm.*` may use. The key of one address is not for another, so a provider with an
-/// address of its own is meant only there.
+/// Returns the provider whose profile `llm.*` may use. A key for one address is not used for another, so a provider
+/// with an address of its own counts only there.
 fn provider(layers: &[Layer]) -> Option<String> {
     let base = providers::text(layers, "llm.api_base");
     match (providers::text(layers, "llm.provider"), base) {
@@ -69,7 +69,7 @@ mod tests {
         auth_profiles::{Method, Profile},
     };
 
-    /// The key in force with these settings, where a token of Anthropic's and a key of `mine` are kept.
+    /// Returns the key in force with these settings, if a token of Anthropic's and a key of `mine` are kept.
     fn key(text: &str) -> (Option<String>, Option<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("auth-profiles.json");

@@ -1,4 +1,4 @@
-//! Providers that people name instead of an address, as the Python original's wizard had them.
+//! Providers that can be named instead of an address, as in the Python original's wizard.
 
 use figment::value::Value;
 
@@ -8,13 +8,13 @@ use crate::address::host;
 /// A provider of chat models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChatProvider {
-    /// As it stands in `llm.provider`.
+    /// Its name in `llm.provider`.
     pub name: &'static str,
-    /// What people call it.
+    /// Its common name.
     pub title: &'static str,
     /// Its address, for `llm.api_base`.
     pub api_base: &'static str,
-    /// A model that it had when this was written; empty where the owner's own choice decides.
+    /// A model that it had when this was written; empty if the owner has to choose.
     pub model: &'static str,
 }
 
@@ -32,7 +32,7 @@ const fn provider(
     }
 }
 
-/// Those that have an address of their own. `custom` has none.
+/// The providers that have an address of their own. `custom` has none.
 pub const PROVIDERS: &[ChatProvider] = &[
     provider("openai", "OpenAI", "https://api.openai.com/v1", "gpt-4o"),
     provider(
@@ -99,17 +99,17 @@ pub const PROVIDERS: &[ChatProvider] = &[
     ),
 ];
 
-/// The provider of a name.
+/// Returns the provider of a name.
 pub fn named(name: &str) -> Option<&'static ChatProvider> {
     PROVIDERS.iter().find(|it| it.name == name)
 }
 
-/// The provider whose address this is.
+/// Returns the provider with this address.
 pub fn at(url: &str) -> Option<&'static ChatProvider> {
     PROVIDERS.iter().find(|it| host(it.api_base) == host(url))
 }
 
-/// What `llm.provider` says where `llm.api_base` says nothing: a layer below `layers`.
+/// Returns what `llm.provider` stands for if `llm.api_base` is not set, as a layer below `layers`.
 pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     if text(layers, "llm.api_base").is_some() {
         return None;
@@ -120,7 +120,7 @@ pub(super) fn layer(layers: &[Layer]) -> Option<Layer> {
     Some(layer)
 }
 
-/// The text in force at a key; the last layer is the uppermost.
+/// Returns the text in force at a key; the last layer has the highest priority.
 pub(super) fn text<'a>(layers: &'a [Layer], path: &str) -> Option<&'a str> {
     let mut given = layers.iter().rev().filter_map(|it| it.values().get(path));
     given.find_map(Value::as_str)

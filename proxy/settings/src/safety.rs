@@ -1,4 +1,4 @@
-//! Settings that are changed for safety before anybody reads them, each with a word about it.
+//! Changes unsafe settings before they are used, and reports each change.
 
 use metaclaw_learner::JudgeKind;
 
@@ -8,10 +8,10 @@ use crate::address::host;
 // === impl Loaded ===
 
 impl Loaded {
-    /// Nobody listens to the world without a key.
+    /// Without a key, the proxy does not listen to other machines.
     ///
-    /// The original's default was 0.0.0.0 and stands in every file that it wrote, so that one
-    /// address is taken back to this machine; any other was meant, and is refused.
+    /// The Python original's default was 0.0.0.0 and is in every file that it wrote, so this address is replaced by
+    /// this machine's; any other address was chosen, and is refused.
     pub(super) fn require_key_beyond_loopback(&mut self) -> Result<(), SettingsError> {
         let listen = &mut self.config.gateway.proxy;
         if listen.host.is_loopback() || listen.requires_key() {
@@ -35,20 +35,21 @@ impl Loaded {
         }]))
     }
 
-    /// A judge with a provider is asked with a key, or not at all.
+    /// A judge at a provider needs a key, so it is not asked without one.
     ///
-    /// The original wrote OpenAI's address into every file, with a key or without: what people say would go
-    /// there for nothing. Its own address has `llm.api_key`; `judge.kind: llm` asks one that wants none.
+    /// The Python original wrote OpenAI's address into every file, with or without a key, so texts would be sent there
+    /// without any use. The judge's default address uses `llm.api_key`; `judge.kind: llm` uses a model that needs no
+    /// key.
     pub(super) fn require_key_of_judge(&mut self) {
         let kind = self.config.learner.judge.kind;
         if kind == Some(JudgeKind::Http) {
-            // A function of the owner's, who names it: it has the key that it is given, and no model's.
+            // The owner named this reward function, so it gets only the key that is given for it, and no model's key.
             return;
         }
         let is_meant = kind == Some(JudgeKind::Llm);
         let (judge, llm) = (&mut self.config.judge, &self.config.llm);
         if self.inert.iter().any(|it| it.key == "rl.prm_provider") {
-            // The model of a provider that is not built is asked nowhere else.
+            // If a provider is not supported, its model is not asked elsewhere.
             (judge.url, judge.model) = (None, None);
         }
         let Some(url) = judge.url.as_deref().filter(|_| judge.key.is_none()) else {

@@ -10,27 +10,27 @@ use super::{
     table, unsupported_keys, yaml,
 };
 
-/// One key that works, with the value in force.
+/// One key that has an effect, with the value in force.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effective {
     pub key: String,
-    /// The value; null where there is none, masked where it is a secret.
+    /// The value; null if there is none, masked if it is a secret.
     pub value: serde_json::Value,
-    /// Where it was set; none means that the default stands.
+    /// The source of the value; `None` means the default.
     pub origin: Option<String>,
 }
 
 // === impl Loaded ===
 
 impl Loaded {
-    /// Every key that works, in the order of the table.
+    /// Returns every key that has an effect, in the order of the table.
     pub fn effective(&self) -> Vec<Effective> {
         table::working()
             .flat_map(|key| self.paths(key).into_iter().map(|path| self.one(key, &path)))
             .collect()
     }
 
-    /// Where a key stands: at its own path, or under each name that people chose.
+    /// Returns where a key occurs: at its own path, or under each name that people chose.
     fn paths(&self, key: &Key) -> Vec<String> {
         if !key.path.contains('*') {
             return vec![key.path.clone()];
@@ -42,11 +42,11 @@ impl Loaded {
         paths
     }
 
-    /// The value of one key, by its own or an older name.
+    /// Returns the value of one key, by its own or an older name.
     ///
     /// # Errors
     ///
-    /// In words, when nobody knows the key or it does nothing.
+    /// Returns a message if the key is unknown or has no effect.
     pub fn get(&self, path: &str) -> Result<Effective, String> {
         let key = table::find(path).ok_or_else(|| unknown(path))?;
         match &key.state {
@@ -84,7 +84,7 @@ fn masked(key: &Key, value: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// What to say about a key that nobody knows.
+/// Returns the message about an unknown key.
 pub(crate) fn unknown(path: &str) -> String {
     if let Some(reason) = unsupported_keys::reason(path) {
         return format!("{path} is no key here: {reason}");
@@ -95,7 +95,7 @@ pub(crate) fn unknown(path: &str) -> String {
     }
 }
 
-/// One value in one line.
+/// Returns one value in one line.
 pub fn one_line(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Null => String::new(),
@@ -104,7 +104,7 @@ pub fn one_line(value: &serde_json::Value) -> String {
     }
 }
 
-/// Why a key cannot be set to any use; none where it works, or has another name that does.
+/// Returns why setting a key has no effect; `None` if it has one, or has another name that has one.
 pub fn unbuilt(path: &str) -> Option<&'static str> {
     match &table::find(path)?.state {
         KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => Some(reason),

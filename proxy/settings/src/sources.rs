@@ -1,4 +1,4 @@
-//! Where settings come from, in words; and whether the file still says what it said.
+//! Describes where settings come from, and finds out whether the file has changed.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,13 +7,14 @@ use std::{
 
 use super::{Layer, Loaded, Origin};
 
-/// What is in force at once, whatever the file says: `metaclaw keys` tells the running process.
+/// The keys that take effect without a restart, whatever the file says, because `metaclaw keys` tells the running
+/// process.
 const AT_ONCE: &str = "proxy.keys.";
 
 // === impl Loaded ===
 
 impl Loaded {
-    /// The file, or that there is none, and what else has set something.
+    /// Names the file, or says that there is none, and the other sources that set something.
     pub fn sources(&self, file: &Path) -> String {
         let name = file.display();
         let mut said = if file.exists() {
@@ -32,7 +33,7 @@ impl Loaded {
         said
     }
 
-    /// What a room says of a key, which it names first, with the place where that was set.
+    /// Returns a section's message about a key, which begins with the key, with the place where it was set.
     pub fn with_origin(&self, message: &str) -> String {
         let end = message.find([' ', ':']).unwrap_or(message.len());
         let (key, rest) = message.split_at(end);
@@ -43,7 +44,7 @@ impl Loaded {
     }
 }
 
-/// What the keys of a file come to: the same number, the same settings. Comments, and what is in force at once,
+/// Returns a hash of a file's keys: the same number means the same settings. Comments and keys that take effect at once
 /// do not count.
 pub fn fingerprint(file: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -54,7 +55,7 @@ pub fn fingerprint(file: &Path) -> u64 {
                 .iter()
                 .filter(|it| !it.0.starts_with(AT_ONCE));
             for (key, value) in keys {
-                // Figment's values are JSON's.
+                // Figment's values convert to JSON's.
                 let value = serde_json::to_string(value).unwrap_or_default();
                 (key, value).hash(&mut hasher);
             }

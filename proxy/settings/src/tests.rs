@@ -64,7 +64,7 @@ fn a_policy_model_is_found_or_missed_in_words() {
         )),
         Ok(Policy::None)
     );
-    // A name at a hub, as the original has it, stops nobody who can do without.
+    // The Python original's name at a hub does not stop a start that works without it.
     for text in [
         "rl: {model: Qwen/Qwen3-4B}\n",
         "mode: skills_only\nrl: {model: Qwen/Qwen3-4B}\n",
@@ -197,7 +197,7 @@ fn the_laptop_example_says_what_it_means() {
     assert_eq!(loaded.config.learner.mode, Mode::Rl);
     let learner = loaded.config.learner;
     assert_eq!((learner.rl.lora_rank, learner.rl.batch_size), (16, 4));
-    // How it learns is the default way: what the bench measures.
+    // The default learning settings are those that the bench measures.
     assert_eq!(learner.rl.method, metaclaw_learner::Methods::default());
     assert_eq!(
         (learner.rl.learning_rate, learner.rl.warmup_steps),

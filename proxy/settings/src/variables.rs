@@ -1,11 +1,11 @@
-//! Variables of the environment that are meant for us and read by nobody.
+//! Finds environment variables that look like MetaClaw's and that nothing reads.
 
 use super::{layer::ENV_PREFIX, table};
 
-/// What all our variables begin with, also those that stand for no key.
+/// The prefix of all MetaClaw's variables, including those that stand for no key.
 const PREFIX: &str = "METACLAW_";
 
-/// Variables that seem to stand for a key and do not, as an underscore is missing.
+/// Returns variables that seem to stand for a key and do not, because an underscore is missing.
 pub(super) fn misnamed_variables(variables: &[(String, String)]) -> Vec<String> {
     let plain = |text: &str| text.replace("__", "_").replace('.', "_").to_lowercase();
     let told = variables.iter().filter_map(|(name, _)| {

@@ -4,7 +4,7 @@ use metaclaw_chat::excerpt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::skill::{Keywords, Skill};
+use crate::skill::{KeywordList, Skill};
 
 /// The longest answer that is read.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -24,7 +24,7 @@ pub(super) enum AnswerError {
 
 /// A skill as the model wrote it. Nothing is checked yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Written {
+pub(super) struct WrittenSkill {
     #[serde(default)]
     pub(super) name: String,
     #[serde(default)]
@@ -35,11 +35,11 @@ pub(super) struct Written {
     pub(super) content: String,
     /// Words that requests for it contain.
     #[serde(default)]
-    pub(super) keywords: Option<Keywords>,
+    pub(super) keywords: Option<KeywordList>,
 }
 
 /// Returns the skills in an answer. Each is either a skill as written, or the reason why it is invalid.
-pub(super) fn read(answer: &str) -> Result<Vec<Result<Written, String>>, AnswerError> {
+pub(super) fn read(answer: &str) -> Result<Vec<Result<WrittenSkill, String>>, AnswerError> {
     if answer.len() > MAX_ANSWER {
         return Err(AnswerError::TooLong {
             bytes: answer.len(),
@@ -49,12 +49,12 @@ pub(super) fn read(answer: &str) -> Result<Vec<Result<Written, String>>, AnswerE
     if text.starts_with("---")
         && let Ok(skill) = Skill::parse(text)
     {
-        return Ok(vec![Ok(Written {
+        return Ok(vec![Ok(WrittenSkill {
             name: skill.name.to_string(),
             description: skill.description,
             category: skill.category,
             content: skill.content,
-            keywords: Some(Keywords::List(skill.keywords)),
+            keywords: Some(KeywordList::List(skill.keywords)),
         })]);
     }
     let values = json(text).ok_or_else(|| AnswerError::Unreadable {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use metaclaw_chat::excerpt;
 
-use super::{answer::Written, proposal::Reason};
+use super::{answer::WrittenSkill, proposal::Reason};
 use crate::{
     guard::{Suspicion, suspicions},
     host::{HostSkill, is_alike},
-    skill::{Keywords, NameError, Skill, SkillName},
+    skill::{KeywordList, Skill, SkillName, SkillNameError},
     words::terms,
 };
 
@@ -27,11 +27,11 @@ const ALIKE_VERSIONS: f64 = 0.8;
 
 /// Why a skill is refused without the owner's review.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum DraftRefusal {
     #[error("it has no {0}")]
     Missing(&'static str),
     #[error(transparent)]
-    Name(#[from] NameError),
+    Name(#[from] SkillNameError),
     #[error("the name {0:?} is not small letters, digits and hyphens")]
     NoSlug(SkillName),
     #[error("{what} has {n} {unit}, at most {most} are allowed")]
@@ -55,19 +55,19 @@ pub(super) enum Refusal {
 
 /// A skill that may be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Draft {
+pub(super) struct SkillDraft {
     pub(super) skill: Skill,
     pub(super) text: String,
 }
 
 // === impl Draft ===
 
-impl Draft {
+impl SkillDraft {
     /// Checks what a model wrote.
-    pub(super) fn new(written: &Written) -> Result<Self, Refusal> {
+    pub(super) fn new(written: &WrittenSkill) -> Result<Self, DraftRefusal> {
         let name: SkillName = present(&written.name, "name")?.parse()?;
         if !is_slug(name.as_str()) {
-            return Err(Refusal::NoSlug(name));
+            return Err(DraftRefusal::NoSlug(name));
         }
         let description = one_line(present(&written.description, "description")?);
         let content = present(&written.content, "content")?.replace("\r\n", "\n");
@@ -87,7 +87,7 @@ impl Draft {
             ("its text", content.lines().count(), "lines", MAX_LINES),
         ] {
             if n > most {
-                return Err(Refusal::TooLong {
+                return Err(DraftRefusal::TooLong {
                     what,
                     n,
                     unit,
@@ -98,37 +98,37 @@ impl Draft {
         let lines = content.lines().chain([description.as_str()]);
         let is_hidden = |line: &str| suspicions(line).contains(&Suspicion::Hidden);
         if lines.into_iter().any(is_hidden) {
-            return Err(Refusal::Hidden);
+            return Err(DraftRefusal::Hidden);
         }
         let category = written.category.trim();
         let category = Some(category).filter(|it| it.len() <= MAX_CATEGORY && is_slug(it));
-        let keywords = written.keywords.clone().map(Keywords::words);
+        let keywords = written.keywords.clone().map(KeywordList::words);
         let keywords = keywords
             .unwrap_or_default()
             .into_iter()
             .filter(|it| is_keyword(it));
         let keywords: Vec<String> = keywords.take(MAX_KEYWORDS).collect();
         written_out(&name, &description, category, &keywords, &content)
-            .ok_or(Refusal::NoFrontMatter)
+            .ok_or(DraftRefusal::NoFrontMatter)
     }
 
     /// Refuses a skill that was proposed and rejected before.
-    pub(super) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), Refusal> {
+    pub(super) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), DraftRefusal> {
         match Skill::parse(text) {
-            Ok(before) if says_the_same(&before, &self.skill) => Err(Refusal::Proposed(n)),
+            Ok(before) if says_the_same(&before, &self.skill) => Err(DraftRefusal::Proposed(n)),
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
     /// Refuses a skill that the agent's host has itself, by name or purpose.
-    pub(super) fn is_not_hosts(&self, hosts: &[HostSkill]) -> Result<(), Refusal> {
+    pub(super) fn is_not_hosts(&self, hosts: &[HostSkill]) -> Result<(), DraftRefusal> {
         let Skill {
             name, description, ..
         } = &self.skill;
         let mut hosts = hosts.iter();
         let same =
             hosts.find(|it| it.name == name.as_str() || is_alike(&it.description, description));
-        same.map_or(Ok(()), |it| Err(Refusal::Hosts(it.name.clone())))
+        same.map_or(Ok(()), |it| Err(DraftRefusal::Hosts(it.name.clone())))
     }
 
     /// Returns what a person should check before it becomes part of the system prompt.
@@ -166,7 +166,7 @@ fn written_out(
     category: Option<&str>,
     keywords: &[String],
     content: &str,
-) -> Option<Draft> {
+) -> Option<SkillDraft> {
     let category = category.filter(|it| *it != "general");
     let category = category.map_or_else(String::new, |it| format!("category: {it}\n"));
     let quoted = serde_json::to_string(description).ok()?;
@@ -184,13 +184,13 @@ fn written_out(
     let skill = Skill::parse(&text).ok()?;
     let is_same =
         skill.name == *name && skill.description == description && skill.content == content;
-    is_same.then_some(Draft { skill, text })
+    is_same.then_some(SkillDraft { skill, text })
 }
 
-fn present<'t>(text: &'t str, what: &'static str) -> Result<&'t str, Refusal> {
+fn present<'t>(text: &'t str, what: &'static str) -> Result<&'t str, DraftRefusal> {
     let text = text.trim();
     if text.is_empty() {
-        return Err(Refusal::Missing(what));
+        return Err(DraftRefusal::Missing(what));
     }
     Ok(text)
 }
@@ -241,8 +241,8 @@ fn overlap(one: &Skill, other: &Skill) -> f64 {
 mod tests {
     use super::*;
 
-    fn written(name: &str, content: &str) -> Written {
-        Written {
+    fn written(name: &str, content: &str) -> WrittenSkill {
+        WrittenSkill {
             name: name.to_owned(),
             description: "Use when asked: \"where?\"".to_owned(),
             category: "research".to_owned(),
@@ -252,12 +252,15 @@ mod tests {
     }
 
     fn refused(name: &str, content: &str) -> String {
-        Draft::new(&written(name, content)).unwrap_err().to_string()
+        SkillDraft::new(&written(name, content))
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn a_draft_becomes_a_file_that_reads_back() {
-        let draft = Draft::new(&written("ask-where", "1. Ask first.\r\n2. Then look.")).unwrap();
+        let draft =
+            SkillDraft::new(&written("ask-where", "1. Ask first.\r\n2. Then look.")).unwrap();
         insta::assert_snapshot!(draft.text, @r#"
         ---
         name: ask-where
@@ -277,15 +280,15 @@ mod tests {
         let many = (0..20).map(|n| format!("word {n}"));
         let odd = [String::new(), "x".repeat(41), "hid\u{200b}den".to_owned()];
         let keywords = odd.into_iter().chain(many).collect();
-        let draft = Draft::new(&Written {
-            keywords: Some(Keywords::List(keywords)),
+        let draft = SkillDraft::new(&WrittenSkill {
+            keywords: Some(KeywordList::List(keywords)),
             ..written("ask-where", "1. Ask first.")
         });
         let skill = draft.unwrap().skill;
         assert_eq!(skill.keywords.len(), MAX_KEYWORDS);
         assert_eq!(skill.keywords[0], "word 0");
-        let told = Draft::new(&Written {
-            keywords: Some(Keywords::Text("say \"hi\", ok: no".to_owned())),
+        let told = SkillDraft::new(&WrittenSkill {
+            keywords: Some(KeywordList::Text("say \"hi\", ok: no".to_owned())),
             ..written("ask-where", "1. Ask first.")
         });
         assert_eq!(told.unwrap().skill.keywords, ["say \"hi\"", "ok: no"]);
@@ -314,7 +317,7 @@ mod tests {
     #[test]
     fn what_could_do_harm_is_told_with_its_line() {
         let told = |name: &str, content: &str| -> Vec<String> {
-            let draft = Draft::new(&written(name, content)).unwrap();
+            let draft = SkillDraft::new(&written(name, content)).unwrap();
             draft.suspicions().iter().map(ToString::to_string).collect()
         };
         let block = told(
@@ -336,14 +339,14 @@ mod tests {
             name: name.to_owned(),
             description: description.to_owned(),
         };
-        let draft = Draft::new(&written("weather", "1. Ask for the city.")).unwrap();
+        let draft = SkillDraft::new(&written("weather", "1. Ask for the city.")).unwrap();
         let description = draft.skill.description.clone();
         for hosts in [
             host("weather", ""),
             host("forecast", &description.to_uppercase()),
         ] {
             let refused = draft.is_not_hosts(std::slice::from_ref(&hosts));
-            assert_eq!(refused, Err(Refusal::Hosts(hosts.name)));
+            assert_eq!(refused, Err(DraftRefusal::Hosts(hosts.name)));
         }
         let another = [host("forecasts", "Other matters"), host("weather-maps", "")];
         assert_eq!(draft.is_not_hosts(&another), Ok(()));
@@ -351,12 +354,12 @@ mod tests {
 
     #[test]
     fn what_was_not_wanted_is_not_proposed_again() {
-        let draft = |name: &str, content: &str| Draft::new(&written(name, content)).unwrap();
+        let draft = |name: &str, content: &str| SkillDraft::new(&written(name, content)).unwrap();
         let content = "1. Ask which city the person is in before looking anything up.";
         let unwanted = draft("weather", content).text;
         let says_same = draft("rain", &content.replace("city", "town"));
         let refused = says_same.is_not_unwanted(4, &unwanted);
-        assert_eq!(refused, Err(Refusal::Proposed(4)));
+        assert_eq!(refused, Err(DraftRefusal::Proposed(4)));
         let unlike = draft("weather", "1. Carry an umbrella.");
         assert_eq!(unlike.is_not_unwanted(4, &unwanted), Ok(()));
     }

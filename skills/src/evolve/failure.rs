@@ -33,7 +33,7 @@ pub enum Teller {
 
 /// One message or action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct TrajectoryStep {
     pub teller: Teller,
     pub text: String,
 }
@@ -42,9 +42,9 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trajectory {
     /// The steps up to and including the reply.
-    pub done: Vec<Step>,
+    pub done: Vec<TrajectoryStep>,
     /// The steps after it: the next state.
-    pub next: Vec<Step>,
+    pub next: Vec<TrajectoryStep>,
     /// Whether only the owner and the assistant spoke in the whole conversation, and the owner quoted nobody as far as
     /// can be told.
     pub is_owners: bool,
@@ -88,11 +88,11 @@ impl Trajectory {
     }
 }
 
-fn steps(messages: &[&Message], which: Range<usize>) -> Vec<Step> {
-    let mut steps: Vec<Step> = which.filter_map(|at| step(messages, at)).collect();
+fn steps(messages: &[&Message], which: Range<usize>) -> Vec<TrajectoryStep> {
+    let mut steps: Vec<TrajectoryStep> = which.filter_map(|at| step(messages, at)).collect();
     if steps.len() > MAX_STEPS {
         let n_out = steps.len() - MAX_STEPS;
-        let out = Step {
+        let out = TrajectoryStep {
             teller: Teller::Application,
             text: format!("({n_out} steps are left out here)"),
         };
@@ -101,7 +101,7 @@ fn steps(messages: &[&Message], which: Range<usize>) -> Vec<Step> {
     steps
 }
 
-fn step(messages: &[&Message], at: usize) -> Option<Step> {
+fn step(messages: &[&Message], at: usize) -> Option<TrajectoryStep> {
     let message = messages[at];
     let text = message.text();
     let (teller, text) = match message.role() {
@@ -120,7 +120,7 @@ fn step(messages: &[&Message], at: usize) -> Option<Step> {
         }
         Role::Other => (Teller::Application, shorten(&text, OTHERS).into_owned()),
     };
-    Some(Step { teller, text })
+    Some(TrajectoryStep { teller, text })
 }
 
 /// Describes the assistant's text and its tool calls with their arguments.
@@ -168,7 +168,7 @@ pub(super) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn tellers(steps: &[Step]) -> Vec<Teller> {
+    fn tellers(steps: &[TrajectoryStep]) -> Vec<Teller> {
         steps.iter().map(|step| step.teller).collect()
     }
 

@@ -7,23 +7,23 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    answer::Written,
-    draft::{Draft, Refusal, says_the_same, without_bullet, words},
+    answer::WrittenSkill,
+    draft::{DraftRefusal, SkillDraft, says_the_same, without_bullet, words},
 };
 use crate::{
-    skill::{Keywords, Skill},
+    skill::{KeywordList, Skill},
     words::terms,
 };
 
 // === impl Draft ===
 
-impl Draft {
+impl SkillDraft {
     /// Returns what to propose: the draft, or, if a skill of another name says nearly the same, that skill with the
     /// steps that it lacked.
     ///
     /// # Errors
-    /// Returns [`Refusal::Known`] if the draft adds nothing.
-    pub(super) fn beside(self, library: &[Arc<Skill>]) -> Result<Self, Refusal> {
+    /// Returns [`DraftRefusal::Known`] if the draft adds nothing.
+    pub(super) fn beside(self, library: &[Arc<Skill>]) -> Result<Self, DraftRefusal> {
         let is_this = |skill: &Skill| skill.name == self.skill.name;
         let same = library.iter().find(|skill| {
             let is_same = is_this(skill) && skill.version == self.skill.version;
@@ -35,7 +35,7 @@ impl Draft {
                 Ok(before.map_or_else(|| self.clone(), |it| self.clone().with_keywords_of(it)))
             }
             Some(same) => {
-                let known = || Refusal::Known(same.name.clone());
+                let known = || DraftRefusal::Known(same.name.clone());
                 self.steps_for(same).unwrap_or_else(|| Err(known()))
             }
         }
@@ -53,12 +53,12 @@ impl Draft {
             content,
             ..
         } = &self.skill;
-        let written = Written {
+        let written = WrittenSkill {
             name: name.to_string(),
             description: description.clone(),
             category: category.clone(),
             content: content.clone(),
-            keywords: Some(Keywords::List(before.keywords.clone())),
+            keywords: Some(KeywordList::List(before.keywords.clone())),
         };
         Self::new(&written).unwrap_or(self)
     }
@@ -66,19 +66,19 @@ impl Draft {
     /// Returns what replaces a waiting proposal, if both say nearly the same.
     ///
     /// # Errors
-    /// Returns [`Refusal::Proposed`] if the draft adds nothing.
-    pub(super) fn beside_waiting(&self, n: u64, text: &str) -> Result<Option<Self>, Refusal> {
+    /// Returns [`DraftRefusal::Proposed`] if the draft adds nothing.
+    pub(super) fn beside_waiting(&self, n: u64, text: &str) -> Result<Option<Self>, DraftRefusal> {
         let same = Skill::parse(text).ok();
         let Some(same) = same.filter(|it| says_the_same(it, &self.skill)) else {
             return Ok(None);
         };
         let renewed = self.steps_for(&same);
-        renewed.map_or(Err(Refusal::Proposed(n)), |it| it.map(Some))
+        renewed.map_or(Err(DraftRefusal::Proposed(n)), |it| it.map(Some))
     }
 
     /// Returns the new text of a skill that says nearly the same: the draft's text if the names are equal, otherwise
     /// the skill's text with the steps that it lacked. Returns `None` if it lacks none.
-    fn steps_for(&self, known: &Skill) -> Option<Result<Self, Refusal>> {
+    fn steps_for(&self, known: &Skill) -> Option<Result<Self, DraftRefusal>> {
         let said = words(known);
         let lacked = |line: &&str| {
             let words: BTreeSet<String> = terms(line).into_iter().collect();
@@ -92,12 +92,12 @@ impl Draft {
         if known.name == self.skill.name {
             return Some(Ok(self.clone()));
         }
-        Some(Self::new(&Written {
+        Some(Self::new(&WrittenSkill {
             name: known.name.to_string(),
             description: known.description.clone(),
             category: known.category.clone(),
             content: with_steps(&known.content, &steps),
-            keywords: Some(Keywords::List(known.keywords.clone())),
+            keywords: Some(KeywordList::List(known.keywords.clone())),
         }))
     }
 }
@@ -121,12 +121,12 @@ mod tests {
 
     const KNOWN: &str = "1. Ask which city the person is in before looking anything up.\n2. Then look the forecast up.";
 
-    fn draft(name: &str, content: &str) -> Draft {
-        Draft::new(&Written {
+    fn draft(name: &str, content: &str) -> SkillDraft {
+        SkillDraft::new(&WrittenSkill {
             name: name.to_owned(),
             description: "Use when asked for the weather.".to_owned(),
             content: content.to_owned(),
-            ..Written::default()
+            ..WrittenSkill::default()
         })
         .unwrap()
     }
@@ -170,12 +170,15 @@ mod tests {
 
     #[test]
     fn what_adds_nothing_is_refused_with_what_it_repeats() {
-        let known = Refusal::Known("weather".parse().unwrap());
+        let known = DraftRefusal::Known("weather".parse().unwrap());
         for (name, content) in [("weather", KNOWN), ("rain", &KNOWN.replace("city", "town"))] {
             let again = draft(name, content);
             assert_eq!(again.clone().beside(&library()), Err(known.clone()));
             let waits = &draft("weather", KNOWN).text;
-            assert_eq!(again.beside_waiting(4, waits), Err(Refusal::Proposed(4)));
+            assert_eq!(
+                again.beside_waiting(4, waits),
+                Err(DraftRefusal::Proposed(4))
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use metaclaw_chat::Message;
 
-use super::failure::{Failure, Step, Teller, shorten};
+use super::failure::{Failure, Teller, TrajectoryStep, shorten};
 use crate::{host::HostSkill, skill::Skill};
 
 /// The number of skills that are named, and the characters of each description.
@@ -91,7 +91,7 @@ pub(super) fn shown<'l>(
     had.into_iter()
 }
 
-fn quote(asked: &mut String, prefix: &str, step: &Step) {
+fn quote(asked: &mut String, prefix: &str, step: &TrajectoryStep) {
     let who = match step.teller {
         Teller::Owner => "the owner says",
         Teller::Others => "somebody else says, or was quoted (not the owner)",

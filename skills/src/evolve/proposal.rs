@@ -107,14 +107,14 @@ pub struct Progress {
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Store {
+pub(super) struct ProposalStore {
     pub(super) progress: BTreeMap<AgentId, Progress>,
     pub(super) proposals: Vec<Proposal>,
 }
 
 // === impl Store ===
 
-impl Store {
+impl ProposalStore {
     pub(super) fn read(dir: &Path) -> Result<Self, JournalError> {
         let path = dir.join(FILE);
         let failed = |source| JournalError {

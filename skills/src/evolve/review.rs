@@ -7,11 +7,11 @@ use metaclaw_chat::{AgentId, Message, SessionId};
 
 use super::{
     answer,
-    draft::{Draft, Refusal},
+    draft::{DraftRefusal, SkillDraft},
     failure::Failure,
     history::{self, HistoryEntry},
     prompt,
-    proposal::{Progress, Proposal, ProposalState, Reason, Source, Store},
+    proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason, Source},
 };
 use crate::{
     host::HostSkill,
@@ -81,7 +81,7 @@ impl Library {
     /// # Errors
     /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn evolution(&self, agent: &AgentId) -> Result<Progress, EvolveError> {
-        let mut store = Store::read(self.dir())?;
+        let mut store = ProposalStore::read(self.dir())?;
         Ok(store.progress.remove(agent).unwrap_or_default())
     }
 
@@ -90,7 +90,7 @@ impl Library {
     /// # Errors
     /// Returns [`EvolveError::Store`] if the file cannot be read.
     pub fn proposals(&self) -> Result<Vec<Proposal>, EvolveError> {
-        Ok(Store::read(self.dir())?.proposals)
+        Ok(ProposalStore::read(self.dir())?.proposals)
     }
 
     /// Returns whether so many proposals wait that nobody would review more. It accesses the file system.
@@ -116,7 +116,7 @@ impl Library {
     /// Returns [`EvolveError`]. In that case the turns can be used again.
     pub fn evolve(&self, run: &EvolutionRun, answer: &str) -> Result<Evolved, EvolveError> {
         let _lock = self.lock_lessons()?;
-        let mut store = Store::read(self.dir())?;
+        let mut store = ProposalStore::read(self.dir())?;
         let progress = store.progress.entry(run.agent.clone()).or_default();
         if run.n_main < progress.n_main {
             // The log is another one, in which the same ids stand for other turns.
@@ -131,7 +131,8 @@ impl Library {
                 for written in written {
                     let named = written.as_ref().map_or("", |it| &it.name).to_owned();
                     let drafted = written.and_then(|it| {
-                        let draft = Draft::new(&it).and_then(|it| self.placed(&store, run, it));
+                        let draft =
+                            SkillDraft::new(&it).and_then(|it| self.placed(&store, run, it));
                         draft.map_err(|refusal| refusal.to_string())
                     });
                     match drafted {
@@ -167,10 +168,10 @@ impl Library {
     /// and what was rejected before.
     fn placed(
         &self,
-        store: &Store,
+        store: &ProposalStore,
         run: &EvolutionRun,
-        draft: Draft,
-    ) -> Result<(Draft, Option<usize>), Refusal> {
+        draft: SkillDraft,
+    ) -> Result<(SkillDraft, Option<usize>), DraftRefusal> {
         let own = store.proposals.iter().enumerate();
         let own = own.filter(|(_, it)| it.source.agent == run.agent);
         for (_, before) in own.clone() {
@@ -194,9 +195,9 @@ impl Library {
     /// Stores a proposal, or a replaced one, and puts it in force if nothing prevents that.
     fn propose(
         &self,
-        store: &mut Store,
+        store: &mut ProposalStore,
         run: &EvolutionRun,
-        draft: Draft,
+        draft: SkillDraft,
         at: Option<usize>,
     ) -> Result<Proposal, EvolveError> {
         let mut proposal = Proposal {
@@ -226,7 +227,12 @@ impl Library {
         Ok(proposal)
     }
 
-    fn reasons(&self, store: &Store, run: &EvolutionRun, draft: &Draft) -> Vec<Reason> {
+    fn reasons(
+        &self,
+        store: &ProposalStore,
+        run: &EvolutionRun,
+        draft: &SkillDraft,
+    ) -> Vec<Reason> {
         let mut why = Vec::new();
         if self.reviews_skills() {
             why.push(Reason::Review);
@@ -248,7 +254,7 @@ impl Library {
 
     /// Collects the evidence whose words it may contain: the turns, and the turns behind the skills that the evolver
     /// saw.
-    fn source(&self, store: &Store, run: &EvolutionRun, name: &SkillName) -> Source {
+    fn source(&self, store: &ProposalStore, run: &EvolutionRun, name: &SkillName) -> Source {
         let library = self.skills(&run.agent);
         let shown = prompt::shown(&run.failures, &library).map(|skill: &Arc<Skill>| &skill.name);
         let learned = shown
@@ -270,7 +276,7 @@ impl Library {
 
 /// Returns the accepted proposals of one skill.
 fn of_skill<'s>(
-    store: &'s Store,
+    store: &'s ProposalStore,
     agent: &'s AgentId,
     name: &'s SkillName,
 ) -> impl Iterator<Item = &'s Proposal> {

@@ -10,7 +10,7 @@ use metaclaw_chat::{AgentId, SessionId};
 
 use super::{
     history,
-    proposal::{Proposal, ProposalState, Store},
+    proposal::{Proposal, ProposalState, ProposalStore},
     review::EvolveError,
 };
 use crate::{
@@ -55,7 +55,7 @@ impl Library {
         name: &SkillName,
     ) -> Result<Proposal, EvolveError> {
         let _lock = self.lock_lessons()?;
-        let mut store = Store::read(self.dir())?;
+        let mut store = ProposalStore::read(self.dir())?;
         let is_it = |it: &&mut Proposal| {
             it.state == ProposalState::Accepted
                 && it.name == *name
@@ -102,7 +102,7 @@ impl Library {
         is_forgotten: impl Fn(&AgentId, &SessionId) -> bool,
     ) -> Result<usize, EvolveError> {
         let _lock = self.lock_lessons()?;
-        let mut store = Store::read(self.dir())?;
+        let mut store = ProposalStore::read(self.dir())?;
         let goes = |it: &Proposal| {
             let mut sessions = it.source.sessions.iter();
             sessions.any(|session| is_forgotten(&it.source.agent, session))
@@ -198,7 +198,7 @@ impl Library {
         change: impl FnOnce(&Self, &mut Proposal) -> Result<(), EvolveError>,
     ) -> Result<Proposal, EvolveError> {
         let _lock = self.lock_lessons()?;
-        let mut store = Store::read(self.dir())?;
+        let mut store = ProposalStore::read(self.dir())?;
         let number: Option<u64> = which.parse().ok();
         let is_it = |it: &&mut Proposal| {
             it.is_waiting() && (number == Some(it.n) || it.name.as_str() == which)

@@ -6,7 +6,7 @@
 
 use super::{
     lessons::{Collector, HostLessons},
-    section::{Catalog, Notes, Section, closes, opens},
+    section::{Catalog, HostNotes, HostSection, closes, opens},
 };
 
 // === impl HostLessons ===
@@ -16,12 +16,12 @@ impl HostLessons {
     pub fn read<'t>(parts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut collector = Collector::default();
         for part in parts {
-            let mut section = Section::Elsewhere;
+            let mut section = HostSection::Elsewhere;
             for line in part.lines() {
                 if let Some(opened) = opens(&section, line) {
                     section = opened;
                 } else if closes(&section, line) {
-                    section = Section::Elsewhere;
+                    section = HostSection::Elsewhere;
                 } else {
                     take(&mut section, line, &mut collector);
                 }
@@ -32,12 +32,12 @@ impl HostLessons {
 }
 
 /// Adds the lesson on a line of a section.
-fn take(section: &mut Section, line: &str, collector: &mut Collector) {
+fn take(section: &mut HostSection, line: &str, collector: &mut Collector) {
     match section {
-        Section::Elsewhere => {}
-        Section::Catalog(catalog) => skill(catalog, line, collector),
-        Section::Notes(notes) => note(notes, line, collector),
-        Section::Intents => {
+        HostSection::Elsewhere => {}
+        HostSection::Catalog(catalog) => skill(catalog, line, collector),
+        HostSection::Notes(notes) => note(notes, line, collector),
+        HostSection::Intents => {
             if let Some((head, intent)) = line.split_once("): ")
                 && head.trim_start().starts_with("Standing intent (")
             {
@@ -65,7 +65,7 @@ fn skill(catalog: &mut Catalog, line: &str, collector: &mut Collector) {
     }
 }
 
-fn note(notes: &mut Notes, line: &str, collector: &mut Collector) {
+fn note(notes: &mut HostNotes, line: &str, collector: &mut Collector) {
     if let Some(text) = notes.line(line) {
         collector.add_note(text, notes.within());
     }

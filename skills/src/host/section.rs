@@ -13,10 +13,10 @@ pub(super) struct Catalog {
 
 /// The section that a line belongs to.
 #[derive(Debug)]
-pub(super) enum Section {
+pub(super) enum HostSection {
     Elsewhere,
     Catalog(Catalog),
-    Notes(Notes),
+    Notes(HostNotes),
     Intents,
 }
 
@@ -32,7 +32,7 @@ enum End {
 
 /// A text about the owner that is being read.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct HostNotes {
     end: End,
     /// Whether a part of it was read.
     is_begun: bool,
@@ -100,10 +100,10 @@ const LIMITING: &[&str] = &[
 ];
 
 /// Returns the section that a line opens.
-pub(super) fn opens(section: &Section, line: &str) -> Option<Section> {
+pub(super) fn opens(section: &HostSection, line: &str) -> Option<HostSection> {
     let line = line.trim();
     // A file within an element has its own headings.
-    let is_enclosed = matches!(section, Section::Notes(notes) if notes.end == End::Element);
+    let is_enclosed = matches!(section, HostSection::Notes(notes) if notes.end == End::Element);
     if let Some(heading) = line.strip_prefix('#').filter(|_| !is_enclosed) {
         let heading = heading.trim_start_matches('#');
         return of_heading(
@@ -118,26 +118,26 @@ pub(super) fn opens(section: &Section, line: &str) -> Option<Section> {
         return Some(catalog(false));
     }
     if line == "<standing_intents>" {
-        return Some(Section::Intents);
+        return Some(HostSection::Intents);
     }
     let of_claude = line.starts_with("Contents of ") && line.ends_with("):");
     if of_claude || line == "<INSTRUCTIONS>" || line.starts_with("Instructions from: ") {
-        return Some(Section::Notes(Notes::new(End::Element)));
+        return Some(HostSection::Notes(HostNotes::new(End::Element)));
     }
     let of_hermes = ["USER PROFILE (", "MEMORY (your personal notes)"];
     let is_hermes = of_hermes.iter().any(|it| line.starts_with(it));
-    is_hermes.then(|| Section::Notes(Notes::new(End::Blank)))
+    is_hermes.then(|| HostSection::Notes(HostNotes::new(End::Blank)))
 }
 
-fn catalog(is_enclosed: bool) -> Section {
-    Section::Catalog(Catalog {
+fn catalog(is_enclosed: bool) -> HostSection {
+    HostSection::Catalog(Catalog {
         is_enclosed,
         has_elements: false,
     })
 }
 
 /// Returns the section below a heading, or `None` if it belongs to a file that we do not use.
-fn of_heading(level: usize, heading: &str) -> Option<Section> {
+fn of_heading(level: usize, heading: &str) -> Option<HostSection> {
     let lower = heading.to_lowercase();
     let catalogs = [
         "available skills",
@@ -153,8 +153,8 @@ fn of_heading(level: usize, heading: &str) -> Option<Section> {
         return None;
     }
     Some(match file {
-        "user.md" | "profile.md" => Section::Notes(Notes::new(End::File)),
-        _ => Section::Elsewhere,
+        "user.md" | "profile.md" => HostSection::Notes(HostNotes::new(End::File)),
+        _ => HostSection::Elsewhere,
     })
 }
 
@@ -165,20 +165,20 @@ fn is_file(name: &str) -> bool {
 }
 
 /// Returns whether a line ends its section.
-pub(super) fn closes(section: &Section, line: &str) -> bool {
+pub(super) fn closes(section: &HostSection, line: &str) -> bool {
     let line = line.trim();
     match section {
-        Section::Elsewhere => false,
-        Section::Intents => line == "</standing_intents>",
-        Section::Catalog(catalog) if catalog.is_enclosed => line == "</available_skills>",
-        Section::Catalog(_) => line.starts_with('#') || line.starts_with("</") || line == "---",
-        Section::Notes(notes) => notes.closes(line),
+        HostSection::Elsewhere => false,
+        HostSection::Intents => line == "</standing_intents>",
+        HostSection::Catalog(catalog) if catalog.is_enclosed => line == "</available_skills>",
+        HostSection::Catalog(_) => line.starts_with('#') || line.starts_with("</") || line == "---",
+        HostSection::Notes(notes) => notes.closes(line),
     }
 }
 
 // === impl Notes ===
 
-impl Notes {
+impl HostNotes {
     fn new(end: End) -> Self {
         Self {
             end,

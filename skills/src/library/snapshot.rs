@@ -19,13 +19,13 @@ pub(super) struct Snapshot {
     /// The index of all of them.
     pub(super) index: Index,
     /// The view of agents without their own folder.
-    pub(super) shared: View,
-    pub(super) agents: BTreeMap<AgentId, View>,
+    pub(super) shared: AgentView,
+    pub(super) agents: BTreeMap<AgentId, AgentView>,
 }
 
 /// The lessons of one agent.
 #[derive(Debug, Default)]
-pub(super) struct View {
+pub(super) struct AgentView {
     pub(super) skills: Visible,
     /// The wishes in force: the shared ones, then its own.
     pub(super) wishes: Arc<[Wish]>,
@@ -52,7 +52,7 @@ impl Snapshot {
                 own: begin..skills.len(),
                 hidden: hidden.copied().collect(),
             };
-            let view = View {
+            let view = AgentView {
                 skills: visible,
                 wishes: in_force(&scan.shared_wishes, &files.wishes),
                 own_wishes: Arc::clone(&files.wishes),
@@ -66,7 +66,7 @@ impl Snapshot {
         Self {
             index: Index::build(&skills),
             skills,
-            shared: View {
+            shared: AgentView {
                 skills: shared,
                 wishes: Arc::clone(&scan.shared_wishes),
                 own_wishes: Arc::default(),
@@ -75,7 +75,7 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn view(&self, agent: &AgentId) -> &View {
+    pub(super) fn view(&self, agent: &AgentId) -> &AgentView {
         self.agents.get(agent).unwrap_or(&self.shared)
     }
 

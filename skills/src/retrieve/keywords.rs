@@ -11,7 +11,7 @@ use std::{
 
 use aho_corasick::AhoCorasick;
 
-use super::samples::Samples;
+use super::samples::CountedSamples;
 use crate::words::{all_terms, is_cjk, stems};
 
 /// The largest number of other words between those of a phrase.
@@ -46,7 +46,7 @@ impl Keywords {
     /// Reads the keywords of skills, given with their numbers.
     pub(super) fn build<'k>(
         keywords: impl Iterator<Item = (usize, &'k str)>,
-        samples: &Samples,
+        samples: &CountedSamples,
     ) -> Self {
         let mut words = BTreeMap::<String, Keyword>::new();
         let mut phrases = BTreeMap::<Vec<String>, Keyword>::new();
@@ -164,7 +164,7 @@ mod tests {
             &["schedule", "debug"],
         ];
         let numbered = keywords.iter().enumerate();
-        let samples = Samples::build(
+        let samples = CountedSamples::build(
             ["I debug\nwhat a trace\nthe end"].into_iter(),
             std::iter::empty(),
         );

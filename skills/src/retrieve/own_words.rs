@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::samples::Samples;
+use super::samples::CountedSamples;
 use crate::{
     skill::Skill,
     words::{is_cjk, terms},
@@ -34,7 +34,7 @@ struct Word {
 // === impl OwnWords ===
 
 impl OwnWords {
-    pub(super) fn add(&mut self, number: usize, skill: &Skill, samples: &Samples) {
+    pub(super) fn add(&mut self, number: usize, skill: &Skill, samples: &CountedSamples) {
         self.skills.insert(number);
         for text in [skill.name.as_str(), &skill.description] {
             for word in terms(text).into_iter().collect::<BTreeSet<_>>() {

@@ -20,15 +20,15 @@ const DEPENDENCE: f32 = 2.0;
 
 /// The counted samples of all skills and of the background.
 #[derive(Debug)]
-pub(super) struct Samples {
+pub(super) struct CountedSamples {
     n_skills: usize,
     n_background: usize,
     n_requests: usize,
-    terms: BTreeMap<String, Term>,
+    terms: BTreeMap<String, TermCounts>,
 }
 
 #[derive(Debug)]
-struct Term {
+struct TermCounts {
     /// Number of samples that contain it.
     n_requests: usize,
     /// By class: skills in order, then the kinds of background.
@@ -37,7 +37,7 @@ struct Term {
 
 // === impl Samples ===
 
-impl Samples {
+impl CountedSamples {
     /// Counts the samples of skills and the kinds of background, each with one request per line.
     pub(super) fn build<'s>(
         skills: impl Iterator<Item = &'s str>,
@@ -61,7 +61,7 @@ impl Samples {
                 .map(|&it| (it.0, (share(it) / mean).ln_1p()))
                 .collect();
             let n_requests = counts.iter().map(|(_, n)| n).sum();
-            (term.to_owned(), Term { n_requests, says })
+            (term.to_owned(), TermCounts { n_requests, says })
         });
         Self {
             terms: terms.collect(),
@@ -140,13 +140,13 @@ fn counted(lines: &str) -> Counted {
 mod tests {
     use super::*;
 
-    fn samples() -> Samples {
+    fn samples() -> CountedSamples {
         let skills = [
             "my flight leaves on monday, where do I sleep\nthree days in Rome with kids",
             "the loop runs for ever\nit crashes with a segfault",
         ];
         let talk = ["tell me a joke\nnice monday\nmonday again\nI hate monday\nin the rain"];
-        Samples::build(skills.into_iter(), talk.into_iter())
+        CountedSamples::build(skills.into_iter(), talk.into_iter())
     }
 
     fn probabilities(request: &str, besides: &[f32]) -> Vec<f32> {

@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use metaclaw_dialects::{
-    rewrite::{Rewrite, Then},
-    toolcalls::{self, Options},
+    rewrite::{Rewrite, Chained},
+    toolcalls::{self, ToolCallOptions},
     vllm::{self, RequestedIds},
 };
 use metaclaw_fuzz::{Input, pieces, rewritten};
@@ -33,11 +33,11 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn options(choice: u8) -> Options {
+fn options(choice: u8) -> ToolCallOptions {
     let takes = json!({ "properties": { "n": { "type": "integer" } } });
     let tool = |name: &str| json!({ "function": { "name": name, "parameters": takes } });
     let request = json!({ "tools": [tool("exec"), tool("read_2")] });
-    Options::for_request(&request, choice & 1 != 0)
+    ToolCallOptions::for_request(&request, choice & 1 != 0)
 }
 
 fn asked(choice: u8) -> RequestedIds {
@@ -51,7 +51,7 @@ fn rewrite(choice: u8) -> Box<dyn Rewrite> {
     match choice & 6 {
         0 => toolcalls::stream(options(choice)),
         2 => Box::new(vllm::stream(asked(choice))),
-        _ => Box::new(Then::new(
+        _ => Box::new(Chained::new(
             vllm::stream(asked(choice)),
             toolcalls::stream(options(choice)),
         )),

@@ -91,7 +91,7 @@ pub trait TrainingBackend: fmt::Debug + Send + Sync {
     /// How long a call that trains may take before it counts as lost.
     fn deadline(&self) -> Duration;
 
-    /// What was sampled for a reply; `None` when it is not (or no longer) kept.
+    /// The sampled ids and log-probabilities of a reply; `None` if they are not kept, or no longer.
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }
 
@@ -132,19 +132,19 @@ pub enum BackendError {
         status: u16,
         /// The stable word of the error body, if it has one.
         code: Option<ErrorCode>,
-        /// The field that was wrong, if it says: `datums[3]` where one datum is.
+        /// The field that was wrong, if the server names it: `datums[3]` if a datum is wrong.
         param: Option<String>,
         /// The error body's message, or its text.
         message: String,
     },
-    /// The answer said success and is not what the API promises; the work was done.
+    /// The answer reports success but is not what the API promises. The work was done.
     #[error("{call}: cannot read the answer of {url}: {why}")]
     Unreadable {
         call: &'static str,
         url: String,
         why: String,
     },
-    /// What was asked for is not known to the server any more; the work may have been done.
+    /// The server no longer knows the request's object. The work may have been done.
     #[error("{call}: {url} has lost what it was asked for: {why}")]
     Lost {
         call: &'static str,
@@ -181,7 +181,7 @@ impl BackendError {
         }
     }
 
-    /// Whether nobody was there to be asked: the same call may be made later.
+    /// Whether the server could not be reached. The same call may succeed later.
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::NoEndpoint { .. } | Self::Connect { .. } => true,
@@ -235,8 +235,8 @@ impl BackendError {
         }
     }
 
-    /// The failure as `status` shows it. An answer of our own process is shown by its message alone: its address says
-    /// nothing to the owner.
+    /// The failure as `status` shows it. An answer of our own process is shown without its address, which says nothing
+    /// to the owner.
     pub fn words(&self) -> String {
         match self {
             Self::Status {
@@ -263,7 +263,7 @@ impl BackendError {
         self.code() == Some(&ErrorCode::GradientNotFinite)
     }
 
-    /// Whether weights answer what is no number: of no sample's doing.
+    /// Whether weights gave a number that is not finite. No sample is the cause of that.
     pub fn is_of_weights(&self) -> bool {
         self.code() == Some(&ErrorCode::WeightsNotFinite)
     }

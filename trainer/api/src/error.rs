@@ -12,7 +12,7 @@ pub struct ErrorBody {
 /// What went wrong, for people (`message`) and for programs (`code`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDetail {
-    /// What was wrong, where, what was given, what is allowed.
+    /// What is wrong, where, the value that was given, and what is allowed.
     pub message: String,
     /// The class: `invalid_request_error`, `authentication_error`, `server_error` and so on.
     #[serde(rename = "type", default)]

@@ -1,7 +1,7 @@
-//! The client of the self-hosted REST dialect.
+//! The client of the REST API of self-hosted training servers.
 //!
-//! Speaks to `metaclaw-trainer` and to the community fork's server alike. The address is asked for
-//! at every call, because a supervised trainer comes back on another port.
+//! It works with `metaclaw-trainer` and with the community fork's server. The address is looked up at every call,
+//! because a supervised trainer comes back on another port.
 
 mod call;
 mod config;
@@ -10,7 +10,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use self::call::Call;
+use self::call::RemoteCall;
 pub use self::config::{ApiKey, Endpoint, RemoteConfig};
 use crate::{
     AdapterName, BackendError, BackendFuture, CheckpointName, RunId, TrainingBackend,
@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
-/// Deadline of calls that compute nothing.
+/// The timeout of calls that compute nothing.
 const QUICK: Duration = Duration::from_secs(30);
 
-/// Deadline of calls that train or sample, where none is given.
+/// The default timeout of calls that train or sample.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// [`TrainingBackend`] over HTTP. Cheap to clone.
+/// A [`TrainingBackend`] over HTTP. It is cheap to clone.
 #[derive(Clone)]
 pub struct RemoteBackend {
     config: Arc<RemoteConfig>,
@@ -40,13 +40,13 @@ pub struct RemoteBackend {
 // === impl RemoteBackend ===
 
 impl RemoteBackend {
-    /// A client; nothing is sent yet.
+    /// Creates a client without sending anything.
     pub fn new(config: RemoteConfig) -> Self {
         let config = Arc::new(config);
         Self { config }
     }
 
-    /// A client of the server at a fixed address, which asks for no key.
+    /// Creates a client of the server at a fixed address that needs no key.
     pub fn at(client: reqwest::Client, url: impl Into<String>) -> Self {
         let endpoint = Endpoint {
             url: url.into(),
@@ -60,12 +60,12 @@ impl RemoteBackend {
         })
     }
 
-    fn quick(&self, name: &'static str) -> Result<Call<'_>, BackendError> {
-        Call::new(&self.config, name, QUICK.min(self.config.timeout))
+    fn quick(&self, name: &'static str) -> Result<RemoteCall<'_>, BackendError> {
+        RemoteCall::new(&self.config, name, QUICK.min(self.config.timeout))
     }
 
-    fn long(&self, name: &'static str) -> Result<Call<'_>, BackendError> {
-        Call::new(&self.config, name, self.config.timeout)
+    fn long(&self, name: &'static str) -> Result<RemoteCall<'_>, BackendError> {
+        RemoteCall::new(&self.config, name, self.config.timeout)
     }
 }
 
@@ -242,7 +242,7 @@ impl TrainingBackend for RemoteBackend {
     }
 }
 
-/// `text` as one segment of a path: what is not unreserved is percent-encoded.
+/// Percent-encodes `text` as one segment of a path.
 fn path_segment(text: &str) -> String {
     use fmt::Write as _;
     text.bytes().fold(String::new(), |mut out, byte| {

@@ -27,10 +27,10 @@ use tokio::time::timeout;
 use self::{
     logprobs::TokenLogprob,
     reply::{Choice, EventWriter, Head, event},
-    request::{ChatRequest, Form},
-    running::{News, Running},
-    think::Piece,
-    usage::Usage,
+    request::{CompletionRequest, ReplyForm},
+    running::{News, RunningReplies},
+    think::ReplyPiece,
+    usage::ChatUsage,
 };
 pub(crate) use self::{messages::check as check_messages, request::ChatBody};
 use crate::{error::ApiError, front::Front, json::JsonBody};
@@ -48,7 +48,7 @@ pub(crate) async fn completions(
     State(front): State<Front>,
     JsonBody(body): JsonBody<ChatBody>,
 ) -> Result<Response, ApiError> {
-    let ChatRequest {
+    let CompletionRequest {
         model: named,
         conversation,
         draw,
@@ -68,7 +68,7 @@ pub(crate) async fn completions(
     let served = adapter.as_ref().map(AdapterName::as_str);
     let head = Head::new(served.unwrap_or_else(|| model.name()).to_owned());
     let n = draw.n;
-    let running = Running::new(&front, model, prompt, draw, &head, place);
+    let running = RunningReplies::new(&front, model, prompt, draw, &head, place);
     let running = running.with_logprobs(form.logprobs);
     let mut response = if form.stream {
         streamed(head, n, running, form).await?
@@ -86,7 +86,7 @@ pub(crate) async fn completions(
 /// The text of one reply so far.
 #[derive(Debug, Default)]
 struct Said {
-    text: Piece,
+    text: ReplyPiece,
     logprobs: Vec<TokenLogprob>,
     reason: &'static str,
 }
@@ -95,11 +95,11 @@ struct Said {
 async fn whole(
     head: Head,
     n: u32,
-    mut running: Running,
-    form: Form,
+    mut running: RunningReplies,
+    form: ReplyForm,
 ) -> Result<Json<impl serde::Serialize>, ApiError> {
     let mut said: Vec<Said> = (0..n).map(|_| Said::default()).collect();
-    let mut usage: Option<Usage> = None;
+    let mut usage: Option<ChatUsage> = None;
     while let Some((index, news)) = running.next().await? {
         let said = &mut said[index as usize];
         match news {
@@ -131,8 +131,8 @@ async fn whole(
 async fn streamed(
     head: Head,
     n: u32,
-    mut running: Running,
-    form: Form,
+    mut running: RunningReplies,
+    form: ReplyForm,
 ) -> Result<Response, ApiError> {
     if let Ok(accepted) = timeout(PATIENCE, running.accepted()).await {
         accepted?;
@@ -150,13 +150,13 @@ async fn streamed(
 fn events(
     writer: EventWriter,
     n: u32,
-    mut running: Running,
+    mut running: RunningReplies,
 ) -> impl Stream<Item = Result<Bytes, io::Error>> {
     try_stream! {
         for index in 0..n {
             yield Bytes::from(writer.role(index));
         }
-        let mut usage: Option<Usage> = None;
+        let mut usage: Option<ChatUsage> = None;
         let mut n_running = n;
         // Tokens without text yet, because a character is not complete.
         let mut silent: Vec<Vec<TokenLogprob>> = (0..n).map(|_| Vec::new()).collect();

@@ -21,14 +21,14 @@ const SHOWN: usize = 80;
 #[derive(Debug)]
 pub struct Field {
     name: &'static str,
-    rule: Rule,
+    rule: FieldRule,
     /// What it does. For a refused field, what to do instead.
     about: &'static str,
 }
 
 /// How a field is handled.
 #[derive(Debug)]
-enum Rule {
+enum FieldRule {
     /// The route reads it.
     Done,
     /// It is accepted and ignored, because it does not affect the reply.
@@ -41,7 +41,7 @@ enum Rule {
 pub const fn done(name: &'static str, about: &'static str) -> Field {
     Field {
         name,
-        rule: Rule::Done,
+        rule: FieldRule::Done,
         about,
     }
 }
@@ -50,7 +50,7 @@ pub const fn done(name: &'static str, about: &'static str) -> Field {
 pub const fn no_effect(name: &'static str, about: &'static str) -> Field {
     Field {
         name,
-        rule: Rule::NoEffect,
+        rule: FieldRule::NoEffect,
         about,
     }
 }
@@ -63,7 +63,7 @@ pub const fn refused(
 ) -> Field {
     Field {
         name,
-        rule: Rule::Refused(neutral),
+        rule: FieldRule::Refused(neutral),
         about,
     }
 }
@@ -89,7 +89,7 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
     let shown = cut(name);
     let done: Vec<&str> = fields
         .iter()
-        .filter(|field| matches!(field.rule, Rule::Done))
+        .filter(|field| matches!(field.rule, FieldRule::Done))
         .map(|field| field.name)
         .collect();
     let text = format!(
@@ -103,7 +103,7 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
 
 impl Field {
     fn check(&self, value: &RawValue) -> Result<(), ApiError> {
-        let Rule::Refused(neutral) = self.rule else {
+        let FieldRule::Refused(neutral) = self.rule else {
             return Ok(());
         };
         if value.get() == "null" || neutral.iter().any(|one| is_same(value.get(), one)) {
@@ -135,16 +135,16 @@ impl Field {
             }
         };
         let rule = match &self.rule {
-            Rule::Done => "done".to_owned(),
-            Rule::NoEffect => "no effect".to_owned(),
-            Rule::Refused(values) => neutral(values),
+            FieldRule::Done => "done".to_owned(),
+            FieldRule::NoEffect => "no effect".to_owned(),
+            FieldRule::Refused(values) => neutral(values),
         };
         format!("| `{}` | {rule} | {} |\n", self.name, self.about)
     }
 
     /// Returns its name, if the route reads it.
     pub fn is_done(&self) -> bool {
-        matches!(self.rule, Rule::Done)
+        matches!(self.rule, FieldRule::Done)
     }
 }
 

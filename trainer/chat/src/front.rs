@@ -10,7 +10,7 @@ use crate::{
     error::ApiError,
     fields::cut,
     model::{Always, Model, ModelSource},
-    queue::Queue,
+    queue::RequestQueue,
     sampled::{self, SampledRing},
 };
 
@@ -36,15 +36,15 @@ pub struct Limits {
 
 /// The state of all chat routes. It is cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Front(Arc<Shared>);
+pub struct Front(Arc<FrontState>);
 
 #[derive(Debug)]
-struct Shared {
+struct FrontState {
     source: Arc<dyn ModelSource>,
     sampler: Arc<dyn Sampler>,
     served: Arc<ServedTokenIndex>,
     sampled: SampledRing,
-    queue: Queue,
+    queue: RequestQueue,
     bodies: Pool,
     /// Largest body in bytes.
     most: usize,
@@ -77,12 +77,12 @@ impl Front {
         sampler: Arc<dyn Sampler>,
         limits: Limits,
     ) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(FrontState {
             source,
             sampler,
             served: Arc::new(ServedTokenIndex::new(REMEMBERED)),
             sampled: SampledRing::new(limits.sampled, sampled::KEEP),
-            queue: Queue::new(limits.n_queue),
+            queue: RequestQueue::new(limits.n_queue),
             bodies: Pool::new("chats", limits.bodies, limits.n_queue),
             most: limits.body.min(limits.bodies),
         }))
@@ -97,7 +97,7 @@ impl Front {
     }
 
     /// Returns the queue for requests for text.
-    pub fn queue(&self) -> &Queue {
+    pub fn queue(&self) -> &RequestQueue {
         &self.0.queue
     }
 

@@ -26,7 +26,7 @@ mod tokenize;
 pub use self::{
     front::{BASE, DEFAULT, Front, Limits},
     model::{Model, ModelSource},
-    queue::{Place, Queue},
+    queue::{Place, RequestQueue},
     routes::{read_text, router, routes, serve},
     sampling::SamplingBody,
 };

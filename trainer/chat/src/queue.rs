@@ -9,7 +9,7 @@ use crate::error::ApiError;
 /// Permits for requests that wait or run. When the limit is reached, a request is refused at once, because the caller
 /// knows better whether to wait or to use another model.
 #[derive(Debug)]
-pub struct Queue {
+pub struct RequestQueue {
     places: Arc<Semaphore>,
     n_places: usize,
 }
@@ -20,7 +20,7 @@ pub struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemapho
 
 // === impl Queue ===
 
-impl Queue {
+impl RequestQueue {
     pub(crate) fn new(n_places: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(n_places)),
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_place_comes_back_when_it_is_dropped() {
-        let queue = Queue::new(1);
+        let queue = RequestQueue::new(1);
         let place = queue.enter(1).unwrap();
         insta::assert_snapshot!(queue.enter(1).unwrap_err(), @"1 replies may wait or run at once, and there is no place: try again later");
         drop(place);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{
-    Finished, GenerateError, GenerateEvent, GenerateRequest, PromptLogprobs,
+    FinishedReply, GenerateError, GenerateEvent, GenerateRequest, PromptLogprobs,
 };
 use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_trainer_terms::AdapterName;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 type Failure = Box<dyn std::error::Error>;
 
-struct Options {
+struct GenerateOptions {
     config: EngineConfig,
     adapter: Option<AdapterName>,
     prompt: String,
@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     })
 }
 
-fn options() -> Result<Options, Failure> {
+fn options() -> Result<GenerateOptions, Failure> {
     let mut args = std::env::args().skip(1);
     let model = PathBuf::from(args.next().ok_or("which model? a .gguf file or a folder")?);
     let cache = std::env::temp_dir().join("metaclaw-example");
@@ -59,7 +59,7 @@ fn options() -> Result<Options, Failure> {
             _ => prompt = arg,
         }
     }
-    Ok(Options {
+    Ok(GenerateOptions {
         config,
         adapter,
         prompt,
@@ -127,7 +127,7 @@ async fn told(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(), Fail
     let (begun, cpu) = (Instant::now(), cpu_seconds());
     let tokens = engine.generate(request).await?.prompt().await;
     let n_told = tokens.map_or(0, |tokens| tokens.len());
-    let rate = rate(n_told, &Clock::since(begun, cpu));
+    let rate = rate(n_told, &RunClock::since(begun, cpu));
     say(&format!(
         "prompt {N_PROMPT}, its log-probabilities told: {rate}\n"
     ));
@@ -148,7 +148,7 @@ async fn together(engine: &Engine, adapter: Option<&AdapterName>, n: u32) -> Res
             event?;
         }
     }
-    let clock = Clock::since(begun, cpu);
+    let clock = RunClock::since(begun, cpu);
     let rate = rate(N_REPLY * streams.len(), &clock);
     say(&format!("{n} replies of {N_REPLY} at once: {rate}\n"));
     Ok(())
@@ -165,7 +165,7 @@ async fn next_turn(engine: &Engine, adapter: Option<&AdapterName>) -> Result<(),
                 ids.push(token.id);
             }
         }
-        let clock = Clock::since(begun, cpu);
+        let clock = RunClock::since(begun, cpu);
         let (wall, cpu) = (clock.wall * 1e3, clock.cpu * 1e3);
         say(&format!(
             "{turn} over 1500 ids: {wall:.0} ms [{cpu:.0} ms] to its first token\n"
@@ -193,20 +193,20 @@ fn request(
 
 /// Wall seconds, and seconds of all processors together.
 #[derive(Clone, Copy)]
-struct Clock {
+struct RunClock {
     wall: f64,
     cpu: f64,
 }
 
 struct Timed {
-    finished: Finished,
+    finished: FinishedReply,
     /// Up to the first token.
-    first: Clock,
+    first: RunClock,
     /// From there to the end.
-    rest: Clock,
+    rest: RunClock,
 }
 
-fn rate(n: usize, clock: &Clock) -> String {
+fn rate(n: usize, clock: &RunClock) -> String {
     let n = n as f64;
     format!(
         "{:.1} tokens/s [{:.2} ms a token]",
@@ -215,7 +215,7 @@ fn rate(n: usize, clock: &Clock) -> String {
     )
 }
 
-impl Clock {
+impl RunClock {
     fn since(begun: Instant, cpu: f64) -> Self {
         Self {
             wall: begun.elapsed().as_secs_f64(),
@@ -264,7 +264,7 @@ async fn timed(
     let mut stream = engine.generate(request).await?;
     let mut first = None;
     while let Some(event) = stream.recv().await {
-        let now = Clock::since(begun, cpu);
+        let now = RunClock::since(begun, cpu);
         match event? {
             GenerateEvent::Token(_) => first = first.or(Some(now)),
             GenerateEvent::Finished(finished) => {

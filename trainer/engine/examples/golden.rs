@@ -8,11 +8,11 @@ use std::path::Path;
 
 use metaclaw_engine::adapter::{self, BaseId};
 use metaclaw_engine::device::Devices;
-use metaclaw_engine::lora::{LoraSpec, Targets};
+use metaclaw_engine::lora::{LoraSpec, LoraTargets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
-use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::run::{OpenRun, RunConfig};
 use metaclaw_engine::train::{SliceSizes, TrainJob};
 use metaclaw_engine::{tensors, weights};
 use metaclaw_trainer_terms::Datum;
@@ -47,10 +47,10 @@ fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let lora = LoraSpec {
         rank: 8,
         // They include the LM head, even if it is tied to the embedding.
-        targets: Targets::groups(true, true, true),
+        targets: LoraTargets::groups(true, true, true),
         ..LoraSpec::default()
     };
-    let mut run = Run::new(&model, &RunConfig { lora, seed: 1 })?;
+    let mut run = OpenRun::new(&model, &RunConfig { lora, seed: 1 })?;
     let vocab = u32::try_from(model.config.vocab)?;
     let ids = IDS.map(|id| id % vocab);
     let datum = Datum::cross_entropy(ids[..15].to_vec(), ids[1..].to_vec(), vec![1.0; 15])?;

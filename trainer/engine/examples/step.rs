@@ -11,12 +11,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use metaclaw_engine::device::Devices;
-use metaclaw_engine::lora::{LoraSpec, Targets};
+use metaclaw_engine::lora::{LoraSpec, LoraTargets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
 use metaclaw_engine::rng::SplitMix64;
-use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::run::{OpenRun, RunConfig};
 use metaclaw_engine::train::{SliceSizes, TrainJob, TrainOut};
 use metaclaw_engine::weights;
 use metaclaw_trainer_terms::{Datum, DatumError};
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments: Vec<_> = std::env::args().skip(1).collect();
     let n_all = arguments.len();
     arguments.retain(|argument| argument != "--lm-head");
-    let targets = Targets::groups(true, true, arguments.len() < n_all);
+    let targets = LoraTargets::groups(true, true, arguments.len() < n_all);
     let [model, cache, numbers @ ..] = arguments.as_slice() else {
         return Err("usage: step [--lm-head] MODEL CACHE NUMBERS..".into());
     };
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Measures milliseconds for the logits of concurrent replies, with the base model and with the adapter's part for the
 /// LM head.
-fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
+fn time_logits(model: &Model, run: &OpenRun) -> Result<(), Box<dyn Error>> {
     let _guard = tch::no_grad_guard();
     let served = run.lora().for_serving(&model.placement)?;
     for n in [1, 4, 16] {
@@ -103,15 +103,15 @@ fn time_logits(model: &Model, run: &Run) -> Result<(), Box<dyn Error>> {
 fn measure(
     model: &Model,
     batch: &[Datum],
-    targets: &Targets,
+    targets: &LoraTargets,
     sizes: SliceSizes,
-) -> Result<Run, Box<dyn Error>> {
+) -> Result<OpenRun, Box<dyn Error>> {
     let lora = LoraSpec {
         rank: 16,
         targets: targets.clone(),
         ..LoraSpec::default()
     };
-    let mut run = Run::new(model, &RunConfig { lora, seed: 1 })?;
+    let mut run = OpenRun::new(model, &RunConfig { lora, seed: 1 })?;
     for step in 0..4 {
         let (loss, version) = (Loss::CrossEntropy, run.version());
         let (begun, cpu) = (Instant::now(), cpu_seconds());
@@ -143,7 +143,7 @@ fn measure(
 /// Adds up the gradients of each sample, computed in separate jobs.
 fn apart(
     model: &Model,
-    run: &Run,
+    run: &OpenRun,
     batch: &[Datum],
     sizes: SliceSizes,
 ) -> Result<TrainOut, Box<dyn Error>> {

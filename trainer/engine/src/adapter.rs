@@ -37,7 +37,7 @@ pub struct LoadedAdapter {
 
 /// An adapter's description, read from its folder without reading the weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdapterInfo {
+pub struct AdapterSummary {
     /// Optimiser steps behind it.
     pub step: u64,
     /// SHA-256 of what it held when it was written, as [`LoadedAdapter::sha256`].
@@ -128,9 +128,9 @@ pub fn stamp(folder: &Path) -> Stamp {
 ///
 /// # Errors
 /// A `metaclaw.json` that is damaged.
-pub fn info(folder: &Path) -> Result<AdapterInfo, AdapterError> {
+pub fn info(folder: &Path) -> Result<AdapterSummary, AdapterError> {
     let origin = Origin::read(folder)?;
-    Ok(AdapterInfo {
+    Ok(AdapterSummary {
         step: origin.as_ref().map_or(0, |origin| origin.step),
         sha256: origin.and_then(|origin| origin.sha256),
     })
@@ -222,7 +222,7 @@ pub fn read(folder: &Path, base: &BaseSpec) -> Result<LoadedAdapter, AdapterErro
 /// Rank, alpha and targets, which fit the base, and the steps behind them.
 fn read_spec(folder: &Path, base: &BaseSpec) -> Result<(LoraSpec, u64), AdapterError> {
     let file = folder.join(CONFIG);
-    let config = config::Config::read(&file)?;
+    let config = config::AdapterConfigFile::read(&file)?;
     let origin = Origin::read(folder)?;
     let step = origin.as_ref().map_or(0, |origin| origin.step);
     origin::check_base(folder, &base.id, origin, config.base_name())?;

@@ -15,7 +15,7 @@ use tch::{Device, Kind, TchError, Tensor};
 pub use self::plan::{NewRows, PagePlan};
 use self::plan::{Past, Reads, Singles, to_i64};
 use crate::few_rows;
-use crate::kv::{LayerKv, Run};
+use crate::kv::{LayerKv, PositionRun};
 
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
 ///
@@ -65,11 +65,15 @@ pub fn paged(
 
 /// The result of one kernel call: `[n_kv_heads, group, t, head_dim]`, and the log-sum-exps of its scores, `[n_kv_heads,
 /// group, t]`, f32.
-type Part = (Tensor, Tensor);
+type PartialAttention = (Tensor, Tensor);
 
 /// All rows see all of the past, unless it says otherwise. The query heads of a key head are laid out as if they were positions,
 /// so that keys and values are read once for all of them.
-fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, TchError> {
+fn over_past(
+    q_heads: &Tensor,
+    kv: &LayerKv,
+    past: &Past,
+) -> Result<Vec<PartialAttention>, TchError> {
     let (n_kv, group, t, e) = q_heads.size4()?;
     let q = q_heads.f_reshape([1, n_kv, group * t, e])?;
     let call = |k: &Tensor, v: &Tensor| {
@@ -79,7 +83,7 @@ fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<Part>, T
     };
     match past {
         Past::Runs(runs) => {
-            let of_run = |run: &Run| {
+            let of_run = |run: &PositionRun| {
                 let view = |x: &Tensor| x.f_narrow(1, to_i64(run.start), to_i64(run.len));
                 call(&view(&kv.k)?, &view(&kv.v)?)
             };
@@ -106,7 +110,12 @@ fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor, T
 }
 
 /// Each row sees what `mask` shows it. Key heads are laid out as in [`among_themselves`].
-fn over_newest(q: &Tensor, kv: &LayerKv, slots: &Tensor, mask: &Tensor) -> Result<Part, TchError> {
+fn over_newest(
+    q: &Tensor,
+    kv: &LayerKv,
+    slots: &Tensor,
+    mask: &Tensor,
+) -> Result<PartialAttention, TchError> {
     let (n_kv, group, _, e) = q.size4()?;
     let repeated = |x: &Tensor| {
         let x = x.f_index_select(1, slots)?;
@@ -122,7 +131,7 @@ fn over_newest(q: &Tensor, kv: &LayerKv, slots: &Tensor, mask: &Tensor) -> Resul
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
 )]
-fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Part, TchError> {
+fn among_themselves(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<PartialAttention, TchError> {
     let (n_kv, group, t, e) = q.size4()?;
     let repeated = |x: &Tensor| {
         let x = x.f_permute([1, 0, 2])?.f_unsqueeze(1)?;
@@ -137,7 +146,7 @@ fn flash(
     v: &Tensor,
     mask: Option<&Tensor>,
     causal: bool,
-) -> Result<Part, TchError> {
+) -> Result<PartialAttention, TchError> {
     if q.device() == Device::Cpu {
         let call = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
         return call(q, k, v, 0.0, causal, mask, None);
@@ -189,7 +198,7 @@ pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor, T
 }
 
 /// Attention over everything that the parts saw, in f32.
-fn join(mut parts: Vec<Part>) -> Result<Tensor, TchError> {
+fn join(mut parts: Vec<PartialAttention>) -> Result<Tensor, TchError> {
     if parts.len() == 1
         && let Some((only, _)) = parts.pop()
     {

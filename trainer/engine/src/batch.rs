@@ -4,9 +4,9 @@ use tch::{TchError, Tensor};
 
 use crate::attention::{NewRows, PagePlan};
 use crate::few_rows;
-use crate::kv::{KvPool, Run};
+use crate::kv::{KvPool, PositionRun};
 use crate::layer::{Attention, layer_forward};
-use crate::linear::{Adapters, Segment};
+use crate::linear::{LayerAdapters, Segment};
 use crate::lora::Lora;
 use crate::model::Model;
 
@@ -20,7 +20,7 @@ pub struct Rows<'a> {
     /// The pool slot of each position.
     pub slots: Vec<usize>,
     /// The cached positions that the rows attend to: all before `start`, and a single new row itself.
-    pub past: Vec<Run>,
+    pub past: Vec<PositionRun>,
     /// The adapter of the sequence.
     pub lora: Option<&'a Lora>,
     /// Whose hidden states are given back.
@@ -81,7 +81,7 @@ impl Model {
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());
         for (layer, (w, kv)) in layers.enumerate() {
-            let adapters = Adapters::Rows {
+            let adapters = LayerAdapters::Rows {
                 segments: &segments,
                 layer,
             };

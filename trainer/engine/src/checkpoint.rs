@@ -15,7 +15,7 @@ use metaclaw_trainer_terms::{AdapterName, CheckpointName};
 use serde_json::Value;
 use tch::{TchError, Tensor};
 
-pub use self::index::{CheckpointIndex, CheckpointInfo};
+pub use self::index::{CheckpointEntry, CheckpointIndex};
 use self::state::{MANIFEST, State};
 use crate::adapter::{self, AdapterError, BaseId, BaseSpec, Files, pretty};
 use crate::folder;
@@ -26,18 +26,18 @@ use crate::tensors;
 
 /// The state that training continues from.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct TrainingSnapshot {
     pub lora: Lora,
     pub adam: AdamState,
     /// The seed that the run began with.
     pub seed: u64,
-    /// As [`CheckpointInfo::line`].
+    /// As [`CheckpointEntry::line`].
     pub line: String,
 }
 
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-impl Snapshot {
+impl TrainingSnapshot {
     /// Makes new handles on the same tensors. Parameters and state are never written in place, so another thread can
     /// save them while training continues.
     ///
@@ -103,12 +103,12 @@ pub fn save(
     checkpoint_dir: &Path,
     name: &CheckpointName,
     base: &BaseId,
-    snapshot: &Snapshot,
+    snapshot: &TrainingSnapshot,
     manifest: &Value,
 ) -> Result<PathBuf, AdapterError> {
     let target = folder_of(checkpoint_dir, name);
     let twin = adapter::folder_of(checkpoint_dir, &AdapterName::from(name));
-    let Snapshot { lora, adam, .. } = snapshot;
+    let TrainingSnapshot { lora, adam, .. } = snapshot;
     let state = State::new(adam.steps, snapshot.seed, &snapshot.line);
     let files = Files::of(lora, base, adam.steps)?;
     folder::replace::<AdapterError>(&target, |folder| {
@@ -152,7 +152,7 @@ pub fn load(
     checkpoint_dir: &Path,
     name: &CheckpointName,
     base: &BaseSpec,
-) -> Result<Snapshot, AdapterError> {
+) -> Result<TrainingSnapshot, AdapterError> {
     let folder = existing(checkpoint_dir, name)?;
     let state = State::read(&folder)?;
     let lora = read_lora(&folder, base)?;
@@ -167,7 +167,7 @@ pub fn load(
         exp_avg_sq,
         steps: state.step,
     };
-    Ok(Snapshot {
+    Ok(TrainingSnapshot {
         lora,
         adam,
         seed: state.seed,

@@ -8,7 +8,7 @@ mod error;
 use metaclaw_trainer_terms::{Datum, LossFn};
 
 pub use self::error::TrainInputError;
-use crate::loss::{Loss, Signal};
+use crate::loss::{Loss, LossSignal};
 
 /// The model's bounds on a datum.
 #[derive(Debug, Clone, Copy)]
@@ -20,14 +20,14 @@ pub struct Limits {
 
 /// A datum that fits the model and the loss.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct LossSample {
     /// `[N]`.
     pub input_ids: Vec<i64>,
     /// `[N, K]`.
     pub target_ids: Vec<i64>,
     pub targets_per_position: usize,
     /// `[N, K]`; empty when only log-probabilities are asked for.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<LossSignal>,
 }
 
 const INPUT: &str = "model_input_tokens";
@@ -36,7 +36,7 @@ const ADVANTAGES: &str = "advantages";
 const LOGPROBS: &str = "logprobs";
 const WEIGHTS: &str = "weights";
 
-impl Sample {
+impl LossSample {
     /// Checks datums against a model and a loss. Without a loss, only log-probabilities are computed.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Sample {
 /// # Errors
 /// [`TrainInputError::Positions`] and [`TrainInputError::Position`].
 pub fn wanted(
-    samples: &[Sample],
+    samples: &[LossSample],
     positions: Option<&[Vec<usize>]>,
 ) -> Result<Vec<Vec<bool>>, TrainInputError> {
     let Some(positions) = positions else {
@@ -89,7 +89,7 @@ pub fn wanted(
             wanted: samples.len(),
         });
     }
-    let of_sample = |(datum, (sample, positions)): (usize, (&Sample, &Vec<usize>))| {
+    let of_sample = |(datum, (sample, positions)): (usize, (&LossSample, &Vec<usize>))| {
         let mut wanted = vec![false; sample.input_ids.len()];
         for (index, &position) in positions.iter().enumerate() {
             let ascends = index == 0 || positions[index - 1] < position;
@@ -118,7 +118,7 @@ struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
-    fn sample(&self, loss: Option<LossFn>, limits: Limits) -> Result<Sample, TrainInputError> {
+    fn sample(&self, loss: Option<LossFn>, limits: Limits) -> Result<LossSample, TrainInputError> {
         let (n, parts) = (self.datum.n_tokens(), self.datum.parts());
         if n > limits.context {
             return Err(TrainInputError::TooLong {
@@ -138,7 +138,7 @@ impl Numbered<'_> {
                 loss,
             });
         }
-        Ok(Sample {
+        Ok(LossSample {
             input_ids: self.ids(INPUT, &parts.model_input_tokens, limits.vocab)?,
             target_ids: self.ids(TARGETS, parts.target_tokens.values(), limits.vocab)?,
             targets_per_position: k,
@@ -150,19 +150,19 @@ impl Numbered<'_> {
         })
     }
 
-    fn weights(&self) -> Result<Vec<Signal>, TrainInputError> {
+    fn weights(&self) -> Result<Vec<LossSignal>, TrainInputError> {
         let (loss, parts) = (LossFn::CrossEntropy, self.datum.parts());
         let instead = "give the reply's weight in weights";
         self.unused(ADVANTAGES, parts.advantages.is_some(), loss, instead)?;
         let weights = self.needed(WEIGHTS, parts.weights.as_ref(), loss)?;
-        let signal = |&weight| Signal {
+        let signal = |&weight| LossSignal {
             weight,
             sampled: 0.0,
         };
         Ok(weights.values().iter().map(signal).collect())
     }
 
-    fn advantages(&self, loss: LossFn) -> Result<Vec<Signal>, TrainInputError> {
+    fn advantages(&self, loss: LossFn) -> Result<Vec<LossSignal>, TrainInputError> {
         let parts = self.datum.parts();
         let instead = "multiply the advantages by it";
         self.unused(WEIGHTS, parts.weights.is_some(), loss, instead)?;
@@ -170,7 +170,7 @@ impl Numbered<'_> {
         let sampled = self.needed(LOGPROBS, parts.logprobs.as_ref(), loss)?;
         let pairs = advantages.iter().zip(sampled);
         Ok(pairs
-            .map(|(&weight, &sampled)| Signal { weight, sampled })
+            .map(|(&weight, &sampled)| LossSignal { weight, sampled })
             .collect())
     }
 

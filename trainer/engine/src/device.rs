@@ -13,7 +13,7 @@ use std::str::FromStr;
 use tch::Device;
 
 pub use self::card::{Cuda, cuda, unused_gpus};
-pub use self::memory::{Memory, memory};
+pub use self::memory::{DeviceMemory, memory};
 
 /// The devices that share the layers of a model, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -30,10 +30,10 @@ use tokio::sync::oneshot;
 
 use self::adapters::refusal;
 pub use self::adapters::{AdapterLease, AdapterPool, ServedAdapter};
-pub use self::config::{Dtype, EngineConfig, ModelInfo};
+pub use self::config::{Dtype, EngineConfig, EngineInfo};
 use self::core::{Command, Core};
 use self::serving::Waiting;
-pub use self::state::{EngineState, Job, Progress};
+pub use self::state::{EngineState, JobProgress, SlicedJob};
 use crate::adapter::{AdapterError, BaseSpec};
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
 use crate::weights::LoadError;
@@ -60,7 +60,7 @@ const QUEUE: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Engine {
     commands: SyncSender<Command>,
-    info: Arc<ModelInfo>,
+    info: Arc<EngineInfo>,
     tokenizer: Arc<ChatTokenizer>,
     base: Arc<BaseSpec>,
     adapters: AdapterPool,
@@ -105,7 +105,7 @@ impl Engine {
         })
     }
 
-    pub fn info(&self) -> &ModelInfo {
+    pub fn info(&self) -> &EngineInfo {
         &self.info
     }
 
@@ -197,7 +197,7 @@ impl Engine {
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(Box::new(state::Call::new(
+        self.submit(Box::new(state::CallJob::new(
             move |state: &mut EngineState| {
                 let _ = reply.send(function(state));
             },
@@ -210,7 +210,7 @@ impl Engine {
     ///
     /// # Errors
     /// Returns [`EngineError::Busy`] or [`EngineError::Stopped`].
-    pub fn submit(&self, job: Box<dyn Job>) -> Result<(), EngineError> {
+    pub fn submit(&self, job: Box<dyn SlicedJob>) -> Result<(), EngineError> {
         self.send(Command::Job(job))
     }
 

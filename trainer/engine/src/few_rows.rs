@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use metaclaw_kernels::{self as kernels, Heads, Matrix, Pair, Scales, Slot};
+use metaclaw_kernels::{self as kernels, Heads, LowRankPair, RowMajorMatrix, Scales, Slot};
 use tch::{Device, Kind, TchError, Tensor};
 
 /// `x Wᵀ` in f32. `None` if libtorch computes it faster.
@@ -137,7 +137,7 @@ pub(crate) fn adapt(x: &Tensor, y: &Tensor, slots: &[AdaptedRows<'_>]) -> Result
 fn raw<'a>(slots: &'a [AdaptedRows<'a>]) -> Option<Vec<Slot<'a>>> {
     let pair = |&(column, a, b): &(i64, &'a Tensor, &'a Tensor)| {
         let has_gradient = a.requires_grad() || b.requires_grad();
-        let pair = Pair {
+        let pair = LowRankPair {
             column: usize::try_from(column).ok()?,
             a: numbers(a, Kind::Float)?,
             b: numbers(b, Kind::Float)?,
@@ -180,10 +180,14 @@ fn most_rows(kind: Kind) -> i64 {
     }
 }
 
-fn matrix<'a>(weight: &'a Tensor, kind: Kind, scales: Option<&'a Tensor>) -> Option<Matrix<'a>> {
+fn matrix<'a>(
+    weight: &'a Tensor,
+    kind: Kind,
+    scales: Option<&'a Tensor>,
+) -> Option<RowMajorMatrix<'a>> {
     match (kind, scales) {
-        (Kind::Float, None) => numbers(weight, kind).map(Matrix::F32),
-        (Kind::BFloat16, None) => numbers(weight, kind).map(Matrix::Bf16),
+        (Kind::Float, None) => numbers(weight, kind).map(RowMajorMatrix::F32),
+        (Kind::BFloat16, None) => numbers(weight, kind).map(RowMajorMatrix::Bf16),
         (Kind::Int8, Some(scales)) => {
             let scales = match scales.f_kind().ok()? {
                 kind @ Kind::Float => numbers(scales, kind).map(Scales::F32),
@@ -191,7 +195,7 @@ fn matrix<'a>(weight: &'a Tensor, kind: Kind, scales: Option<&'a Tensor>) -> Opt
                 _ => None,
             };
             let rounded = numbers(weight, kind)?;
-            scales.map(|scales| Matrix::Int8 { rounded, scales })
+            scales.map(|scales| RowMajorMatrix::Int8 { rounded, scales })
         }
         _ => None,
     }

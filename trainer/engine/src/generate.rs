@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::prompt::{PromptLogprobs, PromptToken};
 pub(crate) use self::prompt::{PromptScoring, Scores};
-pub(crate) use self::reply::{Reply, ReplyEnds, Step};
+pub(crate) use self::reply::{BegunReply, ReplyEnds, TokenOutcome};
 pub use self::request::GenerateRequest;
 use crate::sampler::{ParamError, SampleError};
 
@@ -33,7 +33,7 @@ pub struct Token {
 
 /// The end of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedReply {
     pub reason: FinishReason,
     /// Ids of the prompt.
     pub n_prompt: usize,
@@ -47,7 +47,7 @@ pub struct Finished {
 #[derive(Debug, Clone, PartialEq)]
 pub enum GenerateEvent {
     Token(Token),
-    Finished(Finished),
+    Finished(FinishedReply),
 }
 
 /// Why nothing, or nothing more, can be generated.

@@ -11,7 +11,7 @@ use tch::{Kind, TchError, Tensor};
 
 use self::values::{Families, Golden, GoldenDatum, Setting, Text};
 use crate::adapter::{self, BaseId, BaseSpec};
-use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
+use crate::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
 use crate::model::Model;
 use crate::rng::SplitMix64;
 use crate::testing::write_model;
@@ -31,7 +31,7 @@ fn logits(model: &Model, lora: &Lora, datum: &GoldenDatum) -> Tensor {
 fn random_adapter(model: &Model, seed: u64) -> Lora {
     let spec = LoraSpec {
         rank: 4,
-        targets: Targets::groups(true, true, true),
+        targets: LoraTargets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let empty = Lora::init(spec, BaseDims::of(&model.config), model.config.n_layers, 0).unwrap();
@@ -99,7 +99,7 @@ fn under_every_loss(name: &str) {
         .lora
         .placed(&model.placement)
         .unwrap();
-    assert_eq!(lora.spec.targets, Targets::groups(true, true, true));
+    assert_eq!(lora.spec.targets, LoraTargets::groups(true, true, true));
     for i in 0..golden.text.datums.len() {
         let found = logits(&model, &lora, &golden.text.datums[i]);
         golden.compare(&format!("logits.{i}"), &found);

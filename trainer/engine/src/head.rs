@@ -20,7 +20,7 @@ pub struct LogProbs {
 
 /// The likeliest tokens at some positions, likeliest first.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct TopK {
+pub struct TopTokens {
     /// `[n, k]`, row-major.
     pub ids: Vec<u32>,
     /// `[n, k]`.
@@ -164,14 +164,14 @@ impl LogProbs {
     ///
     /// # Errors
     /// When `k` is over the vocabulary.
-    pub fn top(&self, k: usize) -> Result<TopK, TchError> {
+    pub fn top(&self, k: usize) -> Result<TopTokens, TchError> {
         let k = i64::try_from(k).unwrap_or(i64::MAX);
         let (logprobs, ids) = self.all_nv.f_topk(k, -1, true, true)?;
         let ids = Vec::<i64>::try_from(&ids.f_reshape([-1])?)?;
         let ids = ids
             .into_iter()
             .map(|id| u32::try_from(id).unwrap_or(u32::MAX));
-        Ok(TopK {
+        Ok(TopTokens {
             ids: ids.collect(),
             logprobs: to_vec(&logprobs)?,
         })

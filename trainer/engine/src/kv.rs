@@ -22,7 +22,7 @@ pub const PAGE: usize = 16;
 
 /// Consecutive positions of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct PositionRun {
     pub start: usize,
     pub len: usize,
 }

@@ -8,7 +8,7 @@ use tch::{Kind, TchError, Tensor};
 
 use crate::attention::{self, PagePlan};
 use crate::kv::LayerKv;
-use crate::linear::{Adapters, Linear};
+use crate::linear::{LayerAdapters, Linear};
 use crate::model_config::{Activation, ModelConfig};
 use crate::rope::RopeSlice;
 
@@ -65,7 +65,7 @@ pub enum Attention<'a> {
 pub fn layer_forward<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
-    adapters: impl Into<Adapters<'a>>,
+    adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
     attention: Attention<'_>,
@@ -89,7 +89,7 @@ pub fn layer_forward<'a>(
 pub fn attention_half<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
-    adapters: impl Into<Adapters<'a>>,
+    adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
     attention: Attention<'_>,
@@ -120,7 +120,7 @@ pub fn attention_half<'a>(
 pub fn attention_out<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
-    adapters: impl Into<Adapters<'a>>,
+    adapters: impl Into<LayerAdapters<'a>>,
     mixed: &Tensor,
 ) -> Result<Tensor, TchError> {
     let out = w.o.forward(mixed, adapters.into())?;
@@ -137,7 +137,7 @@ pub fn attention_out<'a>(
 pub fn mlp_half<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
-    adapters: impl Into<Adapters<'a>>,
+    adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
 ) -> Result<Tensor, TchError> {
     let adapters = adapters.into();
@@ -189,7 +189,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
 pub fn qkv<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
-    adapters: impl Into<Adapters<'a>>,
+    adapters: impl Into<LayerAdapters<'a>>,
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<[Tensor; 3], TchError> {

@@ -7,7 +7,7 @@
 use tch::{TchError, Tensor};
 
 use crate::few_rows::{self, AdaptedRows};
-use crate::lora::{LayerLora, Lora, Part, Projection};
+use crate::lora::{FusedPart, LayerLora, Lora, Projection};
 use crate::matrix::Matrix;
 
 /// `y = W x + b`, for one projection or several that read the same `x`.
@@ -18,7 +18,7 @@ pub struct Linear {
     /// `[out]`, in the engine's dtype.
     pub bias: Option<Tensor>,
     /// The projections in the order of their rows.
-    pub parts: Vec<Part>,
+    pub parts: Vec<FusedPart>,
 }
 
 /// Rows of a batch that go through the same adapter.
@@ -31,7 +31,7 @@ pub struct Segment<'a> {
 
 /// The adapters beside the base weights of one layer.
 #[derive(Debug, Clone, Copy)]
-pub enum Adapters<'a> {
+pub enum LayerAdapters<'a> {
     None,
     /// One adapter for all rows; differentiable.
     One(&'a LayerLora),
@@ -43,7 +43,7 @@ pub enum Adapters<'a> {
     },
 }
 
-impl<'a> From<Option<&'a LayerLora>> for Adapters<'a> {
+impl<'a> From<Option<&'a LayerLora>> for LayerAdapters<'a> {
     fn from(lora: Option<&'a LayerLora>) -> Self {
         lora.map_or(Self::None, Self::One)
     }
@@ -69,19 +69,19 @@ impl Linear {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn forward(&self, x: &Tensor, adapters: Adapters<'_>) -> Result<Tensor, TchError> {
+    pub fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor, TchError> {
         let bias = self.bias.as_ref();
         let y = match adapters {
-            Adapters::Rows { .. } => self.weight.product_to_serve(x, bias)?,
-            Adapters::None | Adapters::One(_) => self.weight.product(x, bias)?,
+            LayerAdapters::Rows { .. } => self.weight.product_to_serve(x, bias)?,
+            LayerAdapters::None | LayerAdapters::One(_) => self.weight.product(x, bias)?,
         };
         match adapters {
-            Adapters::None => Ok(y),
-            Adapters::One(lora) => match lora.delta(&self.parts, x)? {
+            LayerAdapters::None => Ok(y),
+            LayerAdapters::One(lora) => match lora.delta(&self.parts, x)? {
                 Some(delta) => y.f_add(&delta),
                 None => Ok(y),
             },
-            Adapters::Rows { segments, layer } => {
+            LayerAdapters::Rows { segments, layer } => {
                 if !self.adapt_together(x, &y, segments, layer)? {
                     self.adapt_one_by_one(x, &y, segments, layer)?;
                 }

@@ -24,9 +24,9 @@ pub use self::head::HeadLora;
 pub use self::layer::{LayerLora, LoraPair};
 use self::param::Param;
 use self::projection::PEFT_HEAD_BASE;
-pub use self::projection::{Part, Projection, Side, peft_head_name, peft_name};
+pub use self::projection::{FusedPart, Projection, Side, peft_head_name, peft_name};
 pub use self::spec::LoraSpec;
-pub use self::target::{ALONE, BaseDims, IN_PART, Targets};
+pub use self::target::{ALONE, BaseDims, IN_PART, LoraTargets};
 use crate::placement::Placement;
 use crate::rng::SplitMix64;
 

@@ -16,12 +16,12 @@ pub enum Loss {
     /// [`LossFn::Ppo`].
     Ppo {
         /// Bounds of the ratio.
-        clip: Clip,
+        clip: RatioClip,
     },
     /// [`LossFn::Cispo`].
     Cispo {
         /// Bounds of the ratio.
-        clip: Clip,
+        clip: RatioClip,
     },
     /// [`LossFn::Dro`].
     Dro {
@@ -32,14 +32,14 @@ pub enum Loss {
 
 /// Bounds of a probability ratio, `0 <= low <= high`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clip {
+pub struct RatioClip {
     pub low: f64,
     pub high: f64,
 }
 
 /// What the caller says about one target of one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Signal {
+pub struct LossSignal {
     /// The weight of `cross_entropy`; the advantage of all other losses.
     pub weight: f32,
     /// Log-probability under the sampler; 0 for cross_entropy.
@@ -87,7 +87,7 @@ impl Loss {
     /// # Errors
     /// An unknown key, or a value out of range.
     pub fn new(loss: LossFn, config: &LossConfig) -> Result<Self, LossError> {
-        let clip = |low, high| Clip::read(loss, config, low, high);
+        let clip = |low, high| RatioClip::read(loss, config, low, high);
         let made = match loss {
             LossFn::CrossEntropy => Self::CrossEntropy,
             LossFn::ImportanceSampling => Self::ImportanceSampling,
@@ -138,7 +138,7 @@ impl Loss {
     /// advantage 0, as prompts have.
     ///
     /// In dro too, whose quadratic part would else hold the prompt to log-probabilities that nobody sampled.
-    pub fn is_masked(&self, signal: Signal) -> bool {
+    pub fn is_masked(&self, signal: LossSignal) -> bool {
         signal.weight == 0.0
     }
 
@@ -146,7 +146,7 @@ impl Loss {
     ///
     /// A masked target gives zeros and nothing else: `exp` of its made-up log-probability may overflow,
     /// and infinity times advantage 0 is no number.
-    pub fn term(&self, l: f64, signal: Signal) -> Term {
+    pub fn term(&self, l: f64, signal: LossSignal) -> Term {
         if self.is_masked(signal) {
             return Term {
                 loss: 0.0,
@@ -197,7 +197,7 @@ impl Loss {
     }
 }
 
-impl Clip {
+impl RatioClip {
     fn clamp(self, ratio: f64) -> f64 {
         ratio.clamp(self.low, self.high)
     }

@@ -13,7 +13,7 @@ use crate::linear::Segment;
 use crate::lora::Lora;
 use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
-use crate::placement::{Placement, Staged};
+use crate::placement::{PerDevice, Placement};
 use crate::rope::{Rope, RopeSlice};
 use crate::weights::{self, LoadError, Weights};
 
@@ -113,7 +113,7 @@ impl Model {
     ///
     /// # Errors
     /// What libtorch reports.
-    pub fn angles(&self, positions: &Tensor) -> Result<ByLayer<Staged<RopeSlice>>, TchError> {
+    pub fn angles(&self, positions: &Tensor) -> Result<ByLayer<PerDevice<RopeSlice>>, TchError> {
         self.ropes.try_map(|rope| {
             let here = rope.at(positions)?;
             self.placement.each(|device| here.to_device(device))

@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use self::architecture::Architecture;
 use self::architecture::{Described, described};
 pub use self::error::ModelConfigError;
-use self::fields::Fields;
+use self::fields::ConfigFields;
 pub use self::layers::LayerSpec;
 pub use self::rope::{RopeScaling, RopeSpec};
 
@@ -93,18 +93,18 @@ impl ModelConfig {
     /// # Errors
     /// [`ModelConfigError`] naming file, field, value and what is allowed.
     pub fn read(dir: &Path) -> Result<Self, ModelConfigError> {
-        let fields = Fields::read(&dir.join("config.json"))?;
+        let fields = ConfigFields::read(&dir.join("config.json"))?;
         let mut config = Self::from_fields(fields)?;
         let generation = dir.join("generation_config.json");
         if generation.exists() {
-            for id in Fields::read(&generation)?.ids("eos_token_id")? {
+            for id in ConfigFields::read(&generation)?.ids("eos_token_id")? {
                 config.also_ends_with(Some(id));
             }
         }
         Ok(config)
     }
 
-    fn from_fields(file: Fields) -> Result<Self, ModelConfigError> {
+    fn from_fields(file: ConfigFields) -> Result<Self, ModelConfigError> {
         let Described {
             architecture,
             text: c,
@@ -174,7 +174,10 @@ impl ModelConfig {
     }
 }
 
-fn activation(c: &Fields, architecture: Architecture) -> Result<Activation, ModelConfigError> {
+fn activation(
+    c: &ConfigFields,
+    architecture: Architecture,
+) -> Result<Activation, ModelConfigError> {
     let (field, name, activation) = match architecture {
         Architecture::Gemma3 => (
             "hidden_activation",
@@ -193,7 +196,7 @@ fn activation(c: &Fields, architecture: Architecture) -> Result<Activation, Mode
 
 /// Gemma divides scores by the root of a separate number in place of `head_dim`.
 fn query_scale(
-    c: &Fields,
+    c: &ConfigFields,
     architecture: Architecture,
     head_dim: i64,
 ) -> Result<f64, ModelConfigError> {
@@ -204,7 +207,7 @@ fn query_scale(
     Ok((head_dim as f64 / scalar).sqrt())
 }
 
-fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfigError> {
+fn heads(c: &ConfigFields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfigError> {
     let n_kv_heads = c.size_or("num_key_value_heads", n_heads)?;
     if n_heads % n_kv_heads != 0 {
         let allowed = format!("a divisor of num_attention_heads ({n_heads})");
@@ -218,7 +221,7 @@ fn heads(c: &Fields, hidden: i64, n_heads: i64) -> Result<(i64, i64), ModelConfi
 }
 
 /// Longest sequence, which some stretchings of angles say by themselves.
-fn context(c: &Fields, layers: &[LayerSpec]) -> Result<usize, ModelConfigError> {
+fn context(c: &ConfigFields, layers: &[LayerSpec]) -> Result<usize, ModelConfigError> {
     let stretched = layers.iter().map(|layer| layer.rope.scaling.context());
     let longest = c
         .size("max_position_embeddings")?
@@ -231,7 +234,7 @@ fn context(c: &Fields, layers: &[LayerSpec]) -> Result<usize, ModelConfigError> 
 /// # Errors
 /// As [`ModelConfig::read`].
 pub fn from_json(file: &Path, json: Value) -> Result<ModelConfig, ModelConfigError> {
-    ModelConfig::from_fields(Fields::from_value(file, json)?)
+    ModelConfig::from_fields(ConfigFields::from_value(file, json)?)
 }
 
 #[cfg(test)]

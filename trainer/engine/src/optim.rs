@@ -28,7 +28,7 @@ pub struct AdamConfig {
     /// Largest 2-norm of the whole gradient; a longer one is shortened to it. 0 is no limit.
     pub grad_clip_norm: f64,
     /// A step whose gradient's 2-norm is over so many times the median of the run's last ones is skipped
-    /// ([`crate::run::Run::optim_step`]). 0 skips none.
+    /// ([`crate::run::OpenRun::optim_step`]). 0 skips none.
     pub skip_over: f64,
 }
 
@@ -54,7 +54,7 @@ pub struct Stepped {
 
 /// Why a step was not taken. Parameters and state are as before.
 #[derive(Debug, thiserror::Error)]
-pub enum StepError {
+pub enum OptimError {
     /// No gradients have been computed since the last step.
     #[error("there are no gradients: optim_step needs a forward_backward since the last step")]
     NoGradients,
@@ -100,8 +100,8 @@ impl AdamConfig {
     /// Checks every range.
     ///
     /// # Errors
-    /// [`StepError::Setting`].
-    pub fn check(&self) -> Result<(), StepError> {
+    /// [`OptimError::Setting`].
+    pub fn check(&self) -> Result<(), OptimError> {
         let positive = |x: f64| x > 0.0 && x.is_finite();
         let share = |x: f64| (0.0..1.0).contains(&x);
         let not_negative = |x: f64| x >= 0.0 && x.is_finite();
@@ -138,7 +138,7 @@ impl AdamConfig {
             ),
         ];
         match rules.into_iter().find(|&(_, _, fine, _)| !fine) {
-            Some((field, value, _, allowed)) => Err(StepError::Setting {
+            Some((field, value, _, allowed)) => Err(OptimError::Setting {
                 field,
                 value,
                 allowed,
@@ -183,16 +183,16 @@ impl AdamState {
         lora: &Lora,
         gradients: &[Tensor],
         config: &AdamConfig,
-    ) -> Result<Stepped, StepError> {
+    ) -> Result<Stepped, OptimError> {
         config.check()?;
         if gradients.is_empty() {
-            return Err(StepError::NoGradients);
+            return Err(OptimError::NoGradients);
         }
         let _guard = tch::no_grad_guard();
         let grad_norm = norm(gradients)?;
         let rates = Rates::new(config, grad_norm, self.steps + 1);
         if !(grad_norm * rates.clip_coef).is_finite() || grad_norm * rates.clip_coef > LONGEST {
-            return Err(StepError::NotFinite { norm: grad_norm });
+            return Err(OptimError::NotFinite { norm: grad_norm });
         }
         let (mut exp_avg, mut exp_avg_sq) = (Vec::new(), Vec::new());
         let mut old = gradients
@@ -200,7 +200,7 @@ impl AdamState {
             .zip(self.exp_avg.iter().zip(&self.exp_avg_sq));
         let lora = lora.try_map(|param| {
             let Some((gradient, (m, v))) = old.next() else {
-                return Err(StepError::NoGradients);
+                return Err(OptimError::NoGradients);
             };
             let (param, m, v) = rates.apply(param, gradient, m, v)?;
             exp_avg.push(m);

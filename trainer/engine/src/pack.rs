@@ -11,7 +11,7 @@
 
 /// Consecutive places of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct PlaceSpan {
     pub start: usize,
     pub len: usize,
 }
@@ -21,9 +21,9 @@ pub struct Span {
 pub struct Branch {
     pub sample: usize,
     /// Places of its first positions, which samples before it in the row have as well.
-    pub shared: Vec<Span>,
+    pub shared: Vec<PlaceSpan>,
     /// Places of the rest, which may be none.
-    pub own: Span,
+    pub own: PlaceSpan,
 }
 
 /// Samples that are computed together.
@@ -84,7 +84,7 @@ fn trees(samples: &[(usize, &[i64])], limit: usize) -> Vec<Row> {
 
 // === impl Span ===
 
-impl Span {
+impl PlaceSpan {
     /// The place after the last.
     pub fn end(self) -> usize {
         self.start + self.len
@@ -100,7 +100,7 @@ impl Span {
 }
 
 /// Adds a span to a list, joined to the last one where that ends at its start; an empty one not at all.
-pub(crate) fn push(spans: &mut Vec<Span>, span: Span) {
+pub(crate) fn push(spans: &mut Vec<PlaceSpan>, span: PlaceSpan) {
     match spans.last_mut() {
         _ if span.len == 0 => {}
         Some(last) if last.end() == span.start => last.len += span.len,
@@ -150,10 +150,10 @@ impl Row {
         let last = self.branches.last().into_iter();
         for span in last.flat_map(|last| last.shared.iter().chain([&last.own])) {
             let len = left.min(span.len);
-            push(&mut above, Span { len, ..*span });
+            push(&mut above, PlaceSpan { len, ..*span });
             left -= len;
         }
-        let own = Span {
+        let own = PlaceSpan {
             start: self.len(),
             len: added,
         };

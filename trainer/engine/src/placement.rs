@@ -91,9 +91,9 @@ impl Placement {
     pub fn each<T>(
         &self,
         make: impl FnMut(Device) -> Result<T, TchError>,
-    ) -> Result<Staged<T>, TchError> {
+    ) -> Result<PerDevice<T>, TchError> {
         let made = self.stages.iter().map(|stage| stage.device).map(make);
-        Ok(Staged(made.collect::<Result<_, _>>()?))
+        Ok(PerDevice(made.collect::<Result<_, _>>()?))
     }
 
     /// Waits until every device has finished its queued work, which a measurement of time needs.
@@ -115,11 +115,11 @@ impl Placement {
 
 /// One value for each device of a [`Placement`].
 #[derive(Debug)]
-pub struct Staged<T>(Vec<T>);
+pub struct PerDevice<T>(Vec<T>);
 
 // === impl Staged ===
 
-impl<T> Staged<T> {
+impl<T> PerDevice<T> {
     /// The value of the device that a layer is on.
     ///
     /// # Errors
@@ -166,6 +166,6 @@ mod tests {
             [of(0), of(1), of(2), of(3)],
             ["cuda:2", "cuda:2", "cuda:1", "cuda:1"]
         );
-        assert!(Staged::<u8>(Vec::new()).of(&placement, 0).is_err());
+        assert!(PerDevice::<u8>(Vec::new()).of(&placement, 0).is_err());
     }
 }

@@ -7,10 +7,10 @@ use tch::{TchError, Tensor};
 
 use self::norms::RecentNorms;
 use crate::adapter::AdapterError;
-use crate::checkpoint::Snapshot;
+use crate::checkpoint::TrainingSnapshot;
 use crate::lora::{BaseDims, Lora, LoraError, LoraSpec};
 use crate::model::Model;
-use crate::optim::{AdamConfig, AdamState, StepError};
+use crate::optim::{AdamConfig, AdamState, OptimError};
 use crate::placement::Placement;
 use crate::train::TrainOut;
 
@@ -23,8 +23,8 @@ pub struct RunConfig {
 }
 
 #[derive(Debug)]
-pub struct Run {
-    state: Snapshot,
+pub struct OpenRun {
+    state: TrainingSnapshot,
     /// The devices of the base's layers, and of the run's.
     placement: Placement,
     gradients: Vec<Tensor>,
@@ -71,7 +71,7 @@ pub struct Stale;
 
 // === impl Run ===
 
-impl Run {
+impl OpenRun {
     /// A fresh run on a model.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Run {
         // Masters live where the base does.
         let lora = lora.placed(&model.placement)?;
         let adam = AdamState::new(&lora)?;
-        let state = Snapshot {
+        let state = TrainingSnapshot {
             lora,
             adam,
             seed: config.seed,
@@ -116,7 +116,7 @@ impl Run {
         self.state.adam.steps
     }
 
-    /// To be kept with a job that begins now, for [`Run::accumulate_grads`].
+    /// To be kept with a job that begins now, for [`OpenRun::accumulate_grads`].
     pub fn version(&self) -> ParamsVersion {
         self.version
     }
@@ -155,12 +155,12 @@ impl Run {
     /// # Errors
     /// No gradients, a setting out of range (gradients are kept), a gradient that is not finite
     /// (gradients are dropped). Parameters are as before in every case.
-    pub fn optim_step(&mut self, config: &AdamConfig) -> Result<StepOut, StepError> {
-        let Snapshot { lora, adam, .. } = &self.state;
+    pub fn optim_step(&mut self, config: &AdamConfig) -> Result<StepOut, OptimError> {
+        let TrainingSnapshot { lora, adam, .. } = &self.state;
         let stepped = match adam.step(lora, &self.gradients, config) {
             Ok(stepped) => stepped,
             Err(error) => {
-                if matches!(error, StepError::NotFinite { .. }) {
+                if matches!(error, OptimError::NotFinite { .. }) {
                     self.forget();
                 }
                 return Err(error);
@@ -203,7 +203,7 @@ impl Run {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn snapshot(&self) -> Result<Snapshot, AdapterError> {
+    pub fn snapshot(&self) -> Result<TrainingSnapshot, AdapterError> {
         Ok(self.state.handles()?)
     }
 
@@ -211,14 +211,14 @@ impl Run {
     /// are dropped. Returns the steps behind it.
     ///
     /// # Shapes
-    /// As [`Run::snapshot`] gives them; those of its own rank and targets take the place of the run's.
+    /// As [`OpenRun::snapshot`] gives them; those of its own rank and targets take the place of the run's.
     ///
     /// # Errors
     /// What libtorch refuses; the run is as it was.
     pub fn restore(
         &mut self,
         name: CheckpointName,
-        snapshot: &Snapshot,
+        snapshot: &TrainingSnapshot,
     ) -> Result<u64, AdapterError> {
         self.state = snapshot.placed(&self.placement)?;
         self.forget();
@@ -253,9 +253,9 @@ impl Run {
     }
 }
 
-impl From<Snapshot> for Run {
+impl From<TrainingSnapshot> for OpenRun {
     /// A run on the CPU.
-    fn from(state: Snapshot) -> Self {
+    fn from(state: TrainingSnapshot) -> Self {
         Self {
             state,
             placement: Placement::on(tch::Device::Cpu),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use metaclaw_trainer_terms::{CheckpointName, RunId};
 
 use crate::rng::SplitMix64;
-use crate::run::Run;
+use crate::run::OpenRun;
 
 #[derive(Debug)]
 pub struct Runs {
-    open: BTreeMap<RunId, Run>,
+    open: BTreeMap<RunId, OpenRun>,
     /// Ids by last use, the latest last.
     recent: Vec<RunId>,
     limit: RunLimit,
@@ -47,7 +47,7 @@ impl Runs {
 
     /// Opens a run and returns its id. If there are too many, the least recently used are closed and a warning is
     /// logged.
-    pub fn open(&mut self, mut run: Run) -> RunId {
+    pub fn open(&mut self, mut run: OpenRun) -> RunId {
         self.make_room(run.bytes());
         let id = loop {
             // The upper half.
@@ -88,12 +88,12 @@ impl Runs {
 
     /// Bytes of all open runs.
     pub fn bytes(&self) -> usize {
-        self.open.values().map(Run::bytes).sum()
+        self.open.values().map(OpenRun::bytes).sum()
     }
 
     /// The checkpoints that open runs were saved as or loaded from.
     pub fn checkpoints(&self) -> Vec<CheckpointName> {
-        let of_run = |run: &Run| run.checkpoint().cloned();
+        let of_run = |run: &OpenRun| run.checkpoint().cloned();
         self.open.values().filter_map(of_run).collect()
     }
 
@@ -101,7 +101,7 @@ impl Runs {
     ///
     /// # Errors
     /// [`UnknownRun`].
-    pub fn get(&mut self, id: &RunId) -> Result<&mut Run, UnknownRun> {
+    pub fn get(&mut self, id: &RunId) -> Result<&mut OpenRun, UnknownRun> {
         let Some(run) = self.open.get_mut(id) else {
             return Err(UnknownRun { id: id.clone() });
         };

@@ -13,7 +13,7 @@ mod sequence;
 
 use tch::{Kind, TchError, Tensor};
 
-pub use self::sequence::Sampler;
+pub use self::sequence::SequenceSampler;
 use self::sequence::column;
 pub use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
@@ -32,7 +32,7 @@ pub enum SampleError {
 
 /// A token as it was drawn.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SampledToken {
+pub struct DrawnToken {
     pub id: u32,
     /// Natural logarithm of its probability at temperature 1 over the whole vocabulary.
     pub logprob: f32,
@@ -52,8 +52,8 @@ pub struct SampledToken {
 /// What libtorch refuses; of a sequence [`SampleError::NotFinite`] when there is a NaN or infinity among its logits.
 pub fn sample(
     logits_nv: &Tensor,
-    samplers: &[&Sampler],
-) -> Result<Vec<Result<SampledToken, SampleError>>, TchError> {
+    samplers: &[&SequenceSampler],
+) -> Result<Vec<Result<DrawnToken, SampleError>>, TchError> {
     let (n, v) = logits_nv.size2()?;
     let raw_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
     let adjusted_nv = penalty::adjust(logits_nv, samplers)?;
@@ -92,7 +92,7 @@ pub fn sample(
 }
 
 /// The tensors of one draw, `[n, 1]` each.
-struct Draw {
+struct DrawTensors {
     ids: Tensor,
     /// The log-probabilities as drawn, f32.
     logprobs: Tensor,
@@ -103,20 +103,20 @@ struct Draw {
 fn draw(
     raw_nv: &Tensor,
     adjusted_nv: &Tensor,
-    samplers: &[&Sampler],
+    samplers: &[&SequenceSampler],
     look: i64,
-) -> Result<Draw, TchError> {
+) -> Result<DrawTensors, TchError> {
     let device = raw_nv.device();
     let likeliest_n1 = adjusted_nv.f_argmax(-1, true)?;
     let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;
     if samplers.iter().all(|s| s.is_greedy()) {
-        return Ok(Draw {
+        return Ok(DrawTensors {
             ids: likeliest_n1,
             logprobs: zeros_n1.shallow_clone(),
             is_short: zeros_n1,
         });
     }
-    let heat = |s: &&Sampler| {
+    let heat = |s: &&SequenceSampler| {
         if s.is_greedy() {
             1.0
         } else {
@@ -143,7 +143,7 @@ fn draw(
     let greedy_n1 = greedy_n1.f_gt(0.5)?;
     let ids_n1 = likeliest_n1.f_where_self(&greedy_n1, &drawn_n1)?;
     let logprobs_n1 = kept_nv.f_gather(1, &ids_n1, false)?;
-    Ok(Draw {
+    Ok(DrawTensors {
         logprobs: zeros_n1.f_where_self(&greedy_n1, &logprobs_n1)?,
         ids: ids_n1,
         is_short: short_n1,
@@ -155,7 +155,7 @@ fn draw(
     clippy::cast_sign_loss,
     reason = "ids are whole and small, log-probabilities are f32 to callers"
 )]
-fn token(row: &[f64], sampler: &Sampler) -> Result<SampledToken, SampleError> {
+fn token(row: &[f64], sampler: &SequenceSampler) -> Result<DrawnToken, SampleError> {
     let [id, logprob, sampling_logprob, _, top @ ..] = row else {
         return Err(SampleError::NotFinite);
     };
@@ -164,7 +164,7 @@ fn token(row: &[f64], sampler: &Sampler) -> Result<SampledToken, SampleError> {
     }
     let (ids, logprobs) = top.split_at(top.len() / 2);
     let pairs = ids.iter().zip(logprobs).take(sampler.params.top_logprobs);
-    Ok(SampledToken {
+    Ok(DrawnToken {
         id: *id as u32,
         logprob: *logprob as f32,
         sampling_logprob: *sampling_logprob as f32,

@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 use metaclaw_trainer_terms::Datum;
 use tch::TchError;
 
-use self::pass::Pass;
+use self::pass::RowPass;
 pub use self::plan::Plan;
 use self::plan::{Costs, budget, rank};
 pub use self::sizes::SliceSizes;
-use self::work::Work;
-pub use self::work::{Slices, TrainError, TrainOut};
-use crate::datum::{self, Limits, Sample};
+use self::work::PassWork;
+pub use self::work::{Slices, TrainJobError, TrainOut};
+use crate::datum::{self, Limits, LossSample};
 use crate::device;
 use crate::lora::Lora;
 use crate::loss::Loss;
@@ -43,9 +43,9 @@ use crate::pack::{Row, pack};
 /// A forward_backward or forward job under way.
 #[derive(Debug)]
 pub struct TrainJob {
-    work: Work,
+    work: PassWork,
     rows: std::vec::IntoIter<Row>,
-    pass: Option<Pass>,
+    pass: Option<RowPass>,
     out: TrainOut,
 }
 
@@ -75,12 +75,12 @@ impl TrainJob {
         datums: &[Datum],
         loss: Loss,
         sizes: SliceSizes,
-    ) -> Result<Self, TrainError> {
-        let samples = Sample::check_all(datums, Some(&loss), limits(model))?;
+    ) -> Result<Self, TrainJobError> {
+        let samples = LossSample::check_all(datums, Some(&loss), limits(model))?;
         let wanted = samples.iter().map(|sample| sample.loss_positions(&loss));
         Self::new(
             model,
-            Work {
+            PassWork {
                 wanted: wanted.collect(),
                 samples,
                 loss: Some(loss),
@@ -106,17 +106,17 @@ impl TrainJob {
         datums: &[Datum],
         wanted: &Wanted,
         sizes: SliceSizes,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, TrainJobError> {
         let limits = limits(model);
-        let samples = Sample::check_all(datums, None, limits)?;
+        let samples = LossSample::check_all(datums, None, limits)?;
         let max = usize::try_from(limits.vocab).unwrap_or(usize::MAX);
         let top_k = wanted.top_k;
         if top_k > max {
-            return Err(TrainError::TopK { found: top_k, max });
+            return Err(TrainJobError::TopK { found: top_k, max });
         }
         Self::new(
             model,
-            Work {
+            PassWork {
                 wanted: datum::wanted(&samples, wanted.positions.as_deref())?,
                 samples,
                 loss: None,
@@ -128,7 +128,7 @@ impl TrainJob {
         )
     }
 
-    fn new(model: &Model, work: Work) -> Result<Self, TrainError> {
+    fn new(model: &Model, work: PassWork) -> Result<Self, TrainJobError> {
         let wanted = model.weights.layers.len();
         if let Some(found) = work
             .lora
@@ -136,7 +136,7 @@ impl TrainJob {
             .map(Lora::n_layers)
             .filter(|&n| n != wanted)
         {
-            return Err(TrainError::Layers { found, wanted });
+            return Err(TrainJobError::Layers { found, wanted });
         }
         let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
         let fitting = costs.fitting(work.memory);
@@ -151,7 +151,7 @@ impl TrainJob {
         if let Some((datum, n_tokens)) = lengths.max_by_key(|&(_, n)| n)
             && n_tokens > fitting
         {
-            return Err(TrainError::Memory {
+            return Err(TrainJobError::Memory {
                 datum,
                 n_tokens,
                 needed: costs.recomputed(n_tokens),
@@ -175,17 +175,17 @@ impl TrainJob {
     /// rest, or ends with the result.
     ///
     /// # Errors
-    /// [`TrainError::NotFinite`] or [`TrainError::Torch`]; the job and its gradients are gone.
+    /// [`TrainJobError::NotFinite`] or [`TrainJobError::Torch`]; the job and its gradients are gone.
     pub fn advance(
         mut self,
         model: &Model,
         budget: Duration,
-    ) -> Result<ControlFlow<TrainOut, Self>, TrainError> {
+    ) -> Result<ControlFlow<TrainOut, Self>, TrainJobError> {
         let begun = Instant::now();
         loop {
             let slice = Instant::now();
             let more = match self.slice(model) {
-                Err(TrainError::Torch(error)) if device::is_out_of_memory(&error) => {
+                Err(TrainJobError::Torch(error)) if device::is_out_of_memory(&error) => {
                     self = self.begin_smaller(model, &error)?;
                     true
                 }
@@ -208,7 +208,7 @@ impl TrainJob {
 
     /// Begins the same work again in smaller slices after a lack of memory. Partial results are dropped, because the
     /// sums hold half a row's gradients.
-    fn begin_smaller(self, model: &Model, error: &TchError) -> Result<Self, TrainError> {
+    fn begin_smaller(self, model: &Model, error: &TchError) -> Result<Self, TrainJobError> {
         let Self {
             mut work,
             rows,
@@ -220,7 +220,7 @@ impl TrainJob {
             // Only the first line counts: libtorch puts its stack below it.
             let text = error.to_string();
             let detail = text.lines().next().unwrap_or_default().to_owned();
-            return Err(TrainError::OutOfMemory { detail });
+            return Err(TrainJobError::OutOfMemory { detail });
         };
         work.sizes = sizes;
         work.memory /= 2;
@@ -237,7 +237,7 @@ impl TrainJob {
     ///
     /// # Errors
     /// As [`TrainJob::advance`].
-    pub fn finish(self, model: &Model) -> Result<TrainOut, TrainError> {
+    pub fn finish(self, model: &Model) -> Result<TrainOut, TrainJobError> {
         match self.advance(model, Duration::MAX / 2)? {
             ControlFlow::Break(out) => Ok(out),
             // This is never reached in practice, and it is correct.
@@ -246,7 +246,7 @@ impl TrainJob {
     }
 
     /// Runs one slice. Returns false after the last one.
-    fn slice(&mut self, model: &Model) -> Result<bool, TrainError> {
+    fn slice(&mut self, model: &Model) -> Result<bool, TrainJobError> {
         let pass = match self.pass.take() {
             Some(pass) => pass,
             None => match self.next_pass(model)? {
@@ -259,9 +259,9 @@ impl TrainJob {
     }
 
     /// The next row that has a loss anywhere.
-    fn next_pass(&mut self, model: &Model) -> Result<Option<Pass>, TchError> {
+    fn next_pass(&mut self, model: &Model) -> Result<Option<RowPass>, TchError> {
         for row in self.rows.by_ref() {
-            if let Some(pass) = Pass::begin(model, &self.work, &row)? {
+            if let Some(pass) = RowPass::begin(model, &self.work, &row)? {
                 self.out.n_tokens += row.len();
                 return Ok(Some(pass));
             }

@@ -23,7 +23,7 @@ use self::shapes::{EMBED, LM_HEAD, NORM};
 use crate::few_rows;
 use crate::layer::LayerWeights;
 use crate::linear::Linear;
-use crate::lora::Part;
+use crate::lora::FusedPart;
 use crate::lora::{BaseDims, Projection};
 use crate::matrix::{Matrix, Quantization};
 use crate::model_config::{ModelConfig, NormWeights};
@@ -148,7 +148,7 @@ fn linear(
         source.files.stacked(&names, source.kind, source.device)
     };
     let dims = BaseDims::of(config);
-    let part = |&(projection, _): &(Projection, &str)| Part {
+    let part = |&(projection, _): &(Projection, &str)| FusedPart {
         projection,
         width: dims.widths(projection).1,
     };

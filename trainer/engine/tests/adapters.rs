@@ -9,7 +9,7 @@ use std::path::Path;
 
 use metaclaw_engine::adapter;
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
-use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+use metaclaw_engine::generate::{FinishedReply, GenerateEvent, GenerateRequest};
 use metaclaw_engine::lora::{Lora, LoraSpec};
 use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_engine::testing::write_tiny_model;
@@ -27,7 +27,11 @@ fn config(dir: &Path) -> EngineConfig {
     config
 }
 
-async fn run(engine: &Engine, adapter: &AdapterName, prompt_ids: Vec<u32>) -> (Vec<u32>, Finished) {
+async fn run(
+    engine: &Engine,
+    adapter: &AdapterName,
+    prompt_ids: Vec<u32>,
+) -> (Vec<u32>, FinishedReply) {
     let request = GenerateRequest {
         prompt_ids,
         adapter: Some(adapter.clone()),

@@ -12,9 +12,9 @@
 use metaclaw_engine::device::Devices;
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
-use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::run::{OpenRun, RunConfig};
 use metaclaw_engine::testing::{tiny_config, write_model};
-use metaclaw_engine::train::{SliceSizes, TrainError, TrainJob, TrainOut};
+use metaclaw_engine::train::{SliceSizes, TrainJob, TrainJobError, TrainOut};
 use metaclaw_trainer_terms::Datum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -29,7 +29,7 @@ fn used() -> u64 {
     pages * 4096
 }
 
-fn step(model: &Model, run: &Run, datums: &[Datum]) -> Result<TrainOut, TrainError> {
+fn step(model: &Model, run: &OpenRun, datums: &[Datum]) -> Result<TrainOut, TrainJobError> {
     // The budget claims more memory than there is.
     let sizes = SliceSizes {
         memory: Some(1 << 30),
@@ -49,7 +49,7 @@ fn a_step_that_lacks_memory_is_cut_smaller() {
     write_model(dir.path(), &config, 7).unwrap();
     tch::set_num_threads(1);
     let model = Model::load(dir.path(), Kind::Float, &Devices::cpu()).unwrap();
-    let run = Run::new(&model, &RunConfig::default()).unwrap();
+    let run = OpenRun::new(&model, &RunConfig::default()).unwrap();
     let ids: Vec<u32> = (0..2049).map(|i| i * 31 % 250).collect();
     let datum = Datum::cross_entropy(ids[..2048].to_vec(), ids[1..].to_vec(), vec![1.0; 2048]);
     let datums = [datum.unwrap()];

@@ -13,11 +13,11 @@ use std::path::Path;
 
 use metaclaw_engine::engine::{Dtype, Engine, EngineConfig};
 use metaclaw_engine::generate::{GenerateError, GenerateEvent, GenerateRequest};
-use metaclaw_engine::lora::{BaseDims, Lora, LoraSpec, Targets};
+use metaclaw_engine::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_engine::testing::{tiny_config, write_model};
-use metaclaw_engine::train::{SliceSizes, TrainError, TrainJob};
+use metaclaw_engine::train::{SliceSizes, TrainJob, TrainJobError};
 use metaclaw_trainer_terms::Datum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -62,7 +62,7 @@ async fn reply(engine: &Engine, n_prompt: u32) -> Result<Vec<u32>, GenerateError
 }
 
 /// Returns the loss of a step over 24 positions, for which the budget claims enough memory.
-async fn step(engine: &Engine) -> Result<f64, TrainError> {
+async fn step(engine: &Engine) -> Result<f64, TrainJobError> {
     let ids: Vec<u32> = (0..25).map(|i| i * 31 % 250).collect();
     let datum = Datum::cross_entropy(ids[..24].to_vec(), ids[1..].to_vec(), vec![1.0; 24]);
     let datums = [datum.unwrap()];
@@ -73,7 +73,7 @@ async fn step(engine: &Engine) -> Result<f64, TrainError> {
     let job = move |state: &mut metaclaw_engine::engine::EngineState| {
         let spec = LoraSpec {
             rank: 1,
-            targets: Targets::groups(true, false, false),
+            targets: LoraTargets::groups(true, false, false),
             ..LoraSpec::default()
         };
         let model = &state.model;
@@ -127,7 +127,7 @@ async fn what_cannot_be_cut_smaller_is_refused_and_the_engine_goes_on() {
     let trained = step(&engine).await.unwrap_err();
     setrlimit(Resource::As, unbounded).unwrap();
     assert!(
-        matches!(trained, TrainError::OutOfMemory { .. }),
+        matches!(trained, TrainJobError::OutOfMemory { .. }),
         "{trained}"
     );
     let text = trained.to_string();

@@ -6,18 +6,18 @@
 
 use std::sync::Mutex;
 
-use crate::job::Job;
-use crate::terms::{ALIGNMENT, Pair, Slot};
+use crate::job::ProductJob;
+use crate::terms::{ALIGNMENT, LowRankPair, Slot};
 use crate::{team, tile};
 
 /// The largest number of rows that one thread takes.
 const MOST_ROWS: usize = 4;
 
 /// The rows that a thread takes, and the place of their sums.
-struct Task<'a, 'b> {
+struct AdaptTask<'a, 'b> {
     x: &'a [f32],
     y: &'b mut [f32],
-    pairs: &'a [Pair<'a>],
+    pairs: &'a [LowRankPair<'a>],
 }
 
 /// Adds the outputs of the adapters of `slots` for `x` to `y`. If lengths do not fit, it changes nothing and returns
@@ -55,7 +55,7 @@ fn tasks<'a, 'b>(
     width: usize,
     y: &'b mut [f32],
     n_out: usize,
-) -> Option<Vec<Task<'a, 'b>>> {
+) -> Option<Vec<AdaptTask<'a, 'b>>> {
     if width == 0 || n_out == 0 || !width.is_multiple_of(ALIGNMENT) {
         return None;
     }
@@ -74,7 +74,7 @@ fn tasks<'a, 'b>(
             .chunks(MOST_ROWS * width)
             .zip(own.chunks_mut(MOST_ROWS * n_out));
         let pairs = &slot.pairs;
-        tasks.extend(rows.map(|(x, y)| Task { x, y, pairs }));
+        tasks.extend(rows.map(|(x, y)| AdaptTask { x, y, pairs }));
         rest = (end, after);
     }
     Some(tasks)
@@ -82,17 +82,17 @@ fn tasks<'a, 'b>(
 
 // === impl Task ===
 
-impl Task<'_, '_> {
+impl AdaptTask<'_, '_> {
     fn compute(self, width: usize, n_out: usize) {
         let n = self.x.len() / width;
         for pair in self.pairs {
             let rank = pair.rank(width);
             let columns = pair.b.len() / rank;
             let (mut low, mut sums) = (vec![0.0; n * rank], vec![0.0; n * columns]);
-            if let Some(job) = Job::new(self.x, pair.a, width, None, &mut low) {
+            if let Some(job) = ProductJob::new(self.x, pair.a, width, None, &mut low) {
                 tile::compute(&job, 0..rank);
             }
-            if let Some(job) = Job::new(&low, pair.b, rank, None, &mut sums) {
+            if let Some(job) = ProductJob::new(&low, pair.b, rank, None, &mut sums) {
                 tile::compute(&job, 0..columns);
             }
             for (y, sums) in self

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use crate::job::Job;
+use crate::job::ProductJob;
 use crate::lanes::Weight;
 use crate::terms::{Cached, Heads, MOST_SHARING};
 use crate::{team, tile};
@@ -133,7 +133,9 @@ impl Partial {
         let first = (stretch.kv_head * n_positions + stretch.positions.start) * width;
         let mut scores = [0.0; MOST_SHARING * STRETCH];
         let scores = &mut scores[..self.sharing * n];
-        if let Some(job) = Job::new(q, &cached.keys[first..][..n * width], width, None, scores) {
+        if let Some(job) =
+            ProductJob::new(q, &cached.keys[first..][..n * width], width, None, scores)
+        {
             tile::compute(&job, 0..n);
         }
         let (mixed, tops_and_sums) = found.split_at_mut(self.sharing * width);

@@ -14,7 +14,7 @@ pub(crate) const BLOCK: usize = 12;
 const PARTS_A_THREAD: usize = 8;
 
 /// A product whose lengths fit.
-pub(crate) struct Job<'a, W> {
+pub(crate) struct ProductJob<'a, W> {
     pub(crate) x: &'a [f32],
     pub(crate) w: &'a [W],
     pub(crate) width: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Parts {
 
 // === impl Job ===
 
-impl<'a, W> Job<'a, W> {
+impl<'a, W> ProductJob<'a, W> {
     /// Returns `None` if lengths do not fit.
     pub(crate) fn new(
         x: &'a [f32],

@@ -39,8 +39,8 @@ mod tile;
 
 use std::ops::Range;
 
-use crate::job::Job;
-pub use crate::terms::{ALIGNMENT, Heads, Matrix, Pair, Scales, Slot};
+use crate::job::ProductJob;
+pub use crate::terms::{ALIGNMENT, Heads, LowRankPair, RowMajorMatrix, Scales, Slot};
 use crate::terms::{Cached, MOST_SHARING};
 
 /// Returns whether [`product`] works on this machine with so many threads.
@@ -57,15 +57,21 @@ pub fn is_supported(threads: usize) -> bool {
 /// `x`: `[n, width]`; `matrix`: `[out, width]`; `y`: `[n, out]`; all in row-major order. `width` is a multiple of [`ALIGNMENT`].
 ///
 /// Returns whether it was computed. It is not computed if lengths do not fit, or if [`is_supported`] returns false.
-pub fn product(x: &[f32], matrix: Matrix<'_>, width: usize, y: &mut [f32], threads: usize) -> bool {
+pub fn product(
+    x: &[f32],
+    matrix: RowMajorMatrix<'_>,
+    width: usize,
+    y: &mut [f32],
+    threads: usize,
+) -> bool {
     if !is_supported(threads) {
         return false;
     }
     match matrix {
-        Matrix::F32(w) => run(Job::new(x, w, width, None, y), threads),
-        Matrix::Bf16(w) => run(Job::new(x, w, width, None, y), threads),
-        Matrix::Int8 { rounded, scales } => {
-            run(Job::new(x, rounded, width, Some(scales), y), threads)
+        RowMajorMatrix::F32(w) => run(ProductJob::new(x, w, width, None, y), threads),
+        RowMajorMatrix::Bf16(w) => run(ProductJob::new(x, w, width, None, y), threads),
+        RowMajorMatrix::Int8 { rounded, scales } => {
+            run(ProductJob::new(x, rounded, width, Some(scales), y), threads)
         }
     }
 }
@@ -109,7 +115,7 @@ pub fn attends(heads: Heads, threads: usize) -> bool {
 /// Returns whether it was computed. It is not computed if lengths do not fit, or if [`is_supported`] returns false.
 pub fn attend(
     q: &[f32],
-    [keys, values]: [Matrix<'_>; 2],
+    [keys, values]: [RowMajorMatrix<'_>; 2],
     heads: Heads,
     pasts: &[Vec<Range<usize>>],
     out: &mut [f32],
@@ -119,10 +125,10 @@ pub fn attend(
         return false;
     }
     match (keys, values) {
-        (Matrix::F32(keys), Matrix::F32(values)) => {
+        (RowMajorMatrix::F32(keys), RowMajorMatrix::F32(values)) => {
             over(q, &Cached { keys, values }, heads, pasts, out, threads)
         }
-        (Matrix::Bf16(keys), Matrix::Bf16(values)) => {
+        (RowMajorMatrix::Bf16(keys), RowMajorMatrix::Bf16(values)) => {
             over(q, &Cached { keys, values }, heads, pasts, out, threads)
         }
         _ => false,
@@ -158,7 +164,7 @@ fn over<W>(
 }
 
 #[cfg(all(target_arch = "x86_64", unix))]
-fn run<W: lanes::Weight>(job: Option<Job<'_, W>>, threads: usize) -> bool {
+fn run<W: lanes::Weight>(job: Option<ProductJob<'_, W>>, threads: usize) -> bool {
     let Some(job) = job else {
         return false;
     };
@@ -172,7 +178,7 @@ fn run<W: lanes::Weight>(job: Option<Job<'_, W>>, threads: usize) -> bool {
 }
 
 #[cfg(not(all(target_arch = "x86_64", unix)))]
-fn run<W>(_job: Option<Job<'_, W>>, _threads: usize) -> bool {
+fn run<W>(_job: Option<ProductJob<'_, W>>, _threads: usize) -> bool {
     false
 }
 

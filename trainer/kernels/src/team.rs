@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
-type Body = unsafe extern "C" fn(*mut c_void);
+type WorkerBody = unsafe extern "C" fn(*mut c_void);
 /// Runs a function with its argument in so many threads at once, including the caller's, and waits for all of them.
-type Parallel = unsafe extern "C" fn(Body, *mut c_void, c_uint, c_uint);
-type Work<'a> = &'a (dyn Fn() + Sync);
+type Parallel = unsafe extern "C" fn(WorkerBody, *mut c_void, c_uint, c_uint);
+type WorkFn<'a> = &'a (dyn Fn() + Sync);
 
 /// Returns whether there are threads to share work with.
 pub(crate) fn is_there() -> bool {
@@ -24,11 +24,11 @@ pub(crate) fn is_there() -> bool {
 }
 
 /// Runs `work` in so many threads, or only in the caller's. Returns when all have finished.
-pub(crate) fn run(threads: usize, work: Work<'_>) {
+pub(crate) fn run(threads: usize, work: WorkFn<'_>) {
     let threads = c_uint::try_from(threads).unwrap_or(1);
     match parallel() {
         Some(parallel) if threads > 1 => {
-            let work: *const Work<'_> = &raw const work;
+            let work: *const WorkFn<'_> = &raw const work;
             // SAFETY: the function has had this type since GCC 4.9. It passes only the pointer to `body`, and returns
             // when every thread has left it, so the target outlives all uses.
             unsafe { parallel(body, work.cast_mut().cast(), threads, 0) }
@@ -40,7 +40,7 @@ pub(crate) fn run(threads: usize, work: Work<'_>) {
 unsafe extern "C" fn body(work: *mut c_void) {
     // SAFETY: `run` passes a pointer to its own variable of this type, which is never changed, and waits for all
     // threads.
-    let work: Work<'_> = unsafe { *work.cast_const().cast::<Work<'_>>() };
+    let work: WorkFn<'_> = unsafe { *work.cast_const().cast::<WorkFn<'_>>() };
     work();
 }
 

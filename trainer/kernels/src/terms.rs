@@ -2,7 +2,7 @@
 
 /// A matrix in row-major order.
 #[derive(Debug, Clone, Copy)]
-pub enum Matrix<'a> {
+pub enum RowMajorMatrix<'a> {
     /// Numbers in f32.
     F32(&'a [f32]),
     /// The upper halves of numbers in f32 (bf16).
@@ -48,12 +48,12 @@ pub(crate) struct Cached<'a, W> {
 pub struct Slot<'a> {
     pub first: usize,
     pub n: usize,
-    pub pairs: Vec<Pair<'a>>,
+    pub pairs: Vec<LowRankPair<'a>>,
 }
 
 /// One part of an adapter: it adds `B A x` to some columns.
 #[derive(Debug, Clone, Copy)]
-pub struct Pair<'a> {
+pub struct LowRankPair<'a> {
     pub column: usize,
     /// `[rank, width]`.
     pub a: &'a [f32],
@@ -63,7 +63,7 @@ pub struct Pair<'a> {
 
 // === impl Pair ===
 
-impl Pair<'_> {
+impl LowRankPair<'_> {
     pub(crate) fn rank(&self, width: usize) -> usize {
         self.a.len() / width
     }

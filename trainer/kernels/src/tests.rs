@@ -4,7 +4,7 @@
 )]
 
 use super::*;
-use crate::job::Job;
+use crate::job::ProductJob;
 
 /// Makes numbers between -1 and 1 that differ at each place.
 fn numbers(n: usize, seed: usize) -> Vec<f32> {
@@ -58,13 +58,13 @@ fn a_product_is_that_of_its_definition_whatever_the_numbers_are() {
     ] {
         let (x, w) = (numbers(n * width, 1), numbers(n_out * width, 2));
         let mut y = vec![f32::NAN; n * n_out];
-        assert!(product(&x, Matrix::F32(&w), width, &mut y, 1));
+        assert!(product(&x, RowMajorMatrix::F32(&w), width, &mut y, 1));
         assert_near(&y, &wanted(&x, &w, width));
 
         let halves: Vec<u16> = w.iter().copied().map(upper_half).collect();
         let wide: Vec<f32> = halves.iter().copied().map(whole).collect();
         y.fill(f32::NAN);
-        assert!(product(&x, Matrix::Bf16(&halves), width, &mut y, 1));
+        assert!(product(&x, RowMajorMatrix::Bf16(&halves), width, &mut y, 1));
         assert_near(&y, &wanted(&x, &wide, width));
 
         let rounded: Vec<i8> = w.iter().map(|it| (it * 127.0) as i8).collect();
@@ -72,7 +72,7 @@ fn a_product_is_that_of_its_definition_whatever_the_numbers_are() {
         let row = |(i, w): (usize, &i8)| f32::from(*w) * scales[i / width];
         let wide: Vec<f32> = rounded.iter().enumerate().map(row).collect();
         let scales = Scales::F32(&scales);
-        let matrix = Matrix::Int8 {
+        let matrix = RowMajorMatrix::Int8 {
             rounded: &rounded,
             scales,
         };
@@ -87,10 +87,10 @@ fn a_row_is_the_same_to_the_last_bit_alone_and_beside_others() {
     let (width, n_out) = (576, 100);
     let (x, w) = (numbers(15 * width, 1), numbers(n_out * width, 2));
     let mut all = vec![0.0; 15 * n_out];
-    assert!(product(&x, Matrix::F32(&w), width, &mut all, 1));
+    assert!(product(&x, RowMajorMatrix::F32(&w), width, &mut all, 1));
     for (i, x) in x.chunks_exact(width).enumerate() {
         let mut alone = vec![0.0; n_out];
-        assert!(product(x, Matrix::F32(&w), width, &mut alone, 1));
+        assert!(product(x, RowMajorMatrix::F32(&w), width, &mut alone, 1));
         assert_eq!(alone, all[i * n_out..][..n_out]);
     }
 }
@@ -100,7 +100,7 @@ fn narrower_vectors_compute_the_same_map() {
     let (width, n_out) = (64, 31);
     let (x, w) = (numbers(7 * width, 1), numbers(n_out * width, 2));
     let mut y = vec![f32::NAN; 7 * n_out];
-    let job = Job::new(&x, &w, width, None, &mut y).unwrap();
+    let job = ProductJob::new(&x, &w, width, None, &mut y).unwrap();
     #[expect(unsafe_code, reason = "the test asks the processor first")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         // SAFETY: the instructions were just checked.
@@ -113,7 +113,7 @@ fn narrower_vectors_compute_the_same_map() {
 fn every_row_is_somebody_s_and_nobody_s_twice() {
     let (x, w) = (numbers(16, 1), numbers(16 * 1000, 2));
     let mut y = vec![0.0; 1000];
-    let job = Job::new(&x, &w, 16, None, &mut y).unwrap();
+    let job = ProductJob::new(&x, &w, 16, None, &mut y).unwrap();
     let parts = job.in_parts(3);
     let mut next = 0;
     while let Some(part) = parts.next() {
@@ -127,13 +127,19 @@ fn every_row_is_somebody_s_and_nobody_s_twice() {
 fn lengths_that_do_not_fit_are_refused() {
     let (x, w) = (numbers(32, 1), numbers(64, 2));
     let mut y = vec![0.0; 4];
-    assert!(product(&x, Matrix::F32(&w), 32, &mut y[..2], 1));
-    assert!(!product(&x, Matrix::F32(&w), 32, &mut y, 1));
-    assert!(!product(&x[..31], Matrix::F32(&w), 31, &mut y, 1));
-    assert!(!product(&x, Matrix::F32(&w[..63]), 32, &mut y[..2], 1));
-    assert!(!product(&x, Matrix::F32(&w), 0, &mut y, 1));
+    assert!(product(&x, RowMajorMatrix::F32(&w), 32, &mut y[..2], 1));
+    assert!(!product(&x, RowMajorMatrix::F32(&w), 32, &mut y, 1));
+    assert!(!product(&x[..31], RowMajorMatrix::F32(&w), 31, &mut y, 1));
+    assert!(!product(
+        &x,
+        RowMajorMatrix::F32(&w[..63]),
+        32,
+        &mut y[..2],
+        1
+    ));
+    assert!(!product(&x, RowMajorMatrix::F32(&w), 0, &mut y, 1));
     let (rounded, scales) = ([1; 64], Scales::Bf16(&[0; 3]));
-    let matrix = Matrix::Int8 {
+    let matrix = RowMajorMatrix::Int8 {
         rounded: &rounded,
         scales,
     };
@@ -176,7 +182,7 @@ fn attention_is_that_of_its_definition_over_any_stretches() {
             .map(|it| it * 4.0)
             .collect();
         let mut out = vec![f32::NAN; q.len()];
-        let both = [Matrix::F32(&keys), Matrix::F32(&values)];
+        let both = [RowMajorMatrix::F32(&keys), RowMajorMatrix::F32(&values)];
         assert!(attend(&q, both, heads, &pasts, &mut out, 1));
         for (row, past) in pasts.iter().enumerate() {
             let past: Vec<usize> = past.iter().cloned().flatten().collect();
@@ -186,7 +192,7 @@ fn attention_is_that_of_its_definition_over_any_stretches() {
         }
         let halves = |x: &[f32]| x.iter().copied().map(upper_half).collect::<Vec<u16>>();
         let (keys, values) = (halves(&keys), halves(&values));
-        let both = [Matrix::Bf16(&keys), Matrix::Bf16(&values)];
+        let both = [RowMajorMatrix::Bf16(&keys), RowMajorMatrix::Bf16(&values)];
         let (of_wide, mut of_halves) = (out, vec![f32::NAN; q.len()]);
         assert!(attend(&q, both, heads, &pasts, &mut of_halves, 1));
         let far = of_wide.iter().zip(&of_halves).map(|(a, b)| (a - b).abs());
@@ -203,7 +209,7 @@ fn positions_that_are_not_there_are_refused() {
         width: 16,
     };
     let (q, cached) = (numbers(32, 1), numbers(10 * 16, 2));
-    let both = [Matrix::F32(&cached), Matrix::F32(&cached)];
+    let both = [RowMajorMatrix::F32(&cached), RowMajorMatrix::F32(&cached)];
     let mut out = vec![0.0; 32];
     assert!(attend(&q, both, heads, &[one(0..10)], &mut out, 1));
     for past in [one(0..11), one(5..5), vec![]] {
@@ -225,7 +231,7 @@ fn each_row_has_its_own_adapter() {
     let x = numbers(7 * width, 1);
     let a: Vec<Vec<f32>> = (0..3).map(|i| numbers(rank * width, 10 + i)).collect();
     let b: Vec<Vec<f32>> = (0..3).map(|i| numbers(24 * rank, 20 + i)).collect();
-    let pair = |i: usize, column| Pair {
+    let pair = |i: usize, column| LowRankPair {
         column,
         a: &a[i],
         b: &b[i],

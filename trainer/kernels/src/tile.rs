@@ -14,11 +14,11 @@
 
 use std::ops::Range;
 
-use crate::job::{BLOCK, Job};
+use crate::job::{BLOCK, ProductJob};
 use crate::lanes::{Avx2, Avx512, Lanes, Load, Weight, prefetch, sums};
 
 // SAFETY: shared data is only read, except for `y`. Each thread writes the columns of its own rows of the matrix.
-unsafe impl<W: Sync> Sync for Job<'_, W> {}
+unsafe impl<W: Sync> Sync for ProductJob<'_, W> {}
 
 /// Returns whether the processor has the instructions.
 pub(crate) fn is_supported() -> bool {
@@ -34,7 +34,7 @@ fn has_avx2() -> bool {
 }
 
 /// Multiplies some rows of the matrix with all rows of the input, with the widest vectors of the processor.
-pub(crate) fn compute<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
+pub(crate) fn compute<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
     if has_avx512() {
         // SAFETY: the processor has the instructions.
         unsafe { avx512(job, rows) }
@@ -45,13 +45,13 @@ pub(crate) fn compute<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-fn avx512<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
+fn avx512<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
     // SAFETY: the caller has checked the instructions.
     unsafe { blocks::<Avx512, W>(job, rows) }
 }
 
 #[target_feature(enable = "avx2,fma")]
-pub(crate) fn avx2<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
+pub(crate) fn avx2<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
     // SAFETY: the caller has checked the instructions.
     unsafe { blocks::<Avx2, W>(job, rows) }
 }
@@ -60,7 +60,7 @@ pub(crate) fn avx2<W: Weight>(job: &Job<'_, W>, rows: Range<usize>) {
 pub(crate) trait Tiles: Lanes + Sized {
     /// Computes input rows from `first` on, of which `left` exist. Returns how many were computed.
     unsafe fn some<W: Load<Self>>(
-        job: &Job<'_, W>,
+        job: &ProductJob<'_, W>,
         rows: Range<usize>,
         first: usize,
         left: usize,
@@ -72,7 +72,7 @@ pub(crate) trait Tiles: Lanes + Sized {
 impl Tiles for Avx512 {
     #[inline(always)]
     unsafe fn some<W: Load<Self>>(
-        job: &Job<'_, W>,
+        job: &ProductJob<'_, W>,
         rows: Range<usize>,
         first: usize,
         left: usize,
@@ -92,7 +92,7 @@ impl Tiles for Avx512 {
 impl Tiles for Avx2 {
     #[inline(always)]
     unsafe fn some<W: Load<Self>>(
-        job: &Job<'_, W>,
+        job: &ProductJob<'_, W>,
         rows: Range<usize>,
         first: usize,
         left: usize,
@@ -111,7 +111,7 @@ impl Tiles for Avx2 {
 /// # Safety
 /// The processor must have the instructions of `L`.
 #[inline(always)]
-unsafe fn blocks<L: Tiles, W: Load<L>>(job: &Job<'_, W>, rows: Range<usize>)
+unsafe fn blocks<L: Tiles, W: Load<L>>(job: &ProductJob<'_, W>, rows: Range<usize>)
 where
     f32: Load<L>,
 {
@@ -135,7 +135,7 @@ where
 /// `first` on.
 #[inline(always)]
 unsafe fn tiles<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
-    job: &Job<'_, W>,
+    job: &ProductJob<'_, W>,
     rows: Range<usize>,
     first: usize,
 ) -> usize
@@ -161,7 +161,7 @@ where
 /// The conditions of [`tiles`] apply, for `R` rows from `row` on.
 #[inline(always)]
 unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
-    job: &Job<'_, W>,
+    job: &ProductJob<'_, W>,
     row: usize,
     first: usize,
 ) where
@@ -199,7 +199,7 @@ unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
 /// The conditions of [`tile`] apply.
 #[inline(always)]
 unsafe fn store<L: Lanes, W>(
-    job: &Job<'_, W>,
+    job: &ProductJob<'_, W>,
     products: &[L::V],
     row: usize,
     first: usize,

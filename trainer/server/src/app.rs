@@ -13,13 +13,13 @@ use metaclaw_trainer_chat::{self as chat, answers};
 
 use crate::{
     auth, bodies, listing, origin, sample,
-    state::{self, App},
+    state::{self, TrainerApp},
     tinker, train,
 };
 
 /// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
 /// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
-pub(crate) fn router(app: &App) -> Router {
+pub(crate) fn router(app: &TrainerApp) -> Router {
     let text = Router::new()
         .route("/v1/sample", post(sample::sample))
         .route_layer(middleware::from_fn_with_state(
@@ -68,7 +68,7 @@ pub(crate) fn router(app: &App) -> Router {
         .layer(middleware::map_response(versioned))
 }
 
-async fn health(State(app): State<App>) -> Json<Health> {
+async fn health(State(app): State<TrainerApp>) -> Json<Health> {
     let devices = app.host.devices();
     let gpus = devices.iter().filter(|it| it.name.starts_with("cuda"));
     let gpu_count = u32::try_from(gpus.count()).unwrap_or(u32::MAX);
@@ -76,7 +76,7 @@ async fn health(State(app): State<App>) -> Json<Health> {
         status: "healthy".to_owned(),
         gpu_count,
         devices,
-        // The fork's server has no model before a run, and says none; ours may have been started with one.
+        // The fork's server reports no model before a run. Ours may have been started with one.
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
         context: app.context(),

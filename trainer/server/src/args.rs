@@ -11,7 +11,7 @@ use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_text::hub;
 
 use self::inference::InferenceArgs;
-pub(crate) use self::inference::{Inference, InferenceError};
+pub(crate) use self::inference::{InferenceError, InferenceServer};
 
 mod inference;
 
@@ -42,11 +42,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     /// Precision of weights and activations
-    #[arg(long, value_enum, default_value_t = Dtype::Auto)]
-    pub(crate) dtype: Dtype,
+    #[arg(long, value_enum, default_value_t = DtypeArg::Auto)]
+    pub(crate) dtype: DtypeArg,
     /// Keep the base model's matrices rounded: 8 bits a weight and a scale a row
-    #[arg(long, value_enum, default_value_t = Quantization::None)]
-    pub(crate) quantization: Quantization,
+    #[arg(long, value_enum, default_value_t = QuantizationArg::None)]
+    pub(crate) quantization: QuantizationArg,
     /// Compute threads [default: OMP_NUM_THREADS, else the physical cores]
     #[arg(long)]
     threads: Option<u16>,
@@ -83,7 +83,7 @@ pub(crate) struct Args {
 
 /// Precision of weights and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Dtype {
+pub(crate) enum DtypeArg {
     /// What this processor does fastest: 50 ms of trying at the start.
     Auto,
     /// bfloat16: half the memory.
@@ -96,7 +96,7 @@ pub(crate) enum Dtype {
 
 /// How the base model's matrices are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Quantization {
+pub(crate) enum QuantizationArg {
     /// In the precision of --dtype.
     None,
     /// 8 bits a weight and a scale a row; a half of bf16's memory, a quarter of f32's.
@@ -109,7 +109,7 @@ pub(crate) enum ArgsError {
     /// No number.
     #[error("METACLAW_PORT is {value:?}: a port from 0 to 65535")]
     Port {
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// Listening beyond this machine without a key.
@@ -117,10 +117,10 @@ pub(crate) enum ArgsError {
         "--host {host} can be reached by others and no key is set: set METACLAW_API_KEY, or listen on 127.0.0.1"
     )]
     Open {
-        /// What was given.
+        /// The given address.
         host: IpAddr,
     },
-    /// Of who answers chats.
+    /// An error in the settings of the server that answers chats.
     #[error(transparent)]
     Inference(#[from] InferenceError),
     /// Devices that are not there, or words that name none.
@@ -128,9 +128,9 @@ pub(crate) enum ArgsError {
     Devices {
         /// Which flag.
         flag: &'static str,
-        /// The variable that says the same.
+        /// The environment variable that has the same setting.
         name: &'static str,
-        /// What is wrong with them.
+        /// What is wrong with the devices.
         wrong: DeviceError,
     },
     /// No place for files.
@@ -140,27 +140,27 @@ pub(crate) enum ArgsError {
     NoCache,
 }
 
-/// What of [`Args`] needed the environment, or a check.
+/// The parts of [`Args`] that needed the environment or a check.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// Where to listen.
+    /// The address to listen on.
     pub(crate) address: SocketAddr,
-    /// What callers must send.
+    /// The key that callers must send.
     pub(crate) key: Option<ApiKey>,
     /// Adapters and checkpoints.
     pub(crate) checkpoint_dir: PathBuf,
     /// Converted models.
     pub(crate) cache_dir: PathBuf,
-    /// Where `huggingface_hub` keeps models.
+    /// The cache of `huggingface_hub`.
     pub(crate) hub: Option<PathBuf>,
     /// Compute threads; 0 is one a core.
     pub(crate) n_threads: u16,
-    /// Where training is computed.
+    /// The devices of training.
     pub(crate) training: Devices,
-    /// Where the engine computes replies.
+    /// The devices of the engine's replies.
     pub(crate) serving: Devices,
     /// Who answers chats in place of the engine.
-    pub(crate) inference: Option<Inference>,
+    pub(crate) inference: Option<InferenceServer>,
 }
 
 // === impl Args ===
@@ -185,7 +185,7 @@ impl Args {
             return Err(ArgsError::Open { host: self.host });
         }
         let mut inference = self.inference.resolve(&env, self.model.is_some())?;
-        if let Some(Inference::Started { devices, .. }) = &mut inference {
+        if let Some(InferenceServer::Started { devices, .. }) = &mut inference {
             let given = self.inference_devices.clone();
             let given = given.or_else(|| env("METACLAW_INFERENCE_DEVICES"));
             *devices = given.filter(|given| given != "cpu");
@@ -210,20 +210,20 @@ impl Args {
         })
     }
 
-    /// Whether somebody has said what training is computed on.
+    /// Whether a flag or the environment names the devices of training.
     pub(crate) fn names_devices(&self, env: &impl Fn(&str) -> Option<String>) -> bool {
         let given = self.training_devices.clone();
         let given = given.or_else(|| env("METACLAW_TRAINING_DEVICES"));
         given.is_some_and(|it| !it.is_empty())
     }
 
-    /// What OpenMP itself would not read (a list, for nested regions) is left to the engine.
+    /// A value that OpenMP itself would not read (a list, for nested regions) is left to the engine.
     fn n_threads(&self, env: &impl Fn(&str) -> Option<String>) -> u16 {
         let from_env = || env("OMP_NUM_THREADS")?.trim().parse().ok();
         self.threads.or_else(from_env).unwrap_or(0)
     }
 
-    /// Where the engine trains, and where it computes replies. Devices for replies are vLLM's, where that answers chats.
+    /// The devices of training, and of the engine's replies. If vLLM answers chats, the devices of replies are vLLM's.
     fn devices(
         &self,
         env: &impl Fn(&str) -> Option<String>,

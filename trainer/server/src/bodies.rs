@@ -8,11 +8,11 @@ use axum::{
 };
 use metaclaw_trainer_chat::bodies::{Largest, admit};
 
-use crate::state::App;
+use crate::state::TrainerApp;
 
 /// Reads the body of a training call.
 pub(crate) async fn read_training(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -29,34 +29,34 @@ use metaclaw_engine::matrix::Quantization;
 use metaclaw_trainer_api::wire::DeviceInfo;
 use metaclaw_trainer_chat::Model;
 
-use self::{cell::EngineCell, fetcher::hub_name, last_step::LastStep, store::Store};
+use self::{cell::EngineCell, fetcher::hub_name, last_step::LastStep, store::CheckpointFolder};
 pub(crate) use self::{
     fetcher::{Fetcher, from_env as hub_from_env},
     text::Generation,
 };
 use crate::error::ApiError;
 
-/// What a host is made of.
+/// The settings of a host.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
-    /// A GGUF file, a Hugging Face directory, or a name at the hub; without one, the first run says which.
+    /// A GGUF file, a Hugging Face directory, or a name at the hub. If it is missing, the first run names the model.
     pub(crate) model: Option<PathBuf>,
     /// Who finds and fetches models by their names.
     pub(crate) fetcher: Fetcher,
     pub(crate) cache_dir: PathBuf,
-    /// For `adapters/` and `checkpoints/`.
+    /// The folder of `adapters/` and `checkpoints/`.
     pub(crate) checkpoint_dir: PathBuf,
-    /// What to compute in; `None` is what this processor does fastest.
+    /// The number format; `None` chooses the fastest on this processor.
     pub(crate) dtype: Option<Dtype>,
     /// How the base's matrices are rounded, if they are.
     pub(crate) quantization: Option<Quantization>,
     /// Compute threads; 0 is one a physical core.
     pub(crate) n_threads: u16,
-    /// Where training is computed.
+    /// The devices of training.
     pub(crate) training: Devices,
-    /// Where replies are computed.
+    /// The devices of replies.
     pub(crate) inference: Devices,
-    /// Bytes beside the weights; `None` leaves it to the engine.
+    /// Memory beside the weights, in bytes; `None` leaves it to the engine.
     pub(crate) memory: Option<usize>,
     /// Bytes of them for keys and values; `None` leaves it to the engine.
     pub(crate) kv_budget: Option<usize>,
@@ -66,19 +66,19 @@ pub(crate) struct HostConfig {
     pub(crate) n_kept: usize,
 }
 
-/// The engine and what stands beside it.
+/// The engine, with its checkpoints and adapters.
 #[derive(Debug)]
 pub(crate) struct Host {
     engine: Arc<EngineCell>,
     fetcher: Fetcher,
-    store: Store,
+    store: CheckpointFolder,
     last_step: LastStep,
 }
 
 // === impl HostConfig ===
 
 impl HostConfig {
-    /// Of the engine, whose model may be known later.
+    /// The engine's settings. Its model may be named later.
     fn engine(&self) -> EngineConfig {
         let (cache, checkpoints) = (self.cache_dir.clone(), self.checkpoint_dir.clone());
         EngineConfig {
@@ -118,7 +118,7 @@ impl Host {
         let host = Self {
             engine: Arc::new(engine),
             fetcher: config.fetcher,
-            store: Store::new(config.checkpoint_dir, config.n_kept),
+            store: CheckpointFolder::new(config.checkpoint_dir, config.n_kept),
             last_step: LastStep::default(),
         };
         host.delete_ephemeral()?;
@@ -141,7 +141,7 @@ impl Host {
         info.map_or_else(Vec::new, |info| info.end_ids.clone())
     }
 
-    /// What the engine computes in; none before there is a model.
+    /// The number format of the engine; `None` before a model is loaded.
     pub(crate) fn dtype(&self) -> Option<Dtype> {
         self.engine.info().map(|info| info.dtype)
     }

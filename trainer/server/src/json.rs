@@ -16,14 +16,14 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(crate) struct JsonBody<T>(pub(crate) T);
+pub(crate) struct ApiJson<T>(pub(crate) T);
 
-/// What a route takes.
-pub(crate) trait ReadBody: Sized + Send + 'static {
-    /// Its fields, and what becomes of each.
+/// The body of a route.
+pub(crate) trait ReadApiJson: Sized + Send + 'static {
+    /// The fields of the body, and how each is treated.
     const FIELDS: &'static [Field];
 
-    /// Reads what is done of them.
+    /// Reads the fields that are used.
     ///
     /// # Errors
     /// 400 naming the field.
@@ -32,7 +32,7 @@ pub(crate) trait ReadBody: Sized + Send + 'static {
 
 macro_rules! read_as_it_stands {
     ($($name:ty: $fields:ident,)*) => {$(
-        impl ReadBody for $name {
+        impl ReadApiJson for $name {
             const FIELDS: &'static [Field] = fields::$fields;
 
             fn read(body: &[u8]) -> Result<Self, ApiError> {
@@ -53,7 +53,7 @@ read_as_it_stands! {
     UnloadAdapterRequest: UNLOAD_ADAPTER,
 }
 
-impl ReadBody for OptimStepRequest {
+impl ReadApiJson for OptimStepRequest {
     const FIELDS: &'static [Field] = fields::OPTIM_STEP;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
@@ -63,7 +63,7 @@ impl ReadBody for OptimStepRequest {
     }
 }
 
-impl<S: Send + Sync, T: ReadBody> FromRequest<S> for JsonBody<T> {
+impl<S: Send + Sync, T: ReadApiJson> FromRequest<S> for ApiJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
@@ -75,7 +75,7 @@ impl<S: Send + Sync, T: ReadBody> FromRequest<S> for JsonBody<T> {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
+pub(crate) fn read<T: ReadApiJson>(body: &[u8]) -> Result<T, ApiError> {
     fields::check(body, T::FIELDS)?;
     T::read(body)
 }

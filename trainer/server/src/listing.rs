@@ -14,18 +14,20 @@ use metaclaw_trainer_api::{
     },
 };
 
-use crate::{error::ApiError, json::JsonBody, state::App};
+use crate::{error::ApiError, json::ApiJson, state::TrainerApp};
 
 /// `GET /v1/adapters`.
-pub(crate) async fn adapters(State(app): State<App>) -> Result<Json<AdaptersReply>, ApiError> {
+pub(crate) async fn adapters(
+    State(app): State<TrainerApp>,
+) -> Result<Json<AdaptersReply>, ApiError> {
     let adapters = app.host.adapters().await?;
     Ok(Json(AdaptersReply { adapters }))
 }
 
 /// `POST /v1/load_lora_adapter`.
 pub(crate) async fn load(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<LoadAdapterRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<LoadAdapterRequest>,
 ) -> Result<Json<LoadAdapterReply>, ApiError> {
     let LoadAdapterRequest {
         lora_name,
@@ -57,8 +59,8 @@ fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result
 
 /// `POST /v1/unload_lora_adapter`.
 pub(crate) async fn unload(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<UnloadAdapterRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<UnloadAdapterRequest>,
 ) -> Json<UnloadReply> {
     let name = &request.lora_name;
     let mut unloaded = app.host.unload(name);
@@ -70,7 +72,7 @@ pub(crate) async fn unload(
 
 /// `DELETE /v1/adapters/{name}`.
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(name): Path<String>,
 ) -> Result<Json<DeleteReply>, ApiError> {
     let name: AdapterName = name

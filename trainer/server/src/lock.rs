@@ -1,4 +1,4 @@
-//! One trainer per checkpoint folder.
+//! The lock of the checkpoint folder: one trainer for each.
 
 use std::{
     fs::{File, OpenOptions},
@@ -19,7 +19,7 @@ pub(crate) struct FolderLock {
 
 /// Why the folder cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LockError {
+pub(crate) enum FolderLockError {
     /// Another trainer has it.
     #[error(
         "checkpoint folder {} is in use by process {holder}: end that one, or give another --checkpoint-dir",
@@ -27,7 +27,7 @@ pub(crate) enum LockError {
     )]
     Held {
         folder: PathBuf,
-        /// Its process id, or what could be read of it.
+        /// The holder's process id, or the text that could be read of it.
         holder: String,
     },
     /// The folder cannot be made or written.
@@ -45,9 +45,9 @@ impl FolderLock {
     /// Makes the folder if need be and locks it.
     ///
     /// # Errors
-    /// [`LockError`] names the folder, and the process that holds it.
-    pub(crate) fn take(folder: &Path) -> Result<Self, LockError> {
-        let io_error = |source| LockError::Io {
+    /// [`FolderLockError`] names the folder, and the process that holds it.
+    pub(crate) fn take(folder: &Path) -> Result<Self, FolderLockError> {
+        let io_error = |source| FolderLockError::Io {
             folder: folder.to_owned(),
             source,
         };
@@ -66,7 +66,7 @@ impl FolderLock {
                 // A holder that is just writing its id is shown as unknown.
                 let _ = file.read_to_string(&mut holder);
                 let holder = holder.trim();
-                return Err(LockError::Held {
+                return Err(FolderLockError::Held {
                     folder: folder.to_owned(),
                     holder: if holder.is_empty() { "unknown" } else { holder }.to_owned(),
                 });

@@ -33,15 +33,15 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 const ENGINE: &str = "metaclaw-trainer-engine";
 /// The library that it cannot start without.
 const LIBTORCH: &str = "libtorch_cpu.so";
-/// The link in the checkout, from where a build lies; none in a program that is handed out.
+/// The link in the checkout, relative to the build; `None` in a program for distribution.
 const IN_CHECKOUT: Option<&str> = if cfg!(feature = "portable") {
     None
 } else {
     Some("../../.libtorch/lib")
 };
-/// Where libtorch was when this was built.
+/// The libtorch folder of the build.
 const BUILT_WITH: Option<&str> = option_env!("METACLAW_LIBTORCH_LIB");
-/// Where the dynamic linker looks by itself.
+/// The folders that the dynamic linker searches by itself.
 const SYSTEM: [&str; 4] = [
     "/usr/local/lib",
     "/usr/lib",
@@ -51,7 +51,7 @@ const SYSTEM: [&str; 4] = [
 
 fn main() -> ExitCode {
     let message = start();
-    // Nothing is left to be done when this fails.
+    // Nothing more can be done if this fails.
     let _ = writeln!(io::stderr(), "metaclaw-trainer: {message}");
     ExitCode::FAILURE
 }
@@ -88,7 +88,7 @@ fn start() -> String {
     format!("{} cannot be started: {}", engine.display(), command.exec())
 }
 
-/// Where the engine's process will look for its libraries, in order.
+/// The folders where the engine's process will look for its libraries, in order.
 fn library_folders(folder: &Path, by_hand: Option<OsString>) -> Vec<PathBuf> {
     let by_hand = by_hand.unwrap_or_default();
     std::env::split_paths(&by_hand)

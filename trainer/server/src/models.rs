@@ -9,15 +9,15 @@ use crate::{error::ApiError, host::Host};
 
 /// Which adapter serves requests that name none.
 #[derive(Debug, Default)]
-pub(crate) struct Models {
-    /// The one last saved in this process's life: the fork's behaviour. After a restart it is the base
-    /// again until somebody says otherwise; our gateway always names one.
+pub(crate) struct DefaultAdapter {
+    /// The adapter that this process saved last, as the fork's server serves it. After a restart it is the base until a
+    /// caller sets it. Our gateway always names an adapter.
     last_saved: Mutex<Option<AdapterName>>,
 }
 
 // === impl Models ===
 
-impl Models {
+impl DefaultAdapter {
     /// A new adapter is there: requests that name none go to it from now on.
     pub(crate) fn saved(&self, name: AdapterName) {
         *self

@@ -19,7 +19,7 @@ use metaclaw_trainer_terms::ErrorCode;
 
 use crate::error::ApiError;
 
-/// Refuses what a foreign page asks for, where there is no key that it would lack.
+/// Refuses requests from foreign pages if the server has no key.
 pub(crate) async fn refuse_foreign_pages(
     State(key): State<Option<ApiKey>>,
     request: Request,

@@ -18,21 +18,21 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     app,
-    args::{Args, Dtype, Quantization, Resolved},
+    args::{Args, DtypeArg, QuantizationArg, Resolved},
     connections,
     host::{Fetcher, Host, HostConfig, hub_from_env},
     lock::FolderLock,
-    state::{App, Behind, Limits},
+    state::{Behind, ServerLimits, TrainerApp},
     tinker::shared::{SAMPLES_AT_ONCE, TinkerLimits},
     vllm::{self, Process},
 };
 
-/// How long running replies may take once the process is told to end.
+/// How long running replies may take after the process was told to end.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// What a parent waits for on stdout: the first line there, and the only one.
+/// The first line on stdout, which a parent waits for. It is the only line there.
 #[derive(Debug, Serialize)]
-struct ReadyLine {
+struct ReadyMessage {
     ready: bool,
     address: SocketAddr,
     pid: u32,
@@ -51,13 +51,13 @@ pub fn main() -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    // Nothing is left to be done when this fails.
+    // Nothing more can be done if this fails.
     let _ = writeln!(io::stderr(), "metaclaw-trainer: {error:#}");
     ExitCode::FAILURE
 }
 
 fn log_to_stderr(level: &str) -> Result<()> {
-    // As Python names them, and so the fork's users.
+    // Level names as in Python, which the fork's users know.
     let known = match level.to_ascii_lowercase().as_str() {
         "warning" => "warn".to_owned(),
         "critical" => "error".to_owned(),
@@ -88,7 +88,7 @@ fn run(args: &Args) -> Result<()> {
             "OMP_WAIT_POLICY is not passive: training and chat will stall each other on few cores; start metaclaw-trainer instead"
         );
     }
-    // What can fail at once comes before what takes long.
+    // Steps that can fail quickly come before slow ones.
     let listener = TcpListener::bind(resolved.address)
         .with_context(|| format!("cannot listen on {}", resolved.address))?;
     listener.set_nonblocking(true)?;
@@ -105,14 +105,14 @@ fn run(args: &Args) -> Result<()> {
         cache_dir: resolved.cache_dir.clone(),
         checkpoint_dir: resolved.checkpoint_dir.clone(),
         dtype: match args.dtype {
-            Dtype::Auto => None,
-            Dtype::Bf16 => Some(engine::Dtype::Bf16),
-            Dtype::F16 => Some(engine::Dtype::F16),
-            Dtype::F32 => Some(engine::Dtype::F32),
+            DtypeArg::Auto => None,
+            DtypeArg::Bf16 => Some(engine::Dtype::Bf16),
+            DtypeArg::F16 => Some(engine::Dtype::F16),
+            DtypeArg::F32 => Some(engine::Dtype::F32),
         },
         quantization: match args.quantization {
-            Quantization::None => None,
-            Quantization::Int8 => Some(matrix::Quantization::Int8),
+            QuantizationArg::None => None,
+            QuantizationArg::Int8 => Some(matrix::Quantization::Int8),
         },
         n_threads: resolved.n_threads,
         training: resolved.training.clone(),
@@ -128,7 +128,7 @@ fn run(args: &Args) -> Result<()> {
         .thread_name("http")
         .enable_all()
         .build()?;
-    let app = App::with_inference(host, limits(args), resolved.key.clone(), inference);
+    let app = TrainerApp::with_inference(host, limits(args), resolved.key.clone(), inference);
     let ended = runtime.block_on(async {
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         run_inference(&app, process, &tasks, &ending);
@@ -144,7 +144,7 @@ fn run(args: &Args) -> Result<()> {
     ended
 }
 
-/// Prepares vLLM, where it is to answer chats.
+/// Prepares vLLM, if it answers chats.
 fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, Option<Process>)> {
     let Some(inference) = resolved.inference.clone() else {
         return Ok((None, None));
@@ -158,9 +158,9 @@ fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, O
     Ok((Some(behind), process))
 }
 
-/// Runs vLLM where it is ours, and looks at it.
+/// Starts vLLM if it is ours, and watches it.
 fn run_inference(
-    app: &App,
+    app: &TrainerApp,
     process: Option<Process>,
     tasks: &TaskTracker,
     ending: &CancellationToken,
@@ -176,20 +176,20 @@ fn run_inference(
     tasks.spawn(async move { link.follow(ending).await });
 }
 
-fn limits(args: &Args) -> Limits {
-    Limits {
+fn limits(args: &Args) -> ServerLimits {
+    ServerLimits {
         n_queue: usize::from(args.max_queue),
         tinker: TinkerLimits {
             session_idle: Duration::from_secs(u64::from(args.session_idle)),
             ..TinkerLimits::default()
         },
-        ..Limits::default()
+        ..ServerLimits::default()
     }
 }
 
 async fn serve(
     listener: TcpListener,
-    app: App,
+    app: TrainerApp,
     parent_stdin: bool,
     resolved: &Resolved,
 ) -> Result<()> {
@@ -232,7 +232,8 @@ async fn either(one: &mut Signal, other: &mut Signal) {
     }
 }
 
-/// Cancelled when stdin closes. A thread of its own, because a read of stdin cannot be given up.
+/// A token that is cancelled when stdin closes. It needs a thread, because a blocking read of stdin cannot be
+/// cancelled.
 fn parent_gone(watch: bool) -> Result<CancellationToken> {
     let gone = CancellationToken::new();
     if watch {
@@ -255,7 +256,7 @@ fn parent_gone(watch: bool) -> Result<CancellationToken> {
 }
 
 fn say_ready(address: SocketAddr) -> Result<()> {
-    let line = serde_json::to_string(&ReadyLine {
+    let line = serde_json::to_string(&ReadyMessage {
         ready: true,
         address,
         pid: std::process::id(),

@@ -11,8 +11,8 @@ use crate::{
     error::ApiError,
     fields::{self, Field},
     host::Generation,
-    json::{self, JsonBody, ReadBody},
-    state::App,
+    json::{self, ApiJson, ReadApiJson},
+    state::TrainerApp,
 };
 
 /// The most continuations of one request.
@@ -25,7 +25,7 @@ pub(crate) struct SampleBody {
     sampling: SamplingBody,
 }
 
-impl ReadBody for SampleBody {
+impl ReadApiJson for SampleBody {
     const FIELDS: &'static [Field] = fields::SAMPLE;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
@@ -36,10 +36,10 @@ impl ReadBody for SampleBody {
     }
 }
 
-/// Continuations of given ids, all at once.
+/// Samples continuations of the given ids and returns all of them together.
 pub(crate) async fn sample(
-    State(app): State<App>,
-    JsonBody(body): JsonBody<SampleBody>,
+    State(app): State<TrainerApp>,
+    ApiJson(body): ApiJson<SampleBody>,
 ) -> Result<Json<SampleReply>, ApiError> {
     let n = body.own.num_samples;
     let draw = draw(&app, body).await?;
@@ -49,7 +49,7 @@ pub(crate) async fn sample(
     Ok(Json(SampleReply { sequences }))
 }
 
-async fn draw(app: &App, body: SampleBody) -> Result<GenerateRequest, ApiError> {
+async fn draw(app: &TrainerApp, body: SampleBody) -> Result<GenerateRequest, ApiError> {
     let own = body.own;
     if !(1..=MAX_SAMPLES).contains(&own.num_samples) {
         let text = format!(

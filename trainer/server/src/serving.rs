@@ -12,31 +12,31 @@ use metaclaw_trainer_terms::{
 use crate::{
     error::ApiError,
     host::{Generation, Host},
-    models::Models,
+    models::DefaultAdapter,
 };
 
 /// The engine, asked for samples.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct EngineSampler {
     host: Arc<Host>,
-    models: Arc<Models>,
+    models: Arc<DefaultAdapter>,
 }
 
 // === impl Serving ===
 
-impl Serving {
-    pub(crate) fn new(host: Arc<Host>, models: Arc<Models>) -> Self {
+impl EngineSampler {
+    pub(crate) fn new(host: Arc<Host>, models: Arc<DefaultAdapter>) -> Self {
         Self { host, models }
     }
 }
 
-impl ModelSource for Serving {
+impl ModelSource for EngineSampler {
     fn model(&self) -> Result<Arc<Model>, ApiError> {
         self.host.model()
     }
 }
 
-impl Sampler for Serving {
+impl Sampler for EngineSampler {
     fn sample(&self, request: SamplerRequest) -> SamplerFuture<'_, Sampling> {
         Box::pin(async move {
             let n = request.n;
@@ -71,7 +71,7 @@ impl Sampler for Serving {
     }
 }
 
-/// What happens to one reply, to its end.
+/// The events of one reply until its end.
 fn events_of(
     choice: u32,
     generation: Generation,

@@ -1,4 +1,4 @@
-//! What every handler shares.
+//! The state that all handlers share.
 
 use std::{
     ops::Deref,
@@ -11,15 +11,15 @@ use metaclaw_trainer_terms::Sampler;
 
 use crate::{
     host::Host,
-    models::Models,
-    serving::Serving,
+    models::DefaultAdapter,
+    serving::EngineSampler,
     tinker::shared::{Tinker, TinkerLimits},
     vllm::{Link, VllmServing},
 };
 
 /// Bounds of the server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct ServerLimits {
     /// Requests for text that may wait or run.
     pub(crate) n_queue: usize,
     /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
@@ -32,27 +32,27 @@ pub(crate) struct Limits {
     pub(crate) n_training: usize,
     /// Bytes of sampled records.
     pub(crate) sampled: usize,
-    /// Those of Tinker's dialect.
+    /// The limits of Tinker's dialect.
     pub(crate) tinker: TinkerLimits,
 }
 
-/// What every handler shares; cheap to clone.
+/// The state that all handlers share; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct App(Arc<Shared>);
+pub(crate) struct TrainerApp(Arc<ServerState>);
 
-/// What every handler shares.
+/// The content of [`TrainerApp`].
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) host: Arc<Host>,
-    pub(crate) models: Arc<Models>,
+    pub(crate) models: Arc<DefaultAdapter>,
     pub(crate) front: Front,
     pub(crate) training_bodies: Pool,
     pub(crate) tinker_bodies: Pool,
     pub(crate) tinker: Tinker,
-    /// What answers chats in place of the engine, if anything does.
+    /// The server that answers chats in place of the engine, if there is one.
     pub(crate) inference: Option<Behind>,
     key: Option<ApiKey>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ServerLimits,
 }
 
 /// The vLLM server that answers chats.
@@ -66,7 +66,7 @@ pub(crate) struct Behind {
 // === impl Behind ===
 
 impl Behind {
-    /// As `/v1/health` tells it.
+    /// The chat server's state for `/v1/health`.
     pub(crate) fn told(&self) -> Inference {
         let (command, log) = self.process.clone().unzip();
         Inference {
@@ -79,7 +79,7 @@ impl Behind {
 
 // === impl Limits ===
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         let chat = chat::Limits::default();
         Self {
@@ -94,7 +94,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ServerLimits {
     fn of_chats(self) -> chat::Limits {
         chat::Limits {
             n_queue: self.n_queue,
@@ -107,28 +107,28 @@ impl Limits {
 
 // === impl App ===
 
-impl App {
+impl TrainerApp {
     /// A server whose engine answers chats as well.
     #[cfg(test)]
-    pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
+    pub(crate) fn new(host: Host, limits: ServerLimits, key: Option<ApiKey>) -> Self {
         Self::with_inference(Arc::new(host), limits, key, None)
     }
 
-    /// A server whose chats are answered by `inference`, where there is one.
+    /// A server whose chats `inference` answers, if it is given.
     pub(crate) fn with_inference(
         host: Arc<Host>,
-        limits: Limits,
+        limits: ServerLimits,
         key: Option<ApiKey>,
         inference: Option<Behind>,
     ) -> Self {
-        let models = Arc::new(Models::default());
-        let engine = Serving::new(Arc::clone(&host), Arc::clone(&models));
+        let models = Arc::new(DefaultAdapter::default());
+        let engine = EngineSampler::new(Arc::clone(&host), Arc::clone(&models));
         let (source, sampler) = match &inference {
             Some(behind) => behind_front(VllmServing::new(Arc::clone(&behind.link), engine)),
             None => behind_front(engine),
         };
         let front = Front::with_source(source, sampler, limits.of_chats());
-        Self(Arc::new(Shared {
+        Self(Arc::new(ServerState {
             models,
             front,
             training_bodies: Pool::new("training", limits.training_bodies, limits.n_training),
@@ -141,12 +141,12 @@ impl App {
         }))
     }
 
-    /// For who must not keep it alive.
+    /// A handle that does not keep the server alive.
     pub(crate) fn downgrade(&self) -> WeakApp {
         WeakApp(Arc::downgrade(&self.0))
     }
 
-    /// The longest conversation that whoever answers chats takes, in tokens; none before there is a model.
+    /// The longest conversation that chats may have, in tokens; `None` before a model is loaded.
     pub(crate) fn context(&self) -> Option<u64> {
         let own = self.host.model().ok()?.context();
         let behind = self.inference.as_ref().and_then(|it| it.link.context());
@@ -166,23 +166,23 @@ fn behind_front<S: ModelSource + Sampler + 'static>(
     (Arc::clone(&serving) as _, serving)
 }
 
-/// What every handler shares, while there is a server.
+/// A weak handle on the state.
 #[derive(Debug)]
-pub(crate) struct WeakApp(Weak<Shared>);
+pub(crate) struct WeakApp(Weak<ServerState>);
 
 // === impl WeakApp ===
 
 impl WeakApp {
-    /// None once the server has gone.
-    pub(crate) fn upgrade(&self) -> Option<App> {
-        self.0.upgrade().map(App)
+    /// The state; `None` after the server has ended.
+    pub(crate) fn upgrade(&self) -> Option<TrainerApp> {
+        self.0.upgrade().map(TrainerApp)
     }
 }
 
-impl Deref for App {
-    type Target = Shared;
+impl Deref for TrainerApp {
+    type Target = ServerState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &ServerState {
         &self.0
     }
 }

@@ -24,21 +24,21 @@ use tower::ServiceExt as _;
 use crate::{
     app,
     host::{Host, HostConfig},
-    state::{App, Limits},
+    state::{ServerLimits, TrainerApp},
 };
 
 /// A server without a socket; its files are gone when it is dropped.
 struct Rig {
     router: Router,
-    app: App,
+    app: TrainerApp,
     folder: TempDir,
 }
 
 fn rig() -> Rig {
-    rig_with(Limits::default(), None)
+    rig_with(ServerLimits::default(), None)
 }
 
-fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
+fn rig_with(limits: ServerLimits, key: Option<&str>) -> Rig {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("tiny");
     std::fs::create_dir(&model).unwrap();
@@ -47,7 +47,7 @@ fn rig_with(limits: Limits, key: Option<&str>) -> Rig {
 }
 
 /// A server of the model in `folder`.
-fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
+fn rig_in(folder: TempDir, limits: ServerLimits, key: Option<&str>) -> Rig {
     let model = folder.path().join("tiny");
     let host = Host::start(HostConfig {
         model: Some(model),
@@ -64,7 +64,7 @@ fn rig_in(folder: TempDir, limits: Limits, key: Option<&str>) -> Rig {
         n_waiting: 256,
         n_kept: 5,
     });
-    let app = App::new(host.unwrap(), limits, key.map(ApiKey::new));
+    let app = TrainerApp::new(host.unwrap(), limits, key.map(ApiKey::new));
     Rig {
         router: app::router(&app),
         app,

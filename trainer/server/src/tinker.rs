@@ -24,10 +24,10 @@ use axum::{
     routing::{delete, get, post},
 };
 
-use crate::state::App;
+use crate::state::TrainerApp;
 
 /// The routes, without the key.
-pub(crate) fn router(app: &App) -> Router<App> {
+pub(crate) fn router(app: &TrainerApp) -> Router<TrainerApp> {
     let posts = Router::new()
         .route("/client/config", post(sessions::client_config))
         .route("/client/dynamic_config", post(sessions::dynamic_config))

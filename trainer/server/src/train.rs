@@ -26,15 +26,15 @@ use crate::{
     error::ApiError,
     fields::{self, Field},
     host::Host,
-    json::{JsonBody, ReadBody, parse},
-    models::Models,
-    state::App,
+    json::{ApiJson, ReadApiJson, parse},
+    models::DefaultAdapter,
+    state::TrainerApp,
 };
 
-/// A new run. Others stay as they are: there may be several.
+/// Opens a run. Other runs stay open.
 pub(crate) async fn create(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<CreateRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<CreateRequest>,
 ) -> Result<Json<CreateReply>, ApiError> {
     app.host.load_base(&request.base_model).await?;
     app.host.create_run(request).await.map(Json)
@@ -42,8 +42,8 @@ pub(crate) async fn create(
 
 /// Gives a run's memory back.
 pub(crate) async fn close(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<CloseRunRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<CloseRunRequest>,
 ) -> Result<Json<CloseRunReply>, ApiError> {
     app.host.close_run(request.session_id).await?;
     Ok(Json(CloseRunReply {
@@ -53,41 +53,41 @@ pub(crate) async fn close(
 
 /// Log-probabilities; touches no gradient.
 pub(crate) async fn forward(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<ForwardRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<ForwardRequest>,
 ) -> Result<Json<ForwardReply>, ApiError> {
     app.host.forward(request).await.map(Json)
 }
 
 pub(crate) async fn forward_backward(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<ForwardBackwardRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<ForwardBackwardRequest>,
 ) -> Result<Json<ForwardBackwardReply>, ApiError> {
     app.host.forward_backward(request).await.map(Json)
 }
 
 /// Applies gradients and drops them.
 pub(crate) async fn optim_step(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<OptimStepRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<OptimStepRequest>,
 ) -> Result<Json<OptimStepReply>, ApiError> {
     app.host.optim_step(request).await.map(Json)
 }
 
 /// Saves the run's adapter; requests that name no model go to it from now on.
 pub(crate) async fn save_weights(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<SaveWeightsRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<SaveWeightsRequest>,
 ) -> Result<Json<SaveWeightsReply>, ApiError> {
     let run = request.session_id;
     let name: AdapterName = name_of(&app, &run, request.name).await?;
-    Models::check_free(&name, &app.host)?;
+    DefaultAdapter::check_free(&name, &app.host)?;
     let reply = app.host.save_adapter(run, name.clone()).await?;
     app.models.saved(name);
     Ok(Json(reply))
 }
 
-/// As a client sends it: the fork's may leave the name out.
+/// The request as clients send it. The fork's client may leave the name out.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SaveCheckpointBody {
     session_id: RunId,
@@ -97,7 +97,7 @@ pub(crate) struct SaveCheckpointBody {
     manifest: Value,
 }
 
-impl ReadBody for SaveCheckpointBody {
+impl ReadApiJson for SaveCheckpointBody {
     const FIELDS: &'static [Field] = fields::SAVE_CHECKPOINT;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
@@ -107,8 +107,8 @@ impl ReadBody for SaveCheckpointBody {
 
 /// Saves adapter, optimiser and step.
 pub(crate) async fn save_checkpoint(
-    State(app): State<App>,
-    JsonBody(body): JsonBody<SaveCheckpointBody>,
+    State(app): State<TrainerApp>,
+    ApiJson(body): ApiJson<SaveCheckpointBody>,
 ) -> Result<Json<CheckpointSaveReply>, ApiError> {
     let name: CheckpointName = name_of(&app, &body.session_id, body.name).await?;
     let request = CheckpointSaveRequest {
@@ -121,7 +121,7 @@ pub(crate) async fn save_checkpoint(
 
 /// The name that was given, or else the run and its step.
 async fn name_of<T: FromStr<Err = NameError>>(
-    app: &App,
+    app: &TrainerApp,
     run: &RunId,
     given: String,
 ) -> Result<T, ApiError> {
@@ -135,8 +135,8 @@ async fn name_of<T: FromStr<Err = NameError>>(
 
 /// Makes a run what a checkpoint holds.
 pub(crate) async fn load_checkpoint(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<CheckpointLoadRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<CheckpointLoadRequest>,
 ) -> Result<Json<CheckpointLoadReply>, ApiError> {
     let name = checkpoint_name(&app.host, &request.path)?;
     app.host
@@ -145,8 +145,7 @@ pub(crate) async fn load_checkpoint(
         .map(Json)
 }
 
-/// A checkpoint of this server by its name, or by the path that checkpoint/save returned. No other path is
-/// opened.
+/// A checkpoint of this server, by its name or by the path that checkpoint/save returned. No other path is opened.
 fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> {
     let folder = host.checkpoint_folder();
     let own = std::path::Path::new(path).strip_prefix(&folder).ok();
@@ -162,14 +161,14 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> 
 
 /// Every complete checkpoint, oldest first.
 pub(crate) async fn checkpoints(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
 ) -> Result<Json<CheckpointsReply>, ApiError> {
     let checkpoints = app.host.checkpoints().await?;
     Ok(Json(CheckpointsReply { checkpoints }))
 }
 
 pub(crate) async fn delete_checkpoint(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(name): Path<String>,
 ) -> Result<Json<DeleteReply>, ApiError> {
     let name: CheckpointName = name
@@ -181,10 +180,10 @@ pub(crate) async fn delete_checkpoint(
     }))
 }
 
-/// Deletes those that nobody needs.
+/// Deletes checkpoints that are not needed any more.
 pub(crate) async fn prune(
-    State(app): State<App>,
-    JsonBody(request): JsonBody<PruneRequest>,
+    State(app): State<TrainerApp>,
+    ApiJson(request): ApiJson<PruneRequest>,
 ) -> Result<Json<PruneReply>, ApiError> {
     let deleted = app
         .host

@@ -35,7 +35,7 @@ pub struct DatumParts {
 /// the list.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DatumError {
-    /// Nothing to train on.
+    /// The datum has no tokens.
     #[error("model_input_tokens is empty: at least one token")]
     Empty,
     /// A field is not there.
@@ -70,7 +70,7 @@ pub enum DatumError {
     /// A tensor of the second wire form cannot be read.
     #[error("loss_fn_inputs.{field}: {why}")]
     Tensor { field: String, why: String },
-    /// A field stands in both wire forms.
+    /// A field is given in both wire forms.
     #[error("{field} is given twice: beside loss_fn_inputs and in it")]
     Twice { field: &'static str },
 }
@@ -78,7 +78,7 @@ pub enum DatumError {
 // === impl Datum ===
 
 impl Datum {
-    /// Checks the parts.
+    /// Checks the parts of a datum.
     ///
     /// # Errors
     /// [`DatumError`] names the field, what was given and what is allowed.

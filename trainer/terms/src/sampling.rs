@@ -9,7 +9,7 @@ pub struct SamplingParams {
     pub temperature: f64,
     /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
     pub top_p: f64,
-    /// So many of the likeliest tokens; 0 is all.
+    /// How many of the likeliest tokens may be sampled; 0 is all.
     pub top_k: usize,
     /// Leaves out tokens less likely than this share of the likeliest one; 0 is off.
     pub min_p: f64,
@@ -19,9 +19,9 @@ pub struct SamplingParams {
     pub presence_penalty: f64,
     /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
     pub frequency_penalty: f64,
-    /// Nothing ends the reply before so many tokens.
+    /// The number of tokens before which nothing ends the reply.
     pub min_tokens: usize,
-    /// So many of the likeliest tokens are told with each token, 0 to 20.
+    /// How many of the likeliest tokens are reported with each token, 0 to 20.
     pub top_logprobs: usize,
 }
 
@@ -44,7 +44,7 @@ const MAX_TOP_LOGPROBS: usize = 20;
 // === impl SamplingParams ===
 
 impl Default for SamplingParams {
-    /// All of the distribution, at the policy's temperature.
+    /// The whole distribution, at the policy's temperature.
     fn default() -> Self {
         Self {
             temperature: DEFAULT_TEMPERATURE,
@@ -149,7 +149,7 @@ impl SamplingParams {
             ),
         ];
         for (field, value, off) in numbers {
-            // Not by equality: whoever says 0.0 in other digits means off as well.
+            // Values are not compared by equality, because 0.0 in other digits means off as well.
             if (value - off).abs() > f64::EPSILON {
                 return only(field, value.to_string(), off.to_string());
             }

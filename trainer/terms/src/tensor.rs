@@ -28,7 +28,7 @@ pub enum ShapeError {
 // === impl Tensor2 ===
 
 impl<T> Tensor2<T> {
-    /// One value per position: `[N]`.
+    /// A tensor with one value for each position: `[N]`.
     pub fn vector(data: Vec<T>) -> Self {
         let rows = data.len();
         Self {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Why a tokenizer or a chat template cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum TextLoadError {
     /// A file cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {

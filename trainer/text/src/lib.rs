@@ -13,4 +13,4 @@ pub mod template;
 pub mod testing;
 pub mod tokenizer;
 
-pub use self::error::LoadError;
+pub use self::error::TextLoadError;

@@ -25,12 +25,12 @@ pub struct ServedTokenIndex {
 #[derive(Debug, Default)]
 struct Held {
     /// The most recently used is the last one.
-    sequences: VecDeque<Sequence>,
+    sequences: VecDeque<ServedSequence>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Sequence {
+struct ServedSequence {
     key: Vec<u8>,
     ids: Vec<u32>,
     /// Positions at which the key may be left: the end of the prompt, and the end of each token of the reply that does
@@ -45,7 +45,7 @@ struct Cut {
     n_ids: usize,
 }
 
-impl Sequence {
+impl ServedSequence {
     fn new(tokenizer: &ChatTokenizer, prompt: Vec<u8>, prompt_ids: &[u32], reply: &[u32]) -> Self {
         let mut cuts = vec![Cut {
             n_bytes: prompt.len(),
@@ -157,7 +157,7 @@ impl ServedTokenIndex {
         reply: &[u32],
     ) {
         let key = prompt.key().to_vec();
-        let as_sampled = Sequence::new(tokenizer, key, prompt_ids, reply);
+        let as_sampled = ServedSequence::new(tokenizer, key, prompt_ids, reply);
         // Some templates put the blank back that clients do not get, and some do not.
         let as_given = as_sampled.without_blank(tokenizer);
         for sequence in [Some(as_sampled), as_given].into_iter().flatten() {
@@ -182,14 +182,14 @@ impl ServedTokenIndex {
             return;
         };
         let key = conversation.key()[..n_bytes].to_vec();
-        let is_known = |it: &Sequence| it.key.starts_with(&key);
+        let is_known = |it: &ServedSequence| it.key.starts_with(&key);
         if self.lock().sequences.iter().rev().any(is_known) {
             return;
         }
         let ids = [prompt_ids, reply].concat();
         let n_ids = ids.len();
         let cuts = vec![Cut { n_bytes, n_ids }];
-        self.insert(Sequence { key, ids, cuts });
+        self.insert(ServedSequence { key, ids, cuts });
     }
 
     /// Returns the ids of a rendered conversation: the served ones as far as they match, then the rest tokenised.
@@ -215,7 +215,7 @@ impl ServedTokenIndex {
     /// Returns the known ids at the beginning of a key, and the number of its bytes that they cover.
     fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
         let mut held = self.lock();
-        let shared = |(at, sequence): (usize, &Sequence)| Some((at, sequence.shared(key)?));
+        let shared = |(at, sequence): (usize, &ServedSequence)| Some((at, sequence.shared(key)?));
         let known = held.sequences.iter().enumerate().filter_map(shared);
         let Some((at, cut)) = known.max_by_key(|(_, cut)| cut.n_bytes) else {
             return (Vec::new(), 0);
@@ -228,7 +228,7 @@ impl ServedTokenIndex {
         (ids, cut.n_bytes)
     }
 
-    fn insert(&self, sequence: Sequence) {
+    fn insert(&self, sequence: ServedSequence) {
         if sequence.bytes() > self.budget {
             return;
         }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 pub use self::error::RenderError;
 pub(crate) use self::json::sort_keys;
-use self::marks::Given;
+use self::marks::TemplateInput;
 use crate::content::ControlTokens;
 
 const NAME: &str = "chat";
@@ -93,7 +93,7 @@ impl ChatTemplate {
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
         }
-        let mut given = Given {
+        let mut given = TemplateInput {
             messages,
             tools: request.tools.cloned(),
             extra: request.extra.cloned().unwrap_or_default(),
@@ -119,7 +119,11 @@ impl ChatTemplate {
         }
     }
 
-    fn run(&self, given: &Given, add_generation_prompt: bool) -> Result<String, RenderError> {
+    fn run(
+        &self,
+        given: &TemplateInput,
+        add_generation_prompt: bool,
+    ) -> Result<String, RenderError> {
         let mut context: BTreeMap<&str, Jinja> = BTreeMap::new();
         for (name, text) in &self.special {
             context.insert(name, Jinja::from(text.as_str()));
@@ -148,7 +152,7 @@ impl ChatTemplate {
             |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
         let user = message("user", "metaclaw-user-mark");
         let run = |messages: Vec<Value>| {
-            let given = Given {
+            let given = TemplateInput {
                 messages,
                 tools: None,
                 extra: Map::new(),

@@ -23,7 +23,7 @@ pub(crate) use self::rendered::{CONTROL_BYTES, KeyPart, parts, push_control};
 pub use self::text::EncodeError;
 pub(crate) use self::text::Place;
 use self::vocabulary::{Encoder, Vocabulary};
-use crate::LoadError;
+use crate::TextLoadError;
 use crate::content::ControlTokens;
 use crate::template::{ChatTemplate, RenderError, RenderRequest, sort_keys};
 
@@ -48,8 +48,8 @@ impl ChatTokenizer {
     /// directory, from the files that `transformers` uses.
     ///
     /// # Errors
-    /// Returns [`LoadError`], which names the missing or unusable file.
-    pub fn load(dir: &Path) -> Result<Self, LoadError> {
+    /// Returns [`TextLoadError`], which names the missing or unusable file.
+    pub fn load(dir: &Path) -> Result<Self, TextLoadError> {
         let config = TokenizerConfig::read(dir)?;
         let ranks = dir.join("tiktoken.model");
         let json = dir.join("tokenizer.json");

@@ -7,9 +7,9 @@ use metaclaw_fetch::{command, pip};
 
 use super::program::build;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
-/// What the two recipes import, and PEFT, which looks at what they saved.
+/// The packages that the two recipes import, and PEFT, which reads the saved adapter.
 const PACKAGES: [&str; 19] = [
     "torch==2.11.0",
     "tinker==0.38.0",
@@ -36,7 +36,7 @@ const COOKBOOK: &str = "tinker-cookbook==0.6.1";
 
 /// Installs, builds and runs; arguments name the parts (`sl`, `rl`, `peft`), without any it is all.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = report.stage("the cookbook", |stage| {
         stage.note = format!("{COOKBOOK}, {}", PACKAGES.join(", "));

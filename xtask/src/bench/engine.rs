@@ -18,11 +18,11 @@ use metaclaw_fetch::{command, writing};
 
 use self::cell::{Cell, Program};
 use self::options::{Options, USAGE};
-use self::runs::{Programs, Record};
+use self::runs::{BenchPrograms, RunRecord};
 use crate::cargo::cargo;
 use crate::golden;
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 use crate::vllm;
 
 /// Sets up, measures, judges. A promise that is not kept is in the table and in the exit status.
@@ -34,7 +34,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let options = Options::parse(places, args)?;
     cells::check(&options.only)?;
     let (programs, model) = prepare(places, &options)?;
-    let models = inputs::Models::prepare(&model, &options.out)?;
+    let models = inputs::BenchModels::prepare(&model, &options.out)?;
     let mut cells = cells::all(&options, &models);
     cells.retain(|it| options.only.is_empty() || options.only.iter().any(|name| name == it.name));
     if programs.vllm.is_none() {
@@ -51,8 +51,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// All runs of a cell, one side after the other, again and again.
-fn measure(cell: &Cell, options: &Options, programs: &Programs) -> Result<Vec<Record>> {
+/// Runs a cell: its sides in turn, until each has all its runs.
+fn measure(cell: &Cell, options: &Options, programs: &BenchPrograms) -> Result<Vec<RunRecord>> {
     let mut records = Vec::new();
     println!("{}: {}", cell.name, cell.what);
     for repeat in 0..options.repeats {
@@ -68,8 +68,8 @@ fn measure(cell: &Cell, options: &Options, programs: &Programs) -> Result<Vec<Re
 }
 
 /// The programs of both sides, and the folder of the model.
-fn prepare(places: &Places, options: &Options) -> Result<(Programs, PathBuf)> {
-    let mut report = Report::default();
+fn prepare(places: &Places, options: &Options) -> Result<(BenchPrograms, PathBuf)> {
+    let mut report = StageReport::default();
     let gguf = crate::setup::prepare(places, &mut report)?;
     let python = match &options.python {
         Some(python) => python.clone(),
@@ -92,7 +92,7 @@ fn prepare(places: &Places, options: &Options) -> Result<(Programs, PathBuf)> {
     if let Err(reason) = &vllm {
         println!("v1, v8: skipped: {reason:#}");
     }
-    let programs = Programs {
+    let programs = BenchPrograms {
         engine,
         libtorch: places.libtorch_link().join("lib"),
         python,

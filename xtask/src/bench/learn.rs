@@ -5,11 +5,11 @@ use metaclaw_fetch::command;
 
 use super::program::{build, program, quick_or};
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
 /// Builds as a user would run it and measures; arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     report.stage("build", |_| {
         let packages = ["metaclaw", "metaclaw-trainer", "metaclaw-tests"];

@@ -8,21 +8,21 @@ use metaclaw_fetch::{command, pip};
 
 use super::program::{build, program};
 use crate::places::Places;
-use crate::report::Report;
+use crate::report::StageReport;
 
-/// SkyRL with JAX. Its own requirements name no release of PyTorch, of which the newest is not tried.
+/// SkyRL with JAX. Its own requirements allow any release of PyTorch, and the newest is not tested.
 const PACKAGES: [&str; 4] = [
     "skyrl[jax,tinker]==0.3.0",
     "tinker==0.24.1",
     "torch==2.11.0",
     "uv",
 ];
-/// The Pythons that SkyRL runs on, newest last: what is newer is not tried.
+/// The Python versions that SkyRL supports, the newest last. Newer ones are not tested.
 const PYTHONS: [&str; 2] = ["python3.12", "python3.13"];
 
 /// Installs, builds and runs; `--venv PATH` is an installation that is there, the other arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let (venv, args) = venv(args)?;
     let venv = match venv {
@@ -55,7 +55,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     command::run(&mut bench)
 }
 
-/// The installation that is named, and what is left of the arguments.
+/// The installation that the arguments name, and the remaining arguments.
 fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
     let mut args = args.to_vec();
     let Some(at) = args.iter().position(|it| it == "--venv") else {
@@ -78,7 +78,7 @@ fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
 /// A Python that SkyRL runs on: by its name, or among pyenv's.
 fn python() -> Result<PathBuf> {
     for name in PYTHONS {
-        // A shim of pyenv's may be there without the Python it stands for.
+        // pyenv may have a shim without the Python behind it.
         let mut ask = Command::new(name);
         ask.args(["-c", "import sys; print(sys.executable)"]);
         if let Ok(said) = command::output(&mut ask) {

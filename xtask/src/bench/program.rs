@@ -24,8 +24,8 @@ pub(crate) fn build(places: &Places, packages: &[&str], programs: &[&str]) -> Re
     command::run(&mut build)
 }
 
-/// A program of the tests' with its arguments, on the release beside it; its records go to `out` below the folder of
-/// all benches, unless the arguments say otherwise.
+/// A program of the test kit with its arguments, which uses the release build. Its records go to `out` below the
+/// benchmarks' folder, unless the arguments say otherwise.
 pub(crate) fn program(places: &Places, name: &str, out: &str, args: &[String]) -> Command {
     let release = places.target.join("release");
     let mut program = Command::new(release.join(name));

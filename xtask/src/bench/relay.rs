@@ -12,14 +12,14 @@ use metaclaw_fetch::{command, pip, writing};
 
 use super::program::{build, program, quick_or};
 use crate::places::Places;
-use crate::report::{Report, Stage};
+use crate::report::{Stage, StageReport};
 
 /// Newer ones may be slower or faster: a table compares with this one.
 const LITELLM: &str = "litellm[proxy]==1.106.2";
 
 /// Builds as a user would run it, prepares the peers, and measures; arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = StageReport::default();
     let (nginx, litellm) = {
         let _lock = places.lock()?;
         let nginx = report.stage("nginx", |stage| Ok(or_note(stage, nginx(places))))?;

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources::{Import, Modules};
+use crate::sources::{Modules, UseImport};
 
 /// From file, to file: the names that are imported.
 pub(super) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 
 /// What a path leads to.
 #[derive(Debug, Clone)]
-enum Target {
+enum PathTarget {
     Module(usize),
     Item(Item),
 }
@@ -38,25 +38,25 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
         let scope = &module.scope;
         for import in &scope.imports {
             match follow(modules, from, &import.path, 0) {
-                Some(Target::Item(item)) => {
+                Some(PathTarget::Item(item)) => {
                     if import.is_reexport && modules.is_below(item.named, from) {
                         continue;
                     }
                     add(from, item.named, item.name.clone());
                     add(from, item.defined, item.name);
                 }
-                Some(Target::Module(to)) if import.name.is_none() => {
+                Some(PathTarget::Module(to)) if import.name.is_none() => {
                     if !(import.is_reexport && modules.is_below(to, from)) {
                         add(from, to, "*".to_owned());
                     }
                 }
                 // The paths that begin with the module say what is imported of it.
-                Some(Target::Module(_)) | None => {}
+                Some(PathTarget::Module(_)) | None => {}
             }
         }
         let words = scope.words.iter().map(std::slice::from_ref);
         for path in words.chain(scope.paths.iter().map(Vec::as_slice)) {
-            if let Some(Target::Item(item)) = follow(modules, from, path, 0) {
+            if let Some(PathTarget::Item(item)) = follow(modules, from, path, 0) {
                 add(from, item.named, item.name.clone());
                 add(from, item.defined, item.name);
             }
@@ -66,15 +66,15 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
 }
 
 /// Follows a path; `None` if it leads to another crate.
-fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Option<Target> {
+fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Option<PathTarget> {
     let (first, rest) = path.split_first()?;
     let mut at = match first.as_str() {
         "crate" => 0,
         "self" => from,
         "super" => modules.all[from].parent?,
         _ => match look_up(modules, from, first, n_steps)? {
-            Target::Module(module) => module,
-            item @ Target::Item(_) => return Some(item),
+            PathTarget::Module(module) => module,
+            item @ PathTarget::Item(_) => return Some(item),
         },
     };
     for name in rest {
@@ -83,29 +83,29 @@ fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Op
             continue;
         }
         match look_up(modules, at, name, n_steps) {
-            Some(Target::Module(module)) => at = module,
+            Some(PathTarget::Module(module)) => at = module,
             Some(item) => return Some(item),
             // A macro of that module has made it, it seems.
-            None => return Some(Target::Item(Item::defined(at, name))),
+            None => return Some(PathTarget::Item(Item::defined(at, name))),
         }
     }
-    Some(Target::Module(at))
+    Some(PathTarget::Module(at))
 }
 
 /// What `name` stands for in a module.
-fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<Target> {
+fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<PathTarget> {
     let module = &modules.all[at];
     if let Some(child) = module.children.get(name) {
-        return Some(Target::Module(*child));
+        return Some(PathTarget::Module(*child));
     }
     if module.scope.defines.contains(name) {
-        return Some(Target::Item(Item::defined(at, name)));
+        return Some(PathTarget::Item(Item::defined(at, name)));
     }
     if n_steps == MOST_STEPS {
         return None;
     }
     let imports = &module.scope.imports;
-    let is_it = |import: &&Import| import.name.as_deref() == Some(name) && import.path != [name];
+    let is_it = |import: &&UseImport| import.name.as_deref() == Some(name) && import.path != [name];
     if let Some(import) = imports.iter().find(is_it) {
         let target = follow(modules, at, &import.path, n_steps + 1)?;
         return Some(target.seen_from(at));
@@ -114,13 +114,15 @@ fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<T
     globs
         .filter_map(|glob| follow(modules, at, &glob.path, n_steps + 1))
         .find_map(|found| match found {
-            Target::Module(module) if module != at => look_up(modules, module, name, n_steps + 1),
-            Target::Module(_) | Target::Item(_) => None,
+            PathTarget::Module(module) if module != at => {
+                look_up(modules, module, name, n_steps + 1)
+            }
+            PathTarget::Module(_) | PathTarget::Item(_) => None,
         })
         .map(|target| target.seen_from(at))
 }
 
-impl Target {
+impl PathTarget {
     /// The same, reached by a path that ends at an import in `module`.
     fn seen_from(self, module: usize) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! The build: the workspace's own versions, instrumented, in a target folder of its own.
+//! Builds the targets: the workspace's own versions, instrumented, in a separate target folder.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ const FLAGS: [&str; 9] = [
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    // Branches that are folded into one cannot be told apart.
+    // This keeps branches apart that the compiler would fold into one.
     "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
     "-Cdebug-assertions",
     "-Ccodegen-units=1",
@@ -36,7 +36,7 @@ pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<Path
         places,
         &["build", "--release", "--bin", target, "--features", target],
     );
-    // With a target triple the flags are for the target alone, not for build scripts and macros.
+    // With a target triple the flags apply to the target only, not to build scripts and macros.
     build
         .current_dir(&krate)
         .args(["--target", &host, "--target-dir"])
@@ -67,7 +67,7 @@ fn locked(places: &Places) -> Result<PathBuf> {
     Ok(krate)
 }
 
-/// The triple of this machine, as the compiler says it.
+/// This machine's target triple, from the compiler.
 fn host() -> Result<String> {
     let version = command::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,4 +1,4 @@
-//! What the targets came to: one JSON file, written again with each line that libFuzzer prints.
+//! The outcomes of all targets in one JSON file, which is written again with each line that libFuzzer prints.
 
 use std::{
     fs,
@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::writing;
 use serde_json::{Map, Value, json};
 
-/// What one target came to, on one build of the code.
+/// The outcome of a target for one build of the code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct FuzzOutcome {
     /// sha256 of the binary.
     pub(super) binary: String,
     /// How long it has run, in seconds.
@@ -21,7 +21,7 @@ pub(super) struct Outcome {
     pub(super) executions: u64,
     /// Edges of the program that some input has reached.
     pub(super) edges: u64,
-    /// Inputs that are kept, as each reaches something that the others do not.
+    /// The number of kept inputs. Each reaches code that the others do not.
     pub(super) corpus: u64,
     /// Files that each hold one input that ended badly.
     pub(super) findings: Vec<String>,
@@ -29,14 +29,14 @@ pub(super) struct Outcome {
 
 /// The outcomes of all targets.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct FuzzReport {
     file: PathBuf,
     outcomes: Map<String, Value>,
 }
 
 // === impl Outcome ===
 
-impl Outcome {
+impl FuzzOutcome {
     fn to_json(&self) -> Value {
         json!({
             "binary": self.binary,
@@ -66,7 +66,7 @@ impl Outcome {
 
 // === impl Report ===
 
-impl Report {
+impl FuzzReport {
     /// Reads the report of earlier runs, if there is one.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let outcomes = match fs::read(file) {
@@ -83,30 +83,30 @@ impl Report {
         })
     }
 
-    /// What a target came to, if it was this very binary that ran.
-    pub(super) fn of(&self, target: &str, binary: &str) -> Option<Outcome> {
-        let outcome = Outcome::from_json(self.outcomes.get(target)?);
+    /// The outcome of a target, if this very binary ran.
+    pub(super) fn of(&self, target: &str, binary: &str) -> Option<FuzzOutcome> {
+        let outcome = FuzzOutcome::from_json(self.outcomes.get(target)?);
         (outcome.binary == binary).then_some(outcome)
     }
 
-    /// Notes what a target has come to so far, on disk.
-    pub(super) fn put(&mut self, target: &str, outcome: &Outcome) -> Result<()> {
+    /// Writes a target's outcome so far to the disk.
+    pub(super) fn put(&mut self, target: &str, outcome: &FuzzOutcome) -> Result<()> {
         self.outcomes.insert(target.to_owned(), outcome.to_json());
         let text = serde_json::to_string_pretty(&self.outcomes)?;
-        // In one rename: a session that ends meanwhile leaves the old one, whole.
+        // The file is replaced by one rename, so an interrupted run leaves the old one whole.
         let draft = self.file.with_extension("json.new");
         let written = fs::write(&draft, text + "\n").and_then(|()| fs::rename(&draft, &self.file));
         writing(written, &self.file)
     }
 
     pub(super) fn has_findings(&self) -> bool {
-        let outcomes = self.outcomes.values().map(Outcome::from_json);
+        let outcomes = self.outcomes.values().map(FuzzOutcome::from_json);
         outcomes.into_iter().any(|it| !it.findings.is_empty())
     }
 
     pub(super) fn print(&self) {
         for (target, outcome) in &self.outcomes {
-            let outcome = Outcome::from_json(outcome);
+            let outcome = FuzzOutcome::from_json(outcome);
             println!(
                 "{target:<10} {:>6.1} min {:>12} executions {:>7} edges {:>6} inputs kept  {}",
                 outcome.seconds as f64 / 60.0,
@@ -131,15 +131,15 @@ mod tests {
     fn a_report_is_read_again_for_the_same_binary_only() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("report.json");
-        let outcome = Outcome {
+        let outcome = FuzzOutcome {
             binary: "ab".to_owned(),
             seconds: 90,
             executions: 7,
             findings: vec!["crash-1".to_owned()],
-            ..Outcome::default()
+            ..FuzzOutcome::default()
         };
-        Report::read(&file)?.put("sse", &outcome)?;
-        let again = Report::read(&file)?;
+        FuzzReport::read(&file)?.put("sse", &outcome)?;
+        let again = FuzzReport::read(&file)?;
         assert_eq!(again.of("sse", "ab"), Some(outcome));
         assert_eq!(again.of("sse", "cd"), None);
         assert!(again.has_findings());

@@ -1,4 +1,4 @@
-//! One target under libFuzzer, and what it prints.
+//! Runs one target under libFuzzer and reads its output.
 
 use std::{
     fs,
@@ -12,31 +12,31 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::writing;
 use sha2::{Digest, Sha256};
 
-use super::report::{Outcome, Report};
+use super::report::{FuzzOutcome, FuzzReport};
 
 /// An input longer than this reaches nothing that a shorter one does not.
 const MAX_LEN: &str = "-max_len=4096";
-/// An input that takes so many seconds is a finding; so is one that takes so many MiB.
+/// The limits of an input: one that takes more seconds or MiB is a finding.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
 /// Lines of a panic that are shown.
 const COMPLAINT: usize = 12;
 /// How often the report on disk is brought up to date.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
-/// One target to be run.
+/// A target to run.
 #[derive(Debug)]
-pub(super) struct Job<'a> {
+pub(super) struct FuzzJob<'a> {
     pub(super) target: &'a str,
     pub(super) binary: &'a Path,
     /// The inputs that are part of the checkout.
     pub(super) seeds: &'a Path,
-    /// Where the inputs found, the bad ones and the report are.
+    /// The folder of found inputs, crashing inputs and the report.
     pub(super) folder: &'a Path,
     /// How long it is to run, with what it has run already.
     pub(super) seconds: u64,
 }
 
-/// What a line of libFuzzer says.
+/// A line of libFuzzer's output.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     /// `#1024 NEW cov: 310 ft: 411 corp: 12/340b lim: 4096 exec/s: 512 rss: 40Mb …`
@@ -54,18 +54,20 @@ enum Said {
 
 // === impl Job ===
 
-impl Job<'_> {
-    /// Runs what is left of its time, and notes what comes of it.
-    pub(super) fn run(&self, report: &mut Report) -> Result<()> {
+impl FuzzJob<'_> {
+    /// Runs the target for the rest of its time, and records the outcome.
+    pub(super) fn run(&self, report: &mut FuzzReport) -> Result<()> {
         let binary = fs::read(self.binary)
             .with_context(|| format!("cannot read {}", self.binary.display()))?;
         let binary = hex(&Sha256::digest(binary));
-        let before = report.of(self.target, &binary).unwrap_or_else(|| Outcome {
-            binary,
-            ..Outcome::default()
-        });
-        // A finding is looked at again: its input is among those that are tried first.
-        let before = Outcome {
+        let before = report
+            .of(self.target, &binary)
+            .unwrap_or_else(|| FuzzOutcome {
+                binary,
+                ..FuzzOutcome::default()
+            });
+        // A finding is tried again, because its input is among the first that are run.
+        let before = FuzzOutcome {
             findings: Vec::new(),
             ..before
         };
@@ -82,7 +84,12 @@ impl Job<'_> {
         report.put(self.target, &outcome)
     }
 
-    fn fuzz(&self, before: &Outcome, left: u64, report: &mut Report) -> Result<Outcome> {
+    fn fuzz(
+        &self,
+        before: &FuzzOutcome,
+        left: u64,
+        report: &mut FuzzReport,
+    ) -> Result<FuzzOutcome> {
         let began = Instant::now();
         let mut child = self
             .command(left)?
@@ -104,7 +111,7 @@ impl Job<'_> {
                 }
                 Said::Executed(executions) => outcome.executions = before.executions + executions,
                 Said::Finding(file) => outcome.findings.push(file),
-                // The panic, and what follows it; what libFuzzer says of itself is no news.
+                // These lines are the panic and its backtrace. libFuzzer's own lines are not shown.
                 Said::Other => {
                     if complaint.len() < COMPLAINT
                         && (!complaint.is_empty() || line.contains("panicked at"))
@@ -138,7 +145,7 @@ impl Job<'_> {
         }
         let mut command = Command::new(self.binary);
         command
-            // The first is where new inputs go; the others are only read.
+            // New inputs go to the first folder. The others are only read.
             .args([&corpus, self.seeds, &artifacts])
             .arg(format!("-max_total_time={left}"))
             .arg(format!("-artifact_prefix={}/", artifacts.display()))

@@ -1,4 +1,4 @@
-//! What `cargo xtask gpu` is told.
+//! The arguments of `cargo xtask gpu`.
 
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ usage: cargo xtask gpu [--device LIST] [--dtype bf16|f32] [--model FOLDER] [--py
   --threads N       of libtorch on the CPU (2)
   --out DIR         for inputs and the report (target/bench/gpu)";
 
-/// What is measured, and where.
+/// The arguments, parsed.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct GpuOptions {
     pub(super) devices: String,
     pub(super) dtype: String,
     pub(super) model: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub(super) struct Options {
 
 // === impl Options ===
 
-impl Options {
+impl GpuOptions {
     pub(super) fn parse(places: &Places, args: &[String]) -> Result<Self> {
         let mut options = Self {
             devices: "0".to_owned(),
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn parse(args: &[&str]) -> Result<Options> {
+    fn parse(args: &[&str]) -> Result<GpuOptions> {
         let folder = || Path::new("/t").to_owned();
         let places = Places {
             root: folder(),
@@ -88,7 +88,7 @@ mod tests {
             target: folder(),
         };
         let args: Vec<String> = args.iter().map(|&it| it.to_owned()).collect();
-        Options::parse(&places, &args)
+        GpuOptions::parse(&places, &args)
     }
 
     #[test]

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::options::Options;
+use super::options::GpuOptions;
 
 /// Of a token of a LoRA step, floating-point operations a weight of the base: a product on the way up, and one for the
 /// gradient by the input on the way down; the base's own weights have no gradient.
 const A_WEIGHT: f64 = 4.0;
 
 /// The report. A figure that is missing is a dash.
-pub(super) fn markdown(options: &Options, found: &[(&str, Value)]) -> String {
+pub(super) fn markdown(options: &GpuOptions, found: &[(&str, Value)]) -> String {
     let figures = Figures(found);
     let number = |cell, field| figures.number(cell, field);
     let over =
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_step_is_set_against_the_peak_and_what_is_missing_is_a_dash() {
-        let options = Options {
+        let options = GpuOptions {
             devices: "0".to_owned(),
             dtype: "bf16".to_owned(),
             model: None,

@@ -17,7 +17,7 @@ use metaclaw_fetch::{command, writing};
 
 const UNKNOWN_ERROR: u32 = 999;
 
-/// Adds what is missing to a folder that holds the wheel's libraries, and checks that they load.
+/// Adds the missing libraries to a folder that holds the wheel's, and checks that all of them load.
 pub(super) fn complete(lib: &Path) -> Result<()> {
     let torch_cpu = lib.join("libtorch_cpu.so");
     let mut nm = Command::new("nm");

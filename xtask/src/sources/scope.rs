@@ -17,15 +17,15 @@ pub(crate) struct Scope {
     pub(super) is_test: bool,
     /// Names of items, macros included.
     pub(crate) defines: BTreeSet<String>,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) imports: Vec<UseImport>,
     /// Paths of two words and more, outside `use`.
     pub(crate) paths: BTreeSet<Vec<String>>,
     /// First words of all paths, outside `use`.
     pub(crate) words: BTreeSet<String>,
     /// Structs, enums, traits and type aliases outside tests.
-    pub(crate) types: Vec<Named>,
+    pub(crate) types: Vec<NamedItem>,
     /// Functions outside tests that take a tuple, each with the line of the parameter.
-    pub(crate) tuples: Vec<Named>,
+    pub(crate) tuples: Vec<NamedItem>,
 }
 
 /// `mod x;`.
@@ -39,7 +39,7 @@ pub(super) struct Declared {
 
 /// One name that a `use` brings.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Import {
+pub(crate) struct UseImport {
     pub(crate) path: Vec<String>,
     /// The name in this module; `None` for `*`.
     pub(crate) name: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Import {
 
 /// An item and the line that it begins at.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedItem {
     pub(crate) name: String,
     pub(crate) line: usize,
 }
@@ -105,7 +105,7 @@ impl Reader {
     fn define_type(&mut self, name: &Ident, attributes: &[Attribute]) {
         self.define(name);
         if !self.is_in_test() && !is_test(attributes) {
-            let named = Named::new(name);
+            let named = NamedItem::new(name);
             self.scope().types.push(named);
         }
     }
@@ -256,8 +256,8 @@ impl<'ast> Visit<'ast> for Reader {
                 FnArg::Typed(typed) if is_tuple(&typed.ty) => Some(typed.colon_token.spans[0]),
                 FnArg::Typed(_) | FnArg::Receiver(_) => None,
             });
-            let tuples: Vec<Named> = takes
-                .map(|span| Named {
+            let tuples: Vec<NamedItem> = takes
+                .map(|span| NamedItem {
                     name: word(&signature.ident),
                     line: span.start().line,
                 })
@@ -281,7 +281,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-impl Named {
+impl NamedItem {
     fn new(name: &Ident) -> Self {
         Self {
             name: word(name),
@@ -342,7 +342,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
 }
 
 /// Adds each name that a `use` brings.
-fn leaves(tree: &syn::UseTree, prefix: &[String], is_reexport: bool, found: &mut Vec<Import>) {
+fn leaves(tree: &syn::UseTree, prefix: &[String], is_reexport: bool, found: &mut Vec<UseImport>) {
     let joined = |ident: &Ident| {
         let mut path = prefix.to_vec();
         // `a::{self}` is `a`.
@@ -352,7 +352,7 @@ fn leaves(tree: &syn::UseTree, prefix: &[String], is_reexport: bool, found: &mut
         path
     };
     let mut add = |path: Vec<String>, name| {
-        found.push(Import {
+        found.push(UseImport {
             path,
             name,
             is_reexport,

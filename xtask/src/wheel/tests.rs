@@ -4,8 +4,8 @@ use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 use super::*;
-use crate::report::Report;
-use metaclaw_fetch::testing::{Manners, Server};
+use crate::report::StageReport;
+use metaclaw_fetch::testing::{Manners, TestServer};
 
 const RECORD: &str = "t-1.dist-info/RECORD";
 
@@ -41,7 +41,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-fn fetch(server: &Server, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
+fn fetch(server: &TestServer, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
     let places = Places {
         root: home.into(),
         cache: home.into(),
@@ -53,7 +53,7 @@ fn fetch(server: &Server, home: &Path) -> (Result<Vec<PathBuf>>, u64) {
         sha256: server.sha256.clone(),
     };
     let mut bytes = 0;
-    let result = Report::default().stage("test", |stage| {
+    let result = StageReport::default().stage("test", |stage| {
         let files = take(&places, &wheel, stage, |name| {
             name.strip_prefix("t/lib/")
                 .map(|rest| home.join("out").join(rest))
@@ -72,7 +72,7 @@ fn takes_the_wanted_members_and_no_more_than_their_neighbourhood() {
         ("t/lib/b.so", b"small".to_vec()),
         ("t/rest.bin", noise(4 << 20)),
     ];
-    let server = Server::start(zip_of(&files, honest), Manners::default());
+    let server = TestServer::start(zip_of(&files, honest), Manners::default());
     let home = tempfile::tempdir().unwrap();
     let (taken, bytes) = fetch(&server, home.path());
     assert_eq!(taken.unwrap().len(), 2);
@@ -92,7 +92,7 @@ fn members_that_are_there_are_not_fetched_again() {
         ("t/rest.bin", noise(3 << 20)),
         ("t/lib/b.so", noise(10)),
     ];
-    let server = Server::start(zip_of(&files, honest), Manners::default());
+    let server = TestServer::start(zip_of(&files, honest), Manners::default());
     let home = tempfile::tempdir().unwrap();
     fs::create_dir(home.path().join("out")).unwrap();
     fs::write(home.path().join("out/a.so"), &files[0].1).unwrap();
@@ -104,7 +104,7 @@ fn members_that_are_there_are_not_fetched_again() {
 #[test]
 fn a_member_of_another_hash_is_refused_removed_and_named() {
     let lie = |name: &str, bytes: &[u8]| honest(name, &[bytes, b"!"].concat());
-    let server = Server::start(
+    let server = TestServer::start(
         zip_of(&[("t/lib/a.so", b"abc".to_vec())], lie),
         Manners::default(),
     );
@@ -123,7 +123,7 @@ fn a_member_of_another_hash_is_refused_removed_and_named() {
 
 #[test]
 fn a_member_that_record_does_not_list_is_refused() {
-    let server = Server::start(
+    let server = TestServer::start(
         zip_of(&[("t/lib/a.so", b"abc".to_vec())], |_, _| String::new()),
         Manners::default(),
     );
@@ -135,7 +135,7 @@ fn a_member_that_record_does_not_list_is_refused() {
 #[test]
 fn a_name_that_leads_elsewhere_is_not_taken() {
     let files = [("t/lib/../../../a.so", b"abc".to_vec())];
-    let server = Server::start(zip_of(&files, honest), Manners::default());
+    let server = TestServer::start(zip_of(&files, honest), Manners::default());
     let home = tempfile::tempdir().unwrap();
     assert_eq!(
         fetch(&server, home.path()).0.unwrap(),
@@ -150,7 +150,7 @@ fn reads_record_lines() {
             .unwrap();
     assert_eq!(
         record["a/b.h"],
-        Listed {
+        RecordEntry {
             sha256: Some("xyz".into()),
             size: Some(12)
         }

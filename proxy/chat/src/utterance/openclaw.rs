@@ -67,7 +67,7 @@ pub(super) fn undecorated(text: &str) -> (Cow<'_, str>, Speaker) {
         Some((before, current)) if before.contains(HISTORY) => (current, true),
         _ => (text, false),
     };
-    let mut reader = Reader {
+    let mut reader = LineReader {
         typed: Vec::new(),
         speaker: if is_group {
             Speaker::Group
@@ -127,14 +127,14 @@ fn has_time(stamp: &str) -> bool {
 }
 
 /// Splits a message line by line.
-struct Reader<'t> {
+struct LineReader<'t> {
     typed: Vec<&'t str>,
     speaker: Speaker,
 }
 
 // === impl Reader ===
 
-impl<'t> Reader<'t> {
+impl<'t> LineReader<'t> {
     fn read(&mut self, text: &'t str) {
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {

@@ -1,4 +1,4 @@
-//! The external teacher of `opd.*`.
+//! Sets up the external teacher of `opd.*`.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use metaclaw_learner::{ExternalTeacher, LearnerConfig};
 use super::{function::Function, plan::StartPlan};
 use crate::address::is_here;
 
-/// For one reply: it is read, and nothing is written.
+/// The timeout for one reply, which the teacher reads without writing any text.
 const TIMEOUT: Span = Span::secs(120);
 
-/// The external teacher; none where none is asked for.
+/// Returns the external teacher, or `None` if none is configured.
 ///
 /// # Errors
-/// Where it cannot be asked, has nothing to add to, or may not be sent what was said.
+/// Returns an error if it cannot be reached, its score has no advantage to be added to, or texts may not be sent to it.
 pub(super) fn external_teacher(
     plan: &StartPlan,
     config: &LearnerConfig,
@@ -47,7 +47,7 @@ pub(super) fn external_teacher(
     )))
 }
 
-/// MetaClaw's key holds the address of the API, and the route is added.
+/// The Python original's key holds the address of the API, and the route is added here.
 fn completions(url: &str) -> String {
     const ROUTE: &str = "/completions";
     let url = url.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! Who answers JSON with JSON: a reward function, an external teacher.
+//! Clients of services that answer JSON with JSON: a reward function, an external teacher.
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{Secret, Span};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::plan::StartPlan;
 use crate::address::is_here;
 
-/// An address that JSON is put to.
+/// An address that JSON is sent to.
 #[derive(Debug)]
 pub(super) struct Function(PostClient);
 
@@ -22,7 +22,7 @@ impl Function {
         key: Option<&Secret>,
         timeout: Span,
     ) -> anyhow::Result<Self> {
-        // No proxy stands before what runs beside us.
+        // Services on this machine are reached without a proxy.
         let http = if url.starts_with("http://") && is_here(url) {
             loopback_client()?
         } else {

@@ -1,4 +1,4 @@
-//! Upstream settings from outside `upstreams.*`: `llm.*`, and the environment's proxies.
+//! Upstream settings from other places than `upstreams.*`: `llm.*`, and the environment's proxies.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,12 @@ use metaclaw_gateway::{
 
 use crate::{config::Llm, environment::Environment};
 
-/// Whose key goes into a header of its own. It has OpenAI's chat completions as well, to try it with.
+/// This provider expects its key in a header of its own. It also has OpenAI's chat completions, with which it can be
+/// tested.
 const ANTHROPIC: &str = "api.anthropic.com";
 
-/// Takes the policy model out of the order where there is none; an agent that was to be answered by it
-/// alone would never be.
+/// Removes the policy model from the order if there is none; an agent for which it is the only upstream would otherwise
+/// get no answer.
 pub(super) fn without_policy(config: &mut GatewayConfig) -> anyhow::Result<()> {
     config.routing.order.retain(|name| name != POLICY);
     for (agent, own) in &config.agents {
@@ -26,7 +27,7 @@ pub(super) fn without_policy(config: &mut GatewayConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes `llm.*` the upstream `llm`, with what `upstreams.llm` adds to it.
+/// Makes `llm.*` the upstream `llm`, with the additions of `upstreams.llm`.
 pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Llm) {
     let Some(url) = &llm.api_base else {
         return;
@@ -47,8 +48,8 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     }
 }
 
-/// `HTTP_PROXY` and its like. In capitals the one for `http://` is ignored, where a program that a
-/// web server runs would take a visitor's `Proxy` header for it; this is no such program.
+/// Reads `HTTP_PROXY` and the related variables. Programs that a web server runs must ignore the variable for `http://`
+/// in capitals, because it may contain a visitor's `Proxy` header; this program is not run by a web server.
 pub(super) fn environment(environment: &Environment) -> EnvironmentProxies {
     let text = |names: [&str; 2]| names.into_iter().find_map(|name| environment.get(name));
     EnvironmentProxies {

@@ -1,4 +1,4 @@
-//! Texts that leave the machine to train on: asked for once per home, in words, with what a day may cost.
+//! Asks for consent before texts leave the machine for training: once per home, with what a day may cost.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -14,12 +14,13 @@ use crate::{
 
 const KEY: &str = "privacy.cloud_training_ok";
 
-/// Whether it is settled if texts may be sent away to train on; asks a person, and writes the answer into `file`.
+/// Returns whether texts may be sent away for training; asks a person if that is not settled, and writes the answer
+/// into `file`.
 ///
-/// `day` says what a day at the service may take, where that can be told.
+/// `day` says what a day at the service may cost, if that is known.
 ///
 /// # Errors
-/// Nobody can be asked, or the answer cannot be written.
+/// Returns an error if nobody can be asked, or the answer cannot be written.
 pub(super) fn settle(
     config: &Config,
     policy: &Policy,
@@ -42,7 +43,7 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// To whom texts would be sent, and which; none where they stay on this machine.
+/// Returns the recipient of the texts and which texts are sent, or `None` if they stay on this machine.
 fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<String> {
     let host = host(policy.elsewhere()?);
     let masked = "Secrets of known shapes are masked, and such turns are not trained on.";
@@ -62,7 +63,7 @@ fn question(policy: &Policy, day: impl FnOnce() -> Option<String>) -> Option<Str
     ))
 }
 
-/// Asks until the answer is one.
+/// Repeats the question until the answer is valid.
 fn ask(question: &str, from: &mut impl BufRead, to: &mut impl Write) -> anyhow::Result<bool> {
     writeln!(to, "{question}")?;
     loop {

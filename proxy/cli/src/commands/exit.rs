@@ -1,9 +1,9 @@
-//! How subcommands end.
+//! The exit codes of subcommands.
 
-/// Nothing runs: as `systemctl status` says it.
+/// Nothing runs: the code of `systemctl status` for this.
 pub(crate) const NOT_RUNNING: u8 = 3;
 
-/// Every code, and what it says.
+/// Every code and its meaning.
 pub(crate) const CODES: [(&str, &str); 5] = [
     ("0", "it was done"),
     ("1", "it was not; standard error says why and what helps"),

@@ -49,7 +49,7 @@ impl LogsArgs {
     }
 }
 
-/// The last lines that pass, from the file and, where it began anew lately, from the one before.
+/// Returns the last lines that pass, from the file and, if it was rotated lately, from the one before.
 fn last(path: &Path, tail: &mut Tail, filter: &mut Filter, n: usize) -> io::Result<Vec<String>> {
     let older = tail::whole(&logging::older(path))?;
     let all = older.into_iter().chain(tail.new_lines(path)?);

@@ -1,4 +1,4 @@
-//! Log lines as a person at a terminal reads them: of a turn what it was, in a few words. Files have every field.
+//! Formats log lines for a person at a terminal: a turn takes a few words. Files contain every field.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,10 +17,10 @@ use tracing_subscriber::{
 
 use crate::out;
 
-/// The lines of turns: see `metaclaw-capture`.
+/// The targets of lines about turns: see `metaclaw-capture`.
 const TURN: &str = "metaclaw::turn";
 
-/// The format of all lines; `is_terminal`: turns are shortened.
+/// The format of all lines; if `is_terminal`, turns are shortened.
 pub(super) struct PersonLines {
     pub is_terminal: bool,
     pub full: Format,
@@ -49,7 +49,7 @@ where
         let mut fields = PersonFields::default();
         event.record(&mut fields);
         SystemTime.format_time(&mut writer)?;
-        // A model's name is what its provider says.
+        // A model's name comes from its provider.
         writeln!(writer, "  turn: {}", out::for_reader(&fields.turn(), true))
     }
 }
@@ -61,7 +61,7 @@ impl PersonFields {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Who asked whom, how that ended, how long it took, and what it cost.
+    /// Returns the agent, the upstream, how the turn ended, how long it took, and its cost.
     fn turn(&self) -> String {
         let of = |name| self.get(name).unwrap_or("?");
         let kind = match self.get("kind") {

@@ -1,4 +1,4 @@
-//! How long to wait before the trainer is started again.
+//! Computes how long to wait before the trainer is started again.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
-/// 0.1, 0.4, 1.6, 6.4, then 25.6 and 30 seconds.
+/// The pauses are 0.1, 0.4, 1.6, 6.4, 25.6 and then 30 seconds.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(FIRST)
     .with_max_delay(LONGEST)
     .with_factor(4.0)
     .without_max_times();
-/// After an uptime this long the next failure counts as the first.
+/// After this uptime, the next failure counts as the first.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// The pauses after failures in a row.
+/// The pauses after consecutive failures.
 #[derive(Debug)]
 pub(super) struct Backoff(ExponentialBackoff);
 
 // === impl Backoff ===
 
 impl Backoff {
-    /// Of one that has not failed yet.
+    /// Creates the pauses for a trainer that has not failed yet.
     pub(super) fn new() -> Self {
         Self(PAUSES.build())
     }
 
-    /// The pause after an uptime of `lived`.
+    /// Returns the pause after a failure; `lived` is the uptime before it.
     pub(super) fn after(&mut self, lived: Duration) -> Duration {
         if lived >= HEALTHY {
             *self = Self::new();

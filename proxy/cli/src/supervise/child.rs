@@ -18,9 +18,9 @@ use tracing::{debug, info};
 
 use super::{priority, spec::TrainerSpec};
 
-/// The longest line of the trainer's that is passed on.
+/// The longest line of the trainer that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
-/// How long the output of a trainer that has exited is read on.
+/// How long the output of a trainer is read after it has exited.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
 /// A running trainer, with the pipe that keeps it alive.
@@ -28,13 +28,13 @@ pub(super) struct Child {
     process: tokio::process::Child,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
-    /// Forward its output to our log.
+    /// The tasks that pass its output to MetaClaw's log.
     output_tasks: JoinSet<()>,
-    /// The last line of its stderr: most often why it ended.
+    /// The last line of its stderr, which usually says why it ended.
     last_line: Arc<Mutex<String>>,
 }
 
-/// The one line that it prints when it answers.
+/// The line that it prints when it is ready.
 #[derive(Debug, Deserialize)]
 struct TrainerReadyLine {
     ready: bool,
@@ -54,12 +54,12 @@ impl Child {
         if spec.n_threads > 0 {
             command.env("OMP_NUM_THREADS", spec.n_threads.to_string());
         }
-        // Busy waiting of two thread pools on few cores stalls both tenfold.
+        // If two thread pools wait actively on few cores, both become ten times slower.
         command
             .env("OMP_WAIT_POLICY", "passive")
             .env("METACLAW_API_KEY", &spec.key)
-            // Ctrl-C and a closed terminal signal the whole group: replies under way need the trainer to
-            // their end, and it ends when its stdin closes.
+            // Ctrl-C and a closed terminal signal the whole process group, but running replies need the trainer until
+            // they end, and it ends when its stdin closes.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -81,13 +81,13 @@ impl Child {
         })
     }
 
-    /// Process id; 0 once it has ended.
+    /// Returns the process id, or 0 once it has ended.
     pub(super) fn pid(&self) -> u32 {
         self.process.id().unwrap_or_default()
     }
 
-    /// Waits for the ready line. There is no deadline: a first start may convert a model, and a
-    /// process that ends is noticed.
+    /// Waits for the ready line. There is no deadline, because a first start may convert a model, and a process that
+    /// ends is noticed.
     pub(super) async fn ready(&mut self) -> Result<SocketAddr, String> {
         let Some(mut stdout) = self.stdout.take() else {
             return Err("it has no output to say that it is ready".to_owned());
@@ -112,7 +112,7 @@ impl Child {
             Ok(status) => status.to_string(),
             Err(error) => return format!("it cannot be waited for: {error}"),
         };
-        // Its last output may not be read yet; a grandchild may hold the pipe open for ever.
+        // Its last output may not be read yet, and a grandchild may keep the pipe open.
         let drained = async { while self.output_tasks.join_next().await.is_some() {} };
         tokio::time::timeout(OUTPUT_GRACE, drained).await.ok();
         let words = self
@@ -126,27 +126,27 @@ impl Child {
         }
     }
 
-    /// Tells it to end by closing its stdin; kills it after `grace`.
+    /// Ends it by closing its stdin; kills it after `grace`.
     pub(super) async fn end(mut self, grace: Duration) {
         drop(self.stdin.take());
         if tokio::time::timeout(grace, self.process.wait())
             .await
             .is_err()
         {
-            // Only fails when it has ended already.
+            // This fails only if it has ended already.
             self.process.kill().await.ok();
         }
         self.output_tasks.abort_all();
     }
 }
 
-/// The address in a ready line; none where it is any other line.
+/// Returns the address in a ready line, or `None` for any other line.
 fn ready(line: &str) -> Option<SocketAddr> {
     let line: TrainerReadyLine = serde_json::from_str(line).ok()?;
     line.ready.then_some(line.address)
 }
 
-/// A log line without its own time: ours is before it.
+/// Returns a log line without its own time, because MetaClaw's time is before it.
 fn without_time(line: &str) -> &str {
     match line.split_once(' ') {
         Some((time, rest)) if time.len() > 19 && time.ends_with('Z') && time.contains('T') => {
@@ -156,7 +156,7 @@ fn without_time(line: &str) -> &str {
     }
 }
 
-/// Passes lines on to our log.
+/// Passes lines on to MetaClaw's log.
 async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_line: Arc<Mutex<String>>) {
     while let Ok(Some(text)) = line(&mut from).await {
         info!(target: "trainer", "{}", without_time(&text));
@@ -164,7 +164,7 @@ async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_line: Arc<Mutex<St
     }
 }
 
-/// The next line, cut at a bound; `None` at the end.
+/// Returns the next line, cut at a limit, or `None` at the end.
 async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut bounded = AsyncReadExt::take(&mut *from, MAX_LINE);

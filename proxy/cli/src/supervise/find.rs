@@ -1,4 +1,4 @@
-//! Where the trainer's program is.
+//! Finds the trainer's program.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::installed::{InstalledPrograms, TRAINER};
 
-/// The program is nowhere.
+/// The program was not found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "metaclaw-trainer is neither beside {} nor installed nor in PATH: `metaclaw trainer install` brings it (in a checkout, `cargo xtask start` builds it), or set mode: skills_only",
@@ -26,9 +26,9 @@ pub(crate) struct TrainerProgram {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TrainerOrigin {
-    /// In the folder of our own program: a build stays together.
+    /// In the folder of the proxy's program, so that a build stays together.
     Beside,
-    /// In the home, by `metaclaw trainer install`.
+    /// In the home, installed by `metaclaw trainer install`.
     Installed,
     /// In a folder of `PATH`.
     Path,
@@ -37,11 +37,11 @@ pub(crate) enum TrainerOrigin {
 // === impl TrainerProgram ===
 
 impl TrainerProgram {
-    /// Finds it: beside our own program, else among what was installed, else in `path`.
+    /// Searches next to the proxy's program, then among what was installed, then in `path`.
     ///
     /// # Errors
     ///
-    /// [`NoTrainer`] says where it was looked for.
+    /// Returns [`NoTrainer`] with the places that were searched.
     pub(crate) fn find(
         own: &Path,
         programs: &InstalledPrograms,

@@ -1,18 +1,18 @@
-//! How to start the trainer.
+//! Describes how to start the trainer.
 
 use std::path::PathBuf;
 
-/// The program, and what it is given.
+/// The program and its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainerSpec {
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// The key that callers must show; ours alone, made anew for each run.
+    /// The key that callers must send; only this proxy knows it, and each run has a new one.
     pub key: String,
-    /// Variables beside it: keys, which do not belong among arguments.
+    /// Additional environment variables: keys, which do not belong among arguments.
     pub env: Vec<(&'static str, String)>,
-    /// Threads of the engine; 0 leaves it to the engine, which takes one a physical core.
+    /// The engine's threads; with 0, the engine uses one for each physical core.
     pub n_threads: usize,
-    /// Names of variables that it must not inherit.
+    /// Names of environment variables that it must not inherit.
     pub cleared: Vec<String>,
 }

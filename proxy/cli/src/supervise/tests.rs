@@ -1,4 +1,4 @@
-//! Against shell scripts that behave as a trainer does, well and badly.
+//! Tests with shell scripts that behave like a trainer, correctly or not.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use super::*;
 use crate::installed::InstalledPrograms;
 
-/// Says where it is, then lives until its stdin closes.
+/// Prints the ready line, then lives until its stdin closes.
 const GOOD: &str =
     r#"echo "$$" >> lives; echo '{"ready":true,"address":"127.0.0.1:7","pid":1}'; cat > /dev/null"#;
 
@@ -95,7 +95,7 @@ async fn a_trainer_runs_below_what_its_owner_does() {
     tasks.spawn(supervisor.run(ending.clone()));
     until(&mut state, is_ready).await;
     let pid = lives(dir.path())[0].parse().ok().and_then(Pid::from_raw);
-    // Nobody may rise above where these tests were started.
+    // No process can have a higher priority than that with which these tests were started.
     let own = getpriority_process(None).unwrap();
     assert_eq!(getpriority_process(pid).unwrap(), own.max(5));
     ending.cancel();
@@ -146,7 +146,7 @@ fn a_trainer_that_is_nowhere_is_missed_in_words() {
     assert!(error.to_string().contains("neither beside"), "{error}");
     let in_path = dir.path().join("bin");
     let installed = dir.path().join("programs/trainer");
-    // Each of these comes before the ones above it.
+    // Each of these has priority over the ones above it.
     for (folder, origin) in [
         (in_path.as_path(), TrainerOrigin::Path),
         (&installed, TrainerOrigin::Installed),

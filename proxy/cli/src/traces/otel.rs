@@ -1,6 +1,6 @@
-//! The gateway's request spans, with the lines of their turns as events, sent to a collector as OTLP over
-//! HTTP in JSON. A thread of the exporter's own sends them: what a slow collector leaves no room for is
-//! dropped, and said.
+//! Sends the gateway's request spans, with the lines of their turns as events, to a collector as OTLP over HTTP in
+//! JSON. The exporter has a thread of its own: spans that a slow collector leaves no space for are dropped and
+//! reported.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,23 +21,23 @@ use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
 
 use crate::{environment::Environment, roots};
 
-/// The gateway's span around each request.
+/// The name of the gateway's span around each request.
 const REQUEST: &str = "request";
-/// The gateway's lines of turns and refusals, which hold no text of them.
+/// The targets of the gateway's lines about turns and refusals, which contain no text of them.
 const LINES: [&str; 2] = ["metaclaw::turn", "metaclaw::refused"];
-/// For one batch of spans.
+/// The timeout for one batch of spans.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// For the last of them.
+/// The timeout for the last batch.
 const LAST: Duration = Duration::from_secs(5);
 
-/// What sends spans; nothing where no collector is named.
+/// The exporter of spans, or nothing if no collector is named.
 #[derive(Debug)]
 pub(crate) struct Traces(Option<(SdkTracerProvider, Url)>);
 
 /// The layer that records spans, and the provider that exports them.
 ///
 /// # Errors
-/// Names the variable that cannot be used.
+/// Returns the name of the variable that cannot be used.
 pub(crate) fn layer<S>(
     environment: &Environment,
 ) -> anyhow::Result<(Option<impl Layer<S> + use<S>>, Traces)>
@@ -57,7 +57,7 @@ where
         .build()?;
     let service = environment.get("OTEL_SERVICE_NAME").unwrap_or("metaclaw");
     let resource = Resource::builder().with_service_name(service.to_owned());
-    // Sampled as the client's trace is, and always where it is in none.
+    // A request is sampled like the client's trace, and always if it is in none.
     let provider = SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
         .with_resource(resource.build())
@@ -71,11 +71,11 @@ where
     Ok((Some(layer), Traces(Some((provider, url)))))
 }
 
-/// Puts a request's span into the trace that its client is in.
+/// Puts a request's span into the client's trace.
 pub(crate) fn set_parent(span: &Span, headers: &HeaderMap) {
     let parent =
         TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
-    // Fails where no collector is configured.
+    // This fails if no collector is configured.
     span.set_parent(parent).ok();
 }
 
@@ -87,7 +87,7 @@ fn is_told(metadata: &Metadata<'_>) -> bool {
     }
 }
 
-/// The address of a collector for traces: named for them, or as the base of all signals.
+/// Returns the address of a collector for traces: its own variable, or the base of all signals.
 fn endpoint(environment: &Environment) -> anyhow::Result<Option<Url>> {
     let traces = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
     let base = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -127,7 +127,7 @@ fn client() -> anyhow::Result<blocking::Client> {
     Ok(client.build()?)
 }
 
-/// A request's headers, as the propagator reads them.
+/// A request's headers, in the propagator's form.
 struct Headers<'a>(&'a HeaderMap);
 
 // === impl Headers ===
@@ -145,7 +145,7 @@ impl Extractor for Headers<'_> {
 // === impl Traces ===
 
 impl Traces {
-    /// Says where spans go.
+    /// Reports where spans go.
     pub(crate) fn log_target(&self) {
         if let Self(Some((_, url))) = self {
             let url = url.as_str();
@@ -156,7 +156,7 @@ impl Traces {
         }
     }
 
-    /// Sends what is left, as far as the collector takes it soon.
+    /// Sends the remaining spans, if the collector takes them in time.
     pub(crate) fn end(self) {
         if let Self(Some((provider, _))) = self
             && let Err(error) = provider.shutdown_with_timeout(LAST)

@@ -1,4 +1,4 @@
-//! Keys that are kept apart from the settings, and given on standard input.
+//! Tests of keys that are kept separately from the settings, and given on standard input.
 
 use std::{os::unix::fs::PermissionsExt, process::Stdio};
 
@@ -9,7 +9,7 @@ use crate::harness::{TestHome, Upstream};
 
 const KEY: &str = "sk-0123456789abcd";
 
-/// What a subcommand says that is given `text` on standard input: its output and its asides.
+/// Runs a subcommand with `text` on standard input; returns its output and its messages.
 pub(crate) async fn given(home: &TestHome, text: &str, arguments: &[&str]) -> Result<String> {
     let mut child = home
         .command(arguments)

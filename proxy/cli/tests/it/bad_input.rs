@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said about it.
+//! Tests of faults and their messages.
 
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ async fn a_file_that_was_named_must_be_there() {
     insta::assert_snapshot!(home.refusal(&["start", "--config", "HOME/none.yaml"]).await.unwrap(), @r#"metaclaw: cannot read HOME/none.yaml: No such file or directory (os error 2)"#);
 }
 
-/// Unknown keys and skills that cannot be read are said; the start goes on.
+/// Unknown keys and unreadable skills are reported, and the start continues.
 #[tokio::test]
 async fn warnings_do_not_stop_the_start() {
     let upstream = Upstream::new().await.unwrap();
@@ -107,7 +107,7 @@ async fn warnings_do_not_stop_the_start() {
     let warnings: Vec<String> = log
         .lines()
         .filter_map(|line| line.split_once(" WARN metaclaw::"))
-        // On a machine that is very busy.
+        // The test machine may be very busy.
         .filter(|(_, said)| !said.contains("looking at the skills folder takes"))
         .map(|(_, said)| home.neutral(said))
         .collect();
@@ -123,7 +123,7 @@ async fn warnings_do_not_stop_the_start() {
         .iter()
         .filter_map(|skill| skill["name"].as_str())
         .collect();
-    // Those that we ship, and the one that is good.
+    // These are the built-in skills, and the readable one.
     assert_eq!(names.len(), 42, "{names:?}");
     assert!(names.contains(&"good"));
     let shown = home.ask(&["skills", "show", "good"]).await.unwrap();

@@ -1,4 +1,5 @@
-//! A policy model whose context is too short for OpenClaw: told at the start, in `status` and by `doctor`, and no error.
+//! Tests of a policy model whose context is too short for OpenClaw: reported at the start, in `status` and by `doctor`,
+//! and not an error.
 
 use anyhow::Result;
 use axum::{Json, Router, routing::get};
@@ -7,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::{TestHome, until};
 
-/// A training server whose model takes so many tokens; gone with what is returned.
+/// A training server whose model has this context; it ends when the returned value is dropped.
 async fn server(context: u64) -> Result<(String, JoinSet<()>)> {
     let capabilities = json!({"sampled": true, "forward": true, "manifests": true});
     let health = json!({"status": "healthy", "model": "m", "context": context, "capabilities": capabilities});
@@ -24,7 +25,7 @@ async fn server(context: u64) -> Result<(String, JoinSet<()>)> {
     Ok((url, tasks))
 }
 
-/// What `status`, `doctor` and the log say of the context of a model that takes so many tokens.
+/// Returns what `status`, `doctor` and the log report about a model with this context.
 async fn told(context: u64) -> Result<[bool; 3]> {
     let (url, mut server) = server(context).await?;
     let home = TestHome::new(&format!(

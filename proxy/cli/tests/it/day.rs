@@ -1,4 +1,5 @@
-//! A day: two agents, eight sessions, fifty turns with tools, before a cloud with a key. What learning costs.
+//! Tests a day: two agents, eight sessions, fifty turns with tools, with a cloud model and a key. The test measures
+//! what learning costs.
 
 use std::sync::{
     Arc,
@@ -12,23 +13,23 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::harness::{Running, TestHome, until};
 
-/// What OpenClaw's system text and tools come to, in bytes.
+/// The size of OpenClaw's system text and tools, in bytes.
 const SYSTEM: usize = 26_000;
 const TURNS: usize = 50;
 
-/// What was asked of the cloud, by what for.
+/// The requests to the cloud, by purpose.
 #[derive(Debug, Default)]
 struct Asked {
     chats: AtomicU64,
     heard: AtomicU64,
     judged: AtomicU64,
     written: AtomicU64,
-    /// Tokens of chats, and of all else.
+    /// Tokens of chats, and of everything else.
     chat: AtomicU64,
     learning: AtomicU64,
 }
 
-/// A cloud that looks things up before it answers, obeys nobody in particular, and counts.
+/// A cloud that calls tools before it answers, follows no wish, and counts.
 struct Cloud {
     url: String,
     asked: Arc<Asked>,
@@ -106,7 +107,7 @@ async fn answer(State(asked): State<Arc<Asked>>, Json(request): Json<Value>) -> 
     }))
 }
 
-/// One session of an agent as OpenClaw plays it; how many turns it had.
+/// Runs one session of an agent as OpenClaw does; returns the number of its turns.
 async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Result<usize> {
     let runtime = format!("\n\nRuntime: agent={agent} | session=agent:{agent}:{name} | host=box");
     let mut messages = vec![json!({"role": "system", "content": "s ".repeat(SYSTEM / 2)})];
@@ -137,7 +138,7 @@ async fn session(proxy: &Running, name: &str, agent: &str, said: &[&str]) -> Res
     Ok(n_turns)
 }
 
-/// The day, of which every eighth message objects and one is a wish.
+/// Runs the day; every eighth message objects, and one is a wish.
 async fn day(proxy: &Running) -> Result<usize> {
     let mut n_turns = 0;
     for n in 0..8 {
@@ -155,7 +156,7 @@ async fn day(proxy: &Running) -> Result<usize> {
         ];
         n_turns += session(proxy, &format!("s-{n}"), agent, &said).await?;
     }
-    // Two more, so that it is fifty.
+    // Two more make fifty.
     n_turns += session(proxy, "s-8", "main", &["What is rain?", "And snow?"]).await?;
     Ok(n_turns)
 }
@@ -172,7 +173,7 @@ async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
     let proxy = home.start().await.unwrap();
     assert_eq!(day(&proxy).await.unwrap(), TURNS);
     let asked = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    // 34 messages were typed, of which six object to the turn before them, and one sounds as if ("that was it").
+    // There are 34 typed messages; six object to the turn before them, and one sounds as if it did ("that was it").
     let is_over = async || {
         let status = home.json(&["status", "--json"]).await?;
         let is_heard = asked(&cloud.asked.heard) == 34 && asked(&cloud.asked.judged) == 7;

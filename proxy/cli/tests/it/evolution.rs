@@ -1,4 +1,4 @@
-//! What went wrong becomes a skill, once its owner has said yes.
+//! Tests that failures become a skill after its owner's consent.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const ASKED: &str = "How is the weather?";
 
-/// A model that always writes the same skills; ends when dropped.
+/// A model that always writes the same skills; it ends when dropped.
 struct Evolver {
     url: String,
     _tasks: JoinSet<std::io::Result<()>>,
@@ -34,7 +34,7 @@ impl Evolver {
     }
 }
 
-/// A proxy whose agent was contradicted once, in session s-1.
+/// Starts a proxy whose agent was contradicted once, in session s-1.
 async fn after_a_failure(upstream: &Upstream, evolver: &Evolver) -> Result<(TestHome, Running)> {
     let home = TestHome::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n\

@@ -1,4 +1,5 @@
-//! What the agent has learned by itself: seen, listed beside ours, not said a second time, and forgotten with its session.
+//! Tests of what the agent's own software has learned: detected, listed with MetaClaw's lessons, not repeated, and
+//! deleted with its session.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use crate::{
 
 const WISH: &str = "Please always answer in one sentence.";
 
-/// A system text as OpenClaw sends it, with this line in its `USER.md`.
+/// Returns a system text like OpenClaw's, with this line in its `USER.md`.
 fn system(line: &str) -> String {
     format!(
         "You are a personal assistant.\n# Project Context\n## /home/ann/.openclaw/workspace/USER.md\n\n- {line}\n"
@@ -27,7 +28,7 @@ async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> anyh
     proxy.send(path, session, &body).await
 }
 
-/// The lessons of the agent that come from its host.
+/// Returns the agent's lessons that come from its host.
 async fn hosts(home: &TestHome) -> anyhow::Result<Vec<String>> {
     let listed = home.json(&["lessons", "--json"]).await?;
     let lessons = listed["lessons"].as_array().into_iter().flatten();
@@ -93,7 +94,7 @@ async fn what_the_agent_has_learned_itself_is_listed_held_back_and_forgotten() {
 
     let off = "Off the record: what is dew?";
     says(&proxy, "s-5", &shown, off).await.unwrap();
-    // A turn behind it is there: it was not only late.
+    // A later turn is there, so this one is not only late.
     says(&proxy, "s-6", &system("Use metric units."), "What is mist?")
         .await
         .unwrap();

@@ -1,10 +1,10 @@
-//! Several proxies in one home, told apart by their ports.
+//! Tests of several proxies in one home, which are distinguished by their ports.
 
 use tokio::net::TcpListener;
 
 use crate::harness::{TestHome, Upstream, until};
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 async fn free_port() -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     Ok(listener.local_addr()?.port().to_string())
@@ -42,7 +42,7 @@ async fn a_second_proxy_shares_settings_and_wishes_and_nothing_else() {
     let others = ["turns", "list", "--json", "--port", &port];
     assert_eq!(home.json(&others).await.unwrap(), serde_json::json!([]));
 
-    // Without a port, the home's own; and where that does not run, the only one that does.
+    // Without a port, the command means the home's own proxy, and if that does not run, the only one that does.
     let pid = async |arguments: &[&str]| home.json(arguments).await.unwrap()["pid"].clone();
     let own = pid(&["status", "--json"]).await;
     let second = pid(&["status", "--json", "--port", &port]).await;

@@ -1,4 +1,4 @@
-//! Keys made, used, listed and taken back, while the proxy runs and while it does not.
+//! Tests of keys that are made, used, listed and revoked, with and without a running proxy.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::{Running, TestHome, Upstream};
 
-/// The status of a chat with a key, for an agent.
+/// Returns the status of a chat with a key, for an agent.
 async fn status(proxy: &Running, key: &str, agent: &str) -> Result<String> {
     let headers = format!("s\r\nauthorization: Bearer {key}\r\nx-agent-id: {agent}");
     let body = json!({"messages": [{"role": "user", "content": "Hello"}]});
@@ -58,7 +58,7 @@ async fn a_key_opens_at_once_for_its_agents_and_is_shown_once() {
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    // Still there after a restart, and then taken back.
+    // The key still works after a restart, and is then revoked.
     home.ask(&["stop"]).await.unwrap();
     proxy.ended().await.unwrap();
     let proxy = home.start().await.unwrap();
@@ -77,7 +77,7 @@ async fn an_agent_with_an_upstream_of_its_own_is_answered_by_no_other() {
     let home = TestHome::before(&upstream).unwrap();
     let file = home.path().join("config.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
-    // Nobody listens there: whoever is sent to it hears so.
+    // Nothing listens there, and the message says so.
     let more = "upstreams: {work: {url: 'http://127.0.0.1:1'}}\nagents: {office: {upstream: work, mode: skills_only}}\n";
     std::fs::write(&file, text + more).unwrap();
     let proxy = home.start().await.unwrap();

@@ -1,10 +1,10 @@
-//! The numbers of steps, handed to Weights & Biases: what is missing is said, and what is sent is what is there.
+//! Tests of sending the numbers of steps to Weights & Biases: what is missing is reported, and what is there is sent.
 
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::harness::TestHome;
 
-/// Plays Python: with a client where `client` lies in its folder, and says what it is to send.
+/// Replaces Python: it has a client if `client` is in its folder, and prints what it should send.
 const PYTHON: &str = r#"#!/bin/sh
 case "$2" in
   *version*) test -e "$(dirname "$0")/client" && echo 0.31.0 ;;

@@ -1,4 +1,4 @@
-//! Whoever does not read what the proxy says stops no chat.
+//! Tests that an unread output of the proxy stops no chat.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ async fn chats(proxy: &Running, n: usize) -> Result<()> {
     Ok(())
 }
 
-/// Written on the threads that serve, a pipe of 64 KiB was full after 209 chats.
+/// When the serving threads wrote the lines themselves, a pipe of 64 KiB was full after 209 chats.
 #[tokio::test]
 async fn a_log_that_nobody_reads_stops_no_chat() {
     let upstream = Upstream::new().await.unwrap();
@@ -84,7 +84,7 @@ async fn control_characters_of_a_conversation_do_not_reach_the_terminal() {
     assert!(status.success());
     drop(list);
     let mut shown = Vec::new();
-    // Ends with an error when nobody has the other side any more.
+    // Reading ends with an error when the other end is closed.
     terminal.read_to_end(&mut shown).ok();
     let shown = String::from_utf8(shown).unwrap();
     assert!(shown.contains(r"\u001b]0;PWNED\u0007\u202e"), "{shown}");

@@ -1,4 +1,5 @@
-//! Off and on in the running program, off the record, and secrets that lie in no file of the home.
+//! Tests of off and on in the running program, of sessions off the record, and that no file of the home contains
+//! secrets.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use crate::{
     wishes::files_with,
 };
 
-/// The questions that the log has, in order of their sessions' names.
+/// Returns the questions in the log, in order of their sessions' names.
 async fn asked(home: &TestHome) -> Result<Vec<String>> {
     let turns = home.json(&["turns", "list", "--json"]).await?;
     let asked = turns.as_array().into_iter().flatten().rev();
@@ -80,7 +81,7 @@ async fn off_is_at_once_and_kept_over_a_restart_and_on_ends_it() {
         on.starts_with("on again; a session in which something was said meanwhile"),
         "{on}"
     );
-    // Its history has what was said meanwhile, in the process before this one as well.
+    // Its history contains what was said meanwhile, also in the previous process.
     proxy
         .chat(
             "a",

@@ -1,4 +1,4 @@
-//! Configurations as the Python original wrote them, in each of its modes and lines: all of them start.
+//! Tests that configurations of the Python original, in each of its modes and versions, all start.
 
 use anyhow::{Context as _, Result};
 
@@ -24,7 +24,7 @@ async fn run(home: &TestHome, variables: &[(&str, &str)]) -> Result<Running> {
     home.start_with(stderr.into(), variables).await
 }
 
-/// What the banner must say of each: not all of it, as reasons change when something is built.
+/// The texts that the banner must contain; not all of it, because reasons change.
 const SAID: [(&str, &[&str]); 4] = [
     (
         "main_auto",
@@ -77,8 +77,8 @@ async fn each_that_has_an_address_serves_by_it_and_says_what_it_lacks() {
     }
 }
 
-/// Before a service trains, its owner says whether conversations may go there; who does not want it keeps the model that
-/// answered so far.
+/// Before a service trains, its owner says whether conversations may be sent there; an owner who refuses keeps the
+/// model that answered so far.
 #[tokio::test]
 async fn where_a_service_trains_its_owner_is_asked_first() {
     let upstream = Upstream::new().await.unwrap();
@@ -153,7 +153,7 @@ async fn where_nobody_can_answer_it_starts_and_says_so() {
     proxy.kill().await.unwrap();
 }
 
-/// Row A9 of a first hour: it was 503, as if there were no model.
+/// Before this test, the answer was 503, as if there were no model.
 #[tokio::test]
 async fn a_local_model_serves_where_no_weights_are_to_learn() {
     let upstream = Upstream::new().await.unwrap();

@@ -1,4 +1,4 @@
-//! When learning that costs something may run: asked of the running process, and of what it left.
+//! Tests of when learning that costs something may run, asked of the running process and of what it left.
 
 use crate::harness::{TestHome, Upstream, until};
 
@@ -15,7 +15,7 @@ async fn the_window_is_told_with_and_without_a_running_proxy() {
         let status = home.json(&["scheduler", "status", "--json"]).await?;
         let why = &status["window"]["why"]["is"];
         assert_eq!(status["running"], true);
-        // A machine on battery is shut for another reason.
+        // A machine on battery is closed for another reason.
         Ok(why == "on_battery" || !status["known"]["facts"]["last_main_ms"].is_null())
     };
     until(chatting).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a person sees of the learning: the digest, the view, the comparison, the log, and help that is whole.
+//! Tests of what a person sees of the learning: the digest, the view, the comparison, the log, and complete help.
 
 use std::io::{Read as _, Write as _};
 
@@ -11,7 +11,7 @@ use crate::{
 
 const WISH: &str = "Please always answer in one sentence.";
 
-/// A home before `upstream` in which a wish was said, and heard.
+/// A home with `upstream` in which a wish was said and detected.
 async fn taught(upstream: &Upstream) -> anyhow::Result<(TestHome, crate::harness::Running)> {
     let home = TestHome::before(upstream)?;
     let proxy = home.start().await?;
@@ -21,7 +21,7 @@ async fn taught(upstream: &Upstream) -> anyhow::Result<(TestHome, crate::harness
     proxy.chat("s-2", &["Hello", "answer to 1", WISH]).await?;
     let is_heard = async || {
         let wishes = home.json(&["wishes", "list", "--json"]).await?;
-        // Written after the wish itself.
+        // It is written after the wish itself.
         Ok(wishes["lessons"][0]["wish"] == json!(WISH))
     };
     until(is_heard).await?;
@@ -125,7 +125,7 @@ async fn the_view_in_a_terminal_is_left_with_q_and_gives_the_terminal_back() {
     seen.write_all(b"xq").unwrap();
     assert!(child.wait().await.unwrap().success());
     let mut shown = Vec::new();
-    // Ends with an error when nobody has the other side any more.
+    // Reading ends with an error when the other end is closed.
     seen.read_to_end(&mut shown).ok();
     let shown = String::from_utf8_lossy(&shown);
     assert!(
@@ -154,7 +154,7 @@ async fn questions_are_asked_with_and_without_and_nothing_is_kept_of_it() {
         "one question fits: a wish and a greeting do not"
     );
     assert!(out.contains("> What is rain, and where from?"), "{out}");
-    // The upstream says how many messages it was given: the lessons are a system message more.
+    // The upstream reports how many messages it got: the lessons are one more system message.
     assert!(
         out.contains("answer to 1") && out.contains("answer to 2"),
         "{out}"
@@ -251,7 +251,7 @@ async fn a_reader_that_leaves_early_is_no_error() {
     }
 }
 
-/// Row "not running" of the first hour: a second shell did not know of the demo's home.
+/// Before this test, a second shell did not know of the demo's home.
 #[tokio::test]
 async fn a_status_of_nothing_says_where_it_looked_and_finds_the_demo() {
     let upstream = Upstream::new().await.unwrap();

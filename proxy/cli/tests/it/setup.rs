@@ -1,4 +1,4 @@
-//! `metaclaw setup`, by flags and by a person at a terminal.
+//! Tests of `metaclaw setup`, by flags and by a person at a terminal.
 
 use std::{
     fs::File,
@@ -40,17 +40,17 @@ impl Person {
         Ok(())
     }
 
-    /// What is said until the end.
+    /// Returns the rest of the output.
     fn rest(mut self) -> String {
         let mut bytes = Vec::new();
-        // Ends with an error when nobody has the other side any more.
+        // Reading ends with an error when the other end is closed.
         self.terminal.read_to_end(&mut bytes).ok();
         self.seen += &String::from_utf8_lossy(&bytes);
         self.seen
     }
 }
 
-/// `metaclaw setup` at a terminal, and the answers that are typed; all that was seen.
+/// Runs `metaclaw setup` at a terminal with these answers; returns all output.
 async fn at_terminal(
     home: &TestHome,
     arguments: &[&str],
@@ -226,7 +226,7 @@ async fn enter_keeps_what_is_there() {
     assert_eq!(after.replace(", provider: custom", ""), before, "{seen}");
 }
 
-/// Where OpenClaw has its file, in the home of a person who has nothing of ours yet.
+/// Returns the path of OpenClaw's file, in the home of a person who has nothing of MetaClaw's yet.
 fn openclaw(home: &TestHome, upstream: &Upstream) -> Result<std::path::PathBuf> {
     let folder = home.path().join(".openclaw");
     std::fs::create_dir(&folder)?;

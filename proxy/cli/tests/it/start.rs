@@ -1,4 +1,4 @@
-//! Start, chat, ask, stop; twice in one home; killed and started again.
+//! Tests of start, chat, status and stop; twice in one home; killed and started again.
 
 use std::{os::unix::fs::PermissionsExt, time::Instant};
 
@@ -92,7 +92,7 @@ async fn the_owner_judges_a_reply_and_may_think_again() {
     }
     let unknown = feedback(json!({"reply_id": "chatcmpl-9", "score": 1})).await;
     assert!(unknown.starts_with("HTTP/1.1 404"), "{unknown}");
-    // Security row 13: it came back as long as it was.
+    // Before this test, the file came back as long as it was.
     let long = "x".repeat(1 << 20);
     for (reply_id, score, status) in [(&*long, json!(1), 404), ("chatcmpl-1", json!(long), 400)] {
         let quoted = feedback(json!({"reply_id": reply_id, "score": score})).await;
@@ -188,7 +188,8 @@ async fn it_goes_to_the_background_once_it_listens() {
     assert!(log.contains("metaclaw starts"), "{log}");
 }
 
-/// First hour, A7: with `-d` warnings were in the log alone. And what came from the environment was "the defaults".
+/// Before this test, warnings with `-d` were in the log only. Before this test, values from the environment were called
+/// "the defaults".
 #[tokio::test]
 async fn in_the_background_warnings_are_printed_where_it_was_started() {
     let home = TestHome::new("mode: skills_only\nproxy: {port: 0}\nllmm: {api_key: k}\n").unwrap();
@@ -216,7 +217,7 @@ async fn in_the_background_warnings_are_printed_where_it_was_started() {
     home.ask(&["stop"]).await.unwrap();
 }
 
-/// First hour, A4 and A5: a status that was cheerful whatever happened, and knew of no change.
+/// Before this test, the status reported no fault whatever happened, and no changed setting.
 #[tokio::test]
 async fn the_status_tells_what_upstreams_answer_and_that_the_file_is_another() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -267,7 +268,7 @@ async fn the_version_comes_at_once() {
     let version = home.ask(&["--version"]).await.unwrap();
     let took = begun.elapsed();
     assert_eq!(version, concat!("metaclaw ", env!("CARGO_PKG_VERSION")));
-    // 50 ms on an idle machine; a build beside the test takes its share.
+    // It takes 50 ms on an idle machine, and longer beside a build.
     assert!(took.as_millis() < 1_000, "{took:?}");
 }
 

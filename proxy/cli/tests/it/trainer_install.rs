@@ -1,4 +1,4 @@
-//! `metaclaw trainer install`, with archives that hold a shell script in the training server's place.
+//! Tests of `metaclaw trainer install`, with archives that contain a shell script in place of the training server.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::harness::{TestHome, until};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Says its version; otherwise notes that it was started, and lives until its stdin closes.
+/// The script prints its version; otherwise it records that it was started, and lives until its stdin closes.
 const GOOD: &str = "case \"$1\" in --version) echo metaclaw-trainer VERSION;; \
                     *) echo \"$0\" > \"$METACLAW_NOTE\"; cat > /dev/null;; esac";
 const SETTINGS: &str = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n";
@@ -29,7 +29,7 @@ fn archive(home: &TestHome, folder: &str, script: &str) -> Result<PathBuf> {
     )
 }
 
-/// An archive with one program, and with a megabyte beside it.
+/// An archive with one program, and one with an additional megabyte.
 fn packed(home: &TestHome, folder: &str, name: &str, text: &str) -> Result<PathBuf> {
     let folder = home.path().join(folder);
     fs::create_dir_all(&folder)?;
@@ -50,7 +50,7 @@ fn packed(home: &TestHome, folder: &str, name: &str, text: &str) -> Result<PathB
     Ok(to)
 }
 
-/// Writes the list of checksums that belongs to an archive, or another one.
+/// Writes the list of checksums for an archive, or for another one.
 fn list(archive: &Path, sum: Option<&str>) -> Result<()> {
     let sum = match sum {
         Some(sum) => sum.to_owned(),
@@ -73,7 +73,7 @@ async fn refused(home: &TestHome, archive: &Path) -> Result<String> {
     home.refusal(&["trainer", "install", "--from", &from]).await
 }
 
-/// What lies among the installed programs.
+/// Returns the names of the installed programs.
 fn programs(home: &TestHome) -> Vec<String> {
     let entries = fs::read_dir(home.path().join("programs"))
         .into_iter()
@@ -104,7 +104,7 @@ async fn what_was_installed_is_started_and_can_be_taken_away() {
     metaclaw-trainer 0.1.0 is installed in HOME/programs/trainer (no SHA256SUMS lies beside the archive, so its checksum was compared with none)
     `metaclaw start` uses it from now on
     ");
-    // As `--cuda` makes it: who has had a libtorch with CUDA goes on with it.
+    // `--cuda` makes this folder; an owner who had a libtorch with CUDA keeps it.
     let cuda = home.path().join("cuda/lib");
     fs::create_dir_all(&cuda).unwrap();
     let link = home.path().join("programs/trainer/lib-cuda");
@@ -228,7 +228,7 @@ async fn an_archive_at_an_address_comes_with_its_checksum() {
     server.shutdown().await;
 }
 
-/// Serves the folder of an archive, as it is when it is asked.
+/// Serves the folder of an archive, with its content at the time of each request.
 async fn served(archive: &Path) -> Result<(String, JoinSet<()>)> {
     let folder = archive.parent().unwrap_or(archive).to_owned();
     let file = move |axum::extract::Path(name): axum::extract::Path<String>| async move {
@@ -246,7 +246,7 @@ async fn served(archive: &Path) -> Result<(String, JoinSet<()>)> {
     Ok((url, tasks))
 }
 
-/// On a disk of 1 MiB, which a mount of this test's own is.
+/// The disk has 1 MiB, on a mount of this test's own.
 async fn on_small_disk(home: &TestHome, archive: &Path) -> Result<Output> {
     let script = "mount -t tmpfs -o size=1m none \"$1\" && shift && exec \"$@\"";
     let disk = home.path().join("disk");
@@ -282,7 +282,7 @@ async fn a_disk_without_room_is_told_before_and_a_full_one_meanwhile() {
         said.contains("the training server needs 1.05 MB") && said.contains("are free: free "),
         "{said}"
     );
-    // An archive that says that it is small.
+    // This archive claims to be small.
     let mut lies = fs::read(&archive).unwrap();
     let end = lies.len();
     lies[end - 4..].copy_from_slice(&[1, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! The turns of a home: exported and taken back, set aside and put back.
+//! Tests of the turns of a home: exported and imported, set aside and put back.
 
 use std::{fs, io, path::PathBuf};
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::harness::{TestHome, Upstream};
 
-/// A home with a few conversations, and a verdict of the owner's on one of their turns; nothing runs.
+/// A home with a few conversations, and a verdict of the owner's on one of their turns, without a running proxy.
 async fn talked(upstream: &Upstream) -> Result<TestHome> {
     let home = TestHome::before(upstream)?;
     let proxy = home.start().await?;
@@ -21,7 +21,7 @@ async fn talked(upstream: &Upstream) -> Result<TestHome> {
     Ok(home)
 }
 
-/// All that the home tells of its turns.
+/// Returns everything that the home reports about its turns.
 async fn told(home: &TestHome) -> Result<Vec<String>> {
     let list = home.json(&["turns", "list", "-n", "100", "--json"]).await?;
     let mut told = vec![list.to_string()];
@@ -57,7 +57,7 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
         );
         assert_eq!(told(&home).await.unwrap(), before);
     }
-    // By the running process, too.
+    // The running process does the same.
     fs::remove_dir_all(home.path().join("turns")).unwrap();
     let proxy = home.start().await.unwrap();
     home.ask(&["turns", "import", file]).await.unwrap();
@@ -80,7 +80,7 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
     );
 }
 
-/// As an earlier metaclaw did it for a damaged snapshot.
+/// An earlier version did this for a damaged snapshot.
 fn set_aside(home: &TestHome) -> io::Result<PathBuf> {
     let turns = home.path().join("turns");
     let aside = turns.join("damaged-1760000000000");
@@ -127,7 +127,7 @@ async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
         assert!(said.contains(&back), "{said}");
         let after = told(&home).await.unwrap();
         assert_eq!(n_shown(&after), 7);
-        // In their time: the new one is the newest.
+        // They are sorted by time: the new one is the newest.
         let list: Vec<serde_json::Value> = serde_json::from_str(&after[0]).unwrap();
         assert_eq!(list[0]["session"], "new");
         let sessions = |told: &[String]| {

@@ -1,4 +1,4 @@
-//! Said once: a wish is heard, stands from the next session on, and goes again by one command.
+//! Tests that a wish said once is detected, is in force from the next session on, and is removed by one command.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,8 @@ async fn a_wish_that_is_said_stands_from_the_next_session_until_it_is_undone() {
     assert!(proxy.ended().await.unwrap().success());
 }
 
-/// `wishes list` said of OpenClaw's owner that `_default` has none, and `wishes add` wrote where no agent looks.
+/// Before this test, `wishes list` said of OpenClaw's owner that `_default` has none, and `wishes add` wrote where no
+/// agent reads.
 #[tokio::test]
 async fn the_agent_that_spoke_last_is_meant() {
     let upstream = Upstream::new().await.unwrap();
@@ -141,7 +142,7 @@ async fn everyones_wishes_are_kept_by_the_same_commands() {
         .await
         .unwrap();
     insta::assert_snapshot!(refused, @"metaclaw: that is everyone's wish, not _default's: `metaclaw wishes --agent _shared` edits those");
-    // Its lesson goes with it: the last that is in force is the other one.
+    // Its lesson is removed with it: the last one in force is the other.
     home.ask(&["wishes", "remove", "Call me Max."])
         .await
         .unwrap();
@@ -164,7 +165,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
         Ok(wishes["wishes"][0] == secret)
     };
     until(is_heard).await.unwrap();
-    // As the proxy writes it at the end of a day.
+    // The proxy writes it like this at the end of a day.
     let digest = home.ask(&["report"]).await.unwrap();
     assert!(digest.contains(secret), "{digest}");
     let digests = home.path().join("reports");
@@ -190,7 +191,7 @@ async fn what_is_forgotten_lies_in_no_file_any_more() {
     assert!(said.starts_with("forgotten: 1 turn of 1 session"), "{said}");
 }
 
-/// The files below a folder in which some bytes stand.
+/// Returns the files below a folder that contain these bytes.
 pub(crate) fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -207,7 +208,7 @@ pub(crate) fn files_with(dir: &Path, bytes: &[u8]) -> std::io::Result<Vec<PathBu
         match has_bytes {
             Ok(true) => found.push(path),
             Ok(false) => {}
-            // The proxy runs, and moves its files.
+            // The proxy is running, and moves its files.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Where an adapter comes from: what its checkpoint says of itself, and what those say that it goes back to.
+//! The origin of an adapter: the manifest of its checkpoint, and the manifests of the checkpoints before it.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::manifest::ManifestView;
 
-/// Files of a checkpoint: what the learner said of it, and the trainer's own state.
+/// Files of a checkpoint: the learner's manifest, and the trainer's own state.
 const MANIFEST: &str = "manifest.json";
 const STATE: &str = "state.json";
 
@@ -54,11 +54,11 @@ pub struct AdapterDetail {
     #[serde(flatten)]
     pub view: AdapterView,
     pub sha256: Option<String>,
-    /// What its checkpoint says of itself; none where there is no checkpoint.
+    /// The manifest of its checkpoint, or `None` if there is no checkpoint.
     pub manifest: Option<Value>,
-    /// The checkpoints behind it that are kept, the nearest first.
+    /// The checkpoints before it that still exist, nearest first.
     pub ancestors: Vec<String>,
-    /// The turns of its own step and of those behind it, as far as they are kept, each with its score.
+    /// The turns of its own step and of those before it that still exist, each with its score.
     pub turns: BTreeMap<String, Option<i64>>,
     /// What the log says that its step came to.
     pub outcome: Option<StepOutcome>,
@@ -89,7 +89,7 @@ impl<'a> KnownCheckpoint<'a> {
     }
 }
 
-/// Each adapter with what its checkpoint, which has its name, says.
+/// Returns each adapter with the manifest of its checkpoint, which has the same name.
 pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
@@ -129,7 +129,7 @@ pub(crate) fn details(
 fn ancestors(name: &str, known: &KnownCheckpoints<'_>) -> Vec<String> {
     let next = |name: &str| known.get(name)?.says.parent.clone();
     let line = std::iter::successors(next(name), |name| next(name));
-    // Parents are older than their children; what is written otherwise ends here.
+    // Parents are older than their children; a record that says otherwise ends the chain here.
     line.take(known.len()).collect()
 }
 
@@ -151,7 +151,8 @@ pub(crate) async fn add_outcomes(
     Ok(())
 }
 
-/// The adapters and checkpoints below a trainer's folder; who is served with them only the running process knows.
+/// Returns the adapters and checkpoints below a trainer's folder; only the running process knows who is served with
+/// them.
 pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     let mut adapters = Vec::new();
     for name in folders(&folder.join("adapters"), "adapter_config.json")? {
@@ -161,7 +162,7 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     let folder = folder.join("checkpoints");
     for name in folders(&folder, MANIFEST)? {
         let own = folder.join(&name);
-        // One that does not read back is as good as none here; the trainer says what is wrong with it.
+        // An unreadable manifest counts as missing here; the trainer reports what is wrong with it.
         let read = |file: &str| -> Option<Value> {
             serde_json::from_slice(&std::fs::read(own.join(file)).ok()?).ok()
         };
@@ -233,7 +234,7 @@ mod tests {
         checkpoint(dir.path(), "m-0badcafe-000001", &manifest(None, "1-0", -1));
         let parent = Some("m-0badcafe-000001");
         checkpoint(dir.path(), "m-0badcafe-000002", &manifest(parent, "1-1", 1));
-        // Whose checkpoint is gone, and one that is half there.
+        // One adapter has no checkpoint any more, and one is half written.
         std::fs::create_dir_all(dir.path().join("adapters/kept-1")).unwrap();
         std::fs::write(dir.path().join("adapters/kept-1/adapter_config.json"), "{}").unwrap();
         std::fs::create_dir_all(dir.path().join("checkpoints/.half")).unwrap();

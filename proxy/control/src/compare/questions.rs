@@ -1,4 +1,4 @@
-//! Which of the owner's own questions are asked again.
+//! Chooses which of the owner's own questions are asked again.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use metaclaw_chat::AgentId;
 use metaclaw_skills::hear;
 use metaclaw_turns::{StreamEnd, Turn, TurnFilter, TurnKind, TurnLog};
 
-/// The newest turns of an agent that are looked at.
+/// The number of an agent's newest turns that are searched.
 const LOOKED_AT: usize = 400;
-/// Longer ones are papers and programs: to ask them again costs much and shows little.
+/// Longer questions are papers and programs, which cost much and show little.
 const LONGEST: usize = 2_000;
-/// Fewer words are an answer to something, as "yes" is.
+/// Fewer words are usually an answer, such as "yes".
 const FEWEST_WORDS: usize = 3;
 
-/// Up to `n` of the owner's last questions, those that began a session first.
+/// Returns up to `n` of the owner's last questions; those that began a session come first.
 ///
 /// # Errors
-/// The log's.
+/// Returns the log's errors.
 pub async fn pick(log: &TurnLog, agent: &AgentId, n: usize) -> anyhow::Result<Vec<String>> {
     let filter = TurnFilter {
         agent: Some(agent.clone()),
@@ -50,7 +50,7 @@ pub async fn pick(log: &TurnLog, agent: &AgentId, n: usize) -> anyhow::Result<Ve
     Ok(first)
 }
 
-/// What the owner asked in a turn, if it can be asked alone: no wish, no complaint, nobody else's words.
+/// Returns what the owner asked in a turn, if it can be asked alone: no wish, no complaint, nobody else's words.
 fn question(turn: &Turn) -> Option<String> {
     let text = turn.new_words()?.text;
     let is_fit = text.chars().count() <= LONGEST

@@ -1,7 +1,7 @@
-//! One process at a time in a home.
+//! Allows one process at a time in a home.
 //!
-//! The kernel drops a lock with its process, however that ends, so a lock that can be taken proves
-//! that nothing runs: no process id is ever guessed to be stale.
+//! The kernel releases a lock when its process ends in any way, so a lock that can be taken proves that no process
+//! runs; no process id has to be checked.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -12,24 +12,24 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A home that is ours until this is dropped or the process ends.
+/// The lock on a home, until this is dropped or the process ends.
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
 }
 
-/// Who has a home.
+/// The process that has a home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
-    /// The subcommand, as in `start`.
+    /// The subcommand, for example `start`.
     pub doing: String,
 }
 
-/// Why the home cannot be taken.
+/// Why the home cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeLockError {
-    /// Another process has it.
+    /// Another process has the lock.
     #[error(
         "`metaclaw {}` already runs in {} (process {}): `metaclaw stop{flag}` ends it, `metaclaw start --port N` starts another beside it",
         holder.doing, dir.display(), holder.pid
@@ -37,7 +37,7 @@ pub enum HomeLockError {
     Held {
         dir: PathBuf,
         holder: Holder,
-        /// How `stop` is told which one is meant.
+        /// The arguments with which `stop` ends that process.
         flag: String,
     },
     /// The lock file cannot be used.
@@ -48,7 +48,7 @@ pub enum HomeLockError {
 // === impl HomeLock ===
 
 impl HomeLock {
-    /// Takes the lock and says in it who we are and what we do.
+    /// Takes the lock and writes this process and its command into the file.
     pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, HomeLockError> {
         let mut file = open(path)?;
         match file.try_lock() {
@@ -67,7 +67,7 @@ impl HomeLock {
         Ok(Self { _file: file })
     }
 
-    /// Who has the lock, if anyone.
+    /// Returns the process that has the lock, if there is one.
     pub(super) fn holder(path: &Path) -> Result<Option<Holder>, HomeLockError> {
         if !path.exists() {
             return Ok(None);
@@ -98,7 +98,7 @@ fn rewrite(file: &mut File, text: &[u8]) -> io::Result<()> {
     file.write_all(text)
 }
 
-/// What the holder wrote; it may have written nothing yet.
+/// Reads what the holder wrote, which may be nothing yet.
 fn who(file: &mut File) -> Holder {
     let mut text = String::new();
     let read = file.read_to_string(&mut text).ok();

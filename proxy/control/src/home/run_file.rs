@@ -1,4 +1,4 @@
-//! `run.json`: how subcommands find and ask the running process.
+//! `run.json`: how subcommands find and call the running process.
 
 use std::{fs, io, net::SocketAddr, path::Path};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::write_private;
 
-/// Where the running process is. The token is why the file is its owner's alone.
+/// The addresses of the running process. Only the owner may read the file, because it contains the token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
     pub pid: u32,
-    /// Where subcommands ask it, on this machine only.
+    /// The address for subcommands, on this machine only.
     pub control: SocketAddr,
-    /// What they must show there. It is not the key of the proxy.
+    /// The token that subcommands must send. It is not the proxy's key.
     pub token: String,
-    /// What agents are given as base URL, as in `http://127.0.0.1:30000/v1`.
+    /// The base URL for agents, for example `http://127.0.0.1:30000/v1`.
     pub base_url: String,
     /// When it began to listen, in milliseconds since 1970.
     pub started_ms: u64,
@@ -24,7 +24,7 @@ pub struct RunFile {
 // === impl RunFile ===
 
 impl RunFile {
-    /// Reads it; `None` where there is none.
+    /// Reads the file; returns `None` if there is none.
     pub(super) fn load(path: &Path) -> io::Result<Option<Self>> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,

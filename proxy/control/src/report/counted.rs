@@ -1,4 +1,4 @@
-//! What was counted by day and is in no turn that is there: turns whose texts are gone, and what learning cost.
+//! Counts by day of what is in no existing turn: turns with deleted texts, and the cost of learning.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::days::day_of;
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 
-/// The log's counts, by day of UTC and agent, less those of the turns that are there.
+/// The log's counts, by day of UTC and agent, minus those of existing turns.
 #[derive(Debug)]
 pub(super) struct CountedDays(BTreeMap<(u32, AgentId), DailyCounts>);
 
@@ -22,7 +22,7 @@ impl CountedDays {
         Self(statistics.into_iter().map(entry).collect())
     }
 
-    /// A turn is there: it need not be told of from the counts.
+    /// Subtracts an existing turn, which the report reads itself.
     pub(super) fn is_there(&mut self, turn: &TurnSummary) {
         let key = (utc_day(turn.ended_ms), turn.agent.clone());
         let Some(counts) = self.0.get_mut(&key) else {
@@ -45,7 +45,8 @@ impl CountedDays {
         less(&mut counts.tokens_out, usage.completion_tokens);
     }
 
-    /// What is left, by the day of UTC as if it were one of the owner's clock: of what is gone no more is known.
+    /// Returns the rest by the day of UTC, as if it were a day of the owner's clock, because nothing more exact is
+    /// known.
     pub(super) fn left(self) -> impl Iterator<Item = (Date, AgentId, DailyCounts)> {
         let date = |day: u32| day_of(u64::from(day) * DAY_MS, &TimeZone::UTC);
         let left = self.0.into_iter();

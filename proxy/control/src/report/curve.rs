@@ -1,20 +1,20 @@
-//! The days as a picture: a bar for the turns of each, a line for the share of good ones among the judged.
+//! Draws the days: a bar for the turns of each, and a line for the share of good verdicts.
 
 use std::fmt::Write as _;
 
 use super::{DayRow, percent};
 
-/// In pixels, as all numbers below.
+/// The sizes are in pixels, as all numbers below.
 const WIDTH: u64 = 640;
 const HEIGHT: u64 = 180;
 const LEFT: u64 = 40;
 const TOP: u64 = 24;
-/// Room for bars and line.
+/// The space for bars and line.
 const PLOT_WIDTH: u64 = 580;
 const PLOT_HEIGHT: u64 = 120;
 const BOTTOM: u64 = TOP + PLOT_HEIGHT;
 
-/// An SVG of its own.
+/// Returns a complete SVG file.
 pub(super) fn svg(days: &[DayRow]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"11\">\n\

@@ -1,9 +1,9 @@
-//! Days of the owner's clock, and where they begin in Unix milliseconds.
+//! Days of the owner's clock, and their beginnings in Unix milliseconds.
 
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
-/// Days in a row, the first and the last included.
+/// Consecutive days, including the first and the last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
     pub first: Date,
@@ -20,7 +20,7 @@ impl Period {
         }
     }
 
-    /// The `n` days that end with `last`; of 0 one.
+    /// Returns the `n` days that end with `last`; at least one.
     pub fn until(last: Date, n: u32) -> Self {
         let before = i64::from(n.saturating_sub(1));
         Self {
@@ -29,7 +29,7 @@ impl Period {
         }
     }
 
-    /// Its days in order.
+    /// Returns its days in order.
     pub(super) fn days(self) -> impl Iterator<Item = Date> {
         let mut next = Some(self.first);
         std::iter::from_fn(move || {
@@ -44,14 +44,14 @@ impl Period {
     }
 }
 
-/// The day that a moment lies in.
+/// Returns the day of a moment.
 pub(super) fn day_of(at_ms: u64, zone: &TimeZone) -> Date {
     let at_ms = i64::try_from(at_ms).unwrap_or(i64::MAX);
     let at = Timestamp::from_millisecond(at_ms).unwrap_or(Timestamp::MAX);
     at.to_zoned(zone.clone()).date()
 }
 
-/// When a day begins: midnight, or what comes after it where the clock leaves that out.
+/// Returns the beginning of a day: midnight, or the first moment after it if the clock skips midnight.
 pub(super) fn begin_ms(day: Date, zone: &TimeZone) -> u64 {
     let begin = day.to_zoned(zone.clone()).map(|it| it.timestamp());
     let ms = begin.map_or(0, Timestamp::as_millisecond);

@@ -1,4 +1,4 @@
-//! `reports/YYYY-MM-DD.md` in the home: written once a day, when it is over, by the running proxy.
+//! Writes `reports/YYYY-MM-DD.md` in the home, once for each day after its end, from the running proxy.
 
 use std::{
     collections::BTreeSet,
@@ -21,15 +21,15 @@ use super::{
 };
 use crate::home::write_private;
 
-/// The first look, when the start is over.
+/// The time of the first check, after the start.
 const FIRST: Duration = Duration::from_secs(90);
 const EVERY: Duration = Duration::from_secs(600);
-/// Days that are made up for, after the proxy was off.
+/// The number of past days that are written after the proxy was off.
 const BEHIND: u32 = 7;
-/// What stands where words were that are forgotten.
+/// The text in place of deleted words.
 const FORGOTTEN: &str = "- (forgotten)";
 
-/// Writes what is due now and then, until `ending`.
+/// Writes due digests at intervals, until `ending`.
 pub async fn run(sources: ReportSources, folder: PathBuf, ending: CancellationToken) {
     let looks = async {
         let mut done = BTreeSet::new();
@@ -50,7 +50,7 @@ pub async fn run(sources: ReportSources, folder: PathBuf, ending: CancellationTo
     ending.run_until_cancelled(looks).await;
 }
 
-/// The days that are over, lately, and have no digest yet.
+/// Returns the recent past days without a digest.
 fn due(today: Date, folder: &Path, done: &BTreeSet<Date>) -> Vec<Date> {
     let Ok(yesterday) = today.yesterday() else {
         return Vec::new();
@@ -71,7 +71,7 @@ async fn write_one(sources: &ReportSources, folder: &Path, day: Date) -> anyhow:
     Ok(())
 }
 
-/// Writes a digest and its picture, for the owner alone.
+/// Writes a digest and its picture, readable by the owner only.
 fn write(folder: &Path, day: Date, report: &PeriodReport) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder)?;
@@ -88,7 +88,7 @@ fn path(folder: &Path, day: Date, kind: &str) -> PathBuf {
     folder.join(format!("{day}.{kind}"))
 }
 
-/// Takes lines with any of these words out of every digest: what is forgotten stands in no file.
+/// Removes lines with any of these words from every digest, so that no file contains deleted words.
 pub(crate) fn forget(folder: &Path, words: &[String]) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -1,4 +1,4 @@
-//! How far each turn came, and the one reason why it came no further: the stages add up to the turns.
+//! The last stage that each turn reached, and one reason: the numbers add up to all turns.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use metaclaw_turns::{StreamEnd, TurnKind, TurnState, TurnSummary};
 
 use super::FunnelStage;
 
-/// The stages where weights learn. Without, there is nothing behind a verdict.
+/// The stages if weights are trained. The stages if none are trained, which end with the verdict.
 const WITH_WEIGHTS: [&str; 7] = [
     "turns",
     "with the owner",
@@ -18,7 +18,7 @@ const WITH_WEIGHTS: [&str; 7] = [
 ];
 const WITHOUT: [&str; 4] = ["turns", "with the owner", "complete", "judged"];
 
-/// Why a turn whose text is gone stays with the turns of the owner.
+/// Why a turn with a deleted text stays in the stage of the owner's turns.
 const GONE: &str = "whose texts are gone: how far they came is not kept";
 const ERRANDS: &str = "errands of the client's own";
 
@@ -28,7 +28,7 @@ pub(super) struct FunnelTally {
     stages: Vec<FunnelStage>,
 }
 
-/// The last stage that a turn got to, and why no further.
+/// Returns the last stage that a turn reached, and why it got no further.
 type Fate = (usize, Option<String>);
 
 // === impl FunnelTally ===
@@ -56,7 +56,7 @@ impl FunnelTally {
         self.stay((last, why), 1);
     }
 
-    /// Adds turns whose texts are gone: so many with the owner, and so many errands.
+    /// Adds turns with deleted texts: the owner's and errands.
     pub(super) fn add_gone(&mut self, main: u64, side: u64) {
         self.stay((1, Some(GONE.to_owned())), main);
         self.stay((0, Some(ERRANDS.to_owned())), side);
@@ -76,7 +76,7 @@ impl FunnelTally {
     }
 }
 
-/// What went wrong with a reply.
+/// Returns what failed in a reply.
 pub(super) fn failure(end: StreamEnd) -> Option<String> {
     Some(match end {
         StreamEnd::Complete => return None,
@@ -88,7 +88,7 @@ pub(super) fn failure(end: StreamEnd) -> Option<String> {
     })
 }
 
-/// Of those that are no material to begin with.
+/// Returns the reason for turns that cannot be used from the start.
 fn early(turn: &TurnSummary) -> Option<Fate> {
     match (turn.kind, failure(turn.end)) {
         (TurnKind::Side, _) => Some((0, Some(ERRANDS.to_owned()))),

@@ -1,4 +1,4 @@
-//! Looks through the log, and through the journal of lessons.
+//! Reads the log and the journal of lessons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,26 +18,26 @@ use super::{
 };
 use crate::{token_budget::TokenBudget, waiting::WaitingReviews};
 
-/// Turns that are asked for at a time: those that come meanwhile do not wait long.
+/// The number of turns that are read at a time, so that new turns do not wait long.
 const PAGE: usize = 100;
-/// Days of the curve.
+/// The number of days in the curve.
 const CURVE: u32 = 14;
 
-/// Where a digest comes from.
+/// The sources of a digest.
 #[derive(Debug, Clone)]
 pub struct ReportSources {
     pub log: TurnLog,
     pub library: Library,
     pub weights: bool,
-    /// What learning may spend, and has.
+    /// What learning may spend, and has spent.
     pub budget: Arc<TokenBudget>,
     pub zone: TimeZone,
 }
 
-/// The digest of a period, as it is at `now_ms`.
+/// Returns the digest of a period, as it is at `now_ms`.
 ///
 /// # Errors
-/// The log's, or the journal's.
+/// Returns the errors of the log or the journal.
 pub async fn gather(
     sources: &ReportSources,
     period: Period,
@@ -56,7 +56,7 @@ pub async fn gather(
     let mut tally = TurnTally::new(sources.weights);
     // A day of UTC may begin earlier than the owner's.
     let from_ms = begin_ms(shown.first, &sources.zone).min(begin_ms(shown.first, &TimeZone::UTC));
-    // Before the turns: one that comes meanwhile is not taken for one that is gone.
+    // The counts are read before the turns, so that a new turn is not taken for a deleted one.
     let counted = sources.log.statistics(utc_day(from_ms)).await?;
     let mut counted = CountedDays::new(counted);
     look_through(&sources.log, from_ms, |turn| {
@@ -108,7 +108,8 @@ pub async fn gather(
     }))
 }
 
-/// Shows every turn since a time, the newest first, and a few before. They stand in the log as they ended.
+/// Passes every turn since a time, newest first, and a few before it. The log has them in the order in which they
+/// ended.
 async fn look_through(
     log: &TurnLog,
     from_ms: u64,
@@ -127,14 +128,14 @@ async fn look_through(
         };
         before = Some(last.id);
         turns.iter().for_each(&mut look);
-        // A clock that was set back for a moment ends the look only if all of a page are older.
+        // If the clock was set back for a moment, the search ends only when all turns of a page are older.
         if turns.iter().all(|turn| turn.ended_ms < from_ms) {
             return Ok(());
         }
     }
 }
 
-/// The steps that began at times that are told of, and have ended.
+/// Returns the steps that began in the period and have ended.
 async fn steps(log: &TurnLog, is_told: impl Fn(u64) -> bool) -> anyhow::Result<Vec<StepTold>> {
     let mut found = Vec::new();
     for agent in log.agents().await? {
@@ -162,7 +163,7 @@ fn told(step: Step) -> Option<StepTold> {
     })
 }
 
-/// All lessons, and all proposals. They are files.
+/// Returns all lessons, and all proposals. They are files.
 async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposal>)> {
     let library = library.clone();
     let read = move || anyhow::Ok((library.journal()?, library.proposals()?));
@@ -179,7 +180,7 @@ fn written(proposals: impl Iterator<Item = Proposal>) -> Vec<WrittenSkill> {
     told.map(one).collect()
 }
 
-/// What each agent has, of those that are known by a turn or by a folder.
+/// Returns the lessons of each agent that is known by a turn or by a folder.
 async fn in_force(
     sources: &ReportSources,
     skills: &mut BTreeMap<String, BTreeMap<String, u64>>,

@@ -1,4 +1,4 @@
-//! A digest as Markdown, for a person to read as it is.
+//! Formats a digest as Markdown that a person can read unrendered.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::lesson_line::{lesson_line, one_line};
 
-/// The text; with the name of a picture, it is shown above the days.
+/// Returns the text; a picture's name is linked above the days.
 pub fn text(report: &PeriodReport, picture: Option<&str>) -> String {
     let sections = [
         Some(head(report)),
@@ -74,7 +74,7 @@ fn heard(report: &PeriodReport) -> Vec<String> {
     report.heard.iter().map(line).collect()
 }
 
-/// The skills that a model wrote.
+/// Lists the skills that a model wrote.
 fn written(report: &PeriodReport) -> Option<String> {
     let line = |WrittenSkill { agent, name, state }: &WrittenSkill| {
         let state = match state {
@@ -111,7 +111,7 @@ fn verdicts(report: &PeriodReport) -> String {
     }
 }
 
-/// The stages as a table, and what is no stage here.
+/// Prints the stages as a table, and the reasons.
 fn funnel(report: &PeriodReport) -> Vec<String> {
     let mut lines = vec![
         "| stage | turns | those that came no further |".to_owned(),
@@ -138,7 +138,7 @@ fn by_reason(reasons: &BTreeMap<String, u64>) -> Vec<String> {
     told.collect()
 }
 
-/// What the weights learned, and what of it serves.
+/// Lists what was trained, and which adapters serve.
 fn steps(report: &PeriodReport) -> Option<String> {
     let line = |it: &StepTold| {
         let turns = counted(it.n_turns as u64, "turn");
@@ -231,7 +231,7 @@ fn in_force(agents: &[InForce]) -> Vec<String> {
     lines
 }
 
-/// The picture, and a row for each day where there are several.
+/// Prints the picture, and a row for each day if there are several.
 fn days(report: &PeriodReport, picture: Option<&str>) -> Option<String> {
     let mut parts = Vec::new();
     parts.extend(picture.map(|name| {
@@ -266,8 +266,8 @@ fn table(report: &PeriodReport) -> String {
     lines.join("\n")
 }
 
-/// A text on one line that makes no link, picture or tag of Markdown's. Part of a text becomes part of what the whole
-/// becomes.
+/// Returns a text on one line without Markdown links, pictures or tags. The escaped parts of a text are the parts of
+/// the escaped text.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in one_line(text).chars() {
@@ -280,7 +280,7 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// `1 turn`, `2 turns`, `2 replies`, `2 wishes`.
+/// Returns `1 turn`, `2 turns`, `2 replies`, `2 wishes`.
 fn counted(n: u64, what: &str) -> String {
     let many = match what {
         "reply" => "replies",
@@ -292,7 +292,7 @@ fn counted(n: u64, what: &str) -> String {
     format!("{n} {}", if n == 1 { what } else { many })
 }
 
-/// A number with its thousands apart: `12,345`.
+/// Returns a number with separated thousands: `12,345`.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -10,7 +10,7 @@ use super::{
     funnel::{FunnelTally, failure},
 };
 
-/// What a period's turns come to.
+/// The counts of a period's turns.
 #[derive(Debug)]
 pub(super) struct TurnTally {
     funnel: FunnelTally,
@@ -21,7 +21,7 @@ pub(super) struct TurnTally {
     gone: u64,
     learning: u64,
     upstreams: BTreeMap<String, UpstreamDay>,
-    /// The skills that each agent was given.
+    /// The skills that each agent got.
     pub(super) skills: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
@@ -59,7 +59,7 @@ impl TurnTally {
                 self.chat.cached += usage.cached_tokens;
                 self.chat.completion += usage.completion_tokens;
             }
-            // An error costs nothing.
+            // A failed reply has no cost.
             (None, None) => self.chat.n_uncounted += 1,
             (None, Some(_)) => {}
         }
@@ -74,7 +74,7 @@ impl TurnTally {
         }
     }
 
-    /// Adds what was counted of an agent beside the turns that are there.
+    /// Adds counts of an agent in addition to existing turns.
     pub(super) fn add_counted(&mut self, agent: &AgentId, counts: &DailyCounts) {
         let gone = counts.turns + counts.side_turns;
         if gone > 0 {
@@ -91,7 +91,7 @@ impl TurnTally {
         self.learning += counts.learning_tokens;
     }
 
-    /// What was counted, in a report that knows the rest.
+    /// Writes the counts into a report that has the other fields.
     pub(super) fn report(self, rest: PeriodReport) -> PeriodReport {
         PeriodReport {
             turns: self.agents.values().sum(),
@@ -119,7 +119,7 @@ impl DayRow {
         self.tokens += usage.prompt_tokens + usage.completion_tokens;
     }
 
-    /// Adds what was counted of an agent beside the turns that are there.
+    /// Adds counts of an agent in addition to existing turns.
     pub(super) fn add_counted(&mut self, counts: &DailyCounts) {
         self.turns += counts.turns + counts.side_turns;
         self.judged += counts.good + counts.unclear + counts.bad;

@@ -1,4 +1,4 @@
-//! One log, and what is told of it.
+//! Tests of the report of one log.
 
 use jiff::{civil::date, tz::TimeZone};
 use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Usage, Verdict};
@@ -10,7 +10,7 @@ use metaclaw_turns::{DailyCounts, NewTurn, StreamEnd, TurnKind, TurnLog, TurnsCo
 use super::*;
 use crate::{testing, token_budget::TokenBudget};
 
-/// Noon of 2026-11-22.
+/// The time is noon of 2026-11-22.
 const NOON_MS: u64 = 1_795_348_800_000;
 const DAY_MS: u64 = 86_400_000;
 
@@ -41,7 +41,7 @@ fn verdict(score: Score, hint: Option<&str>) -> Verdict {
 }
 
 impl World {
-    /// Yesterday one turn; today seven of every fate, and two lessons.
+    /// There is one turn yesterday, and today there are seven with different outcomes, and two lessons.
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = TurnLog::open(&dir.path().join("turns"), &TurnsConfig::default()).unwrap();
@@ -89,7 +89,7 @@ impl World {
         world
     }
 
-    /// A model writes a skill that waits.
+    /// A model writes a skill that waits for review.
     fn evolve(&self, at_ms: u64) {
         let run = EvolutionRun {
             agent: "main".parse().unwrap(),
@@ -131,7 +131,7 @@ impl World {
         gather(&sources, period, NOON_MS).await.unwrap()
     }
 
-    /// What is there no more once the retention of texts is over.
+    /// These texts are deleted after their retention time.
     async fn forget(&self, sessions: &[&str]) {
         for session in sessions {
             let session = session.parse().unwrap();

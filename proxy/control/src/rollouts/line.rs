@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rollout {
-    /// Whose turn it becomes.
+    /// The agent that the turn will belong to.
     #[serde(default = "AgentId::default_agent")]
     pub agent: AgentId,
-    /// Its conversation; those of one name are one conversation.
+    /// Its conversation; turns with the same name are one conversation.
     pub session: SessionId,
-    /// The request: messages of the chat API, or what the owner said.
+    /// The request: messages of the chat API, or the owner's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<RolloutPrompt>,
     /// The reply: a message, or its text.
@@ -26,25 +26,25 @@ pub struct Rollout {
     /// Log-probabilities of `response_ids` at temperature 1, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<f32>>,
-    /// Whether it did its job; without one it is judged here.
+    /// Whether the reply was good; without this field, MetaClaw judges it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
     /// What would have made it better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The model that sampled; without one, the one that the trainer has.
+    /// The model that sampled it; the default is the trainer's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Tools of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Value>,
-    /// temperature, top_p and their like.
+    /// Sampling settings such as temperature and top_p.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
-    /// `stop` without one.
+    /// The default is `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
-    /// When it ended, in Unix milliseconds; now without one.
+    /// When it ended, in Unix milliseconds; the default is now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<u64>,
 }
@@ -66,7 +66,7 @@ pub enum Response {
 // === impl Rollout ===
 
 impl Rollout {
-    /// What its types do not say of it.
+    /// Checks what the types do not check.
     pub(super) fn check(&self, now_ms: u64) -> Result<(), String> {
         match (&self.prompt, &self.response) {
             (Some(RolloutPrompt::Messages(messages)), _) if messages.is_empty() => {

@@ -50,7 +50,7 @@ fn texts_and_ids_become_turns() {
     assert_eq!(messages.verdict, None);
     assert_eq!(messages.turn.params["temperature"], 0.7);
     assert_ne!(said.turn.meta.reply_id, messages.turn.meta.reply_id);
-    // What passes to the running process is what was read.
+    // What is passed to the running process is what was read.
     let import = read(text).unwrap();
     let sent = serde_json::to_string(&import).unwrap();
     assert_eq!(
@@ -82,7 +82,8 @@ not json
     assert!(read("\n \n").unwrap_err().contains("no line"));
 }
 
-/// The newest sample's base is the one that is trained: ids of another would cost all that was said here.
+/// The base of the newest sample is the model that is trained; importing ids of another would make all earlier turns
+/// unusable.
 #[test]
 fn ids_of_another_model_are_refused() {
     let line = r#"{"session": "a", "model": "other", "prompt_ids": [1], "response_ids": [2], "logprobs": [-1]}"#;

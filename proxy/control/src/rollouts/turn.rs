@@ -1,4 +1,4 @@
-//! A rollout as a turn of the log.
+//! Converts a rollout to a turn of the log.
 
 use metaclaw_chat::{ChainHash, JudgedBy, Message, Verdict, Vote};
 use metaclaw_learner::POLICY_UPSTREAM;
@@ -6,10 +6,10 @@ use metaclaw_turns::{ImportedTurn, JsonText, NewMessage, NewTurn, Served, Tokens
 
 use super::line::{Response, Rollout, RolloutPrompt};
 
-/// The upstream of turns without token ids: no step can use them.
+/// The upstream of turns without token ids, which no step can use.
 const NO_UPSTREAM: &str = "import";
 
-/// The model that ids are of.
+/// The model that the ids belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RolloutBase {
     pub name: String,
@@ -19,14 +19,14 @@ pub struct RolloutBase {
 // === impl Rollout ===
 
 impl Rollout {
-    /// The turn, with ids of `base`.
+    /// Returns the turn, with ids of `base`.
     pub(super) fn turn(
         self,
         file: &str,
         base: Option<&RolloutBase>,
         now_ms: u64,
     ) -> anyhow::Result<ImportedTurn> {
-        // The same line is the same turn, however often its file is imported.
+        // The same line gives the same turn, however often its file is imported.
         let reply_id = format!("import-{}", digest(&self)?);
         let messages = match self.prompt {
             Some(RolloutPrompt::Messages(messages)) => messages,
@@ -95,7 +95,7 @@ struct RolloutIds {
     logprobs: Option<Vec<f32>>,
 }
 
-/// The ids of a rollout: of the model that the trainer has, or they mean nothing to it.
+/// Returns the ids of a rollout, which must belong to the trainer's model.
 fn tokens(
     ids: RolloutIds,
     model: Option<&str>,
@@ -115,7 +115,7 @@ fn tokens(
     if base.name.is_empty() && base.fingerprint.is_none() {
         anyhow::bail!("it has token ids, and the trainer does not say which model it has");
     }
-    // A trainer tells its model's name once a run exists.
+    // A trainer reports its model's name once a run exists.
     let other = model.filter(|model| !base.name.is_empty() && *model != base.name);
     if let Some(model) = other {
         anyhow::bail!(
@@ -139,7 +139,7 @@ fn tokens(
     }))
 }
 
-/// Of all that a line says.
+/// The hash covers everything in the line.
 fn digest(rollout: &Rollout) -> serde_json::Result<String> {
     let hash = blake3::hash(&serde_json::to_vec(rollout)?).to_hex();
     Ok(hash[..32].to_owned())

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::stream::Accumulator;
+use super::stream::ChatAccumulator;
 use crate::{json, reply::read_sse, sse::SseReader};
 
 /// Returns the events of a stream for an unstreamed completion, or `None` if it is not one.
@@ -28,7 +28,7 @@ pub fn as_events(body: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the completion that a stream makes. An error in it, or a missing end, gives an error's body.
 pub fn as_whole(events: &[u8]) -> Vec<u8> {
-    let reply = read_sse::<Accumulator>([events]);
+    let reply = read_sse::<ChatAccumulator>([events]);
     let error = |error: Value| json!({ "error": error }).to_string().into_bytes();
     if let Some(given) = reply.error {
         return error(given);

@@ -7,26 +7,26 @@ use serde_json::{Map, Value};
 
 use super::{thinking::thought, usage::usage};
 use crate::{
-    calls::Places,
-    fields::{Fields, append_raw, value},
+    calls::CallPlaces,
+    fields::{JsonFields, append_raw, value},
     grow::{append, keep_first},
     reply::{Accumulate, Reply},
 };
 
 /// Assembles the chunks of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Accumulator {
+pub(crate) struct ChatAccumulator {
     message: Map<String, Value>,
     calls: Vec<Map<String, Value>>,
-    places: Places,
+    places: CallPlaces,
 }
 
 // === impl Accumulator ===
 
-impl Accumulate for Accumulator {
+impl Accumulate for ChatAccumulator {
     const ENDS: &'static [&'static str] = &[];
 
-    fn event(&mut self, _: &str, chunk: &Fields<'_>, reply: &mut Reply) {
+    fn event(&mut self, _: &str, chunk: &JsonFields<'_>, reply: &mut Reply) {
         let field = |name: &str| {
             let text = chunk.text(name).filter(|text| !text.is_empty());
             text.map(Cow::into_owned)
@@ -58,8 +58,8 @@ impl Accumulate for Accumulator {
     }
 }
 
-impl Accumulator {
-    fn choice(&mut self, choice: &Fields<'_>, reply: &mut Reply) {
+impl ChatAccumulator {
+    fn choice(&mut self, choice: &JsonFields<'_>, reply: &mut Reply) {
         // Moonshot has it here.
         reply.usage = usage(choice).or(reply.usage);
         if let Some(reason) = choice.text("finish_reason") {

@@ -238,7 +238,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|at| at % (bytes.len() + 1)).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let split = read_sse::<Accumulator>(cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]));
+        let split = read_sse::<ChatAccumulator>(cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]));
         prop_assert_eq!(split.message.as_ref().map(|m| m.text().into_owned()), Some(texts.concat()));
         prop_assert_eq!(split, Api::Chat.read_sse(&bytes));
     }

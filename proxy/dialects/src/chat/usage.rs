@@ -3,10 +3,10 @@
 use metaclaw_chat::Usage;
 use serde_json::Value;
 
-use crate::fields::Fields;
+use crate::fields::JsonFields;
 
 /// Reads the `usage` of a completion, a chunk or a choice.
-pub(super) fn usage(of: &Fields<'_>) -> Option<Usage> {
+pub(super) fn usage(of: &JsonFields<'_>) -> Option<Usage> {
     let usage = of.value("usage").filter(Value::is_object)?;
     let number = |name| usage[name].as_u64().unwrap_or(0);
     Some(Usage {

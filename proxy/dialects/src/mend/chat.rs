@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    pair::{self, Call},
+    pair::{self, HistoryCall},
     terms::{CallIds, Demands, Mended, PastReply},
 };
 use crate::translate::bounded_id;
@@ -112,7 +112,7 @@ fn paired<'p>(request: &Value, past: &'p [PastReply<'p>]) -> Vec<Option<&'p Past
     let said = messages.filter(|message| has_calls(message));
     let said = said.map(|message| {
         pair::calls(message.get("tool_calls"))
-            .map(Call::of_chat)
+            .map(HistoryCall::of_chat)
             .collect()
     });
     pair::pair(&said.collect::<Vec<_>>(), past)

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     chat::THINKING_BLOCKS,
-    pair::{self, Call},
+    pair::{self, HistoryCall},
     terms::{Demands, Mended, PastReply},
 };
 use crate::translate::{first_reply_under_way, pair_results, sent_id};
@@ -87,7 +87,7 @@ fn paired<'p>(request: &Value, past: &'p [PastReply<'p>]) -> Vec<Option<&'p Past
     let blocks = messages.filter_map(|message| message["content"].as_array());
     let said = blocks.filter(|blocks| has_calls(blocks)).map(|blocks| {
         let calls = blocks.iter().filter(|block| block["type"] == "tool_use");
-        calls.map(Call::of_block).collect()
+        calls.map(HistoryCall::of_block).collect()
     });
     pair::pair(&said.collect::<Vec<_>>(), past)
 }

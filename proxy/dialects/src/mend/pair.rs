@@ -7,7 +7,7 @@ use crate::translate::{sent_id, sent_name};
 
 /// A call in either API, parsed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(super) struct HistoryCall {
     id: String,
     name: String,
     input: Value,
@@ -22,19 +22,20 @@ pub(super) fn calls(tool_calls: Option<&Value>) -> impl Iterator<Item = &Value> 
 /// Returns the logged reply for each message with calls in a history. The search goes backwards, because the beginning
 /// of a history may have been summarised. If an id was given more than once, the arguments decide, then the place.
 pub(super) fn pair<'p>(
-    said: &[Vec<Call>],
+    said: &[Vec<HistoryCall>],
     past: &'p [PastReply<'p>],
 ) -> Vec<Option<&'p PastReply<'p>>> {
-    let replies: Vec<Vec<Call>> = past.iter().map(of_reply).collect();
+    let replies: Vec<Vec<HistoryCall>> = past.iter().map(of_reply).collect();
     let mut found = vec![None; said.len()];
     let mut end = past.len();
     for (at, calls) in said.iter().enumerate().rev() {
-        let before = |is: fn(&Call, &Call) -> bool| {
-            let shares =
-                |reply: &Vec<Call>| reply.iter().any(|one| calls.iter().any(|it| is(one, it)));
+        let before = |is: fn(&HistoryCall, &HistoryCall) -> bool| {
+            let shares = |reply: &Vec<HistoryCall>| {
+                reply.iter().any(|one| calls.iter().any(|it| is(one, it)))
+            };
             replies[..end].iter().rposition(shares)
         };
-        if let Some(place) = before(Call::is).or_else(|| before(Call::has_id_of)) {
+        if let Some(place) = before(HistoryCall::is).or_else(|| before(HistoryCall::has_id_of)) {
             found[at] = Some(&past[place]);
             end = place;
         }
@@ -42,9 +43,9 @@ pub(super) fn pair<'p>(
     found
 }
 
-fn of_reply(past: &PastReply<'_>) -> Vec<Call> {
+fn of_reply(past: &PastReply<'_>) -> Vec<HistoryCall> {
     calls(past.reply.get("tool_calls"))
-        .map(Call::of_chat)
+        .map(HistoryCall::of_chat)
         .collect()
 }
 
@@ -60,7 +61,7 @@ fn parsed(input: &Value) -> Value {
 
 // === impl Call ===
 
-impl Call {
+impl HistoryCall {
     /// Reads an entry of `tool_calls`.
     pub(super) fn of_chat(call: &Value) -> Self {
         let function = &call["function"];

@@ -11,7 +11,7 @@ use crate::calls::{arguments_text, function_call};
 /// become `tool_calls`. Blocks that chat completions do not have (the provider's own tools) stay unchanged in the
 /// content.
 pub(super) fn assistant(blocks: Vec<Value>) -> Value {
-    let mut turn = Turn::default();
+    let mut turn = AssistantTurn::default();
     for block in blocks {
         turn.add(block);
     }
@@ -29,7 +29,7 @@ pub(super) fn content(blocks: &[Value]) -> Value {
 
 /// The parts of an assistant's message.
 #[derive(Default)]
-struct Turn {
+struct AssistantTurn {
     parts: Vec<Value>,
     /// Whether the last block was text.
     in_text: bool,
@@ -39,7 +39,7 @@ struct Turn {
 
 // === impl Turn ===
 
-impl Turn {
+impl AssistantTurn {
     fn add(&mut self, block: Value) {
         let was_text = std::mem::take(&mut self.in_text);
         match block["type"].as_str() {

@@ -8,7 +8,7 @@ use super::{
     usage::{Tokens, finish_reason},
 };
 use crate::{
-    fields::{Fields, append_raw, value},
+    fields::{JsonFields, append_raw, value},
     grow::append,
     reply::{Accumulate, Reply},
 };
@@ -18,25 +18,25 @@ const MAX_BLOCKS: usize = 1_024;
 
 /// Assembles the events of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Accumulator {
+pub(crate) struct MessagesAccumulator {
     tokens: Tokens,
     began: bool,
-    blocks: Vec<Block>,
+    blocks: Vec<StreamedBlock>,
 }
 
 /// An unfinished block, and the index by which its pieces name it.
 #[derive(Debug)]
-struct Block {
+struct StreamedBlock {
     index: Option<u64>,
     fields: Map<String, Value>,
 }
 
 // === impl Accumulator ===
 
-impl Accumulate for Accumulator {
+impl Accumulate for MessagesAccumulator {
     const ENDS: &'static [&'static str] = &["message_stop"];
 
-    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply) {
+    fn event(&mut self, kind: &str, data: &JsonFields<'_>, reply: &mut Reply) {
         match kind {
             "content_block_delta" => self.piece(data),
             "content_block_start" => self.block(data),
@@ -61,7 +61,7 @@ impl Accumulate for Accumulator {
 
     fn finish(self, reply: Reply) -> Reply {
         let has_some = self.began || !self.blocks.is_empty();
-        let blocks = self.blocks.into_iter().map(Block::whole).collect();
+        let blocks = self.blocks.into_iter().map(StreamedBlock::whole).collect();
         let message = has_some.then(|| Message::try_from(blocks::assistant(blocks)).ok());
         Reply {
             message: message.flatten(),
@@ -71,30 +71,30 @@ impl Accumulate for Accumulator {
     }
 }
 
-impl Accumulator {
-    fn block(&mut self, data: &Fields<'_>) {
+impl MessagesAccumulator {
+    fn block(&mut self, data: &JsonFields<'_>) {
         let index = data.number("index");
         if let Some(Value::Object(fields)) = data.value("content_block") {
-            self.push(Block { index, fields });
+            self.push(StreamedBlock { index, fields });
         }
     }
 
-    fn push(&mut self, block: Block) {
+    fn push(&mut self, block: StreamedBlock) {
         if self.blocks.len() < MAX_BLOCKS {
             self.blocks.push(block);
         }
     }
 
-    fn piece(&mut self, data: &Fields<'_>) {
+    fn piece(&mut self, data: &JsonFields<'_>) {
         let index = data.number("index");
         let Some(delta) = data.object("delta") else {
             return;
         };
-        let same = |block: &&mut Block| index.is_none() || block.index == index;
+        let same = |block: &&mut StreamedBlock| index.is_none() || block.index == index;
         if let Some(block) = self.blocks.iter_mut().rev().find(same) {
             block.grow(delta);
         } else {
-            let mut block = Block::of_piece(index, &delta);
+            let mut block = StreamedBlock::of_piece(index, &delta);
             block.grow(delta);
             self.push(block);
         }
@@ -103,9 +103,9 @@ impl Accumulator {
 
 // === impl Block ===
 
-impl Block {
+impl StreamedBlock {
     /// Makes a block that some servers begin without an event.
-    fn of_piece(index: Option<u64>, delta: &Fields<'_>) -> Self {
+    fn of_piece(index: Option<u64>, delta: &JsonFields<'_>) -> Self {
         let kind = match delta.text("type").as_deref() {
             Some("thinking_delta" | "signature_delta") => "thinking",
             Some("input_json_delta") => "tool_use",
@@ -128,7 +128,7 @@ impl Block {
         self.fields.into()
     }
 
-    fn grow(&mut self, delta: Fields<'_>) {
+    fn grow(&mut self, delta: JsonFields<'_>) {
         for (name, raw) in delta {
             match name.as_ref() {
                 "type" => {}

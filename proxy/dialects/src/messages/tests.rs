@@ -365,7 +365,7 @@ fn what_only_looks_like_the_end_is_not_it() {
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_reply(stream in select(vec![TEXT, TOOLS, SEARCH]), cuts in vec(0usize..9_000, 0..12)) {
-        let split = read_sse::<Accumulator>(pieces(stream.as_bytes(), &cuts));
+        let split = read_sse::<MessagesAccumulator>(pieces(stream.as_bytes(), &cuts));
         prop_assert_eq!(split, read(stream));
     }
 

@@ -31,7 +31,7 @@ pub struct ChatRequest {
 #[derive(Debug, Clone, Copy)]
 pub struct MessageRef<'a> {
     request: &'a ChatRequest,
-    message: &'a conversation::Message,
+    message: &'a conversation::MessageSpan,
 }
 
 // === impl ChatRequest ===
@@ -169,7 +169,7 @@ impl ChatRequest {
     }
 
     /// Returns the texts in the arguments of the calls before a message, like [`metaclaw_chat::utterance_at`].
-    fn calls_before(&self, message: &conversation::Message) -> CallTexts {
+    fn calls_before(&self, message: &conversation::MessageSpan) -> CallTexts {
         let mut before = SaidBefore::default();
         let all = &self.conversation.messages;
         let n_before = all.iter().take_while(|it| it.item < message.item).count();
@@ -199,7 +199,7 @@ impl ChatRequest {
         })
     }
 
-    pub(super) fn text(&self, span: &layout::Span) -> &str {
+    pub(super) fn text(&self, span: &layout::ByteSpan) -> &str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }

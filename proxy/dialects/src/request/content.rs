@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use metaclaw_chat::Utterance;
 use serde_json::value::RawValue;
 
-use super::layout::Span;
+use super::layout::ByteSpan;
 use crate::{
-    fields::{Fields, elements},
+    fields::{JsonFields, elements},
     json,
 };
 
@@ -34,7 +34,7 @@ const QUEUED: &str = "The user sent a new message";
 /// A content: a string, or a list of parts.
 #[derive(Debug, Clone)]
 pub(super) struct Content {
-    pub span: Span,
+    pub span: ByteSpan,
     /// Whether it contains tool results of Anthropic's API, which are separate messages.
     pub has_results: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Content {
 // === impl Content ===
 
 impl Content {
-    pub(super) fn new(span: Span) -> Self {
+    pub(super) fn new(span: ByteSpan) -> Self {
         Self {
             span,
             has_results: false,
@@ -99,7 +99,7 @@ impl Content {
     /// Returns whether a part is not text.
     pub(super) fn has_media(&self, json: &str) -> bool {
         let is_media = |part: &RawValue| {
-            let kind = Fields::parse(part.get())?;
+            let kind = JsonFields::parse(part.get())?;
             let kind = kind.text("type")?;
             Some(MEDIA.contains(&&*kind))
         };
@@ -130,7 +130,7 @@ impl Content {
 
 /// Returns whether a part of a user's content is a tool's result.
 pub(super) fn is_result(part: &RawValue) -> bool {
-    let fields = Fields::parse(part.get());
+    let fields = JsonFields::parse(part.get());
     fields.is_some_and(|part| part.text("type").as_deref() == Some("tool_result"))
 }
 
@@ -146,7 +146,7 @@ fn is_reminder(quoted: &str) -> bool {
 }
 
 fn part_text(part: &RawValue) -> Option<&str> {
-    let text = match Fields::parse(part.get()) {
+    let text = match JsonFields::parse(part.get()) {
         Some(fields) => fields.get("text")?.get(),
         None => part.get(),
     };

@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 use super::{
     content::{Content, is_result},
     error::RequestError,
-    layout::{self, Layout, Span},
+    layout::{self, ByteSpan, Layout},
 };
 use crate::{
     api::Api,
-    fields::{Fields, elements, text},
+    fields::{JsonFields, elements, text},
     json,
 };
 
@@ -20,24 +20,24 @@ const OPENING: usize = 128;
 /// The elements of the conversation, and their messages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conversation {
-    pub items: Vec<Item>,
-    pub messages: Vec<Message>,
+    pub items: Vec<ConversationItem>,
+    pub messages: Vec<MessageSpan>,
 }
 
 /// One element of the conversation.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
-    pub whole: Span,
+pub(super) struct ConversationItem {
+    pub whole: ByteSpan,
     /// `None` if it has no `role`, like a tool's result in Responses.
     pub role: Option<Role>,
     /// Its `content`, which may be `null`.
-    pub content: Option<Span>,
+    pub content: Option<ByteSpan>,
 }
 
 /// One message. A user message of Anthropic's API with tool results is several, the results first. In Responses, one
 /// turn of a model is several elements, and one message here.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(super) struct MessageSpan {
     pub role: Role,
     /// Whether it belongs to the conversation, according to [`Role::is_said`].
     pub is_said: bool,
@@ -62,7 +62,7 @@ impl Conversation {
             };
             return Err(RequestError::NoMessages { found });
         }
-        let mut reader = Reader {
+        let mut reader = ConversationReader {
             api,
             text,
             read: Self::default(),
@@ -91,7 +91,7 @@ impl Conversation {
 }
 
 /// Assembles a conversation.
-struct Reader<'a> {
+struct ConversationReader<'a> {
     api: Api,
     text: &'a str,
     read: Conversation,
@@ -99,9 +99,9 @@ struct Reader<'a> {
 
 // === impl Reader ===
 
-impl<'a> Reader<'a> {
+impl<'a> ConversationReader<'a> {
     /// Adds a system prompt beside the conversation.
-    fn beside(&mut self, value: Option<&Span>) {
+    fn beside(&mut self, value: Option<&ByteSpan>) {
         let Some(value) = value else {
             return;
         };
@@ -111,9 +111,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn item(&mut self, index: usize, whole: &Span) -> Result<(), MessageError> {
+    fn item(&mut self, index: usize, whole: &ByteSpan) -> Result<(), MessageError> {
         let json = &self.text[whole.clone()];
-        let Some(fields) = Fields::parse(json) else {
+        let Some(fields) = JsonFields::parse(json) else {
             let found = layout::kind(json).unwrap_or_default();
             return Err(MessageError::NotAnObject { found });
         };
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         let name = name.map(|name| Role::named(&name));
         let role = role.map(|_| name.unwrap_or(Role::Other));
         let content = fields.last("content");
-        self.read.items.push(Item {
+        self.read.items.push(ConversationItem {
             whole: whole.clone(),
             role,
             content: content.map(|content| self.span(content)),
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         let n_parts = parts.len();
         let mut n_results = 0;
         for part in parts.into_iter().filter(|part| is_result(part)) {
-            let content = Fields::parse(part.get()).and_then(|part| part.last("content"));
+            let content = JsonFields::parse(part.get()).and_then(|part| part.last("content"));
             let content = content.map(|it| self.content(it));
             self.push(Role::Tool, content, Some(index));
             n_results += 1;
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds an item of the Responses API.
-    fn response_item(&mut self, index: usize, role: Option<Role>, item: &Fields<'a>) {
+    fn response_item(&mut self, index: usize, role: Option<Role>, item: &JsonFields<'a>) {
         let kind = item.last("type");
         let is_output = || {
             kind.and_then(text)
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
 
     fn push(&mut self, role: Role, content: Option<Content>, item: Option<usize>) {
         let is_said = role == Role::User && content.as_ref().is_none_or(|it| self.is_said(it));
-        self.read.messages.push(Message {
+        self.read.messages.push(MessageSpan {
             role,
             is_said,
             content,
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         Content::new(self.span(value))
     }
 
-    fn span(&self, value: &RawValue) -> Span {
+    fn span(&self, value: &RawValue) -> ByteSpan {
         json::span(self.text, value.get())
     }
 }

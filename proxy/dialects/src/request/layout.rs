@@ -16,7 +16,7 @@ use super::error::RequestError;
 use crate::{api::Api, json};
 
 /// A range of bytes of the body.
-pub(super) type Span = Range<usize>;
+pub(super) type ByteSpan = Range<usize>;
 
 /// The positions of a request's members.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Layout {
     /// The members in order, including duplicates.
     pub members: Vec<Member>,
     /// The elements of the conversation, or `None` if it is not an array.
-    pub items: Option<Vec<Span>>,
+    pub items: Option<Vec<ByteSpan>>,
 }
 
 /// One `"name": value` of the request.
@@ -34,8 +34,8 @@ pub(super) struct Layout {
 pub(super) struct Member {
     pub name: String,
     /// From the name's opening quote to the value's end.
-    pub whole: Span,
-    pub value: Span,
+    pub whole: ByteSpan,
+    pub value: ByteSpan,
 }
 
 /// Returns the name of the member with the conversation.
@@ -149,7 +149,7 @@ impl Members<'_> {
 
     /// Returns the position of the array with these elements, which comes after the key that ends at `at`. Between them
     /// are only a colon, brackets and white space.
-    fn array(&self, at: usize, items: &[Span]) -> Span {
+    fn array(&self, at: usize, items: &[ByteSpan]) -> ByteSpan {
         let find = |at: usize, bracket| self.text[at..].find(bracket).map_or(at, |n| at + n);
         let start = find(at, '[');
         let last = items.last().map_or(start, |last| last.end);

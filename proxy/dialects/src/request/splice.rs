@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::{
     chat::ChatRequest,
     content::Content,
-    conversation::{Item, Message},
-    layout::{Layout, Member, Span},
+    conversation::{ConversationItem, MessageSpan},
+    layout::{ByteSpan, Layout, Member},
 };
 use crate::api::Api;
 
@@ -58,7 +58,7 @@ pub enum Absent {
 /// One replacement. The replacements of one request never overlap.
 #[derive(Debug)]
 struct Edit {
-    span: Span,
+    span: ByteSpan,
     with: String,
 }
 
@@ -113,9 +113,9 @@ fn edits(request: &ChatRequest, changes: Changes<'_>) -> Vec<Edit> {
 #[derive(Debug, Clone, Copy)]
 enum Place<'a> {
     /// A value of the request: a string, a list of parts, or null.
-    Value(&'a Span),
+    Value(&'a ByteSpan),
     /// An element of the conversation.
-    Item(&'a Item),
+    Item(&'a ConversationItem),
 }
 
 /// Returns the end of a request's system prompt: beside the conversation if the API has it there, else in the last of
@@ -135,7 +135,7 @@ fn system(request: &ChatRequest) -> Option<Place<'_>> {
             .take_while(|item| item.role == Some(Role::System))
             .last(),
     };
-    let is_null = |span: &&Span| request.raw().get(span.start) == Some(&b'n');
+    let is_null = |span: &&ByteSpan| request.raw().get(span.start) == Some(&b'n');
     let place = beside.filter(|span| !is_null(span)).map(Place::Value);
     place
         .or_else(|| opening.map(Place::Item))
@@ -155,7 +155,7 @@ fn owners(request: &ChatRequest) -> impl Iterator<Item = Place<'_>> {
     })
 }
 
-fn is_typed(request: &ChatRequest, message: &Message) -> bool {
+fn is_typed(request: &ChatRequest, message: &MessageSpan) -> bool {
     let speaker = |content: &Content| content.utterance(request.text(&content.span)).speaker;
     message.is_said
         && message
@@ -264,7 +264,7 @@ fn quoted(text: &str) -> String {
 // === impl Edit ===
 
 impl Edit {
-    fn replace(span: &Span, with: String) -> Self {
+    fn replace(span: &ByteSpan, with: String) -> Self {
         Self {
             span: span.clone(),
             with,

@@ -27,7 +27,7 @@ pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
         beginning
     };
     let mut found = None;
-    let at = At {
+    let at = NestedText {
         path,
         found: &mut found,
     };
@@ -38,12 +38,12 @@ pub fn reply_id(api: Api, beginning: &[u8], is_stream: bool) -> Option<String> {
 }
 
 /// A text within nested objects.
-struct At<'a> {
+struct NestedText<'a> {
     path: &'a [&'static str],
     found: &'a mut Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for At<'_> {
+impl<'de> DeserializeSeed<'de> for NestedText<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -51,7 +51,7 @@ impl<'de> DeserializeSeed<'de> for At<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for At<'_> {
+impl<'de> Visitor<'de> for NestedText<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for At<'_> {
                 return Err(A::Error::custom("found"));
             } else {
                 let found = self.found;
-                return map.next_value_seed(At { path, found });
+                return map.next_value_seed(NestedText { path, found });
             }
         }
         Ok(())

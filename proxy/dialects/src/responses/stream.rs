@@ -7,7 +7,7 @@ use super::{
     status::{finish_reason, is_over, usage},
 };
 use crate::{
-    fields::Fields,
+    fields::JsonFields,
     reply::{Accumulate, Reply, error, text},
 };
 
@@ -17,21 +17,21 @@ const MAX_PARTS: usize = 1_024;
 
 /// Assembles the events of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Accumulator {
-    items: Vec<Item>,
+pub(crate) struct ResponsesAccumulator {
+    items: Vec<StreamedItem>,
     /// The response in its last event, without its output.
     end: Option<(String, Value)>,
 }
 
 /// An unfinished item, and the index by which its pieces name it.
 #[derive(Debug)]
-struct Item {
+struct StreamedItem {
     index: Option<u64>,
     fields: Map<String, Value>,
 }
 
 /// A text with its own events, and its place in its item.
-struct Growing {
+struct GrowingText {
     /// The type of the item that contains it.
     of: &'static str,
     /// The list with its part, and the type of such a part.
@@ -41,14 +41,14 @@ struct Growing {
 
 // === impl Accumulator ===
 
-impl Accumulate for Accumulator {
+impl Accumulate for ResponsesAccumulator {
     const ENDS: &'static [&'static str] = &[
         "response.completed",
         "response.incomplete",
         "response.failed",
     ];
 
-    fn event(&mut self, kind: &str, data: &Fields<'_>, reply: &mut Reply) {
+    fn event(&mut self, kind: &str, data: &JsonFields<'_>, reply: &mut Reply) {
         match kind {
             "response.created" | "response.in_progress" => {
                 reply.begin(&data.value("response").unwrap_or_default());
@@ -60,7 +60,7 @@ impl Accumulate for Accumulator {
             "response.failed" => self.end("failed", data, reply),
             "error" => reply.error = Some(data.value("error").unwrap_or_else(|| data.to_value())),
             kind => {
-                if let Some((growing, is_done)) = Growing::of_event(kind) {
+                if let Some((growing, is_done)) = GrowingText::of_event(kind) {
                     self.piece(&growing, data, is_done);
                 }
             }
@@ -80,8 +80,8 @@ impl Accumulate for Accumulator {
     }
 }
 
-impl Accumulator {
-    fn item(&mut self, data: &Fields<'_>, is_done: bool) {
+impl ResponsesAccumulator {
+    fn item(&mut self, data: &JsonFields<'_>, is_done: bool) {
         let index = data.number("output_index");
         let Some(Value::Object(fields)) = data.value("item") else {
             return;
@@ -89,13 +89,13 @@ impl Accumulator {
         let id = fields.get("id").and_then(Value::as_str);
         match self.known(index, id).filter(|_| is_done) {
             Some(item) => item.complete(fields),
-            None => self.push(Item { index, fields }),
+            None => self.push(StreamedItem { index, fields }),
         }
     }
 
     /// Returns the latest item with this index, or else with this id, or the last one if an event has neither.
-    fn known(&mut self, index: Option<u64>, id: Option<&str>) -> Option<&mut Item> {
-        let same = |item: &&mut Item| match (index, id) {
+    fn known(&mut self, index: Option<u64>, id: Option<&str>) -> Option<&mut StreamedItem> {
+        let same = |item: &&mut StreamedItem| match (index, id) {
             (Some(_), _) => item.index == index,
             (None, Some(id)) => item.fields.get("id").is_some_and(|known| known == id),
             (None, None) => true,
@@ -103,13 +103,13 @@ impl Accumulator {
         self.items.iter_mut().rev().find(same)
     }
 
-    fn push(&mut self, item: Item) {
+    fn push(&mut self, item: StreamedItem) {
         if self.items.len() < MAX_ITEMS {
             self.items.push(item);
         }
     }
 
-    fn piece(&mut self, growing: &Growing, data: &Fields<'_>, is_done: bool) {
+    fn piece(&mut self, growing: &GrowingText, data: &JsonFields<'_>, is_done: bool) {
         let index = data.number("output_index");
         let id = data.text("item_id");
         let at = data.number(if growing.is_summary() {
@@ -124,13 +124,13 @@ impl Accumulator {
         if let Some(item) = self.known(index, id.as_deref()) {
             item.grow(growing, at, &piece, is_done);
         } else {
-            let mut item = Item::of_piece(growing, index, id.as_deref());
+            let mut item = StreamedItem::of_piece(growing, index, id.as_deref());
             item.grow(growing, at, &piece, is_done);
             self.push(item);
         }
     }
 
-    fn end(&mut self, status: &str, data: &Fields<'_>, reply: &mut Reply) {
+    fn end(&mut self, status: &str, data: &JsonFields<'_>, reply: &mut Reply) {
         let mut response = data.value("response").unwrap_or_default();
         reply.begin(&response);
         reply.usage = usage(&response["usage"]).or(reply.usage);
@@ -149,7 +149,7 @@ impl Accumulator {
         }
         let index = None;
         let objects = output.into_iter().filter_map(|item| match item {
-            Value::Object(fields) => Some(Item { index, fields }),
+            Value::Object(fields) => Some(StreamedItem { index, fields }),
             _ => None,
         });
         self.items = objects.take(MAX_ITEMS).collect();
@@ -158,9 +158,9 @@ impl Accumulator {
 
 // === impl Item ===
 
-impl Item {
+impl StreamedItem {
     /// Makes an item that some servers begin without an event.
-    fn of_piece(growing: &Growing, index: Option<u64>, id: Option<&str>) -> Self {
+    fn of_piece(growing: &GrowingText, index: Option<u64>, id: Option<&str>) -> Self {
         let mut fields = Map::new();
         fields.insert("type".into(), growing.of.into());
         if let Some(id) = id {
@@ -188,7 +188,7 @@ impl Item {
     }
 
     /// Adds a piece of a text, or sets the whole text.
-    fn grow(&mut self, growing: &Growing, at: Option<u64>, piece: &str, is_whole: bool) {
+    fn grow(&mut self, growing: &GrowingText, at: Option<u64>, piece: &str, is_whole: bool) {
         let Some(fields) = self.place(growing, at) else {
             return;
         };
@@ -199,7 +199,7 @@ impl Item {
     }
 
     /// Returns the object that contains the text: the item itself, or one of its parts.
-    fn place(&mut self, growing: &Growing, at: Option<u64>) -> Option<&mut Map<String, Value>> {
+    fn place(&mut self, growing: &GrowingText, at: Option<u64>) -> Option<&mut Map<String, Value>> {
         let Some((list, kind)) = growing.part else {
             return Some(&mut self.fields);
         };
@@ -222,7 +222,7 @@ impl Item {
 
 // === impl Growing ===
 
-impl Growing {
+impl GrowingText {
     /// Returns the text to which an event adds a piece, or the whole.
     fn of_event(kind: &str) -> Option<(Self, bool)> {
         let kind = kind.strip_prefix("response.")?;

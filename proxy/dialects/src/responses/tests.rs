@@ -455,7 +455,7 @@ fn the_end_of_a_stream_is_known_by_its_bytes() {
 proptest! {
     #[test]
     fn any_splitting_gives_the_same_reply(stream in select(vec![TEXT, TOOLS]), cuts in vec(0usize..9_000, 0..12)) {
-        let split = read_sse::<Accumulator>(pieces(stream.as_bytes(), &cuts));
+        let split = read_sse::<ResponsesAccumulator>(pieces(stream.as_bytes(), &cuts));
         prop_assert_eq!(split, read(stream));
     }
 

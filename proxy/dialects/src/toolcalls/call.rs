@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{mend, names, options::Options};
+use super::{mend, names, options::ToolCallOptions};
 use crate::calls::function_call;
 
 /// The marker between Kimi's name and arguments.
@@ -11,7 +11,7 @@ const ARGUMENTS: &str = "<|tool_call_argument_begin|>";
 
 /// A call that was found in the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct TextCall {
     pub id: String,
     pub name: String,
     pub arguments: String,
@@ -33,7 +33,7 @@ struct WrittenCall<'a> {
 }
 
 /// Reads `{"name": .., "arguments": ..}`, or both in a `function`.
-pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
+pub(super) fn qwen(text: &str, id: String, options: &ToolCallOptions) -> Option<TextCall> {
     let call: WrittenCall<'_> = serde_json::from_str(text.trim()).ok()?;
     let function = call
         .function
@@ -58,7 +58,7 @@ pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
         None if options.offers(&name) => beside_the_name(text),
         None => "{}".to_owned(),
     };
-    Some(Call {
+    Some(TextCall {
         id,
         name: names::normalised(&name, &arguments, &options.tools),
         arguments,
@@ -70,8 +70,8 @@ pub(super) fn qwen(text: &str, id: String, options: &Options) -> Option<Call> {
 pub(super) fn mended_qwen(
     text: &str,
     id: impl Fn(usize) -> String,
-    options: &Options,
-) -> Option<Vec<Call>> {
+    options: &ToolCallOptions,
+) -> Option<Vec<TextCall>> {
     let objects = mend::objects(text)?;
     let calls = objects.iter().enumerate();
     calls
@@ -83,7 +83,7 @@ pub(super) fn mended_qwen(
 }
 
 /// Reads Kimi's arguments with such mistakes.
-pub(super) fn mended_kimi(text: &str, id: String, options: &Options) -> Option<Call> {
+pub(super) fn mended_kimi(text: &str, id: String, options: &ToolCallOptions) -> Option<TextCall> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let mended = mend::objects(written)?;
     let [arguments] = mended.as_slice() else {
@@ -103,13 +103,13 @@ fn beside_the_name(text: &str) -> String {
 }
 
 /// Reads `name:0<|tool_call_argument_begin|>{json}`.
-pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<Call> {
+pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<TextCall> {
     let (name, written) = text.split_once(ARGUMENTS)?;
     let arguments = match written.trim() {
         "" => "{}".to_owned(),
         written => arguments(serde_json::from_str(written).ok()?)?,
     };
-    Some(Call {
+    Some(TextCall {
         id,
         name: names::normalised(name.trim(), &arguments, tools),
         arguments,
@@ -142,8 +142,8 @@ pub(super) fn says_something(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 
-impl From<Call> for Value {
-    fn from(call: Call) -> Self {
+impl From<TextCall> for Value {
+    fn from(call: TextCall) -> Self {
         function_call(&call.id.into(), &call.name.into(), &call.arguments)
     }
 }

@@ -1,8 +1,8 @@
 //! The markup in which models write calls and thinking as text, and the search for a call's end.
 
 use super::{
-    options::Options,
-    xml::{self, End, Rest},
+    options::ToolCallOptions,
+    xml::{self, CallEnding, Lookahead},
 };
 
 pub(super) const THINK: &str = "<think>";
@@ -38,7 +38,7 @@ pub(super) enum Style {
 
 /// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Scan {
+pub(super) struct MarkupScan {
     pub at: usize,
     /// `None` as long as only white space has arrived.
     notation: Option<Notation>,
@@ -48,7 +48,7 @@ pub(super) struct Scan {
     depth: usize,
     /// The position after the last one that closed all.
     closed: Option<usize>,
-    xml: xml::Scan,
+    xml: xml::XmlScan,
 }
 
 /// The notation between a call's markers.
@@ -64,7 +64,7 @@ enum Notation {
 /// The result of the search for a call's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    End(End),
+    End(CallEnding),
     /// It may still come.
     Nothing,
     /// The text is not a call.
@@ -98,7 +98,7 @@ impl Style {
     }
 
     /// Returns the notation of a call from the text after its first marker, or `None` until that is clear.
-    fn notation(self, text: &[u8], options: &Options) -> Option<Notation> {
+    fn notation(self, text: &[u8], options: &ToolCallOptions) -> Option<Notation> {
         let is_or_may_be = |word: &str| {
             let word = word.as_bytes();
             let is_it = text.starts_with(word);
@@ -125,14 +125,14 @@ impl Style {
 
 // === impl Scan ===
 
-impl Scan {
+impl MarkupScan {
     /// Finds a call's end in `text` outside JSON strings. It continues where the last search stopped.
     pub(super) fn find(
         &mut self,
         text: &[u8],
         style: Style,
-        options: &Options,
-        rest: Rest,
+        options: &ToolCallOptions,
+        rest: Lookahead,
     ) -> Found {
         let n_blank = text.len() - text.trim_ascii_start().len();
         if self.notation.is_none() {
@@ -144,7 +144,7 @@ impl Scan {
             Some(Notation::Otherwise) => Found::NoCall,
             Some(Notation::Xml) => {
                 let name = text[n_blank..].strip_prefix(xml::FUNCTION.as_bytes());
-                let call = xml::Written {
+                let call = xml::CallAsWritten {
                     is_wrapped: style == Style::Qwen,
                     is_offered: xml::is_offered(name.unwrap_or(text), options) == Some(true),
                 };
@@ -156,7 +156,7 @@ impl Scan {
         }
     }
 
-    fn find_in_json(&mut self, text: &[u8], style: Style, options: &Options) -> Found {
+    fn find_in_json(&mut self, text: &[u8], style: Style, options: &ToolCallOptions) -> Found {
         while let Some(byte) = text.get(self.at) {
             if self.in_string {
                 match byte {
@@ -186,12 +186,12 @@ impl Scan {
     }
 
     /// Returns what a tag at this place means for the call, or `None` if it means nothing.
-    fn tag(&self, text: &[u8], style: Style, options: &Options) -> Option<Found> {
+    fn tag(&self, text: &[u8], style: Style, options: &ToolCallOptions) -> Option<Found> {
         let (at, rest) = (self.at, &text[self.at..]);
         let end = style.end().as_bytes();
         let found = |n_tag: usize| {
             let all = at + n_tag;
-            Some(Found::End(End { call: at, all }))
+            Some(Found::End(CallEnding { call: at, all }))
         };
         if rest.starts_with(end) {
             return found(end.len());

@@ -6,7 +6,7 @@ use super::{names, schema::Schemas};
 
 /// Options for reading a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ToolCallOptions {
     /// Whether the chat template has opened the `<think>` already, so that replies begin inside it (as for
     /// Qwen3-Thinking and DeepSeek-R1).
     pub think_is_open: bool,
@@ -17,7 +17,7 @@ pub struct Options {
 
 // === impl Options ===
 
-impl Options {
+impl ToolCallOptions {
     /// Returns whether the request offers tools, so that mistakes in calls of them can be distinguished from text.
     pub(super) fn has_tools(&self) -> bool {
         !self.tools.is_empty()

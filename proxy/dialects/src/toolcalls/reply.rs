@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{
     call::finish_with_calls,
     markup::{THINK, THINK_END},
-    options::Options,
-    split::{Piece, Splitter},
+    options::ToolCallOptions,
+    split::{SplitPiece, Splitter},
 };
 use crate::json;
 
@@ -14,7 +14,7 @@ use crate::json;
 ///
 /// In an unstreamed reply the end is known. So text before a lone `</think>` on a separate line is thinking, even if no
 /// option says that the template opens it.
-pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
+pub fn reply(options: &ToolCallOptions, body: &[u8]) -> Option<Vec<u8>> {
     let mut body = json::read_bytes(body).ok()?;
     let reply_id = body["id"].as_str().unwrap_or_default().to_owned();
     let choices = body.get_mut("choices")?.as_array_mut()?;
@@ -25,11 +25,11 @@ pub fn reply(options: &Options, body: &[u8]) -> Option<Vec<u8>> {
     has_changed.then(|| body.to_string().into_bytes())
 }
 
-fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> {
+fn recover(options: &ToolCallOptions, reply_id: &str, choice: &mut Value) -> Option<()> {
     let message = choice.get_mut("message")?;
     let text = message["content"].as_str()?.to_owned();
     let think_is_open = options.think_is_open || ends_open_thinking(&text);
-    let options = Options {
+    let options = ToolCallOptions {
         think_is_open,
         ..options.clone()
     };
@@ -41,9 +41,9 @@ fn recover(options: &Options, reply_id: &str, choice: &mut Value) -> Option<()> 
     let (mut content, mut thinking, mut calls) = (String::new(), String::new(), Vec::new());
     for piece in pieces {
         match piece {
-            Piece::Text(text) => content.push_str(&text),
-            Piece::Thinking(text) => thinking.push_str(&text),
-            Piece::Call(call) => calls.push(Value::from(call)),
+            SplitPiece::Text(text) => content.push_str(&text),
+            SplitPiece::Thinking(text) => thinking.push_str(&text),
+            SplitPiece::Call(call) => calls.push(Value::from(call)),
         }
     }
     if content == text {

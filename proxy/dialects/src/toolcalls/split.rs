@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::{
-    call::{self, Call, says_something},
+    call::{self, TextCall, says_something},
     held::Held,
-    markup::{Found, MARKERS, Scan, Style, THINK, THINK_END},
-    options::Options,
-    xml::{self, End, Rest},
+    markup::{Found, MARKERS, MarkupScan, Style, THINK, THINK_END},
+    options::ToolCallOptions,
+    xml::{self, CallEnding, Lookahead},
 };
 use crate::calls::call_id;
 
@@ -23,16 +23,16 @@ const MAX_IN_VAIN: usize = 4 << 20;
 
 /// One thing of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum SplitPiece {
     Text(String),
     Thinking(String),
-    Call(Call),
+    Call(TextCall),
 }
 
 /// Splits a text that comes in pieces; no cutting of the text changes what it says.
 #[derive(Debug)]
 pub(super) struct Splitter {
-    options: Options,
+    options: ToolCallOptions,
     state: State,
     /// Text that may yet turn out to be part of a marker or of a call.
     held: Held,
@@ -54,14 +54,14 @@ enum State {
     /// In the midst of the reply itself: a `<think>` is text here.
     Text,
     /// After a call's first marker.
-    Call(Style, Scan),
+    Call(Style, MarkupScan),
 }
 
 // === impl Splitter ===
 
 impl Splitter {
     /// For a reply whose id is `reply_id`.
-    pub(super) fn new(options: Options, reply_id: &str) -> Self {
+    pub(super) fn new(options: ToolCallOptions, reply_id: &str) -> Self {
         let state = if options.think_is_open {
             State::Thinking { has_begun: false }
         } else {
@@ -86,7 +86,7 @@ impl Splitter {
 
     /// Leaves to the upstream what it splits itself, as `message`, or a delta of one, says: the thinking; the
     /// calls, and then what looked like the beginning of one is text.
-    pub(super) fn leave(&mut self, message: &Value, out: &mut Vec<Piece>) {
+    pub(super) fn leave(&mut self, message: &Value, out: &mut Vec<SplitPiece>) {
         if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
             self.takes_thinking = false;
             if self.state == (State::Thinking { has_begun: false }) {
@@ -99,19 +99,23 @@ impl Splitter {
             if let State::Call(style, scan) = self.state {
                 self.give_up(style, scan, out);
             }
-            self.run(Rest::Open, out);
+            self.run(Lookahead::Open, out);
         }
     }
 
     /// Takes the next piece of text.
-    pub(super) fn push(&mut self, text: &str, out: &mut Vec<Piece>) {
+    pub(super) fn push(&mut self, text: &str, out: &mut Vec<SplitPiece>) {
         self.held.push(text);
-        self.run(Rest::Open, out);
+        self.run(Lookahead::Open, out);
     }
 
     /// What was held back, as nothing follows. Only in a `whole` reply a call may lack its last marker.
-    pub(super) fn finish(&mut self, whole: bool, out: &mut Vec<Piece>) {
-        let rest = if whole { Rest::Nothing } else { Rest::Cut };
+    pub(super) fn finish(&mut self, whole: bool, out: &mut Vec<SplitPiece>) {
+        let rest = if whole {
+            Lookahead::Nothing
+        } else {
+            Lookahead::Cut
+        };
         self.run(rest, out);
         while let State::Call(style, scan) = self.state {
             let call = whole.then(|| self.call(style, self.held.text())).flatten();
@@ -123,13 +127,13 @@ impl Splitter {
         }
     }
 
-    fn run(&mut self, rest: Rest, out: &mut Vec<Piece>) {
+    fn run(&mut self, rest: Lookahead, out: &mut Vec<SplitPiece>) {
         while self.step(rest, out) {}
     }
 
     /// Moves held text on; whether there may be more to do.
-    fn step(&mut self, rest: Rest, out: &mut Vec<Piece>) -> bool {
-        let at_end = rest != Rest::Open;
+    fn step(&mut self, rest: Lookahead, out: &mut Vec<SplitPiece>) -> bool {
+        let at_end = rest != Lookahead::Open;
         match self.state {
             State::Blank { keep } => self.blank(keep, at_end, out),
             State::Thinking { has_begun } => self.think(has_begun, at_end, out),
@@ -138,7 +142,7 @@ impl Splitter {
         }
     }
 
-    fn blank(&mut self, keep: bool, at_end: bool, out: &mut Vec<Piece>) -> bool {
+    fn blank(&mut self, keep: bool, at_end: bool, out: &mut Vec<SplitPiece>) -> bool {
         if !keep {
             self.held.skip_blanks();
         }
@@ -168,17 +172,17 @@ impl Splitter {
         self.text(at_end, out)
     }
 
-    fn text(&mut self, at_end: bool, out: &mut Vec<Piece>) -> bool {
+    fn text(&mut self, at_end: bool, out: &mut Vec<SplitPiece>) -> bool {
         let held = self.held.text();
         let marks = held.match_indices('<');
         let found = marks
             .map(|(at, _)| (at, self.marker(&held[at..])))
             .find(|(at, marker)| marker.is_some() || self.may_be_marker(&held[*at..]));
         let Some((at, marker)) = found.filter(|(_, marker)| marker.is_some() || !at_end) else {
-            put(out, Piece::Text, self.held.take(held.len()));
+            put(out, SplitPiece::Text, self.held.take(held.len()));
             return false;
         };
-        put(out, Piece::Text, self.held.take(at));
+        put(out, SplitPiece::Text, self.held.take(at));
         if let Some((name, style)) = marker {
             self.held.skip(name.len());
             self.open(style);
@@ -186,7 +190,7 @@ impl Splitter {
         marker.is_some()
     }
 
-    fn think(&mut self, has_begun: bool, at_end: bool, out: &mut Vec<Piece>) -> bool {
+    fn think(&mut self, has_begun: bool, at_end: bool, out: &mut Vec<SplitPiece>) -> bool {
         if !has_begun {
             self.held.skip_blanks();
             let held = self.held.text();
@@ -210,7 +214,7 @@ impl Splitter {
         if let Some(at) = held.find(THINK_END) {
             let thought = held[..at].trim_end().to_owned();
             self.held.skip(at + THINK_END.len());
-            put(out, Piece::Thinking, thought);
+            put(out, SplitPiece::Thinking, thought);
             self.state = State::Blank { keep: false };
             return true;
         }
@@ -223,7 +227,7 @@ impl Splitter {
             n if before - n > MAX_BLANK => before,
             n => n,
         };
-        put(out, Piece::Thinking, self.held.take(n_sure));
+        put(out, SplitPiece::Thinking, self.held.take(n_sure));
         if at_end {
             self.held.skip(self.held.text().len());
         }
@@ -234,17 +238,17 @@ impl Splitter {
     fn look_for_end(
         &mut self,
         style: Style,
-        mut scan: Scan,
-        rest: Rest,
-        out: &mut Vec<Piece>,
+        mut scan: MarkupScan,
+        rest: Lookahead,
+        out: &mut Vec<SplitPiece>,
     ) -> bool {
         let held = self.held.text();
         match scan.find(held.as_bytes(), style, &self.options, rest) {
-            Found::End(End { call, all }) => {
+            Found::End(CallEnding { call, all }) => {
                 let calls = self.calls(style, &held[..call]);
                 if calls.is_empty() {
-                    put(out, Piece::Text, style.begin().to_owned());
-                    put(out, Piece::Text, self.held.take(all));
+                    put(out, SplitPiece::Text, style.begin().to_owned());
+                    put(out, SplitPiece::Text, self.held.take(all));
                     self.state = State::Text;
                 } else {
                     self.found(calls, all, out);
@@ -263,7 +267,7 @@ impl Splitter {
     }
 
     /// The call that stands between two markers; of JSON with slips, all that do.
-    fn calls(&self, style: Style, text: &str) -> Vec<Call> {
+    fn calls(&self, style: Style, text: &str) -> Vec<TextCall> {
         if let Some(call) = self.call(style, text) {
             return vec![call];
         }
@@ -281,7 +285,7 @@ impl Splitter {
         }
     }
 
-    fn call(&self, style: Style, text: &str) -> Option<Call> {
+    fn call(&self, style: Style, text: &str) -> Option<TextCall> {
         let options = &self.options;
         match style {
             Style::Qwen => match text.trim_start().strip_prefix(xml::FUNCTION) {
@@ -298,24 +302,24 @@ impl Splitter {
         call_id(kind, &self.reply_id, self.n_calls + n)
     }
 
-    fn found(&mut self, calls: Vec<Call>, end: usize, out: &mut Vec<Piece>) {
+    fn found(&mut self, calls: Vec<TextCall>, end: usize, out: &mut Vec<SplitPiece>) {
         self.held.skip(end);
         self.n_calls += calls.len();
         self.state = State::Blank { keep: false };
-        out.extend(calls.into_iter().map(Piece::Call));
+        out.extend(calls.into_iter().map(SplitPiece::Call));
     }
 
     /// The marker was text; what follows it may hold others.
-    fn give_up(&mut self, style: Style, scan: Scan, out: &mut Vec<Piece>) {
+    fn give_up(&mut self, style: Style, scan: MarkupScan, out: &mut Vec<SplitPiece>) {
         self.n_in_vain += scan.at;
         self.takes_calls &= self.n_in_vain <= MAX_IN_VAIN;
-        put(out, Piece::Text, style.begin().to_owned());
+        put(out, SplitPiece::Text, style.begin().to_owned());
         self.state = State::Text;
     }
 
     fn open(&mut self, style: Option<Style>) {
         self.state = match style {
-            Some(style) => State::Call(style, Scan::default()),
+            Some(style) => State::Call(style, MarkupScan::default()),
             None => State::Blank { keep: false },
         };
     }
@@ -347,13 +351,13 @@ fn tail(text: &str, marker: &str) -> usize {
 }
 
 /// Appends text, to the piece before where that is of the same kind.
-fn put(out: &mut Vec<Piece>, kind: fn(String) -> Piece, text: String) {
+fn put(out: &mut Vec<SplitPiece>, kind: fn(String) -> SplitPiece, text: String) {
     if text.is_empty() {
         return;
     }
     match (out.last_mut(), kind(text)) {
-        (Some(Piece::Text(known)), Piece::Text(more))
-        | (Some(Piece::Thinking(known)), Piece::Thinking(more)) => known.push_str(&more),
+        (Some(SplitPiece::Text(known)), SplitPiece::Text(more))
+        | (Some(SplitPiece::Thinking(known)), SplitPiece::Thinking(more)) => known.push_str(&more),
         (_, piece) => out.push(piece),
     }
 }

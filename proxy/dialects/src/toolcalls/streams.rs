@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     call::{finish_with_calls, says_something},
-    options::Options,
-    split::{Piece, Splitter},
+    options::ToolCallOptions,
+    split::{SplitPiece, Splitter},
 };
 use crate::{
     grow::append,
@@ -23,8 +23,8 @@ const MAX_HEAD: usize = 256;
 
 /// Changes the chunks whose text contains, or may begin, a call or thinking. All others pass unchanged.
 #[derive(Debug)]
-struct Stream {
-    options: Options,
+struct CallStream {
+    options: ToolCallOptions,
     choices: BTreeMap<u64, Choice>,
     /// The fields that every chunk of the reply has, for our own chunks.
     head: Map<String, Value>,
@@ -38,14 +38,14 @@ struct Choice {
 }
 
 /// Extracts calls and thinking from the text of a streamed chat reply. Events without either pass unchanged.
-pub fn stream(options: Options) -> Box<dyn Rewrite> {
-    Box::new(Events::new(Stream::new(options)))
+pub fn stream(options: ToolCallOptions) -> Box<dyn Rewrite> {
+    Box::new(Events::new(CallStream::new(options)))
 }
 
 // === impl Stream ===
 
-impl Stream {
-    pub(super) fn new(options: Options) -> Self {
+impl CallStream {
+    pub(super) fn new(options: ToolCallOptions) -> Self {
         Self {
             options,
             choices: BTreeMap::new(),
@@ -117,7 +117,7 @@ impl Stream {
         let stops_to_call = choice["finish_reason"] == "stop" && known.splitter.has_calls();
         let as_it_was = match pieces.as_slice() {
             [] => said.is_empty(),
-            [Piece::Text(text)] => *text == said,
+            [SplitPiece::Text(text)] => *text == said,
             _ => false,
         };
         if as_it_was && !stops_to_call {
@@ -161,7 +161,7 @@ impl Stream {
 
 impl Choice {
     /// Processes the text `said` of a chunk's choice.
-    fn split(&mut self, choice: &Value, said: &str) -> Vec<Piece> {
+    fn split(&mut self, choice: &Value, said: &str) -> Vec<SplitPiece> {
         let mut pieces = Vec::new();
         self.splitter.leave(&choice["delta"], &mut pieces);
         self.splitter.push(said, &mut pieces);
@@ -172,25 +172,29 @@ impl Choice {
     }
 
     /// Returns the pieces as deltas, in order. The first is `first` with the pieces that fit into it.
-    fn deltas(&mut self, pieces: Vec<Piece>, first: Map<String, Value>) -> Vec<Map<String, Value>> {
+    fn deltas(
+        &mut self,
+        pieces: Vec<SplitPiece>,
+        first: Map<String, Value>,
+    ) -> Vec<Map<String, Value>> {
         let mut done = Vec::new();
         let mut delta = first;
         for piece in pieces {
             // Clients read thinking, text and calls of one delta in this order.
             let follows = match &piece {
-                Piece::Thinking(_) => ["content", "tool_calls"].as_slice(),
-                Piece::Text(_) => &["tool_calls"],
-                Piece::Call(_) => &[],
+                SplitPiece::Thinking(_) => ["content", "tool_calls"].as_slice(),
+                SplitPiece::Text(_) => &["tool_calls"],
+                SplitPiece::Call(_) => &[],
             };
             if follows.iter().any(|field| delta.contains_key(*field)) {
                 done.push(std::mem::take(&mut delta));
             }
             match piece {
-                Piece::Thinking(text) => {
+                SplitPiece::Thinking(text) => {
                     append(&mut delta, "reasoning_content".to_owned(), text.into());
                 }
-                Piece::Text(text) => append(&mut delta, "content".to_owned(), text.into()),
-                Piece::Call(call) => {
+                SplitPiece::Text(text) => append(&mut delta, "content".to_owned(), text.into()),
+                SplitPiece::Call(call) => {
                     let mut call = Value::from(call);
                     call["index"] = self.n_calls.into();
                     self.n_calls += 1;
@@ -203,7 +207,7 @@ impl Choice {
     }
 }
 
-impl EventRewrite for Stream {
+impl EventRewrite for CallStream {
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>) {
         let data = event.event.as_ref().map_or("", |event| event.data.as_str());
         if data.trim() == "[DONE]" {

@@ -8,12 +8,12 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::{
-    split::{Piece, Splitter},
+    split::{SplitPiece, Splitter},
     *,
 };
 
 /// Returns the content of a text: thinking, text, and calls as `id name arguments`.
-fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
+fn split(options: &ToolCallOptions, pieces: &[&str]) -> (String, String, Vec<String>) {
     let mut splitter = Splitter::new(options.clone(), "");
     let mut out = Vec::new();
     for piece in pieces {
@@ -23,9 +23,9 @@ fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
     let (mut thinking, mut text, mut calls) = (String::new(), String::new(), Vec::new());
     for piece in out {
         match piece {
-            Piece::Thinking(more) => thinking.push_str(&more),
-            Piece::Text(more) => text.push_str(&more),
-            Piece::Call(call) => {
+            SplitPiece::Thinking(more) => thinking.push_str(&more),
+            SplitPiece::Text(more) => text.push_str(&more),
+            SplitPiece::Call(call) => {
                 calls.push(format!("{} {} {}", call.id, call.name, call.arguments));
             }
         }
@@ -34,7 +34,7 @@ fn split(options: &Options, pieces: &[&str]) -> (String, String, Vec<String>) {
 }
 
 /// Reads it completely, and cut at every place, which must not change the result.
-fn read(options: &Options, text: &str) -> String {
+fn read(options: &ToolCallOptions, text: &str) -> String {
     let whole = split(options, &[text]);
     for (at, _) in text.char_indices() {
         assert_eq!(
@@ -51,7 +51,7 @@ fn read(options: &Options, text: &str) -> String {
 }
 
 fn plain(text: &str) -> String {
-    read(&Options::default(), text)
+    read(&ToolCallOptions::default(), text)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn qwens_calls_and_thinking_are_taken_out() {
 #[test]
 fn calls_of_offered_tools_are_read_with_the_slips_of_their_json() {
     let tools = json!({ "tools": [{ "function": { "name": "glob" } }, { "function": { "name": "write" } }] });
-    let options = Options::for_request(&tools, false);
+    let options = ToolCallOptions::for_request(&tools, false);
     let glob = r#"glob {"pattern": "a"}"#;
     for (text, calls) in [
         (
@@ -175,9 +175,9 @@ fn what_is_no_call_stays_text() {
 
 #[test]
 fn thinking_may_be_open_from_the_start_and_need_not_end() {
-    let open = Options {
+    let open = ToolCallOptions {
         think_is_open: true,
-        ..Options::default()
+        ..ToolCallOptions::default()
     };
     insta::assert_snapshot!(read(&open, "I think.\n</think>\n\nYes."), @r#"["I think.","Yes.",[]]"#);
     insta::assert_snapshot!(read(&open, "\n<think>\nI think.</think>Yes."), @r#"["I think.","Yes.",[]]"#);
@@ -212,7 +212,7 @@ fn names_are_the_tools_that_were_meant() {
 #[test]
 fn a_tool_that_the_request_names_keeps_its_name() {
     let body = json!({ "tools": [{ "type": "function", "function": { "name": "sha256" } }, { "type": "custom" }] });
-    let options = Options::for_request(&body, false);
+    let options = ToolCallOptions::for_request(&body, false);
     let call = "<tool_call>{\"name\":\"sha256\"}</tool_call>";
     assert!(read(&options, call).contains("sha256"));
     assert!(!plain(call).contains("sha256"));
@@ -226,7 +226,7 @@ fn a_whole_reply_is_put_right_and_others_are_left_alone() {
             message[name] = value.clone();
         }
         let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] });
-        let out = reply(&Options::default(), body.to_string().as_bytes());
+        let out = reply(&ToolCallOptions::default(), body.to_string().as_bytes());
         out.map_or_else(
             || "as it was".to_owned(),
             |out| String::from_utf8(out).unwrap(),
@@ -245,19 +245,20 @@ fn a_whole_reply_is_put_right_and_others_are_left_alone() {
         of("<tool_call>{\"name\":\"x\"}</tool_call>", calls),
         "as it was"
     );
-    assert_eq!(reply(&Options::default(), b"<html>"), None);
-    assert_eq!(reply(&Options::default(), b"{\"choices\":7}"), None);
+    assert_eq!(reply(&ToolCallOptions::default(), b"<html>"), None);
+    assert_eq!(reply(&ToolCallOptions::default(), b"{\"choices\":7}"), None);
 }
 
 #[test]
 fn a_call_without_end_is_let_go_when_it_is_too_long() {
-    let mut splitter = Splitter::new(Options::default(), "");
+    let mut splitter = Splitter::new(ToolCallOptions::default(), "");
     let mut out = Vec::new();
     splitter.push("<tool_call>", &mut out);
     for _ in 0..20 {
         splitter.push(&"x".repeat(100_000), &mut out);
     }
-    let is_text = |piece: &Piece| matches!(piece, Piece::Text(text) if text.len() > 1_000_000);
+    let is_text =
+        |piece: &SplitPiece| matches!(piece, SplitPiece::Text(text) if text.len() > 1_000_000);
     assert!(out.iter().any(is_text), "{}", out.len());
 }
 
@@ -285,9 +286,9 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
                 .chain(std::iter::repeat_n(unit, n))
                 .collect();
             let tools = vec!["f".to_owned()];
-            let options = Options {
+            let options = ToolCallOptions {
                 tools,
-                ..Options::default()
+                ..ToolCallOptions::default()
             };
             let split = |pieces: &[&str]| {
                 let (thinking, text, calls) = split(&options, pieces);
@@ -304,11 +305,11 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
 
 #[test]
 fn a_marker_that_begins_no_call_holds_nothing_back() {
-    let mut splitter = Splitter::new(Options::default(), "");
+    let mut splitter = Splitter::new(ToolCallOptions::default(), "");
     let mut out = Vec::new();
     splitter.push("A <tool_call> is: <tool_call>\n<functional>", &mut out);
     let text = "A <tool_call> is: <tool_call>\n<functional>".to_owned();
-    assert_eq!(out, [Piece::Text(text)]);
+    assert_eq!(out, [SplitPiece::Text(text)]);
     insta::assert_snapshot!(plain("<tool_call>\n<tool_call>{\"name\":\"x\"}</tool_call>"), @r#"["","<tool_call>\n",["call_xml_0 x {}"]]"#);
 }
 
@@ -353,7 +354,7 @@ proptest! {
     #[test]
     fn no_splitting_changes_what_a_text_says(text in texts(), think_is_open: bool, offers: bool, cuts in vec(any::<usize>(), 0..9)) {
         let tools = if offers { vec!["f".to_owned()] } else { Vec::new() };
-        let options = Options { think_is_open, tools, ..Options::default() };
+        let options = ToolCallOptions { think_is_open, tools, ..ToolCallOptions::default() };
         let letters: Vec<String> = text.chars().map(String::from).collect();
         let mut pieces = vec![String::new()];
         for (n, letter) in letters.iter().enumerate() {
@@ -369,6 +370,6 @@ proptest! {
     #[test]
     fn a_text_without_markers_is_itself(text in "[ \n]{0,2}[a-z<>/|_\"{} ]{0,30}") {
         prop_assume!(!["<think>", "<tool_call>", "<|tool_call"].iter().any(|m| text.contains(m)));
-        prop_assert_eq!(split(&Options::default(), &[&text]), (String::new(), text, vec![]));
+        prop_assert_eq!(split(&ToolCallOptions::default(), &[&text]), (String::new(), text, vec![]));
     }
 }

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::{call::Call, names, options::Options};
+use super::{call::TextCall, names, options::ToolCallOptions};
 
 pub(super) const FUNCTION: &str = "<function=";
 pub(super) const CALL_END: &str = "</tool_call>";
@@ -24,7 +24,7 @@ const MAX_PARAMETERS: usize = 64;
 
 /// What is known about the text that follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum Lookahead {
     Open,
     /// The text was cut here.
     Cut,
@@ -34,7 +34,7 @@ pub(super) enum Rest {
 
 /// The end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct CallEnding {
     /// The position at which the call ends.
     pub call: usize,
     /// The position at which its markup ends.
@@ -43,15 +43,15 @@ pub(super) struct End {
 
 /// How far a call has been searched for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Scan {
+pub(super) struct XmlScan {
     pub at: usize,
     /// The call's end, unless a better one follows.
-    candidate: Option<End>,
+    candidate: Option<CallEnding>,
 }
 
 /// What is known about a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Written {
+pub(super) struct CallAsWritten {
     /// Whether a `<tool_call>` comes before it.
     pub is_wrapped: bool,
     pub is_offered: bool,
@@ -75,17 +75,22 @@ struct Parameter<'a> {
 
 // === impl Scan ===
 
-impl Scan {
+impl XmlScan {
     /// Finds the call's end: the position after a `</function>` that closes it.
-    pub(super) fn find(&mut self, text: &[u8], call: Written, rest: Rest) -> Option<End> {
+    pub(super) fn find(
+        &mut self,
+        text: &[u8],
+        call: CallAsWritten,
+        rest: Lookahead,
+    ) -> Option<CallEnding> {
         while let Some(n) = position(&text[self.at..], FUNCTION_END.as_bytes()) {
             let begin = self.at + n;
             let at = begin + FUNCTION_END.len();
             let (n_blank, follows) = follows(&text[at..], rest)?;
-            let here = Some(End { call: at, all: at });
+            let here = Some(CallEnding { call: at, all: at });
             let closed = at + n_blank + CALL_END.len();
             let ends = match (is_closed(&text[..begin]), follows) {
-                (true, Follows::CallEnd) => Some(End {
+                (true, Follows::CallEnd) => Some(CallEnding {
                     call: at,
                     all: closed,
                 }),
@@ -94,7 +99,7 @@ impl Scan {
                 (_, Follows::Call | Follows::Nothing) if call.is_offered => here,
                 _ if !call.is_offered => None,
                 (_, Follows::CallEnd) => {
-                    let end = End {
+                    let end = CallEnding {
                         call: at,
                         all: closed,
                     };
@@ -105,27 +110,28 @@ impl Scan {
                     (then != Follows::Text).then_some(end)
                 }
                 (_, _) => {
-                    self.candidate.get_or_insert(End { call: at, all: at });
+                    self.candidate
+                        .get_or_insert(CallEnding { call: at, all: at });
                     None
                 }
             };
             if let Some(end) = ends {
                 // A tag that closes another function does not close this one.
                 let is_others =
-                    |it: &End| position(&text[it.all..begin], FUNCTION.as_bytes()).is_some();
+                    |it: &CallEnding| position(&text[it.all..begin], FUNCTION.as_bytes()).is_some();
                 return Some(self.candidate.filter(is_others).unwrap_or(end));
             }
             self.at = at;
         }
         // A tag may be cut in two.
         self.at = self.at.max(text.len().saturating_sub(FUNCTION_END.len()));
-        self.candidate.filter(|_| rest == Rest::Nothing)
+        self.candidate.filter(|_| rest == Lookahead::Nothing)
     }
 }
 
 /// Returns what comes after the white space of `text`, and the length of that white space, or `None` until that is
 /// clear.
-fn follows(text: &[u8], rest: Rest) -> Option<(usize, Follows)> {
+fn follows(text: &[u8], rest: Lookahead) -> Option<(usize, Follows)> {
     let word = text.trim_ascii_start();
     let n_blank = text.len() - word.len();
     let tags = [
@@ -139,9 +145,9 @@ fn follows(text: &[u8], rest: Rest) -> Option<(usize, Follows)> {
     }
     let may_be = tags.iter().any(|(tag, _)| tag.as_bytes().starts_with(word));
     match (may_be, rest) {
-        (true, Rest::Nothing) if word.is_empty() => Some((n_blank, Follows::Nothing)),
-        (false, _) | (true, Rest::Nothing) => Some((n_blank, Follows::Text)),
-        (true, Rest::Open | Rest::Cut) => None,
+        (true, Lookahead::Nothing) if word.is_empty() => Some((n_blank, Follows::Nothing)),
+        (false, _) | (true, Lookahead::Nothing) => Some((n_blank, Follows::Text)),
+        (true, Lookahead::Open | Lookahead::Cut) => None,
     }
 }
 
@@ -167,7 +173,7 @@ fn is_closed(inside: &[u8]) -> bool {
 
 /// Returns whether `text`, which follows `<function=`, begins with the name of an offered tool, or `None` until that is
 /// clear.
-pub(super) fn is_offered(text: &[u8], options: &Options) -> Option<bool> {
+pub(super) fn is_offered(text: &[u8], options: &ToolCallOptions) -> Option<bool> {
     if !options.has_tools() {
         return Some(false);
     }
@@ -180,7 +186,7 @@ pub(super) fn is_offered(text: &[u8], options: &Options) -> Option<bool> {
 }
 
 /// Returns the call of which `text` follows `<function=`, or `None` if it is not one.
-pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
+pub(super) fn call(text: &str, id: String, options: &ToolCallOptions) -> Option<TextCall> {
     let (name, inside) = text.split_once('>')?;
     let mut rest = inside.trim_end().strip_suffix(FUNCTION_END)?.trim();
     let name = name.trim();
@@ -206,7 +212,7 @@ pub(super) fn call(text: &str, id: String, options: &Options) -> Option<Call> {
         rest = after;
     }
     let arguments = format!("{{{}}}", arguments.join(", "));
-    Some(Call {
+    Some(TextCall {
         id,
         name: names::normalised(name, &arguments, &options.tools),
         arguments,

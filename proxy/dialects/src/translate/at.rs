@@ -15,14 +15,14 @@ pub(super) const CHAT: &str = "chat completions";
 
 /// A value of a body (`null` if it is missing), and its path, for example `messages[2].content[0].type`.
 #[derive(Debug, Clone)]
-pub(super) struct At<'a> {
+pub(super) struct PathValue<'a> {
     path: String,
     pub(super) value: &'a Value,
 }
 
 // === impl At ===
 
-impl<'a> At<'a> {
+impl<'a> PathValue<'a> {
     pub(super) fn new(path: &str, value: &'a Value) -> Self {
         Self {
             path: path.to_owned(),
@@ -43,9 +43,9 @@ impl<'a> At<'a> {
     }
 
     /// Returns the same path with another value.
-    pub(super) fn with<'b>(&self, value: &'b Value) -> At<'b> {
+    pub(super) fn with<'b>(&self, value: &'b Value) -> PathValue<'b> {
         let path = self.path.clone();
-        At { path, value }
+        PathValue { path, value }
     }
 
     /// Returns itself, unless the value is missing.
@@ -72,9 +72,9 @@ impl<'a> At<'a> {
     }
 
     /// Returns the elements of a list.
-    pub(super) fn items(&self) -> Result<impl Iterator<Item = At<'a>>, TranslateError> {
+    pub(super) fn items(&self) -> Result<impl Iterator<Item = PathValue<'a>>, TranslateError> {
         let items = self.list()?.iter().enumerate();
-        Ok(items.map(|(n, value)| At {
+        Ok(items.map(|(n, value)| PathValue {
             path: format!("{}[{n}]", self.path),
             value,
         }))
@@ -85,7 +85,7 @@ impl<'a> At<'a> {
         if let Value::String(text) = self.value {
             return Ok(vec![text]);
         }
-        let text = |part: At<'a>| match part.value {
+        let text = |part: PathValue<'a>| match part.value {
             Value::String(text) => Ok(text.as_str()),
             value if value["type"] == "text" => part.field("text").string(),
             _ => Err(part.field("type").invalid("\"text\"")),
@@ -125,7 +125,7 @@ impl<'a> At<'a> {
     }
 }
 
-impl Deref for At<'_> {
+impl Deref for PathValue<'_> {
     type Target = Value;
 
     fn deref(&self) -> &Value {

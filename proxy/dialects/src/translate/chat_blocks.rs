@@ -9,11 +9,11 @@ use std::{fmt::Debug, mem};
 use serde_json::Value;
 
 use super::{
-    at::At,
+    at::PathValue,
     context::ReplyContext,
     error_reply,
     messages_reply::{content_text, reasoning},
-    ordered_calls::{Calls, Step},
+    ordered_calls::{BlockStep, Calls},
     wire::{filled, given, is_comment},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub(super) enum Block {
 
 /// How a reply ended.
 #[derive(Debug)]
-pub(super) struct End<'a> {
+pub(super) struct ReplyEnd<'a> {
     pub finish_reason: &'a str,
     /// vLLM's own `stop_reason`, or the stop text that only the proxy watches for.
     pub matched: &'a Value,
@@ -74,7 +74,7 @@ pub(super) trait BlockWriter: Debug + Send {
     }
 
     /// The reply ends, with the current block.
-    fn end(&mut self, end: &End<'_>, out: &mut Vec<u8>);
+    fn end(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>);
 
     /// Writes an error instead of an end.
     fn fail(&mut self, error: &ErrorText, out: &mut Vec<u8>);
@@ -177,7 +177,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         if let Some(signed) = delta["thinking_blocks"].as_array() {
             self.writer.sign(signed);
         }
-        match content_text(&At::new("delta.content", &delta["content"])) {
+        match content_text(&PathValue::new("delta.content", &delta["content"])) {
             Ok(text) => self.text(&text, out),
             Err(error) => return self.fail(&error_reply::unreadable(&error), out),
         }
@@ -243,12 +243,12 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
     }
 
-    fn steps(&mut self, steps: Vec<Step>, out: &mut Vec<u8>) {
+    fn steps(&mut self, steps: Vec<BlockStep>, out: &mut Vec<u8>) {
         for step in steps {
             match step {
-                Step::Begin { id, name } => self.start(&Block::Call { id, name }, out),
-                Step::Grow { arguments } => self.grow(Kind::Call, &arguments, out),
-                Step::Refuse { why } => self.fail(&error_reply::unreadable(&why), out),
+                BlockStep::Begin { id, name } => self.start(&Block::Call { id, name }, out),
+                BlockStep::Grow { arguments } => self.grow(Kind::Call, &arguments, out),
+                BlockStep::Refuse { why } => self.fail(&error_reply::unreadable(&why), out),
             }
         }
     }
@@ -309,7 +309,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         if let Some(stop) = self.context.stops.met() {
             (reason, self.matched) = ("stop", stop.into());
         }
-        let end = End {
+        let end = ReplyEnd {
             finish_reason: reason,
             matched: &self.matched,
             has_calls: self.calls.is_any(),

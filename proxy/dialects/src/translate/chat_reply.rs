@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use super::{
-    at::At, context::ReplyContext, error::TranslateError, to_chat::assistant, usage, wire::filled,
+    at::PathValue, context::ReplyContext, error::TranslateError, to_chat::assistant, usage,
+    wire::filled,
 };
 
 /// The blocks that chat completions can express. Blocks of the provider's own tools are left out, as in a stream.
 const SAYABLE: [&str; 4] = ["text", "thinking", "redacted_thinking", "tool_use"];
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
-    let content = At::top(body, "content");
+    let content = PathValue::top(body, "content");
     if !content.is_array() {
         return Err(content.invalid("a list of blocks"));
     }

@@ -33,13 +33,13 @@ pub(super) struct ChatStream {
     has_said: bool,
     n_calls: u64,
     /// The unfinished blocks, with the index by which their pieces name them. Some servers interleave them.
-    blocks: Vec<(Option<u64>, Block)>,
+    blocks: Vec<(Option<u64>, BegunBlock)>,
     usage: Map<String, Value>,
 }
 
 /// An unfinished block.
 #[derive(Debug)]
-enum Block {
+enum BegunBlock {
     Call {
         n: u64,
         /// Its `input` in the block's start, which counts if no piece of it follows.
@@ -112,7 +112,7 @@ impl ChatStream {
             "tool_use" => Some(self.start_call(block, out)),
             "thinking" => {
                 self.put_text("reasoning_content", &block["thinking"], out);
-                Some(Block::Thinking {
+                Some(BegunBlock::Thinking {
                     text: text("thinking"),
                     signature: text("signature"),
                 })
@@ -130,7 +130,7 @@ impl ChatStream {
         self.blocks.extend(begun.map(|block| (index, block)));
     }
 
-    fn start_call(&mut self, block: &Value, out: &mut Vec<u8>) -> Block {
+    fn start_call(&mut self, block: &Value, out: &mut Vec<u8>) -> BegunBlock {
         self.flush(out);
         let n = self.n_calls;
         self.n_calls += 1;
@@ -139,7 +139,7 @@ impl ChatStream {
         let id = &block["id"];
         let call = json!({ "index": n, "id": id, "type": "function", "function": function });
         self.put_delta(&json!({ "tool_calls": [call] }), out);
-        Block::Call {
+        BegunBlock::Call {
             n,
             input: block["input"].clone(),
             has_arguments: false,
@@ -151,20 +151,20 @@ impl ChatStream {
             "text_delta" => self.put_content(&delta["text"], out),
             "thinking_delta" => {
                 let piece = &delta["thinking"];
-                if let Some(Block::Thinking { text, .. }) = self.block(index) {
+                if let Some(BegunBlock::Thinking { text, .. }) = self.block(index) {
                     push_bounded(text, piece);
                 }
                 self.put_text("reasoning_content", piece, out);
             }
             "signature_delta" => {
-                if let Some(Block::Thinking { signature, .. }) = self.block(index) {
+                if let Some(BegunBlock::Thinking { signature, .. }) = self.block(index) {
                     push_bounded(signature, &delta["signature"]);
                 }
             }
             "input_json_delta" => {
                 if let (
                     Some(piece),
-                    Some(Block::Call {
+                    Some(BegunBlock::Call {
                         n, has_arguments, ..
                     }),
                 ) = (filled(&delta["partial_json"]), self.block(index))
@@ -179,7 +179,7 @@ impl ChatStream {
     }
 
     /// Returns the block to which a piece belongs.
-    fn block(&mut self, index: Option<u64>) -> Option<&mut Block> {
+    fn block(&mut self, index: Option<u64>) -> Option<&mut BegunBlock> {
         let mut blocks = self.blocks.iter_mut().rev();
         let block = blocks.find(|(at, _)| index.is_none() || *at == index);
         block.map(|(_, block)| block)
@@ -200,31 +200,31 @@ impl ChatStream {
             return;
         };
         match block {
-            Block::Call {
+            BegunBlock::Call {
                 n,
                 input,
                 has_arguments: false,
             } => self.arguments(n, &arguments(&input), out),
-            Block::Thinking { text, signature } => {
+            BegunBlock::Thinking { text, signature } => {
                 let block = json!({ "type": "thinking", "thinking": text, "signature": signature });
                 let is_whole = text.len().max(signature.len()) <= MAX_THINKING;
                 if is_signed(&block) && is_whole {
                     self.put_delta(&json!({ "thinking_blocks": [block] }), out);
                 }
             }
-            Block::Call { .. } => {}
+            BegunBlock::Call { .. } => {}
         }
     }
 
     /// Writes calls whose input was in their start, and of which no piece followed.
     fn stop_whole_calls(&mut self, out: &mut Vec<u8>) {
-        let is_whole = |block: &Block| match block {
-            Block::Call {
+        let is_whole = |block: &BegunBlock| match block {
+            BegunBlock::Call {
                 input,
                 has_arguments,
                 ..
             } => !has_arguments && input.as_object().is_some_and(|input| !input.is_empty()),
-            Block::Thinking { .. } => false,
+            BegunBlock::Thinking { .. } => false,
         };
         while let Some(at) = self.blocks.iter().position(|(_, block)| is_whole(block)) {
             let index = self.blocks[at].0;

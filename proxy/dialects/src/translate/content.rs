@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    at::{At, CHAT, MESSAGES},
+    at::{CHAT, MESSAGES, PathValue},
     error::TranslateError,
     wire::given,
 };
@@ -60,14 +60,14 @@ fn readable(value: &Value) -> Value {
 }
 
 /// Converts a chat content part to an Anthropic block, or returns `None` for white space alone.
-pub(super) fn block(part: &At<'_>, place: Place) -> Result<Option<Value>, TranslateError> {
+pub(super) fn block(part: &PathValue<'_>, place: Place) -> Result<Option<Value>, TranslateError> {
     match new_block(part) {
         Err(_) if place == Place::History => Ok(text_block(&as_text(part))),
         block => block,
     }
 }
 
-fn new_block(part: &At<'_>) -> Result<Option<Value>, TranslateError> {
+fn new_block(part: &PathValue<'_>) -> Result<Option<Value>, TranslateError> {
     let mut block = match part["type"].as_str() {
         _ if part.is_string() => return Ok(text_block(part.string()?)),
         Some(kind @ ("text" | "refusal")) => text_block(part.field(kind).string()?),
@@ -90,14 +90,14 @@ pub(super) fn text_block(text: &str) -> Option<Value> {
 }
 
 /// Converts an Anthropic block to chat content parts.
-pub(super) fn parts(block: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
+pub(super) fn parts(block: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     match new_parts(block) {
         Err(_) if place == Place::History => Ok(vec![text_part(&as_text(block))]),
         parts => parts,
     }
 }
 
-fn new_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn new_parts(block: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     match block["type"].as_str() {
         Some("text") => Ok(vec![text_part(block.field("text").string()?)]),
         Some("image") => {
@@ -129,7 +129,7 @@ fn text_part(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
+fn image_block(image: &PathValue<'_>) -> Result<Value, TranslateError> {
     let mut url = image.field("url");
     if image.is_string() {
         // Some clients write the address itself instead of the object.
@@ -151,7 +151,7 @@ fn image_block(image: &At<'_>) -> Result<Value, TranslateError> {
     Ok(json!({ "type": "image", "source": source }))
 }
 
-fn document_block(file: &At<'_>) -> Result<Value, TranslateError> {
+fn document_block(file: &PathValue<'_>) -> Result<Value, TranslateError> {
     if let Some(id) = file.field("file_id").given() {
         return Err(id.unsayable(MESSAGES, "the file itself as \"file_data\""));
     }
@@ -167,7 +167,7 @@ fn document_block(file: &At<'_>) -> Result<Value, TranslateError> {
     Ok(block)
 }
 
-fn document_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn document_parts(block: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     let source = block.field("source");
     match source["type"].as_str() {
         Some("text") => Ok(vec![text_part(source.field("data").string()?)]),
@@ -192,7 +192,7 @@ fn document_parts(block: &At<'_>) -> Result<Vec<Value>, TranslateError> {
 }
 
 /// Returns the address of a `source`: its own, or its bytes as a `data:` address.
-fn source_url(source: &At<'_>) -> Result<String, TranslateError> {
+fn source_url(source: &PathValue<'_>) -> Result<String, TranslateError> {
     match source["type"].as_str() {
         Some("url") => source.field("url").string().map(str::to_owned),
         Some("base64") => {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::direction::Direction;
 use crate::{
-    error::{ErrorBody, anthropic, anthropic_type, openai},
+    error::{OwnError, anthropic, anthropic_type, openai},
     failure::{ErrorText, Failure},
     json,
     sse::SseEvent,
@@ -46,7 +46,7 @@ pub(super) fn to_chat(text: &ErrorText, status: Option<u16>) -> Value {
     let code = Some(text.code.as_str());
     let code = code.filter(|code| code.starts_with(|c: char| c.is_ascii_alphabetic()));
     let of_status = anthropic_type(status.unwrap_or_else(|| text.own_status()));
-    openai(&ErrorBody {
+    openai(&OwnError {
         status: 0,
         message: &shown(&text.message),
         kind: Some(text.kind.as_str())
@@ -67,7 +67,7 @@ pub(super) fn to_messages(text: &ErrorText, status: Option<u16>) -> Value {
     } else {
         given
     };
-    anthropic(&ErrorBody {
+    anthropic(&OwnError {
         status: status.unwrap_or_else(|| text.own_status()),
         message: &message,
         kind: "",

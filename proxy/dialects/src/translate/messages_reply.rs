@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    at::At,
+    at::PathValue,
     context::ReplyContext,
     error::TranslateError,
     usage,
@@ -13,7 +13,7 @@ use crate::{calls::call_id, chat::thought};
 
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
-    let message = At::new("choices[0].message", &choice["message"]);
+    let message = PathValue::new("choices[0].message", &choice["message"]);
     message.object()?;
     let id = id(context, body);
     let mut calls = calls(context, &id, &message)?;
@@ -47,7 +47,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     }))
 }
 
-fn content(message: &At<'_>, text: &str, calls: Vec<Value>) -> Vec<Value> {
+fn content(message: &PathValue<'_>, text: &str, calls: Vec<Value>) -> Vec<Value> {
     let mut content = Vec::new();
     if let Some(thinking) = reasoning(message) {
         // Anthropic signs its thinking. Clients require the field, and only Anthropic can fill it.
@@ -70,7 +70,7 @@ pub(super) fn reasoning(message: &Value) -> Option<String> {
 }
 
 /// Returns the text of a reply's content.
-pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
+pub(super) fn content_text(content: &PathValue<'_>) -> Result<String, TranslateError> {
     let Value::Array(parts) = content.value else {
         return Ok(content.texts()?.concat());
     };
@@ -81,7 +81,7 @@ pub(super) fn content_text(content: &At<'_>) -> Result<String, TranslateError> {
 fn calls(
     context: &ReplyContext,
     reply_id: &str,
-    message: &At<'_>,
+    message: &PathValue<'_>,
 ) -> Result<Vec<Value>, TranslateError> {
     let calls = message.field("tool_calls").list()?;
     let call = |(n, call): (usize, &Value)| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    chat_blocks::{Block, BlockWriter, End, Kind},
+    chat_blocks::{Block, BlockWriter, Kind, ReplyEnd},
     context::ReplyContext,
     error_reply,
     messages_reply::id,
@@ -92,7 +92,7 @@ impl BlockWriter for MessagesWriter {
         }
     }
 
-    fn end(&mut self, end: &End<'_>, out: &mut Vec<u8>) {
+    fn end(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>) {
         self.stop(out);
         let (reason, sequence) =
             usage::stop_reason(&self.context, end.finish_reason, end.matched, end.has_calls);

@@ -9,7 +9,7 @@ use std::{collections::VecDeque, mem};
 use serde_json::Value;
 
 use super::wire::filled;
-use crate::calls::{Places, call_id};
+use crate::calls::{CallPlaces, call_id};
 
 /// The largest size of waiting arguments of all calls together, in bytes.
 const MAX_HELD: usize = 1 << 20;
@@ -17,10 +17,10 @@ const MAX_HELD: usize = 1 << 20;
 /// The calls of one reply so far.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    all: Vec<Call>,
-    places: Places,
+    all: Vec<OrderedCall>,
+    places: CallPlaces,
     /// The call whose block may still grow.
-    open: Option<Open>,
+    open: Option<OpenCall>,
     /// Calls that have a name and no block yet.
     waiting: VecDeque<usize>,
     /// Bytes that all calls hold.
@@ -28,7 +28,7 @@ pub(super) struct Calls {
 }
 
 #[derive(Debug, Default)]
-struct Call {
+struct OrderedCall {
     id: Option<String>,
     name: Option<String>,
     /// Arguments without a block yet, because it cannot begin without a name, or while another one is open.
@@ -37,14 +37,14 @@ struct Call {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     at: usize,
-    extent: Extent,
+    extent: JsonExtent,
 }
 
 /// How far the JSON of a call's arguments has arrived.
 #[derive(Debug, Default)]
-struct Extent {
+struct JsonExtent {
     depth: usize,
     in_text: bool,
     is_escaped: bool,
@@ -53,7 +53,7 @@ struct Extent {
 
 /// The effect of a piece on the blocks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum BlockStep {
     Begin {
         id: String,
         name: String,
@@ -81,11 +81,12 @@ impl Calls {
     }
 
     /// Adds one element of a delta's `tool_calls`. `reply_id` becomes part of the id of a call without one.
-    pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<Step> {
+    pub(super) fn add(&mut self, piece: &Value, reply_id: &str) -> Vec<BlockStep> {
         let Some(at) = self.places.find(piece) else {
             return Vec::new();
         };
-        self.all.resize_with(self.places.len(), Call::default);
+        self.all
+            .resize_with(self.places.len(), OrderedCall::default);
         let call = &mut self.all[at];
         let was_nameless = call.name.is_none();
         let n_held = call.held.len();
@@ -101,13 +102,13 @@ impl Calls {
         let mut steps = self.advance(reply_id);
         if self.n_held > MAX_HELD {
             let why = "a call's arguments came, but no name".to_owned();
-            steps.push(Step::Refuse { why });
+            steps.push(BlockStep::Refuse { why });
         }
         steps
     }
 
     /// A block of another type begins. Waiting calls come before it.
-    pub(super) fn close(&mut self, reply_id: &str) -> Vec<Step> {
+    pub(super) fn close(&mut self, reply_id: &str) -> Vec<BlockStep> {
         let mut steps = Vec::new();
         while !self.waiting.is_empty() {
             self.open = None;
@@ -118,7 +119,7 @@ impl Calls {
     }
 
     /// The reply has ended. Writes waiting calls, and those that never got a name and begin without one.
-    pub(super) fn end(&mut self, reply_id: &str) -> Vec<Step> {
+    pub(super) fn end(&mut self, reply_id: &str) -> Vec<BlockStep> {
         let calls = self.all.iter().enumerate();
         let nameless = calls.filter(|(_, call)| call.name.is_none());
         self.waiting.extend(nameless.map(|(at, _)| at));
@@ -126,7 +127,7 @@ impl Calls {
     }
 
     /// Extends the open call, and begins the next ones once it is complete. No call waits if there is no more room.
-    fn advance(&mut self, reply_id: &str) -> Vec<Step> {
+    fn advance(&mut self, reply_id: &str) -> Vec<BlockStep> {
         let mut steps = Vec::new();
         loop {
             if let Some(open) = &mut self.open {
@@ -134,7 +135,7 @@ impl Calls {
                 self.n_held -= arguments.len();
                 open.extent.feed(&arguments);
                 if !arguments.is_empty() {
-                    steps.push(Step::Grow { arguments });
+                    steps.push(BlockStep::Grow { arguments });
                 }
                 if !open.extent.is_whole && self.n_held <= MAX_HELD {
                     return steps;
@@ -147,20 +148,20 @@ impl Calls {
         }
     }
 
-    fn begin(&mut self, at: usize, reply_id: &str) -> Step {
-        let extent = Extent::default();
-        self.open = Some(Open { at, extent });
+    fn begin(&mut self, at: usize, reply_id: &str) -> BlockStep {
+        let extent = JsonExtent::default();
+        self.open = Some(OpenCall { at, extent });
         let call = &mut self.all[at];
         call.has_begun = true;
         let id = || call_id("call", reply_id, at);
-        Step::Begin {
+        BlockStep::Begin {
             id: call.id.clone().unwrap_or_else(id),
             name: call.name.clone().unwrap_or_default(),
         }
     }
 
     /// More of a call arrived after its block. White space is ignored.
-    fn refuse_more(&mut self, at: usize) -> Vec<Step> {
+    fn refuse_more(&mut self, at: usize) -> Vec<BlockStep> {
         let call = &mut self.all[at];
         let more = mem::take(&mut call.held);
         self.n_held -= more.len();
@@ -169,13 +170,13 @@ impl Calls {
         }
         let name = call.name.as_deref().unwrap_or_default();
         let why = format!("more arguments of the call of {name} came after its end");
-        vec![Step::Refuse { why }]
+        vec![BlockStep::Refuse { why }]
     }
 }
 
 // === impl Call ===
 
-impl Call {
+impl OrderedCall {
     fn add(&mut self, piece: &Value) {
         let function = &piece["function"];
         let keep = |known: &mut Option<String>, value| {
@@ -195,7 +196,7 @@ impl Call {
 
 // === impl Extent ===
 
-impl Extent {
+impl JsonExtent {
     fn feed(&mut self, json: &str) {
         for byte in json.bytes() {
             match byte {

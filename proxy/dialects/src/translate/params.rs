@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    at::{At, CHAT, MESSAGES},
+    at::{CHAT, MESSAGES, PathValue},
     error::TranslateError,
     stops, tools,
     wire::{copy, filled, given, reasons},
@@ -35,10 +35,10 @@ pub(super) fn to_messages(
     for name in ["top_p", "top_k", "stream", "thinking"] {
         copy(body, name, out, name);
     }
-    stops_to_messages(&At::top(body, "stop"), out)?;
+    stops_to_messages(&PathValue::top(body, "stop"), out)?;
     user_to_messages(body, out);
-    format_to_messages(&At::top(body, "response_format"), out)?;
-    let tools = At::top(body, "tools");
+    format_to_messages(&PathValue::top(body, "response_format"), out)?;
+    let tools = PathValue::top(body, "tools");
     let tools = tools.items()?.map(|tool| tools::to_messages(&tool));
     let tools = tools.collect::<Result<Vec<_>, _>>()?;
     if !tools.is_empty() {
@@ -59,8 +59,8 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
     };
     let is_one = |value: &Value| value.as_u64() == Some(1);
     let is_text = |value: &Value| *value == json!(["text"]);
-    type Says = fn(&Value) -> bool;
-    let fields: [(&str, Says, &str); 10] = [
+    type ParamRule = fn(&Value) -> bool;
+    let fields: [(&str, ParamRule, &str); 10] = [
         ("n", is_one, "1"),
         ("frequency_penalty", is_zero, "0"),
         ("presence_penalty", is_zero, "0"),
@@ -73,7 +73,7 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
         ("web_search_options", Value::is_null, "none"),
     ];
     for (field, says_nothing, allowed) in fields {
-        let value = At::top(body, field).given();
+        let value = PathValue::top(body, field).given();
         if let Some(value) = value.filter(|value| !says_nothing(value)) {
             return Err(value.unsayable(MESSAGES, allowed));
         }
@@ -81,7 +81,10 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
     Ok(())
 }
 
-fn stops_to_messages(stop: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn stops_to_messages(
+    stop: &PathValue<'_>,
+    out: &mut Map<String, Value>,
+) -> Result<(), TranslateError> {
     let stops = match stop.value {
         one @ Value::String(_) => std::slice::from_ref(one),
         _ => stop.list()?,
@@ -106,7 +109,10 @@ fn user_to_messages(body: &Value, out: &mut Map<String, Value>) {
     }
 }
 
-fn format_to_messages(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn format_to_messages(
+    format: &PathValue<'_>,
+    out: &mut Map<String, Value>,
+) -> Result<(), TranslateError> {
     match format["type"].as_str() {
         None if format.is_null() => {}
         Some("text") => {}
@@ -127,7 +133,7 @@ fn format_to_messages(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(
 // === towards chat ===
 
 pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
-    let servers = At::top(body, "mcp_servers").given();
+    let servers = PathValue::top(body, "mcp_servers").given();
     if let Some(servers) = servers.filter(|servers| *servers.value != json!([])) {
         return Err(servers.unsayable(CHAT, "none"));
     }
@@ -146,7 +152,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
         out.insert("stream_options".into(), json!({ "include_usage": true }));
     }
     // The proxy watches for the others.
-    let stops = At::top(body, "stop_sequences").list()?;
+    let stops = PathValue::top(body, "stop_sequences").list()?;
     let (stops, _) = stops::for_chat(&body["model"], stops);
     if !stops.is_empty() {
         out.insert("stop".into(), stops.into());
@@ -155,8 +161,8 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
         out.insert("user".into(), user.into());
     }
-    format_to_chat(&At::top(body, "output_config").field("format"), out)?;
-    let tools = At::top(body, "tools");
+    format_to_chat(&PathValue::top(body, "output_config").field("format"), out)?;
+    let tools = PathValue::top(body, "tools");
     let tools = tools.items()?.filter(|tool| !tools::is_search(tool));
     let tools = tools.map(|tool| tools::to_chat(&tool));
     let tools = tools.collect::<Result<Vec<_>, _>>()?;
@@ -167,7 +173,10 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-fn format_to_chat(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn format_to_chat(
+    format: &PathValue<'_>,
+    out: &mut Map<String, Value>,
+) -> Result<(), TranslateError> {
     match format["type"].as_str() {
         None if format.is_null() => {}
         Some("json_schema") => {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{
-    at::At,
-    chat_blocks::{Block, BlockWriter as _, End, Kind},
+    at::PathValue,
+    chat_blocks::{Block, BlockWriter as _, Kind, ReplyEnd},
     context::ReplyContext,
     error::TranslateError,
     messages_reply::{content_text, reasoning},
@@ -16,7 +16,7 @@ use crate::calls::{arguments_text, call_id};
 /// Returns the response with which the reply's events would end.
 pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, TranslateError> {
     let choice = &body["choices"][0];
-    let message = At::new("choices[0].message", &choice["message"]);
+    let message = PathValue::new("choices[0].message", &choice["message"]);
     message.object()?;
     let mut writer = ResponsesWriter::new(context);
     // Nobody reads the events.
@@ -49,7 +49,7 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
         let arguments = arguments_text(&function["arguments"]);
         say(&Block::Call { id, name }, Kind::Call, &arguments);
     }
-    let end = End {
+    let end = ReplyEnd {
         finish_reason: choice["finish_reason"].as_str().unwrap_or_default(),
         matched: &Value::Null,
         has_calls: !calls.is_empty(),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     accounting,
-    at::{At, CHAT},
+    at::{CHAT, PathValue},
     content::{Place, as_text},
     error::TranslateError,
     names, own_reasoning, responses_tools,
@@ -30,7 +30,7 @@ const MAX_USER: usize = 64;
 struct Conversation<'a> {
     messages: Vec<Value>,
     /// What the model said since the last message of another's.
-    reply: Reply,
+    reply: ResponsesReply,
     results: Results<'a>,
     /// Images of tools' results, which go with the user's next words.
     images: Vec<Value>,
@@ -40,14 +40,14 @@ struct Conversation<'a> {
 #[derive(Default)]
 struct Results<'a> {
     /// By the call's id, with the place among the items.
-    of_calls: HashMap<&'a str, VecDeque<(usize, At<'a>)>>,
+    of_calls: HashMap<&'a str, VecDeque<(usize, PathValue<'a>)>>,
     /// Those that stand behind their calls.
     placed: HashSet<usize>,
 }
 
 /// What a model said in one turn.
 #[derive(Default)]
-struct Reply {
+struct ResponsesReply {
     reasoning: Vec<String>,
     /// Blocks as Anthropic signed them.
     signed: Vec<Value>,
@@ -57,10 +57,10 @@ struct Reply {
 }
 
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
-    At::new("the body", body).object()?;
+    PathValue::new("the body", body).object()?;
     refuse_unsayable(body)?;
     let mut conversation = Conversation::default();
-    let instructions = At::top(body, "instructions");
+    let instructions = PathValue::top(body, "instructions");
     if instructions.is_array() {
         for message in instructions.items()? {
             conversation.message(&message, Place::New)?;
@@ -68,11 +68,11 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     } else if let Some(instructions) = instructions.given() {
         conversation.system(&[text_part(instructions.string()?)])?;
     }
-    let input = At::top(body, "input");
+    let input = PathValue::top(body, "input");
     if input.is_string() {
         conversation.user(vec![text_part(input.string()?)])?;
     } else {
-        let items: Vec<At<'_>> = input.items()?.collect();
+        let items: Vec<PathValue<'_>> = input.items()?.collect();
         conversation.results = Results::of_items(&items);
         let last_reply = items.iter().rposition(|it| is_models(it));
         for (n, item) in items.iter().enumerate() {
@@ -108,7 +108,7 @@ fn is_models(item: &Value) -> bool {
 
 impl Conversation<'_> {
     /// Adds the item at position `n` of `input`.
-    fn item(&mut self, n: usize, item: &At<'_>, place: Place) -> Result<(), TranslateError> {
+    fn item(&mut self, n: usize, item: &PathValue<'_>, place: Place) -> Result<(), TranslateError> {
         if item.is_string() {
             return self.user(vec![text_part(item.string()?)]);
         }
@@ -141,7 +141,7 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn message(&mut self, message: &At<'_>, place: Place) -> Result<(), TranslateError> {
+    fn message(&mut self, message: &PathValue<'_>, place: Place) -> Result<(), TranslateError> {
         let content = message.field("content");
         match message["role"].as_str() {
             Some("system" | "developer") => self.system(&parts(&content, place)?)?,
@@ -226,7 +226,7 @@ impl Conversation<'_> {
         self.reply.signed.extend(own_reasoning::signed(item));
     }
 
-    fn call(&mut self, item: &At<'_>, arguments: &str) {
+    fn call(&mut self, item: &PathValue<'_>, arguments: &str) {
         match (filled(&item["call_id"]), filled(&item["name"])) {
             (Some(id), Some(name)) => {
                 let name = responses_tools::sent_name(item["namespace"].as_str(), name);
@@ -241,7 +241,7 @@ impl Conversation<'_> {
     /// What the model said is a message, and the results of its calls follow: servers refuse a history in which one
     /// is missing.
     fn end_reply(&mut self) -> Result<(), TranslateError> {
-        let Reply {
+        let ResponsesReply {
             reasoning,
             signed,
             texts,
@@ -281,7 +281,7 @@ impl Conversation<'_> {
     }
 
     /// The text of what a tool returned; images wait for the user's next words.
-    fn result(&mut self, item: &At<'_>) -> Result<String, TranslateError> {
+    fn result(&mut self, item: &PathValue<'_>) -> Result<String, TranslateError> {
         let mut texts = Vec::new();
         for part in parts(&item.field("output"), Place::History)? {
             match part["text"].as_str() {
@@ -310,7 +310,7 @@ impl Conversation<'_> {
 // === impl Results ===
 
 impl<'a> Results<'a> {
-    fn of_items(items: &[At<'a>]) -> Self {
+    fn of_items(items: &[PathValue<'a>]) -> Self {
         let mut of_calls: HashMap<_, VecDeque<_>> = HashMap::new();
         for (n, item) in items.iter().enumerate() {
             let kind = item["type"].as_str().unwrap_or_default();
@@ -327,7 +327,7 @@ impl<'a> Results<'a> {
     }
 
     /// The result of a call, once.
-    fn take(&mut self, call_id: &str) -> Option<At<'a>> {
+    fn take(&mut self, call_id: &str) -> Option<PathValue<'a>> {
         let (n, result) = self.of_calls.get_mut(call_id)?.pop_front()?;
         self.placed.insert(n);
         Some(result)
@@ -335,7 +335,7 @@ impl<'a> Results<'a> {
 }
 
 /// A string, or a list of parts, as chat content parts.
-fn parts(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
+fn parts(content: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     match content.value {
         Value::Null => Ok(Vec::new()),
         Value::String(text) => Ok(vec![text_part(text)]),
@@ -346,14 +346,14 @@ fn parts(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     }
 }
 
-fn part(part: &At<'_>, place: Place) -> Result<Value, TranslateError> {
+fn part(part: &PathValue<'_>, place: Place) -> Result<Value, TranslateError> {
     match new_part(part) {
         Err(_) if place == Place::History => Ok(text_part(&as_text(part))),
         part => part,
     }
 }
 
-fn new_part(part: &At<'_>) -> Result<Value, TranslateError> {
+fn new_part(part: &PathValue<'_>) -> Result<Value, TranslateError> {
     match part["type"].as_str() {
         Some("input_text" | "output_text" | "text" | "summary_text" | "reasoning_text") => {
             Ok(text_part(part.field("text").string()?))
@@ -374,7 +374,7 @@ fn new_part(part: &At<'_>) -> Result<Value, TranslateError> {
         Some("input_file") => {
             let Some(data) = filled(&part["file_data"]) else {
                 let by = ["file_id", "file_url"].map(|name| part.field(name));
-                let by = by.into_iter().find_map(At::given);
+                let by = by.into_iter().find_map(PathValue::given);
                 let by = by.unwrap_or_else(|| part.field("file_data"));
                 return Err(by.unsayable(CHAT, "the file itself as \"file_data\""));
             };
@@ -430,7 +430,7 @@ fn refuse_unsayable(body: &Value) -> Result<(), TranslateError> {
         ("top_logprobs", is_zero, "0"),
     ];
     for (field, says_nothing, allowed) in fields {
-        let value = At::top(body, field).given();
+        let value = PathValue::top(body, field).given();
         if let Some(value) = value.filter(|value| !says_nothing(value)) {
             return Err(value.unsayable(CHAT, allowed));
         }
@@ -463,11 +463,11 @@ fn params(body: &Value, out: &mut Map<String, Value>) -> Result<(), TranslateErr
     if let Some(user) = user.filter(|user| user.chars().count() <= MAX_USER) {
         out.insert("user".into(), user.into());
     }
-    format(&At::top(body, "text").field("format"), out)?;
+    format(&PathValue::top(body, "text").field("format"), out)?;
     responses_tools::to_chat(body, out)
 }
 
-fn format(format: &At<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
+fn format(format: &PathValue<'_>, out: &mut Map<String, Value>) -> Result<(), TranslateError> {
     let format = match format["type"].as_str() {
         None if format.is_null() => return Ok(()),
         Some("text") => return Ok(()),

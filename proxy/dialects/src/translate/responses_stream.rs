@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    chat_blocks::{Block, BlockWriter, End, Kind},
+    chat_blocks::{Block, BlockWriter, Kind, ReplyEnd},
     context::ReplyContext,
     error_reply, own_reasoning,
     responses_tools::{self, GivenTool},
@@ -36,14 +36,14 @@ pub(super) struct ResponsesWriter {
     /// The items that have ended.
     output: Vec<Value>,
     n_bytes: usize,
-    open: Option<Item>,
+    open: Option<OpenItem>,
     /// Signed thinking that no item has yet.
     signed: Vec<Value>,
 }
 
 /// The current item.
 #[derive(Debug)]
-struct Item {
+struct OpenItem {
     id: String,
     kind: ItemKind,
     text: String,
@@ -126,7 +126,7 @@ impl ResponsesWriter {
     fn open_item(&mut self, kind: ItemKind, out: &mut Vec<u8>) {
         let id = self.item_id(kind.id_prefix());
         let text = String::new();
-        let item = Item { id, kind, text };
+        let item = OpenItem { id, kind, text };
         self.n_bytes += ITEM;
         let data =
             json!({ "output_index": self.output.len(), "item": item.value("in_progress", &[]) });
@@ -151,7 +151,7 @@ impl ResponsesWriter {
             }
             self.put_of_item(&format!("{kind}.done"), data, out);
         }
-        if let Some((name, part)) = self.open.as_ref().and_then(Item::part) {
+        if let Some((name, part)) = self.open.as_ref().and_then(OpenItem::part) {
             self.put_of_item(&format!("{name}.done"), json!({ "part": part }), out);
         }
         let Some(item) = self.open.take() else {
@@ -193,7 +193,7 @@ impl ResponsesWriter {
             let data = json!({ "delta": "{}" });
             self.put_of_item("function_call_arguments.delta", data, out);
         }
-        let Some(Item {
+        let Some(OpenItem {
             text,
             kind: ItemKind::Call { tool, .. },
             ..
@@ -233,7 +233,7 @@ impl ResponsesWriter {
     }
 
     /// Ends the reply, and returns the whole response.
-    pub(super) fn finish(&mut self, end: &End<'_>, out: &mut Vec<u8>) -> Value {
+    pub(super) fn finish(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>) -> Value {
         let (status, reason) = match end.finish_reason {
             "length" | "model_context_window_exceeded" => ("incomplete", Some("max_output_tokens")),
             "content_filter" | "sensitive" => ("incomplete", Some("content_filter")),
@@ -307,7 +307,7 @@ impl BlockWriter for ResponsesWriter {
         self.n_bytes > MAX_REPLY
     }
 
-    fn end(&mut self, end: &End<'_>, out: &mut Vec<u8>) {
+    fn end(&mut self, end: &ReplyEnd<'_>, out: &mut Vec<u8>) {
         let response = self.finish(end, out);
         let kind = match response["status"].as_str() {
             Some("incomplete") => "incomplete",
@@ -338,7 +338,7 @@ impl BlockWriter for ResponsesWriter {
 
 // === impl Item ===
 
-impl Item {
+impl OpenItem {
     fn value(&self, status: &str, signed: &[Value]) -> Value {
         match &self.kind {
             ItemKind::Message => {

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    at::{At, CHAT},
+    at::{CHAT, PathValue},
     error::TranslateError,
     names,
     wire::{copy, filled, given},
@@ -64,7 +64,7 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
             add(&tool, None, &mut tools)?;
         }
     }
-    let choice = choice(&At::top(body, "tool_choice"), &mut tools)?;
+    let choice = choice(&PathValue::top(body, "tool_choice"), &mut tools)?;
     if tools.is_empty() {
         return Ok(());
     }
@@ -77,9 +77,9 @@ pub(super) fn to_chat(body: &Value, out: &mut Map<String, Value>) -> Result<(), 
 }
 
 /// Returns the lists of a request's tools. Codex adds some in the middle of its input.
-fn lists(body: &Value) -> Result<Vec<At<'_>>, TranslateError> {
-    let mut lists = vec![At::top(body, "tools")];
-    let input = At::top(body, "input");
+fn lists(body: &Value) -> Result<Vec<PathValue<'_>>, TranslateError> {
+    let mut lists = vec![PathValue::top(body, "tools")];
+    let input = PathValue::top(body, "input");
     if input.is_array() {
         let more = input.items()?.filter(|it| it["type"] == "additional_tools");
         lists.extend(more.map(|it| it.field("tools")));
@@ -87,7 +87,11 @@ fn lists(body: &Value) -> Result<Vec<At<'_>>, TranslateError> {
     Ok(lists)
 }
 
-fn add(tool: &At<'_>, namespace: Option<&str>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
+fn add(
+    tool: &PathValue<'_>,
+    namespace: Option<&str>,
+    out: &mut Vec<Value>,
+) -> Result<(), TranslateError> {
     tool.object()?;
     match tool.field("type").string()? {
         "function" => out.push(function(tool, namespace)?),
@@ -104,7 +108,7 @@ fn add(tool: &At<'_>, namespace: Option<&str>, out: &mut Vec<Value>) -> Result<(
     Ok(())
 }
 
-fn function(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateError> {
+fn function(tool: &PathValue<'_>, namespace: Option<&str>) -> Result<Value, TranslateError> {
     let mut function = Map::new();
     let name = tool.field("name").string()?;
     function.insert("name".into(), sent_name(namespace, name).into());
@@ -121,7 +125,7 @@ fn function(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateEr
     Ok(json!({ "type": "function", "function": function }))
 }
 
-fn custom(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateError> {
+fn custom(tool: &PathValue<'_>, namespace: Option<&str>) -> Result<Value, TranslateError> {
     let name = sent_name(namespace, tool.field("name").string()?);
     let format = &tool["format"];
     let form = match filled(&format["definition"]) {
@@ -148,7 +152,7 @@ fn custom(tool: &At<'_>, namespace: Option<&str>) -> Result<Value, TranslateErro
 }
 
 /// Converts `tool_choice`. For a list of allowed tools, the others are removed.
-fn choice(choice: &At<'_>, tools: &mut Vec<Value>) -> Result<Option<Value>, TranslateError> {
+fn choice(choice: &PathValue<'_>, tools: &mut Vec<Value>) -> Result<Option<Value>, TranslateError> {
     let Some(given) = given(choice) else {
         return Ok(None);
     };

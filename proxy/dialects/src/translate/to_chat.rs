@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     accounting,
-    at::{At, CHAT},
+    at::{CHAT, PathValue},
     content::{Place, as_text, parts},
     error::TranslateError,
     names, params,
@@ -13,10 +13,10 @@ use super::{
 use crate::calls::function_call;
 
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
-    At::new("the body", body).object()?;
+    PathValue::new("the body", body).object()?;
     let mut messages = Vec::new();
-    system(&At::top(body, "system"), &mut messages)?;
-    let given: Vec<At<'_>> = At::top(body, "messages").items()?.collect();
+    system(&PathValue::top(body, "system"), &mut messages)?;
+    let given: Vec<PathValue<'_>> = PathValue::top(body, "messages").items()?.collect();
     let last_reply = given.iter().rposition(|it| it["role"] == "assistant");
     for (n, message) in given.iter().enumerate() {
         message.object()?;
@@ -43,7 +43,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
 }
 
 /// Joins system blocks to one text, because not every server accepts parts, and removes Claude Code's accounting line.
-fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
+fn system(text: &PathValue<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     let texts = text.texts()?.into_iter().map(accounting::without);
     let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
     let text = texts.join("\n");
@@ -54,7 +54,7 @@ fn system(text: &At<'_>, out: &mut Vec<Value>) -> Result<(), TranslateError> {
 }
 
 /// Writes tool results first, each as a separate message. Images in them go with the rest.
-fn user(content: &At<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), TranslateError> {
+fn user(content: &PathValue<'_>, place: Place, out: &mut Vec<Value>) -> Result<(), TranslateError> {
     if content.is_string() {
         out.push(json!({ "role": "user", "content": content.value }));
         return Ok(());
@@ -83,7 +83,7 @@ fn flat(parts: Vec<Value>) -> Value {
     }
 }
 
-fn tool_message(block: &At<'_>, images: &mut Vec<Value>) -> Result<Value, TranslateError> {
+fn tool_message(block: &PathValue<'_>, images: &mut Vec<Value>) -> Result<Value, TranslateError> {
     let id = block.field("tool_use_id").string()?;
     let content = block.field("content");
     let mut texts = Vec::new();
@@ -105,7 +105,7 @@ fn tool_message(block: &At<'_>, images: &mut Vec<Value>) -> Result<Value, Transl
 
 /// Joins an assistant's blocks to the form of chat completions. Blocks of the provider's own tools, and unknown ones,
 /// become text.
-pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
+pub(super) fn assistant(content: &PathValue<'_>) -> Result<Value, TranslateError> {
     if content.is_string() {
         return Ok(json!({ "role": "assistant", "content": content.value }));
     }
@@ -139,7 +139,7 @@ pub(super) fn assistant(content: &At<'_>) -> Result<Value, TranslateError> {
     Ok(message)
 }
 
-fn tool_call(block: &At<'_>) -> Result<Value, TranslateError> {
+fn tool_call(block: &PathValue<'_>) -> Result<Value, TranslateError> {
     let id = block.field("id").string()?;
     let name = block.field("name");
     let name = filled(&name).ok_or_else(|| name.invalid("a name"))?;

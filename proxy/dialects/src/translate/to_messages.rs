@@ -5,7 +5,7 @@ use std::mem;
 use serde_json::{Map, Value, json};
 
 use super::{
-    at::{At, MESSAGES},
+    at::{MESSAGES, PathValue},
     content::{Place, as_text, block, text_block},
     error::TranslateError,
     fit::fit,
@@ -17,12 +17,12 @@ use super::{
 #[derive(Default)]
 struct Conversation {
     system: Vec<Value>,
-    turns: Vec<Turn>,
+    turns: Vec<SideTurn>,
 }
 
 /// Consecutive messages of one side, because Anthropic requires alternating roles.
 #[derive(Default)]
-struct Turn {
+struct SideTurn {
     role: &'static str,
     /// Results of tools, which must come first.
     results: Vec<Value>,
@@ -30,9 +30,9 @@ struct Turn {
 }
 
 pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
-    At::new("the body", body).object()?;
-    let messages = At::top(body, "messages");
-    let given: Vec<At<'_>> = messages.items()?.collect();
+    PathValue::new("the body", body).object()?;
+    let messages = PathValue::top(body, "messages");
+    let given: Vec<PathValue<'_>> = messages.items()?.collect();
     let last_reply = given.iter().rposition(|it| it["role"] == "assistant");
     let mut conversation = Conversation::default();
     for (n, message) in given.iter().enumerate() {
@@ -56,7 +56,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
     if !conversation.system.is_empty() {
         out.insert("system".into(), conversation.system.into());
     }
-    let turn = |mut turn: Turn| {
+    let turn = |mut turn: SideTurn| {
         turn.results.append(&mut turn.blocks);
         json!({ "role": turn.role, "content": turn.results })
     };
@@ -69,7 +69,7 @@ pub(super) fn request(body: &Value) -> Result<Value, TranslateError> {
 // === impl Conversation ===
 
 impl Conversation {
-    fn add(&mut self, message: &At<'_>, place: Place) -> Result<(), TranslateError> {
+    fn add(&mut self, message: &PathValue<'_>, place: Place) -> Result<(), TranslateError> {
         message.object()?;
         let content = message.field("content");
         match message["role"].as_str() {
@@ -101,11 +101,11 @@ impl Conversation {
     }
 
     /// Returns the current turn if it has this `role`, else a new one.
-    fn turn(&mut self, role: &'static str) -> &mut Turn {
+    fn turn(&mut self, role: &'static str) -> &mut SideTurn {
         if self.turns.last().is_none_or(|last| last.role != role) {
-            let turn = Turn {
+            let turn = SideTurn {
                 role,
-                ..Turn::default()
+                ..SideTurn::default()
             };
             self.turns.push(turn);
         }
@@ -115,7 +115,7 @@ impl Conversation {
 }
 
 /// Converts a string, or a list of parts, to blocks.
-fn blocks(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
+fn blocks(content: &PathValue<'_>, place: Place) -> Result<Vec<Value>, TranslateError> {
     if content.is_string() {
         return Ok(block(content, place)?.into_iter().collect());
     }
@@ -123,7 +123,7 @@ fn blocks(content: &At<'_>, place: Place) -> Result<Vec<Value>, TranslateError> 
     blocks.filter_map(Result::transpose).collect()
 }
 
-fn texts_alone(content: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn texts_alone(content: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     let blocks = blocks(content, Place::New)?;
     match blocks.iter().find(|block| block["type"] != "text") {
         Some(block) => Err(content
@@ -139,7 +139,7 @@ fn said(value: &Value) -> Vec<Value> {
 }
 
 /// Converts thinking, text and calls, in the order of Anthropic's models.
-fn assistant(message: &At<'_>) -> Result<Vec<Value>, TranslateError> {
+fn assistant(message: &PathValue<'_>) -> Result<Vec<Value>, TranslateError> {
     let mut out = signed_thinking(message);
     for block in blocks(&message.field("content"), Place::History)? {
         match block["type"].as_str() {
@@ -171,7 +171,7 @@ fn signed_thinking(message: &Value) -> Vec<Value> {
     blocks.filter(is_signed).cloned().collect()
 }
 
-fn tool_use(call: &At<'_>) -> Result<Value, TranslateError> {
+fn tool_use(call: &PathValue<'_>) -> Result<Value, TranslateError> {
     let id = call.field("id").string()?;
     if call["type"] == "custom" {
         let name = call.field("custom").field("name").string()?;
@@ -193,7 +193,7 @@ fn call_block(id: &str, name: &str, input: &Value) -> Value {
     json!({ "type": "tool_use", "id": names::messages_id(id), "name": names::tool(name), "input": input })
 }
 
-fn tool_result(id: &str, content: &At<'_>) -> Result<Value, TranslateError> {
+fn tool_result(id: &str, content: &PathValue<'_>) -> Result<Value, TranslateError> {
     let mut out = json!({ "type": "tool_result", "tool_use_id": names::messages_id(id) });
     let content = blocks(content, Place::History)?;
     match content.as_slice() {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    at::{At, CHAT, MESSAGES},
+    at::{CHAT, MESSAGES, PathValue},
     error::TranslateError,
     names,
     wire::copy,
@@ -12,7 +12,7 @@ use super::{
 // === towards messages ===
 
 /// Converts a chat tool to Anthropic's form.
-pub(super) fn to_messages(tool: &At<'_>) -> Result<Value, TranslateError> {
+pub(super) fn to_messages(tool: &PathValue<'_>) -> Result<Value, TranslateError> {
     let kind = tool.field("type");
     if *kind.value != "function" {
         return Err(kind.unsayable(MESSAGES, "\"function\""));
@@ -31,7 +31,7 @@ pub(super) fn to_messages(tool: &At<'_>) -> Result<Value, TranslateError> {
 }
 
 /// Returns the schema with the type `object`, which Anthropic requires and others do not.
-fn input_schema(parameters: &At<'_>) -> Result<Value, TranslateError> {
+fn input_schema(parameters: &PathValue<'_>) -> Result<Value, TranslateError> {
     let mut schema = match parameters.value {
         Value::Null => Map::from_iter([("properties".to_owned(), json!({}))]),
         _ => parameters.object()?.clone(),
@@ -42,7 +42,7 @@ fn input_schema(parameters: &At<'_>) -> Result<Value, TranslateError> {
 
 /// Converts `tool_choice` and `parallel_tool_calls` to Anthropic's `tool_choice`.
 pub(super) fn choice_to_messages(body: &Value) -> Result<Option<Value>, TranslateError> {
-    let choice = At::top(body, "tool_choice").given();
+    let choice = PathValue::top(body, "tool_choice").given();
     let mut choice = choice.map(|choice| one_choice(&choice)).transpose()?;
     let has_tools = body["tools"].as_array().is_some_and(|t| !t.is_empty());
     let one_at_a_time = body["parallel_tool_calls"].as_bool() == Some(false);
@@ -57,7 +57,7 @@ pub(super) fn choice_to_messages(body: &Value) -> Result<Option<Value>, Translat
     Ok(choice.filter(|choice| has_tools || !says_nothing(choice)))
 }
 
-fn one_choice(choice: &At<'_>) -> Result<Value, TranslateError> {
+fn one_choice(choice: &PathValue<'_>) -> Result<Value, TranslateError> {
     let kind = choice.as_str().or_else(|| choice["type"].as_str());
     match kind {
         Some("auto") => Ok(json!({ "type": "auto" })),
@@ -84,7 +84,7 @@ pub(super) fn is_search(tool: &Value) -> bool {
 }
 
 /// Converts an Anthropic tool to chat form.
-pub(super) fn to_chat(tool: &At<'_>) -> Result<Value, TranslateError> {
+pub(super) fn to_chat(tool: &PathValue<'_>) -> Result<Value, TranslateError> {
     tool.object()?;
     let kind = tool.field("type").given();
     if let Some(kind) = kind.filter(|kind| *kind.value != "custom") {
@@ -109,7 +109,7 @@ pub(super) fn choice_to_chat(
     body: &Value,
     out: &mut Map<String, Value>,
 ) -> Result<(), TranslateError> {
-    let Some(choice) = At::top(body, "tool_choice").given() else {
+    let Some(choice) = PathValue::top(body, "tool_choice").given() else {
         return Ok(());
     };
     choice.object()?;

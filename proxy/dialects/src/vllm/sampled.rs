@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::completion;
-use crate::{fields::Fields, sse::SseReader};
+use crate::{fields::JsonFields, sse::SseReader};
 
 /// The largest number of ids of one prompt, and of one reply, that are kept.
 pub(super) const MAX_IDS: usize = 1 << 20;
@@ -34,7 +34,7 @@ pub struct Sampled {
 /// The caller has to know whether the stream itself is complete.
 pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
     let mut reader = SseReader::new();
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredIds::default();
     for piece in stream.chunks(AT_ONCE) {
         for event in reader.feed(piece) {
             gathered.add(event.data.as_bytes());
@@ -49,13 +49,13 @@ pub fn sampled_sse(stream: &[u8]) -> Option<Sampled> {
 
 /// Reads them from an unstreamed reply.
 pub fn sampled_json(body: &[u8]) -> Option<Sampled> {
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredIds::default();
     gathered.add(body);
     gathered.sampled()
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GatheredIds {
     pub(super) prompt_ids: Vec<u32>,
     pub(super) ids: Vec<u32>,
     pub(super) logprobs: Vec<f32>,
@@ -68,7 +68,7 @@ pub(super) struct Gathered {
 }
 
 #[derive(Deserialize)]
-struct Logprobs {
+struct ReplyLogprobs {
     content: Option<Vec<Logprob>>,
 }
 
@@ -79,7 +79,7 @@ struct Logprob {
 
 // === impl Gathered ===
 
-impl Gathered {
+impl GatheredIds {
     /// Reads one body or chunk. A body that is not a completion is ignored.
     pub(super) fn add(&mut self, json: &[u8]) {
         let Some(body) = completion(json) else {
@@ -117,7 +117,7 @@ impl Gathered {
         }
     }
 
-    fn choice(&mut self, choice: &Fields<'_>) {
+    fn choice(&mut self, choice: &JsonFields<'_>) {
         if choice.get("index").is_some_and(|index| index.get() != "0") {
             self.has_others = true;
             return;
@@ -129,7 +129,7 @@ impl Gathered {
             }
         }
         if let Some(logprobs) = choice.get("logprobs") {
-            match serde_json::from_str::<Logprobs>(logprobs.get()) {
+            match serde_json::from_str::<ReplyLogprobs>(logprobs.get()) {
                 Ok(logprobs) => self.logprobs(&logprobs.content.unwrap_or_default()),
                 Err(_) => self.has_gap = true,
             }

@@ -2,7 +2,7 @@ use proptest::{collection::vec, prelude::*};
 use serde_json::json;
 
 use super::{
-    sampled::{Gathered, MAX_IDS},
+    sampled::{GatheredIds, MAX_IDS},
     *,
 };
 use crate::{any_json::any_json, rewrite::rewritten, testing::pieces};
@@ -172,7 +172,7 @@ fn no_more_than_a_limit_of_ids_is_kept() {
             ids(n_prompt),
             ids(n_said)
         );
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredIds::default();
         gathered.add(body.as_bytes());
         (
             gathered.prompt_ids.len(),
@@ -185,7 +185,7 @@ fn no_more_than_a_limit_of_ids_is_kept() {
     assert_eq!(sampled(0, MAX_IDS), (1, MAX_IDS, true), "what was said");
     let lone = "{\"logprob\":0},".repeat(MAX_IDS) + "{\"logprob\":0}";
     let body = format!("{{\"choices\":[{{\"logprobs\":{{\"content\":[{lone}]}}}}]}}");
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredIds::default();
     gathered.add(body.as_bytes());
     assert!(gathered.has_gap, "log-probabilities without ids");
 }

@@ -45,30 +45,30 @@ pub(crate) struct Delegations {
 
 #[derive(Debug)]
 struct Known {
-    calls: LruCache<Scope, VecDeque<Call>>,
-    conversations: LruCache<Opening, SessionId>,
+    calls: LruCache<CallScope, VecDeque<ReplyCalls>>,
+    conversations: LruCache<ConversationKey, SessionId>,
 }
 
 /// Whose calls they are. Those read from the log are known by the agent alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Scope {
+enum CallScope {
     Caller(Caller),
     Agent(AgentId),
 }
 
 /// The calls of one reply.
 #[derive(Debug)]
-struct Call {
+struct ReplyCalls {
     at_ms: u64,
     /// The conversation with that reply.
     session: SessionId,
     n_bytes: usize,
-    texts: Arc<Texts>,
+    texts: Arc<CallContext>,
 }
 
 /// What the owner's model wrote, and what the owner had said.
 #[derive(Debug)]
-struct Texts {
+struct CallContext {
     texts: CallTexts,
     /// Hashes of the owner's last messages before it.
     said: Vec<u64>,
@@ -84,10 +84,10 @@ pub(super) struct CallingRequest<'a> {
 }
 
 /// A session, and what stood in the calls of one of its replies.
-type Handed = (SessionId, Arc<Texts>);
+type Handed = (SessionId, Arc<CallContext>);
 
 /// By what a conversation is known again: its agent, and what its first message says.
-type Opening = (AgentId, u64);
+type ConversationKey = (AgentId, u64);
 
 // === impl Delegations ===
 
@@ -108,7 +108,7 @@ impl Delegations {
 
     fn restore(&self, turn: &Turn) {
         let mut known = lock(&self.known);
-        let scope = Scope::Agent(turn.agent.clone());
+        let scope = CallScope::Agent(turn.agent.clone());
         let messages = &turn.request.messages;
         let first = first(messages.iter().filter_map(Message::utterance));
         if turn.meta.kind == TurnKind::Side
@@ -125,7 +125,7 @@ impl Delegations {
         let users = messages.iter().rev().filter_map(Message::utterance);
         let said = said(turn.meta.kind, users);
         let at_ms = turn.meta.ended_ms;
-        if let Some(call) = Call::new(&turn.session, at_ms, arguments, said) {
+        if let Some(call) = ReplyCalls::new(&turn.session, at_ms, arguments, said) {
             known.note(scope, call);
         }
     }
@@ -143,8 +143,8 @@ impl Delegations {
             users.map(|it| Utterance::of_parts(it.heads(HEAD))),
         );
         let arguments = calls.iter().map(|call| call.arguments.as_str());
-        if let Some(call) = Call::new(request.session, at_ms, arguments, said) {
-            lock(&self.known).note(Scope::Caller(request.caller.clone()), call);
+        if let Some(call) = ReplyCalls::new(request.session, at_ms, arguments, said) {
+            lock(&self.known).note(CallScope::Caller(request.caller.clone()), call);
         }
     }
 
@@ -162,7 +162,10 @@ impl Delegations {
             if known.conversations.is_empty() && (!may_begin || known.calls.is_empty()) {
                 return None;
             }
-            let scopes = [Scope::Caller(caller.clone()), Scope::Agent(agent.clone())];
+            let scopes = [
+                CallScope::Caller(caller.clone()),
+                CallScope::Agent(agent.clone()),
+            ];
             if may_begin {
                 known.recent(&scopes, at_ms)
             } else {
@@ -185,7 +188,7 @@ impl Delegations {
 
 impl Known {
     /// The calls of the last hour, the latest first.
-    fn recent(&mut self, scopes: &[Scope], at_ms: u64) -> Vec<Handed> {
+    fn recent(&mut self, scopes: &[CallScope], at_ms: u64) -> Vec<Handed> {
         let mut recent = Vec::new();
         for scope in scopes {
             let calls = self.calls.get(scope).into_iter().flatten().rev();
@@ -195,7 +198,7 @@ impl Known {
         recent
     }
 
-    fn note(&mut self, scope: Scope, call: Call) {
+    fn note(&mut self, scope: CallScope, call: ReplyCalls) {
         let calls = self.calls.get_or_insert_mut(scope, VecDeque::new);
         calls.push_back(call);
         let all: usize = calls.iter().map(|call| call.n_bytes).sum();
@@ -209,7 +212,7 @@ impl Known {
 
 // === impl Call ===
 
-impl Call {
+impl ReplyCalls {
     /// What stands in these arguments; `None` where nothing does that is more than an everyday text.
     fn new<'a>(
         session: &SessionId,
@@ -232,7 +235,7 @@ impl Call {
             at_ms,
             session: session.clone(),
             n_bytes,
-            texts: Arc::new(Texts { texts, said }),
+            texts: Arc::new(CallContext { texts, said }),
         })
     }
 }
@@ -285,7 +288,7 @@ fn longest(fields: &Map<String, Value>) -> usize {
     texts.map(str::len).max().unwrap_or_default()
 }
 
-fn opening(agent: &AgentId, first: &str) -> Opening {
+fn opening(agent: &AgentId, first: &str) -> ConversationKey {
     (agent.clone(), hash_of_words(first))
 }
 

@@ -28,7 +28,7 @@ const OF_ERRANDS: [&str; 2] = ["x-claude-code-auxiliary-type", "x-openai-memgen-
 
 /// The kind of a side turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum ErrandMark {
     /// A sub-agent's request, which the owner's agent started.
     SubAgent,
     Errand,
@@ -36,7 +36,7 @@ pub(super) enum Mark {
 
 // === impl Mark ===
 
-impl Mark {
+impl ErrandMark {
     /// Returns the kind that the headers give, or `None` if they give none, or say that it is the owner's.
     pub(super) fn of(headers: &HeaderMap, chat: &ChatRequest) -> Option<Self> {
         let said = headers.iter().filter(|(_, value)| says_something(value));
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    fn mark(name: &'static str, value: &'static str) -> Option<Mark> {
+    fn mark(name: &'static str, value: &'static str) -> Option<ErrandMark> {
         let body = r#"{"input":"hi"}"#;
         let chat = ChatRequest::parse(Api::Responses, body.into()).unwrap();
         let mut headers = HeaderMap::new();
@@ -103,7 +103,7 @@ mod tests {
             HeaderName::from_static(name),
             HeaderValue::from_static(value),
         );
-        Mark::of(&headers, &chat)
+        ErrandMark::of(&headers, &chat)
     }
 
     #[test]
@@ -120,7 +120,11 @@ mod tests {
             ),
             ("x-new-client-subagent-id", "7"),
         ] {
-            assert_eq!(mark(name, value), Some(Mark::SubAgent), "{name}: {value}");
+            assert_eq!(
+                mark(name, value),
+                Some(ErrandMark::SubAgent),
+                "{name}: {value}"
+            );
         }
         for (name, value) in [
             ("x-claude-code-request-class", "compaction"),
@@ -131,7 +135,11 @@ mod tests {
                 r#"{"request_kind":"compaction","thread_source":"user"}"#,
             ),
         ] {
-            assert_eq!(mark(name, value), Some(Mark::Errand), "{name}: {value}");
+            assert_eq!(
+                mark(name, value),
+                Some(ErrandMark::Errand),
+                "{name}: {value}"
+            );
         }
         for (name, value) in [
             ("x-claude-code-request-class", "main"),
@@ -155,6 +163,6 @@ mod tests {
         let body = r#"{"input":"hi","client_metadata":{"x-codex-turn-metadata":"{\"request_kind\":\"compaction\"}"}}"#;
         let chat = ChatRequest::parse(Api::Responses, body.into()).unwrap();
         let headers = HeaderMap::new();
-        assert_eq!(Mark::of(&headers, &chat), Some(Mark::Errand));
+        assert_eq!(ErrandMark::of(&headers, &chat), Some(ErrandMark::Errand));
     }
 }

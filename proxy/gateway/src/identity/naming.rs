@@ -5,7 +5,7 @@ use metaclaw_chat::SessionId;
 use metaclaw_dialects::request::ChatRequest;
 use serde_json::Value;
 
-use super::{claims::text, marks::Mark};
+use super::{claims::text, marks::ErrandMark};
 
 /// The source of a session's name, and how its client uses the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Naming {
 
 /// A session that a client names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedSession {
     pub session: SessionId,
     pub naming: Naming,
     /// Whether the name was given only for this proxy.
@@ -46,7 +46,7 @@ pub(super) const AFFINITY: &str = "x-session-affinity";
 
 // === impl Named ===
 
-impl Named {
+impl NamedSession {
     fn new(session: &str, naming: Naming) -> Option<Self> {
         let session = session.parse().ok()?;
         Some(Self {
@@ -105,7 +105,7 @@ impl Named {
     pub(super) fn of_client(
         headers: &HeaderMap,
         chat: &ChatRequest,
-        mark: Option<Mark>,
+        mark: Option<ErrandMark>,
     ) -> Option<Self> {
         let unique = |name: &str| Self::new(name, Naming::Unique);
         let mut of_conversations = OF_CONVERSATIONS.into_iter();
@@ -135,9 +135,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &'static str) -> Option<&'a str> {
 }
 
 /// Returns the conversation of Codex, in which a thread of the owner is one conversation.
-fn codex(headers: &HeaderMap, mark: Option<Mark>) -> Option<&str> {
+fn codex(headers: &HeaderMap, mark: Option<ErrandMark>) -> Option<&str> {
     let session = header(headers, CODEX_SESSION)?;
-    let thread = header(headers, CODEX_THREAD).filter(|_| mark != Some(Mark::SubAgent));
+    let thread = header(headers, CODEX_THREAD).filter(|_| mark != Some(ErrandMark::SubAgent));
     Some(thread.unwrap_or(session))
 }
 
@@ -181,7 +181,7 @@ mod tests {
         body.as_object_mut().unwrap().extend(fields);
         let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
         let map: HeaderMap = map.collect();
-        let named = Named::of_client(&map, &chat, Mark::of(&map, &chat))?;
+        let named = NamedSession::of_client(&map, &chat, ErrandMark::of(&map, &chat))?;
         Some((named.session.to_string(), named.naming))
     }
 

@@ -12,7 +12,7 @@ const BOUND: NonZeroUsize = NonZeroUsize::new(20_000).unwrap();
 
 /// The latest replies.
 #[derive(Debug)]
-pub(crate) struct Replies {
+pub(crate) struct RecentReplies {
     known: Mutex<LruCache<(AgentId, String), Replied>>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Replied {
 
 // === impl Replies ===
 
-impl Replies {
+impl RecentReplies {
     pub(crate) fn new() -> Self {
         Self {
             known: Mutex::new(LruCache::new(BOUND)),
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_reply_is_known_to_its_own_agent_only() {
         let [main, other]: [AgentId; 2] = ["main", "other"].map(|name| name.parse().unwrap());
-        let replies = Replies::new();
+        let replies = RecentReplies::new();
         let replied = Replied {
             session: "s".parse().unwrap(),
             chain: ChainHash::start(&main),

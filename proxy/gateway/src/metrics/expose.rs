@@ -41,7 +41,7 @@ pub enum SeriesValue {
     Measure(f64),
 }
 
-type Labels = Vec<(&'static str, String)>;
+type LabelPairs = Vec<(&'static str, String)>;
 
 /// Why a turn is not in the log, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -80,7 +80,7 @@ fn other(registry: &mut Registry, metric: &[Series]) {
     if first.label.is_none() {
         return alone(registry, first);
     }
-    let labels = |series: &Series| -> Labels {
+    let labels = |series: &Series| -> LabelPairs {
         let label = series.label.clone();
         label
             .map(|(name, value)| (name, value.into_owned()))
@@ -89,7 +89,7 @@ fn other(registry: &mut Registry, metric: &[Series]) {
     };
     match first.value {
         SeriesValue::Counter(_) => {
-            let family = Family::<Labels, Counter>::default();
+            let family = Family::<LabelPairs, Counter>::default();
             for series in metric {
                 if let SeriesValue::Counter(value) = series.value {
                     family.get_or_create(&labels(series)).inc_by(value);
@@ -98,7 +98,7 @@ fn other(registry: &mut Registry, metric: &[Series]) {
             registry.register(name, help, family);
         }
         SeriesValue::Gauge(_) => {
-            let family = Family::<Labels, Gauge>::default();
+            let family = Family::<LabelPairs, Gauge>::default();
             for series in metric {
                 if let SeriesValue::Gauge(value) = series.value {
                     let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -108,7 +108,7 @@ fn other(registry: &mut Registry, metric: &[Series]) {
             registry.register(name, help, family);
         }
         SeriesValue::Measure(_) => {
-            let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+            let family = Family::<LabelPairs, Gauge<f64, AtomicU64>>::default();
             for series in metric {
                 if let SeriesValue::Measure(value) = series.value {
                     family.get_or_create(&labels(series)).set(value);

@@ -36,12 +36,12 @@ struct Counted {
     metrics: Arc<Metrics>,
     api: ApiLabel,
     came: Instant,
-    progress: Mutex<Progress>,
+    progress: Mutex<RequestProgress>,
 }
 
 /// What is known so far.
 #[derive(Debug)]
-struct Progress {
+struct RequestProgress {
     agent: Option<AgentId>,
     upstream: Option<String>,
     status: Option<u16>,
@@ -91,7 +91,7 @@ impl RequestMetrics {
             metrics: Arc::clone(metrics),
             api: ApiLabel(api),
             came,
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(RequestProgress {
                 agent: None,
                 upstream: None,
                 status: None,
@@ -166,7 +166,7 @@ impl RequestMetrics {
         })
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, RequestProgress> {
         lock(&self.0.progress)
     }
 }

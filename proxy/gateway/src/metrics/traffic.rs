@@ -49,7 +49,7 @@ pub(crate) struct Traffic {
 pub(super) struct Answered {
     agent: String,
     api: ApiLabel,
-    status: Status,
+    status: AnswerStatus,
     upstream: String,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct ApiLabel(pub Option<Api>);
 
 /// The status, or none if the agent closed the connection before there was one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Status(Option<u16>);
+struct AnswerStatus(Option<u16>);
 
 // === impl Traffic ===
 
@@ -101,7 +101,7 @@ impl Traffic {
         let labels = Answered {
             agent: agent.unwrap_or_default().to_owned(),
             api,
-            status: Status(status),
+            status: AnswerStatus(status),
             upstream: upstream.unwrap_or_default().to_owned(),
         };
         self.requests.get_or_create(&labels).inc();
@@ -116,7 +116,7 @@ impl Traffic {
 
 // === impl Status ===
 
-impl EncodeLabelValue for Status {
+impl EncodeLabelValue for AnswerStatus {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         match self.0 {
             Some(status) => u64::from(status).encode(encoder),

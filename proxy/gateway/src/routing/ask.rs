@@ -19,7 +19,7 @@ use super::{
         Answer, Attempted, Unsupported, attempt, classify, failure, is_decided_by_the_body, learn,
         note, unsupported,
     },
-    chat::Chat,
+    chat::RoutedChat,
     select::{Candidates, Upstreams},
     translation::TranslatedRequest,
 };
@@ -36,7 +36,7 @@ const REFUSALS: usize = 3;
 pub(crate) async fn ask(
     upstreams: &Upstreams,
     candidates: Candidates,
-    chat: &Chat<'_>,
+    chat: &RoutedChat<'_>,
     metrics: &RequestMetrics,
 ) -> Result<Answer, UpstreamError> {
     let Candidates {
@@ -123,7 +123,7 @@ pub(crate) async fn ask(
 /// The request as this upstream takes it.
 async fn translated(
     upstream: &Upstream,
-    chat: &Chat<'_>,
+    chat: &RoutedChat<'_>,
     variant: Variant,
     demands: Demands,
 ) -> Result<TranslatedRequest, UpstreamError> {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A chat as the caller sent it.
-pub(crate) struct Chat<'a> {
+pub(crate) struct RoutedChat<'a> {
     pub api: Api,
     pub route: &'a PathAndQuery,
     pub headers: &'a HeaderMap,
@@ -60,7 +60,7 @@ pub(crate) struct Repeated<'a> {
 
 // === impl Chat ===
 
-impl Chat<'_> {
+impl RoutedChat<'_> {
     /// What may be mended of its history for this upstream, which wants it so.
     pub(super) async fn mending<'m>(
         &'m self,

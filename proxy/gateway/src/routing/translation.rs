@@ -12,14 +12,14 @@ use metaclaw_dialects::{
     Api, chat_form, error_status, json,
     mend::{Demands, Mended},
     request::APPEND_FIELD,
-    rewrite::{Rewrite, Then},
+    rewrite::{Chained, Rewrite},
     toolcalls,
     translate::{self, Direction},
     vllm,
 };
 use serde_json::Value;
 
-use super::chat::Chat;
+use super::chat::RoutedChat;
 use crate::{
     headers,
     histories::Mending,
@@ -30,15 +30,15 @@ use crate::{
 const MAX_REPLY: usize = 32 << 20;
 
 /// A step of the way to another API, and what its reply needs of the request.
-type Step = (Direction, translate::ReplyContext);
+type TranslationStep = (Direction, translate::ReplyContext);
 
 /// How a reply is to be changed.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     /// From the caller's API to the upstream's, each with what its reply needs; none where they speak the same.
-    steps: Vec<Step>,
+    steps: Vec<TranslationStep>,
     /// Calls and thinking stand in the text.
-    in_text: Option<toolcalls::Options>,
+    in_text: Option<toolcalls::ToolCallOptions>,
     /// Token ids are beside: what the caller did not ask for itself is taken out.
     pub ids: Option<vllm::RequestedIds>,
     /// The caller asked for a stream.
@@ -109,7 +109,7 @@ impl Translation {
             ask_for_ids(&mut now);
         }
         if has_text {
-            translation.in_text = Some(toolcalls::Options::for_request(&now, false));
+            translation.in_text = Some(toolcalls::ToolCallOptions::for_request(&now, false));
             now = toolcalls::request(&now).unwrap_or(now);
         }
         Ok((translation, vec![now.to_string().into()], mended))
@@ -122,7 +122,7 @@ impl Translation {
             return (self, body);
         };
         self.wants_stream = given["stream"].as_bool() == Some(true);
-        self.in_text = Some(toolcalls::Options::for_request(&given, false));
+        self.in_text = Some(toolcalls::ToolCallOptions::for_request(&given, false));
         let changed = toolcalls::request(&given);
         let body = changed.map_or(body, |changed| vec![changed.to_string().into()]);
         (self, body)
@@ -240,7 +240,7 @@ impl Translation {
         read: &[u8],
         is_events: bool,
     ) -> Result<Said, UpstreamError> {
-        let is_others = |step: &mut Step| step.0.upstream() != Api::Chat;
+        let is_others = |step: &mut TranslationStep| step.0.upstream() != Api::Chat;
         let first = Self {
             steps: self.steps.pop_if(is_others).into_iter().collect(),
             ..Self::default()
@@ -294,7 +294,7 @@ impl Translation {
         let back = self.steps.iter().rev();
         let back = back.map(|(direction, asked)| translate::stream(*direction, asked));
         let steps = [ids, in_text].into_iter().flatten().chain(back);
-        steps.reduce(|first, then| Box::new(Then::new(first, then)))
+        steps.reduce(|first, then| Box::new(Chained::new(first, then)))
     }
 
     /// A whole reply, translated; `None` where it stays the same.
@@ -332,7 +332,11 @@ impl Translation {
 }
 
 /// An error's body after the steps back to the caller.
-fn error_along<'a>(back: impl Iterator<Item = &'a Step>, status: u16, body: Vec<u8>) -> Vec<u8> {
+fn error_along<'a>(
+    back: impl Iterator<Item = &'a TranslationStep>,
+    status: u16,
+    body: Vec<u8>,
+) -> Vec<u8> {
     back.fold(body, |body, (direction, _)| {
         translate::error(*direction, status, &body)
     })
@@ -439,7 +443,7 @@ fn translated(
     upstream: &Upstream,
     path: &[Direction],
     given: &Value,
-) -> Result<(Value, Vec<Step>), UpstreamError> {
+) -> Result<(Value, Vec<TranslationStep>), UpstreamError> {
     let created = now_ms() / 1_000;
     let translated = translate::request_along(path, given, created);
     let (mut request, steps) = translated.map_err(|error| UpstreamError::Untranslatable {
@@ -471,7 +475,7 @@ fn is_plain(upstream: &Upstream, headers: &HeaderMap) -> Result<(), UpstreamErro
 impl TranslatedRequest {
     pub(super) fn new(
         upstream: &Upstream,
-        chat: &Chat<'_>,
+        chat: &RoutedChat<'_>,
         variant: Variant,
         before: Option<&[Message]>,
         mending: Option<Mending<'_>>,

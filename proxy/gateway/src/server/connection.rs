@@ -45,7 +45,7 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 /// on boxed errors is `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-struct Broken(BoxError);
+struct BrokenReply(BoxError);
 
 /// Serves one connection to its end. After `stop`, serves only the running requests.
 pub(super) async fn connection<S, B>(service: S, stream: TcpStream, stop: CancellationToken)
@@ -60,7 +60,7 @@ where
         tracing::debug!(%error, "a connection keeps the system's settings");
     }
     let service =
-        service.map_response(|reply| reply.map(|body| body.map_err(Broken).boxed_unsync()));
+        service.map_response(|reply| reply.map(|body| body.map_err(BrokenReply).boxed_unsync()));
     let service = TowerToHyperService::new(service);
     let io = TokioIo::new(TimedStream::new(stream, HEADER_TIMEOUT));
     let mut connection = pin!(builder().serve_connection(io, service).into_owned());

@@ -20,7 +20,7 @@ const MAX_PEEK: usize = 64 << 10;
 /// Deadline for the rest of an error's body.
 const PEEK_DEADLINE: Duration = Duration::from_secs(5);
 
-type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+type BodyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// An upstream's bytes, which are the same whether they were peeked at or not.
 pub(crate) struct UpstreamBody {
@@ -30,7 +30,7 @@ pub(crate) struct UpstreamBody {
     next: Option<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
     /// Resolves when no more will come.
-    end: Option<End>,
+    end: Option<BodyEnd>,
     /// Changes its bytes on their way to the agent.
     rewrite: Option<Box<dyn Rewrite>>,
 }
@@ -85,7 +85,7 @@ impl UpstreamBody {
     }
 
     /// Ends the body with an error once `end` has resolved.
-    pub(super) fn breaks_off(&mut self, end: End) {
+    pub(super) fn breaks_off(&mut self, end: BodyEnd) {
         self.end = Some(end);
     }
 

@@ -8,7 +8,7 @@ use metaclaw_dialects::{Api, mend::Demands, translate::Direction};
 
 use super::negative_cache::NegativeCache;
 use crate::{
-    address::Address,
+    address::UpstreamAddress,
     config::{Provider, UpstreamConfig},
     lock::lock,
 };
@@ -38,7 +38,7 @@ const MODELS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
     clippy::struct_excessive_bools,
     reason = "none of them says anything of another"
 )]
-pub(crate) struct Capabilities {
+pub(crate) struct UpstreamCapabilities {
     apis: Vec<Api>,
     /// If the further APIs are only guessed: which guesses were wrong.
     lacks: Option<LackedApis>,
@@ -78,9 +78,9 @@ pub(crate) struct Variant {
 
 // === impl Capabilities ===
 
-impl Capabilities {
+impl UpstreamCapabilities {
     /// Returns those of a configured upstream.
-    pub(super) fn from_config(config: &UpstreamConfig, address: &Address) -> Self {
+    pub(super) fn from_config(config: &UpstreamConfig, address: &UpstreamAddress) -> Self {
         use Provider::{Anthropic, Azure, Openai, Vllm};
         let is_guessed = config.speaks.is_none()
             && matches!(config.dialect, Openai | Vllm | Azure)
@@ -212,8 +212,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn that_an_upstream_does_not_speak_an_api_is_forgotten_in_time() {
         let config = UpstreamConfig::default();
-        let address = Address::for_upstream("http://models.example/v1", config.dialect, None);
-        let it = Capabilities::from_config(&config, &address.unwrap());
+        let address =
+            UpstreamAddress::for_upstream("http://models.example/v1", config.dialect, None);
+        let it = UpstreamCapabilities::from_config(&config, &address.unwrap());
         let target = |api| it.target_api(api, it.variant(api));
         for (api, other) in [
             (Api::Messages, Api::Responses),
@@ -235,8 +236,9 @@ mod tests {
     #[test]
     fn openai_itself_is_known_to_speak_responses() {
         let config = UpstreamConfig::default();
-        let address = Address::for_upstream("https://api.openai.com/v1", config.dialect, None);
-        let it = Capabilities::from_config(&config, &address.unwrap());
+        let address =
+            UpstreamAddress::for_upstream("https://api.openai.com/v1", config.dialect, None);
+        let it = UpstreamCapabilities::from_config(&config, &address.unwrap());
         let variant = it.variant(Api::Responses);
         assert_eq!(it.target_api(Api::Responses, variant), Some(Api::Responses));
         assert!(!it.is_guess(Api::Responses, variant));

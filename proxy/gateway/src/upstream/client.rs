@@ -21,7 +21,7 @@ use metaclaw_chat::Span;
 
 use super::{
     body::UpstreamBody,
-    connect::{Connector, Proxy, Usage, connector},
+    connect::{ConnectionUse, Connector, Proxy, connector},
     upload::watched,
 };
 use crate::{
@@ -143,7 +143,7 @@ impl Client {
             (Err(_), Some(why)) => return Err(SendError::Upload(why)),
             (Err(error), None) => return Err(error.into()),
         };
-        if let Some(usage) = reply.extensions_mut().remove::<Usage>() {
+        if let Some(usage) = reply.extensions_mut().remove::<ConnectionUse>() {
             usage.has_answered.store(true, Ordering::Relaxed);
         }
         // The version is set to that of our connections. It must not be HTTP/1.0, in which the end of the connection is
@@ -160,7 +160,7 @@ fn is_stale(error: &legacy::Error) -> bool {
     };
     let mut extensions = Extensions::new();
     connected.get_extras(&mut extensions);
-    let Some(usage) = extensions.get::<Usage>() else {
+    let Some(usage) = extensions.get::<ConnectionUse>() else {
         return false;
     };
     usage.has_answered.load(Ordering::Relaxed)

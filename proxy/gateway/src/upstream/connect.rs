@@ -31,7 +31,7 @@ use tokio::{
 };
 use tower::{Service, ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use crate::{address::Address, body::BoxError, config::EnvironmentProxies};
+use crate::{address::UpstreamAddress, body::BoxError, config::EnvironmentProxies};
 
 /// Silence after which the system checks whether the other end is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -52,12 +52,12 @@ pub(super) struct Tracked {
     io: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
     /// Whether it ends at a proxy that forwards requests.
     is_forwarded: bool,
-    usage: Usage,
+    usage: ConnectionUse,
 }
 
 /// The state of a connection, which is attached to each of its replies and errors.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Usage {
+pub(super) struct ConnectionUse {
     /// Whether a reply has come on it.
     pub has_answered: Arc<AtomicBool>,
     /// Whether bytes arrived after the last write. In HTTP/1, these are a part of the next reply.
@@ -90,7 +90,7 @@ pub(super) fn connector(
             Ok(TokioIo::new(Tracked {
                 io: TokioIo::new(io),
                 is_forwarded,
-                usage: Usage::default(),
+                usage: ConnectionUse::default(),
             }))
         }
     }))
@@ -145,7 +145,7 @@ impl Proxy {
     pub(super) fn for_upstream(
         own: Option<&Secret>,
         environment: &EnvironmentProxies,
-        address: &Address,
+        address: &UpstreamAddress,
     ) -> Result<Option<Self>, String> {
         let own = own.map(|own| own.expose().trim());
         let matcher = match own {

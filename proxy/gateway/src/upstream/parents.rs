@@ -25,7 +25,7 @@ pub(super) struct Parents(Arc<Mutex<LruCache<String, Parent>>>, Mutex<JoinSet<()
 
 /// The answer of `GET /v1/models`.
 #[derive(Debug, Deserialize)]
-struct Models {
+struct ModelsAnswer {
     data: Vec<Card>,
 }
 
@@ -92,7 +92,7 @@ fn set(parent: &OnceLock<Option<String>>, found: Option<String>) {
 }
 
 fn parent_in(body: &[u8], name: &str) -> Option<String> {
-    let models: Models = serde_json::from_slice(body).ok()?;
+    let models: ModelsAnswer = serde_json::from_slice(body).ok()?;
     let mut models = models.data.into_iter();
     models.find(|card| card.id == name)?.parent
 }

@@ -28,12 +28,12 @@ struct Uploading {
     body: Body,
     /// The rest of a frame.
     rest: Bytes,
-    progress: Arc<Progress>,
+    progress: Arc<UploadProgress>,
 }
 
 /// The progress of a body.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct UploadProgress {
     /// Since when the upstream is awaited, and not the caller's next bytes.
     awaited: IdleClock,
     /// Why the caller's body broke off.
@@ -41,8 +41,8 @@ pub(super) struct Progress {
 }
 
 /// Returns the body in small pieces, and its progress.
-pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
-    let progress = Arc::new(Progress {
+pub(super) fn watched(body: Body) -> (Body, Arc<UploadProgress>) {
+    let progress = Arc::new(UploadProgress {
         awaited: IdleClock::from(Instant::now()),
         broken: Mutex::default(),
     });
@@ -56,7 +56,7 @@ pub(super) fn watched(body: Body) -> (Body, Arc<Progress>) {
 
 // === impl Progress ===
 
-impl Progress {
+impl UploadProgress {
     /// Waits for a reply that begins within `after`, counted from when the connection last took a part of the request.
     /// Returns `None` if it does not begin in time.
     pub(super) async fn in_time<T>(

@@ -1,4 +1,4 @@
-//! Which samples a batch has, and by how much the ids of each are pushed.
+//! Chooses the samples of a batch, and the advantages of each sample's ids.
 
 use std::sync::Arc;
 
@@ -12,22 +12,23 @@ use crate::{
     sample::{Baselines, Batch, ExcludeReason, MAX_ADVANTAGE, Push, Sample, sampled_fairly, score},
 };
 
-/// Samples of each method in a step that was asked for: more is a rate of learning that nobody chose.
+/// The largest number of samples of each method in a step that the owner asked for, because a larger batch would change
+/// the learning rate.
 pub(crate) const MOST_AT_ONCE: usize = 64;
 
-/// By what a batch is chosen.
+/// The settings by which a batch is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choosing<'a> {
     pub(crate) config: &'a RlConfig,
     pub(crate) baselines: Baselines,
-    /// Whether an external teacher pushes what a verdict does not.
+    /// Whether an external teacher adds advantages where the verdict gives none.
     pub(crate) external_teacher: bool,
-    /// The most samples of each method.
+    /// The largest number of samples of each method.
     pub(crate) limit: usize,
 }
 
-/// The first samples of each method; of those that the teacher answered, `again` beside them. What is answered for the
-/// first time has a verdict as well, which is pushed once.
+/// Takes the first samples of each method, and the samples of `again` in addition to those that the teacher answered. A
+/// sample that is answered for the first time also has a verdict, which counts once.
 pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'_>) -> Batch {
     let limit = choosing.limit;
     let method = choosing.config.method.of(TrainingSignal::Verdict);
@@ -43,7 +44,7 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
     let is_pushed = |it: &Sample| it.push.is_some();
     let is_any = own.iter().chain(&answered).any(is_pushed);
     let idle = idle.into_iter().map(|it| it.turn);
-    // The advantages of the others are measured against them.
+    // The advantages of the other turns are computed relative to them.
     let (counted, spent): (Vec<Arc<Turn>>, Vec<(TurnId, ExcludeReason)>) =
         if compares_batch && is_any {
             (idle.collect(), Vec::new())
@@ -59,7 +60,7 @@ pub(crate) fn choose(samples: &Samples, again: Vec<Sample>, choosing: Choosing<'
     }
 }
 
-/// Works out by how much the ids of each sample are pushed, which depends on all of them.
+/// Computes the advantages of each sample's ids, which depend on all samples.
 fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
     let all = own.iter().chain(answered.iter());
     let turns: Vec<&Arc<Turn>> = all.map(|it| &it.turn).collect();
@@ -79,7 +80,7 @@ fn push(own: &mut [Sample], answered: &mut [Sample], choosing: Choosing<'_>) {
     }
 }
 
-/// The advantage of each turn; 0 where its verdict pushes nothing.
+/// Returns the advantage of each turn, and 0 where its verdict gives none.
 fn bounded(method: &dyn Method, turns: &[&Arc<Turn>], baselines: Baselines) -> Vec<f32> {
     let given = method.advantages(turns, baselines).into_iter().zip(turns);
     let bounded = given.map(|(given, turn)| {
@@ -93,7 +94,7 @@ fn bounded(method: &dyn Method, turns: &[&Arc<Turn>], baselines: Baselines) -> V
     bounded.collect()
 }
 
-/// Those that are looked at: where advantages depend on the others, as many as a batch has, with all siblings.
+/// Returns the samples to look at: if advantages depend on other turns, as many as a batch has, with all siblings.
 fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
     let (first, rest) = match compares {
         Compares::Nothing | Compares::Baseline => return own.to_vec(),
@@ -109,7 +110,7 @@ fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
     window
 }
 
-/// Whether both are replies to the same prompt.
+/// Returns whether both turns are replies to the same prompt.
 fn are_siblings(one: &Turn, other: &Turn) -> bool {
     let prompt = |turn: &'_ Turn| turn.tokens.as_ref().map(|it| it.prompt_ids.clone());
     prompt(one).is_some() && prompt(one) == prompt(other)

@@ -1,4 +1,5 @@
-//! What a judged turn is good for: to be answered again by the teacher, to have its own ids pushed, or nothing, and why.
+//! Decides what a judged turn is used for: the teacher answers it again, its own ids get an advantage, or nothing, with
+//! the reason.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,15 +12,15 @@ use crate::{
     sample::{ExcludeReason, POLICY_UPSTREAM, Teaching, is_usable, score},
 };
 
-/// The trainer keeps what it sampled for 15 minutes; after these, ids that have not come never will.
+/// The trainer keeps sampled ids for 15 minutes; ids that have not arrived after that time never will.
 const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 
-/// What sampling looks at besides the turns.
+/// What the decision depends on besides the turns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecisionRules<'a> {
     pub(crate) methods: &'a Methods,
     pub(crate) teaching: Teaching<'a>,
-    /// Turns whose ids are known to be gone.
+    /// Turns whose ids are known to be lost.
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
     /// The time, in Unix milliseconds.
     pub(crate) now_ms: u64,
@@ -38,13 +39,13 @@ enum Readiness {
 // === impl DecisionRules ===
 
 impl DecisionRules<'_> {
-    /// What becomes of a judged turn.
+    /// Decides what a judged turn is used for.
     pub(crate) fn decision(self, turn: &Turn) -> Want {
         let wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
         let wants: Vec<Want> = wants.collect();
         let is_wanted = wants.iter().any(|want| !matches!(want, Want::Never(_)));
-        // A turn that is of no use itself may be: what was accepted is one more answer to what failed before it, with its
-        // ids. The ids of turns that are set aside are not waited for after a restart.
+        // A turn that cannot be used itself may help another: an accepted reply is one more answer, with its ids, to
+        // the turn that failed before it. After a restart, nothing waits for the ids of turns that were set aside.
         let is_clear = !matches!(score(turn), None | Some(Score::Unclear));
         match self.readiness(turn) {
             Readiness::Never(why) => Want::Never(why),
@@ -53,7 +54,7 @@ impl DecisionRules<'_> {
         }
     }
 
-    /// Whether a turn that was trained on may be answered again.
+    /// Returns whether a turn that was trained on may be answered again.
     pub(crate) fn is_answered_again(self, turn: &Turn) -> bool {
         let mut wants = self.methods.iter().map(|it| it.wants(turn, self.teaching));
         wants.any(|want| want == Want::Target) && self.readiness(turn) == Readiness::Ready
@@ -85,8 +86,8 @@ impl DecisionRules<'_> {
     }
 }
 
-/// What comes first of what several methods want. Hints are rendered first, because a teacher's reply is asked for with
-/// them.
+/// Returns the first use among those that several methods want. Hints are rendered first, because the request for a
+/// teacher's reply contains them.
 fn first(wants: &[Want]) -> Want {
     let order = |want: &&Want| match want {
         Want::Hint => 0,
@@ -99,7 +100,7 @@ fn first(wants: &[Want]) -> Want {
     first.unwrap_or(Want::Never(ExcludeReason::NoUse))
 }
 
-/// Of several reasons the one with the least weight is told: the one that says most about the turn.
+/// Of several reasons, the report gives the one with the lowest weight, because it says most about the turn.
 fn weight(why: ExcludeReason) -> usize {
     match why {
         ExcludeReason::BadSampling => 10,
@@ -108,7 +109,7 @@ fn weight(why: ExcludeReason) -> usize {
         ExcludeReason::Accepted => 50,
         ExcludeReason::NoUse => 60,
         ExcludeReason::Unclear => 70,
-        // What the teacher said of it.
+        // The reasons that the teacher gave.
         _ => 20,
     }
 }

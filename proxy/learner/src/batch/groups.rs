@@ -1,4 +1,4 @@
-//! What the training server is given of a batch.
+//! Builds what the training server gets of a batch.
 
 use crate::{
     config::{RlConfig, RlConfigError},
@@ -6,7 +6,7 @@ use crate::{
     sample::Batch,
 };
 
-/// Why a batch is nothing to train on.
+/// Why a batch cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoGroups {
     #[error(transparent)]
@@ -15,10 +15,10 @@ pub(crate) enum NoGroups {
     Config(#[from] RlConfigError),
 }
 
-/// A group for each method; the gradients of all add up.
+/// Returns one group for each method; the server adds up their gradients.
 ///
 /// # Errors
-/// [`NoGroups`] for the first sample that is no sequence, and settings that do not go together.
+/// Returns [`NoGroups`] for the first sample that is not a sequence, and for settings that contradict each other.
 pub(crate) fn groups(batch: &Batch, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
     let objective = config.objective()?;
     let methods = config.method.iter().chain([ANCHOR]);

@@ -1,12 +1,13 @@
-//! Sessions that are not learned from: what the gate asks of an adapter about their turns it cannot have by heart.
+//! Sessions that are not trained on, so that the gate can test an adapter on turns that it has not memorised.
 
 use metaclaw_chat::AgentId;
 
-/// The first sessions of a log are all learned from: what is wished is to be learned soon, and the pairs of so few would be too
-/// few to tell anything.
+/// The first sessions of a log are all trained on, because the owner wants to see an effect soon, and so few held-out
+/// sessions would give too few pairs for a test.
 const LEARNED_FIRST: u64 = 32;
 
-/// Whether a session (by its number in the log) is held out, as this share of them is; the same each time.
+/// Returns whether a session (by its number in the log) is held out; `share` is the share of held-out sessions, and the
+/// answer is the same each time.
 pub(crate) fn is_held_out(agent: &AgentId, session: u64, share: f64) -> bool {
     if session <= LEARNED_FIRST {
         return false;

@@ -1,4 +1,4 @@
-//! What the samples of a step are like, in numbers.
+//! Statistics of the samples of a step.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::{
     sample::{Batch, score},
 };
 
-/// What the samples of a batch are like; `groups` are those that it makes.
+/// Returns the statistics of a batch; `groups` are the groups that it makes.
 pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
     let turns = batch.turns();
     let turns = || turns.values().copied();
     let tokens = || turns().filter_map(|turn| turn.tokens.as_ref());
     let mut samples = BTreeMap::new();
     for group in groups {
-        // A sample that the teacher answered is a turn, of which several replies may be taught.
+        // A sample that the teacher answered is one turn, which may have several replies to train on.
         let n = if group.method.signals().contains(&TrainingSignal::Target) {
             batch.counts().0
         } else {

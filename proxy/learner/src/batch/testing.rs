@@ -1,4 +1,4 @@
-//! Batches of made-up samples.
+//! Batches of made-up samples, for tests.
 
 use std::sync::Arc;
 

@@ -68,7 +68,7 @@ fn of_what_is_taught_every_id_counts_alike() {
     assert_eq!(first.model_input_tokens, [100, 1, 0]);
 }
 
-/// Acceptance test 13 of OpenClaw-RL's specification.
+/// This is acceptance test 13 of OpenClaw-RL's specification.
 #[test]
 fn ten_tokens_and_a_thousand_push_alike() {
     let rl = config(json!({"method": "binary_rl", "w_rl": 1.0}));
@@ -79,7 +79,7 @@ fn ten_tokens_and_a_thousand_push_alike() {
     let groups = groups(&batch(&samples, &rl, 4), &rl).unwrap();
     for example in &groups[0].examples {
         let advantages = example.datum.parts().advantages.clone().unwrap();
-        // A w / B = 1 · 1 / 2 each.
+        // The expected sum is A w / B = 1 · 1 / 2 for each.
         let sum: f32 = advantages.iter().sum();
         assert!((sum - 0.5).abs() < 1e-4, "{} ids: {sum}", advantages.len());
     }
@@ -103,7 +103,7 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
         advantages.unwrap().iter().sum::<f32>()
     };
     let sums: Vec<f32> = groups[1].examples.iter().map(sum).collect();
-    // w A / B = 0.6 · (+1, -1) / 2, the verdict's own turn first.
+    // The expected sum is w A / B = 0.6 · (+1, -1) / 2, with the verdict's own turn first.
     for (sum, expected) in sums.iter().zip([0.3, -0.3]) {
         assert!((sum - expected).abs() < 1e-6, "{sums:?}");
     }
@@ -129,7 +129,7 @@ fn two_methods_are_two_calls_and_a_turn_is_taken_once() {
     assert_eq!(batch.scores().len(), 2);
 }
 
-/// A verdict says the same however often its turn is answered again.
+/// A verdict has the same weight however often its turn is answered again.
 #[test]
 fn what_is_used_again_is_not_pushed_again() {
     let rl = config(json!({"method": "redo+binary_rl"}));
@@ -222,7 +222,7 @@ fn distil(example: &Example) -> &Distil {
     }
 }
 
-/// OpenClaw-RL's form: both parts over all samples of the batch.
+/// OpenClaw-RL's form computes both parts over all samples of the batch.
 #[test]
 fn hybrid_weighs_verdict_and_hint_over_the_whole_batch() {
     let rl = config(json!({"method": "hybrid", "w_rl": 1.0, "w_opd": 0.5}));
@@ -235,7 +235,7 @@ fn hybrid_weighs_verdict_and_hint_over_the_whole_batch() {
     let [first, second] = &groups[0].examples[..] else {
         panic!("{groups:?}");
     };
-    // w / (B |M|), B = 2.
+    // The weight is w / (B |M|), with B = 2.
     let near = |found: f32, expected: f32| assert!((found - expected).abs() < 1e-6, "{found}");
     near(distil(first).push, -1.0 / 20.0);
     near(distil(first).share, 0.5 / 20.0);
@@ -264,7 +264,7 @@ fn opd_stands_beside_the_verdict() {
     assert_eq!(shown, [("binary_rl", 2), ("opd", 1)]);
     let opd = distil(&groups[1].examples[0]);
     assert!((opd.share - 0.5).abs() < 1e-6 && opd.push == 0.0, "{opd:?}");
-    // What has no advantage is of use to opd all the same.
+    // A turn without an advantage can still be used by opd.
     let usual = Choosing {
         baselines: Baselines {
             tool: 0.0,
@@ -281,7 +281,7 @@ fn opd_stands_beside_the_verdict() {
     assert_eq!(batch.spent, []);
 }
 
-/// Its formula over the whole batch, and its sum over tokens.
+/// The formula covers the whole batch, and sums over tokens.
 #[test]
 fn the_originals_method_is_the_originals() {
     let rl = config(json!({"method": "metaclaw"}));
@@ -302,7 +302,8 @@ fn the_originals_method_is_the_originals() {
         let advantages = it.datum.parts().advantages.clone().unwrap();
         advantages[1]
     });
-    // (r - 0) / sqrt(1/2), at each id: no 1 / |M|, no w_rl. What is unclear counts in the mean.
+    // The expected advantage is (r - 0) / sqrt(1/2) at each id, without 1 / |M| and without w_rl. An unclear verdict
+    // counts in the mean.
     for (found, expected) in pushed.zip([1.0, -1.0].map(|r| r * std::f32::consts::SQRT_2)) {
         assert!((found - expected).abs() < 1e-4, "{found}");
     }
@@ -337,7 +338,7 @@ fn siblings_are_held_against_each_other_and_go_together() {
             turn(3, Score::Bad, 1),
         ],
     );
-    // The third is taken though two are a batch; the fourth waits.
+    // The third sample is taken although a batch has two; the fourth waits.
     let groups = groups(&batch(&samples, &rl, 2), &rl).unwrap();
     let pushed = groups[0].examples.iter().map(|it| {
         let advantages = it.datum.parts().advantages.clone().unwrap();
@@ -350,7 +351,8 @@ fn siblings_are_held_against_each_other_and_go_together() {
     assert_eq!(groups[0].examples.len(), 3);
 }
 
-/// Beside what the verdict pushes, each id is pushed by itself; and what the verdict does not push is as well.
+/// The external teacher's advantage is added to the verdict's at each id, and is also used where the verdict gives
+/// none.
 #[test]
 fn an_external_teacher_adds_to_each_ids_advantage() {
     let rl = config(json!({"method": "metaclaw"}));
@@ -380,7 +382,7 @@ fn an_external_teacher_adds_to_each_ids_advantage() {
         [0.5, -9.0],
         "the original bounds nothing"
     );
-    // Others are bounded, and have each sample count alike.
+    // The other methods limit the sum, and give each sample the same weight.
     let rl = config(json!({"method": "binary_rl", "w_rl": 1.0}));
     let hears = Choosing {
         external_teacher: true,

@@ -1,4 +1,4 @@
-//! The loss of what is pushed by its verdict: `rl.loss_fn`, `rl.clip_low`, `rl.clip_high`.
+//! The loss for advantages from verdicts: `rl.loss_fn`, `rl.clip_low`, `rl.clip_high`.
 
 use metaclaw_trainer_api::{LossConfig, LossFn};
 
@@ -8,44 +8,45 @@ use crate::{
     methods::{Method, Objective, PolicyLoss, TrainingSignal},
 };
 
-/// Bounds of the ratio, where none are given: a token that has become likelier since it was sampled counts twice at most.
-/// Without a bound one whose log-probability is -0.1 and was -9 counts 7,300 times. Tinker's own upper bound is 4.
+/// The default bounds of the ratio: a token that has become more probable since it was sampled counts at most twice.
+/// Without a bound, a token whose log-probability rose from -9 to -0.1 would count 7,300 times. Tinker's own upper
+/// bound is 4.
 const CISPO: [f64; 2] = [0.0, 2.0];
-/// OpenClaw-RL's, whose bounds are distances from 1: 0.2 below and 0.28 above.
+/// OpenClaw-RL's bounds, given there as distances from 1: 0.2 below and 0.28 above.
 const PPO: [f64; 2] = [0.8, 1.28];
 
-/// Settings of `rl.*` that do not go together.
+/// Settings of `rl.*` that contradict each other.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RlConfigError {
-    /// A loss that nothing can be pushed with.
+    /// A loss that cannot be used with advantages.
     #[error("rl.loss_fn is {loss}, allowed: cispo, ppo, importance_sampling; {why}")]
     Loss { loss: LossFn, why: &'static str },
-    /// OpenClaw-RL's form has one loss.
+    /// OpenClaw-RL's method `hybrid` has one loss.
     #[error(
         "rl.loss_fn is {loss}, and rl.method hybrid is made of ppo: leave rl.loss_fn out, or set it to ppo"
     )]
     NotHybrids { loss: LossFn },
-    /// A teacher that a method cannot have.
+    /// A teacher that a method cannot use.
     #[error("rl.teacher is {teacher:?} with rl.method {methods}: {allowed}")]
     Teacher {
         teacher: Teacher,
-        /// What it is to teach.
+        /// The methods that the teacher was set for.
         methods: String,
         allowed: &'static str,
     },
-    /// A bound where there is none to set.
+    /// A bound for a loss that has none.
     #[error("{key} is {value}: rl.loss_fn {loss} has no bounds, only cispo and ppo have")]
     Unbounded {
         key: &'static str,
         value: f64,
         loss: LossFn,
     },
-    /// Bounds that hold nothing between them.
+    /// A lower bound above the upper one.
     #[error(
         "rl.clip_low is {low} and rl.clip_high {high}, with rl.loss_fn {loss}; allowed: 0 or more, low no more than high, high above 0"
     )]
     Bounds {
-        /// The lower one that would be in force.
+        /// The lower bound that would be used.
         low: f64,
         high: f64,
         loss: LossFn,
@@ -55,10 +56,10 @@ pub enum RlConfigError {
 // === impl RlConfig ===
 
 impl RlConfig {
-    /// Checks what single values cannot say.
+    /// Checks the settings that depend on each other.
     ///
     /// # Errors
-    /// [`RlConfigError`]: the field, its value and what is allowed.
+    /// Returns [`RlConfigError`] with the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), RlConfigError> {
         self.objective()?;
         let allowed = match self.teacher {
@@ -77,10 +78,10 @@ impl RlConfig {
         })
     }
 
-    /// What the examples of a step depend on.
+    /// Returns the settings that the examples of a step depend on.
     ///
     /// # Errors
-    /// As [`RlConfig::check`].
+    /// Returns the errors of [`RlConfig::check`].
     pub(crate) fn objective(&self) -> Result<Objective, RlConfigError> {
         Ok(Objective {
             w_redo: self.w_redo,
@@ -97,10 +98,10 @@ impl RlConfig {
         method.map_or(LossFn::Cispo, Method::usual_loss)
     }
 
-    /// Bounds of the ratio in hybrid and opd; those of opd are always ppo's own.
+    /// Returns the bounds of the ratio in hybrid and opd; opd always uses the bounds of ppo.
     ///
     /// # Errors
-    /// As [`RlConfig::check`].
+    /// Returns the errors of [`RlConfig::check`].
     fn surrogate_clip(&self) -> Result<RatioClip, RlConfigError> {
         let [low, high] = if self.usual_loss() == LossFn::Ppo {
             self.checked_bounds(LossFn::Ppo, PPO)?
@@ -110,10 +111,10 @@ impl RlConfig {
         Ok(RatioClip { low, high })
     }
 
-    /// The loss of what is pushed by its verdict.
+    /// Returns the loss for advantages from verdicts.
     ///
     /// # Errors
-    /// As [`RlConfig::check`].
+    /// Returns the errors of [`RlConfig::check`].
     fn policy_loss(&self) -> Result<PolicyLoss, RlConfigError> {
         let usual = self.usual_loss();
         let loss = self.loss_fn.unwrap_or(usual);

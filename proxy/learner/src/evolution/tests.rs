@@ -1,4 +1,5 @@
-//! A scripted evolver, end to end: turns go wrong, rules judge them, skills are written, reviewed and served.
+//! Tests with a scripted evolver, end to end: turns fail, rules judge them, the evolver writes skills, and these are
+//! reviewed and used.
 
 use std::{
     path::Path,
@@ -26,7 +27,7 @@ use crate::{
     testing::{World, append, corrected_talk, new_turn, progress},
 };
 
-/// Answers from a list, then fails; keeps what it was asked.
+/// Answers from a list, then fails; keeps the requests.
 #[derive(Debug, Default)]
 struct Scripted {
     answers: Mutex<Vec<String>>,
@@ -54,7 +55,7 @@ struct Rig {
     library: Library,
     model: Arc<Scripted>,
     may_start: Arc<AtomicBool>,
-    /// How often it was asked whether a question may be put, and might not.
+    /// How often it was asked whether a request may be sent, and refused.
     n_refused: Arc<AtomicUsize>,
     tracker: TaskTracker,
     cancel: CancellationToken,
@@ -90,7 +91,7 @@ impl Rig {
         let rules: Vec<metaclaw_reward::Rule> = serde_json::from_str(rules).unwrap();
         let parts = Parts {
             listener: None,
-            // Nobody is waited for.
+            // The test waits for nobody.
             config: serde_json::from_str(r#"{"mode": "rl"}"#).unwrap(),
             schedule: Schedule::local(SchedulerConfig::default(), None),
             log: log.clone(),
@@ -126,9 +127,9 @@ impl Rig {
         self.log.close().await;
     }
 
-    /// Says something, is answered at length, and says no.
+    /// Sends a request, gets a long answer, and objects to it.
     async fn goes_wrong(&self, session: &str, tool: Option<&str>) {
-        // Nothing is asked before the turn is judged.
+        // The evolver is not asked before the turn is judged.
         self.may_start.store(false, Ordering::Relaxed);
         let n_judged = self.n_judged().await;
         let mut messages = vec![Message::user("How is the weather?")];
@@ -158,8 +159,8 @@ impl Rig {
         assert!(waited.is_some(), "in vain: {:?}", self.library.proposals());
     }
 
-    /// One more turn goes wrong, and the evolver is asked about all that were no evidence yet: the line that the history has
-    /// of it, and how many turns are evidence now.
+    /// Lets one more turn fail and asks the evolver about all turns that were not evidence yet; returns the new line of
+    /// the history, and the number of turns that are evidence now.
     async fn evolved(&self, session: &str) -> (HistoryEntry, usize) {
         let n_lines = self.history().len();
         self.goes_wrong(session, None).await;
@@ -174,7 +175,7 @@ impl Rig {
         read_history(&path).unwrap()
     }
 
-    /// How many turns the last question was about.
+    /// Returns the number of turns in the last request.
     fn n_tasks(&self) -> usize {
         let asked = self.model.asked.lock().unwrap();
         asked.last().unwrap().matches("that went wrong").count()
@@ -224,7 +225,7 @@ async fn what_went_wrong_becomes_a_skill_once_it_is_accepted() {
     assert_eq!(rig.system(), "");
     rig.library.accept_skill("ask-where", 1).unwrap();
     assert!(rig.system().contains("Ask which city"));
-    // Evidence once, also after a restart: nothing else went wrong.
+    // A turn is evidence once, also after a restart: no other turn failed.
     rig.goes_wrong("s2", None).await;
     rig.until(|rig| rig.n_asked() == 2).await;
     let second = rig.model.asked.lock().unwrap()[1].clone();
@@ -284,7 +285,7 @@ async fn nothing_is_asked_before_it_is_due_or_while_it_may_not_be() {
         let progress = rig.library.evolution(&AgentId::default_agent()).unwrap();
         (progress.n_main, progress.used.len())
     };
-    // An answer that cannot be read is asked for again, after as many turns.
+    // If an answer cannot be read, the evolver is asked again after the same number of turns.
     rig.until(|rig| used(rig) == (3, 0)).await;
     append(&rig.log, &world, "s2", &corrected_talk(2)[..2]).await;
     rig.until_judged(3).await;
@@ -294,7 +295,7 @@ async fn nothing_is_asked_before_it_is_due_or_while_it_may_not_be() {
     rig.stop().await;
 }
 
-/// Whatever it answers, the history says what became of it; turns that nothing readable was said about are put again.
+/// The history records every outcome; if no answer could be read, the turns are sent again.
 #[tokio::test]
 async fn what_a_hostile_evolver_answers_is_refused_or_waits_and_no_turn_is_lost() {
     let dir = folder();
@@ -324,7 +325,7 @@ async fn what_a_hostile_evolver_answers_is_refused_or_waits_and_no_turn_is_lost(
         assert!(line.refused[0].contains(why), "{line:?}");
         assert_eq!(used, 0, "{session}");
     }
-    // All of them again.
+    // The request contains all turns again.
     let (line, used) = rig.evolved("s4").await;
     assert!(
         line.refused[0].contains("\"../../evil\" is not allowed"),
@@ -356,7 +357,7 @@ async fn what_a_hostile_evolver_answers_is_refused_or_waits_and_no_turn_is_lost(
         "{system}"
     );
 
-    // Down.
+    // The evolver is down.
     rig.goes_wrong("s9", None).await;
     rig.until(|rig| rig.n_asked() == 9).await;
     assert_eq!(rig.history().len(), 8);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Answers every question in the same way, and notes them.
+/// Gives the same answer to every request, and records the requests.
 #[derive(Debug)]
 struct Fixed {
     asked: Mutex<Vec<Value>>,
@@ -49,7 +49,8 @@ fn refused(why: &str, was_asked: bool) -> Result<String, PostFailed> {
     Err(PostFailed { why, was_asked })
 }
 
-/// As MetaClaw has it: each id is pushed by how much more likely the teacher finds it than the policy did, at T = 1.
+/// As in MetaClaw's Python original, each id's advantage is how much more probable the teacher finds it than the policy
+/// did, at T = 1.
 #[tokio::test]
 async fn what_the_teacher_finds_likelier_is_pushed_up() {
     let (teacher, asked) = teacher(0.5, |_| {

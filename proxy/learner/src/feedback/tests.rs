@@ -1,4 +1,4 @@
-//! The owner rates replies beside the chat.
+//! Tests: the owner rates replies outside the chat.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::{
     testing::{World, append, corrected_talk},
 };
 
-/// A log of one talk of three turns, and a library.
+/// A log of one conversation of three turns, and a library.
 struct Room {
     dir: TempDir,
     shared: Shared,
@@ -189,7 +189,7 @@ async fn what_is_said_with_it_is_heard_as_in_the_chat() {
     room.close().await;
 }
 
-/// A model that says the same of every message.
+/// A model that gives the same answer to every message.
 #[derive(Debug)]
 struct Says(&'static str);
 
@@ -199,8 +199,8 @@ impl Ask for Says {
     }
 }
 
-/// Rules judge, and another model says what is wished for: two wishes in one message, a hint, and that a sentence which
-/// sounds like a wish is none.
+/// Rules judge, and another model finds two wishes in one message, a hint, and a sentence that looks like a wish and is
+/// none.
 #[tokio::test]
 async fn a_listener_is_asked_where_the_judge_hears_nothing() {
     let said = "Please always answer in one short sentence. I read these on my watch.";
@@ -214,7 +214,7 @@ async fn a_listener_is_asked_where_the_judge_hears_nothing() {
             ][..],
         ),
         ("none", &[]),
-        // No answer to the question: rules hear.
+        // If the model does not answer, rules find the wishes.
         (
             "I am a model.",
             &["Please always answer in one short sentence."],

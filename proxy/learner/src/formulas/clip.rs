@@ -1,11 +1,11 @@
-//! PPO's clipped surrogate (<https://arxiv.org/abs/1707.06347>), for a loss that is worked out here.
+//! PPO's clipped surrogate (<https://arxiv.org/abs/1707.06347>), for a loss that the learner computes itself.
 //!
-//! A training server's ppo takes one target a token. For several the surrogate is put as cross_entropy: at given
-//! log-probabilities a weight of A·ρ, or none where the clip holds, has the same gradient.
+//! A training server's ppo takes one target for each token. For several targets, the learner sends the surrogate as
+//! cross_entropy: at given log-probabilities, a weight of A·ρ (or 0 if the ratio is clipped) has the same gradient.
 
 use serde::Serialize;
 
-/// Bounds of the ratio between a probability now and then.
+/// Bounds of the ratio between a probability now and at sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct RatioClip {
     pub(crate) low: f64,
@@ -15,13 +15,13 @@ pub(crate) struct RatioClip {
 // === impl RatioClip ===
 
 impl RatioClip {
-    /// max(-ρ A, -clip(ρ) A), to be minimised.
+    /// Returns max(-ρ A, -clip(ρ) A), which training minimises.
     pub(crate) fn loss(self, advantage: f64, ratio: f64) -> f64 {
         let clipped = ratio.clamp(self.low, self.high);
         (-advantage * ratio).max(-advantage * clipped)
     }
 
-    /// What a token's log-probability is to be weighted with for the same gradient: ρ A, or 0 where the clip holds.
+    /// Returns the weight of a token's log-probability for the same gradient: ρ A, or 0 if the ratio is clipped.
     pub(crate) fn weight(self, advantage: f64, ratio: f64) -> f64 {
         let is_held = if advantage > 0.0 {
             ratio > self.high
@@ -41,7 +41,7 @@ mod tests {
         high: 1.28,
     };
 
-    /// Acceptance test 2 of OpenClaw-RL's specification.
+    /// This is acceptance test 2 of OpenClaw-RL's specification.
     #[test]
     fn the_clip_table() {
         for (advantage, ratio, loss) in [

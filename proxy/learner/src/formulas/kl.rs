@@ -1,14 +1,16 @@
-//! The divergence of a model from another over the ids that the other finds likeliest, and one bin for all the rest.
+//! The divergence of two models over the ids that the second finds most probable, and one bin for all other ids.
 //!
-//! KL(p || q) = sum of p (log p - log q) over K + 1 bins: exact where K = V - 1, and never above the whole divergence.
+//! KL(p || q) = sum of p (log p - log q) over K + 1 bins: exact if K = V - 1, and never above the divergence over all
+//! ids.
 
-/// The largest log of a sum of probabilities, so that something is left for the rest (OpenClaw-RL's top-k variant of March 2026).
+/// The largest log of a sum of probabilities, so that something is left for the other ids (OpenClaw-RL's top-k variant
+/// of March 2026).
 const MOST_LOG_SUM: f64 = -1e-7;
 
-/// KL(p || q), and what each log p is to be weighted with in cross_entropy for the divergence's gradient.
+/// Returns KL(p || q), and the weight of each log p in cross_entropy for the divergence's gradient.
 ///
-/// The probability of the rest is 1 - sum of p, so that the gradient by log p_v is p_v ((log p_v - log q_v) - (log p_rest - log q_rest));
-/// cross_entropy turns the sign.
+/// The probability of the other ids is 1 - sum of p, so the gradient by log p_v is p_v ((log p_v - log q_v) - (log
+/// p_rest - log q_rest)); cross_entropy reverses the sign.
 ///
 /// # Shapes
 /// `p_k`, `q_k`: `[K]` log-probabilities of the same ids. The weights: `[K]`.
@@ -26,11 +28,11 @@ pub(crate) fn reverse_kl(p_k: &[f32], q_k: &[f32]) -> (f64, Vec<f64>) {
     (kl, weights)
 }
 
-/// The log-probability of all other ids.
+/// Returns the log-probability of all other ids together.
 fn rest(logprobs: &[f32]) -> f64 {
     let sum: f64 = logprobs.iter().map(|l| f64::from(*l).exp()).sum();
     let log_sum = sum.ln().min(MOST_LOG_SUM);
-    // log(1 - e^x), x < 0.
+    // This is log(1 - e^x) for x < 0.
     (-log_sum.exp_m1()).ln()
 }
 
@@ -47,7 +49,7 @@ mod tests {
         pairs.map(|(p, q)| p * (p / q).ln()).sum()
     }
 
-    /// Acceptance test 6 of OpenClaw-RL's specification.
+    /// This is acceptance test 6 of OpenClaw-RL's specification.
     #[test]
     fn with_all_ids_but_one_it_is_the_whole_divergence() {
         let (p, q) = ([0.5, 0.2, 0.2, 0.1], [0.1, 0.3, 0.2, 0.4]);
@@ -63,7 +65,7 @@ mod tests {
         assert!(same.abs() < 1e-7 && weights.iter().all(|it| it.abs() < 1e-7));
     }
 
-    /// A probability that one id gains the rest loses.
+    /// A probability that one id gains is lost by the others.
     #[test]
     fn the_weights_are_its_gradient_with_the_sign_turned() {
         let (p, q) = (ln(&[0.5, 0.2, 0.1]), ln(&[0.2, 0.3, 0.3]));

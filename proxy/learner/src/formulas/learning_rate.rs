@@ -1,21 +1,22 @@
-//! The learning rate: by the model's size, and warmed up.
+//! The learning rate: it depends on the model's size, and is warmed up.
 
-/// Rate of models up to [`SMALL`] parameters; measured on SmolLM2-135M.
+/// The rate of models up to [`SMALL`] parameters; measured on SmolLM2-135M.
 const SMALL_RATE: f64 = 5e-4;
-/// Parameters of a small model.
+/// The number of parameters of a small model.
 const SMALL: f64 = 200e6;
-/// Rate of models from [`LARGE`] parameters on: Tinker's default.
+/// The rate of models from [`LARGE`] parameters on, which is Tinker's default.
 const LARGE_RATE: f64 = 1e-4;
-/// Parameters of a large model.
+/// The number of parameters of a large model.
 const LARGE: f64 = 1e9;
 
-/// The rate for a model: 5e-4 to 200M parameters, 1e-4 from 1B, a straight line between in the logarithms of both.
+/// Returns the rate for a model: 5e-4 up to 200M parameters, 1e-4 from 1B, and between them a straight line in the
+/// logarithms of both.
 pub(crate) fn rate_for_size(n_params: f64) -> f64 {
     let along = ((n_params / SMALL).ln() / (LARGE / SMALL).ln()).clamp(0.0, 1.0);
     SMALL_RATE * (LARGE_RATE / SMALL_RATE).powf(along)
 }
 
-/// The rate of step `n`, from 1: in equal parts up to the full rate at step `warmup_steps`.
+/// Returns the rate of step `n`, from 1: it rises in equal parts to the full rate at step `warmup_steps`.
 pub(crate) fn warmed_up(rate: f64, n: u64, warmup_steps: u64) -> f64 {
     if n >= warmup_steps {
         return rate;
@@ -23,7 +24,7 @@ pub(crate) fn warmed_up(rate: f64, n: u64, warmup_steps: u64) -> f64 {
     rate * n as f64 / warmup_steps as f64
 }
 
-/// All parameters of a model, from a training server's `328.60M / 3890.12M`.
+/// Returns the number of a model's parameters from a training server's text, such as `328.60M / 3890.12M`.
 pub(crate) fn n_params(trainable_params: &str) -> Option<f64> {
     let all = trainable_params.rsplit('/').next()?.trim();
     let split = all.find(|c: char| c.is_alphabetic()).unwrap_or(all.len());

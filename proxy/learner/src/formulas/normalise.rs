@@ -1,17 +1,18 @@
-//! Rewards as advantages, centred and scaled among others.
+//! Computes advantages from rewards, centred and scaled within a group.
 
 use std::collections::BTreeMap;
 
-/// Added to a bucket's standard deviation: slime's.
+/// Added to the standard deviation of a bucket, as in slime.
 const BUCKET_EPS: f32 = 1e-6;
-/// Added to a batch's: the Python original's.
+/// Added to the standard deviation of a batch, as in the Python original.
 const BATCH_EPS: f32 = 1e-8;
 
-/// (r - mean)/(std + 1e-6) within each bucket: replies to one prompt, or steps of one number in one task (DeepSeekMath,
-/// <https://arxiv.org/abs/2402.03300>; population std). One alone keeps its reward, and equal ones have no advantage.
+/// Returns (r - mean)/(std + 1e-6) within each bucket: replies to one prompt, or steps of one number in one task
+/// (DeepSeekMath, <https://arxiv.org/abs/2402.03300>; population std). A reward alone in its bucket stays as it is, and
+/// equal rewards have no advantage.
 ///
 /// # Shapes
-/// One entry each: its bucket, its reward. Returns as many.
+/// One entry for each reward: its bucket and the reward. Returns one advantage for each entry.
 pub(crate) fn by_bucket<K: Ord>(rewards: &[(K, f32)]) -> Vec<f32> {
     let mut buckets: BTreeMap<&K, Vec<f32>> = BTreeMap::new();
     for (bucket, reward) in rewards {
@@ -24,7 +25,8 @@ pub(crate) fn by_bucket<K: Ord>(rewards: &[(K, f32)]) -> Vec<f32> {
     rewards.iter().map(advantage).collect()
 }
 
-/// (r - mean)/(std + 1e-8) over a whole batch, as the Python original has it; 0 for one alone, and where all are equal.
+/// Returns (r - mean)/(std + 1e-8) over a whole batch, as in the Python original; 0 for a single reward, and if all are
+/// equal.
 pub(crate) fn by_batch(rewards: &[f32]) -> Vec<f32> {
     let scaled = |reward: &f32| scaled(*reward, rewards, BATCH_EPS);
     rewards.iter().map(scaled).collect()
@@ -35,7 +37,7 @@ fn scaled(reward: f32, of: &[f32], eps: f32) -> f32 {
     let mean = of.iter().sum::<f32>() / n;
     let square = of.iter().map(|it| (it - mean).powi(2)).sum::<f32>() / n;
     let gap = reward - mean;
-    // Equal rewards may differ from their mean by a rounding, which a small eps would blow up.
+    // Equal rewards may differ from their mean by a rounding error, which a small eps would magnify.
     if gap.abs() < f32::EPSILON {
         return 0.0;
     }
@@ -55,7 +57,7 @@ mod tests {
         }
     }
 
-    /// Acceptance test 7 of OpenClaw-RL's specification.
+    /// This is acceptance test 7 of OpenClaw-RL's specification.
     #[test]
     fn each_step_is_held_against_the_same_step_of_its_siblings() {
         let rewards = [
@@ -63,15 +65,15 @@ mod tests {
             (("task", 0), -1.0),
             (("task", 0), 1.0),
             (("task", 0), 1.0),
-            // Constant.
+            // All rewards are equal.
             (("task", 1), 1.0),
             (("task", 1), 1.0),
-            // Alone: the others had ended.
+            // This step is alone, because the others had ended.
             (("task", 2), -1.0),
-            // The same step of another task is no sibling.
+            // The same step of another task is not a sibling.
             (("other", 0), 1.0),
         ];
-        // mean 0.5, std sqrt(0.75).
+        // The mean is 0.5, and the standard deviation sqrt(0.75).
         let (up, down) = (0.577_35, -1.732_05);
         let expected = [up, down, up, up, 0.0, 0.0, -1.0, 1.0];
         close(&by_bucket(&rewards), &expected);

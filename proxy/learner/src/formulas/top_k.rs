@@ -1,12 +1,14 @@
-//! Distillation over the likeliest ids at each token of the student's own reply (OpenClaw-RL, arXiv 2603.10165 version 2).
+//! Distillation over the most probable ids at each token of the student's own reply (OpenClaw-RL, arXiv 2603.10165
+//! version 2).
 //!
-//! One legend: `t` is an id of the reply, `k` one of the ids that the student found likeliest there, `h` a hint.
+//! The index letters mean: `t` an id of the reply, `k` one of the ids that the student found most probable there, `h` a
+//! hint.
 
-/// Which teacher agrees most with the student: argmax over h of the sum over t of how many ids the two lists share. Of several,
-/// the first.
+/// Returns the teacher that agrees most with the student: argmax over h of the sum over t of the number of ids that
+/// both lists share. If several are equal, it returns the first.
 ///
 /// # Shapes
-/// `student_tk`: `[T][K]` ids; `teachers_htk`: `[H][T][K]`. None where there is no teacher.
+/// `student_tk`: `[T][K]` ids; `teachers_htk`: `[H][T][K]`. Returns `None` if there is no teacher.
 pub(crate) fn most_agreeing(
     student_tk: &[Vec<u32>],
     teachers_htk: &[Vec<Vec<u32>>],
@@ -18,7 +20,7 @@ pub(crate) fn most_agreeing(
             .sum()
     };
     let overlaps = teachers_htk.iter().map(overlap).enumerate();
-    // The first of the greatest: `max_by_key` would take the last.
+    // The first of the greatest is needed, and `max_by_key` would return the last.
     let best = overlaps.min_by_key(|(_, overlap)| std::cmp::Reverse(*overlap));
     best.map(|(h, _)| h)
 }
@@ -27,8 +29,8 @@ fn n_shared(student_k: &[u32], teacher_k: &[u32]) -> usize {
     student_k.iter().filter(|id| teacher_k.contains(id)).count()
 }
 
-/// How much better the teacher finds each id than the student does: A = w·clip(log p_T - log p_S, -C, C), with w the softmax
-/// of the student's log-probabilities over these ids.
+/// Returns how much better the teacher finds each id than the student does: A = w·clip(log p_T - log p_S, -C, C), where
+/// w is the softmax of the student's log-probabilities over these ids.
 ///
 /// # Shapes
 /// `student_k`, `teacher_k`: `[K]` log-probabilities of the same ids. Returns `[K]`.
@@ -60,7 +62,7 @@ mod tests {
         p.iter().map(|p| p.ln()).collect()
     }
 
-    /// Acceptance test 5 of OpenClaw-RL's specification.
+    /// This is acceptance test 5 of OpenClaw-RL's specification.
     #[test]
     fn the_hint_is_taken_that_the_student_agrees_with_most() {
         let student = [vec![1, 2], vec![3, 4]];
@@ -75,14 +77,14 @@ mod tests {
         assert_eq!(of(&[]), None);
     }
 
-    /// The same test: the difference is clipped at C, and the weights sum up to 1.
+    /// This is the second part of the test: the difference is clipped at C, and the weights sum up to 1.
     #[test]
     fn differences_are_clipped_and_weighted_by_what_the_student_finds_likely() {
         let student = ln(&[0.6, 0.2]);
-        // 0.6 -> 0.3 is -ln 2; 0.2 -> 0.6 is ln 3, clipped to 1.
+        // 0.6 -> 0.3 gives -ln 2; 0.2 -> 0.6 gives ln 3, clipped to 1.
         let found = advantages(&student, &ln(&[0.3, 0.6]), 1.0);
         close(&found, &[-0.75 * std::f32::consts::LN_2, 0.25]);
-        // Everything beyond the clip: A is w alone.
+        // Every difference is beyond the clip, so A is w alone.
         let found = advantages(&student, &[0.0 + 5.0, 5.0], 1.0);
         close(&found, &[0.75, 0.25]);
         assert!((found.iter().sum::<f32>() - 1.0).abs() < 1e-6);
@@ -90,7 +92,7 @@ mod tests {
         close(&found, &[-1.5, -0.5]);
     }
 
-    /// Acceptance test 1: without a hint teacher and student are one.
+    /// This is acceptance test 1: without a hint, teacher and student are the same.
     #[test]
     fn a_teacher_that_was_told_nothing_teaches_nothing() {
         let same = ln(&[0.7, 0.2, 0.05, 0.01]);
@@ -98,7 +100,7 @@ mod tests {
         assert!(found.iter().all(|it| it.abs() < 1e-4), "{found:?}");
     }
 
-    /// The other half of test 1: a hint that names an id.
+    /// This is the second half of test 1: a hint that names an id.
     #[test]
     fn what_the_hint_names_is_pushed_up() {
         let found = advantages(&ln(&[0.5, 0.3, 0.1]), &ln(&[0.1, 0.05, 0.8]), 1.0);

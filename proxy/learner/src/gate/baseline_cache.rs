@@ -1,4 +1,5 @@
-//! What the base model came to, kept on disk: it does not change, and asking again costs a minute on two cores.
+//! Keeps the base model's results on disk, because they do not change, and measuring them again takes a minute on two
+//! cores.
 
 use std::{
     fs, io,
@@ -13,35 +14,37 @@ use super::{capability::CapabilityScore, reference::ReplyFigures, tools::ToolAns
 
 const FILE: &str = "gate.json";
 const BESIDE: &str = "gate.json.new";
-/// What is longer is not ours.
+/// A longer file was not written by MetaClaw.
 const MOST_BYTES: u64 = 1 << 20;
-/// References that are kept. The plain ones stay, others go when they were not asked for the longest.
+/// The largest number of references that are kept. The references without wishes stay; of the others, the least
+/// recently used is deleted.
 const MOST_REFERENCES: usize = 64;
 
-/// Baseline of one base model.
+/// The results of one base model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Baseline {
-    /// Of which base model, which probes, and how they are asked: a hash. Others are worth nothing.
+    /// A hash of the base model, the probes, and how they are asked. Results with another hash are not used.
     of: String,
     pub(super) capability: Option<CapabilityScore>,
-    /// How it answers each of the tool prompts.
+    /// The base model's answer to each of the tool prompts.
     pub(super) tools: Option<Vec<ToolAnswer>>,
-    /// The last one that was asked for last.
+    /// The references, most recently used last.
     references: Vec<Reference>,
 }
 
-/// What its replies to one set of questions are like.
+/// Statistics of the replies to one set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Reference {
-    /// A hash of the wishes, whose words stand in the library and nowhere else; none without wishes.
+    /// A hash of the wishes, so that their words are stored only in the library; `None` without wishes.
     wishes: Option<String>,
     set: usize,
     replies: ReplyFigures,
-    /// How much more it expects its plain replies with the wishes than without; none where that was not looked at.
+    /// How much more probable the base model finds its plain replies with the wishes than without, or `None` if that
+    /// was not measured.
     plain_gain: Option<f64>,
 }
 
-/// Where they are kept.
+/// Where the results are kept.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BaselineCache(Option<PathBuf>);
 
@@ -87,7 +90,7 @@ impl Baseline {
         found.plain_gain
     }
 
-    /// Kept with the reference of these wishes, where that is.
+    /// Stores the gain with the reference of these wishes, if there is one.
     pub(super) fn put_plain_gain(&mut self, wishes: &[String], set: usize, gain: f64) {
         let key = key(wishes);
         let mut references = self.references.iter_mut();
@@ -108,12 +111,12 @@ fn key(wishes: &[String]) -> Option<String> {
 // === impl BaselineCache ===
 
 impl BaselineCache {
-    /// In a file of this folder; none: nowhere.
+    /// Creates the cache in a file of this folder; `None` stores nothing.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self(folder.map(Path::to_owned))
     }
 
-    /// What is kept of this hash. What is not there, damaged or of another is as if nothing had been asked.
+    /// Reads the results with this hash. If the file is missing, damaged or has another hash, the results are empty.
     pub(super) async fn read(&self, of: &str) -> Baseline {
         let folder = self.0.clone();
         let read = tokio::task::spawn_blocking(move || read(&folder?)).await;
@@ -121,10 +124,10 @@ impl BaselineCache {
         kept.unwrap_or_else(|| Baseline::new(of.to_owned()))
     }
 
-    /// Keeps figures in place of what was there.
+    /// Replaces the stored results.
     ///
     /// # Cancel safety
-    /// What was begun is written all the same.
+    /// A write that has begun is completed if the future is dropped.
     pub(super) async fn write(&self, figures: &Baseline) {
         let (Some(folder), Ok(json)) = (self.0.clone(), serde_json::to_vec(figures)) else {
             return;
@@ -153,7 +156,7 @@ fn read(folder: &Path) -> Option<Baseline> {
     read.ok()
 }
 
-/// Beside the file first: a kill leaves the old one or the new one.
+/// Writes a second file and renames it, so that a kill leaves the old file or the new one.
 fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -233,7 +236,7 @@ mod tests {
             fs::write(&file, damaged).unwrap();
             assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
         }
-        // A number that is none is written as null.
+        // JSON writes NaN as null.
         let ruined = ReplyFigures {
             relevance: f64::NAN,
             ..REPLIES
@@ -241,7 +244,7 @@ mod tests {
         figures.put_reference(&[], 1, ruined);
         shelf.write(&figures).await;
         assert_eq!(shelf.read("one").await, Baseline::new("one".to_owned()));
-        // Neither does a file that cannot be there fail anything.
+        // A file that cannot be written causes no failure either.
         let nowhere = BaselineCache::new(Some(&file.join("below")));
         nowhere.write(&figures).await;
         assert_eq!(nowhere.read("one").await, Baseline::new("one".to_owned()));

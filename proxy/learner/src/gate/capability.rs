@@ -1,4 +1,4 @@
-//! What a model knows: the capability probes asked of the base model or of a run.
+//! Measures what a model knows: asks the base model or a run the capability probes.
 
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
@@ -17,16 +17,16 @@ pub(super) struct CapabilityPrompt {
     wrong: Vec<u32>,
 }
 
-/// How the capability probes were answered.
+/// The result of the capability probes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct CapabilityScore {
-    /// How many right answers were likelier than the wrong ones.
+    /// The number of right answers that were more probable than the wrong ones.
     pub(super) n_right: usize,
-    /// By how much on average, in nat a token.
+    /// The mean difference, in nats per token.
     pub(super) margin: f64,
 }
 
-/// The capability probes, rendered.
+/// Renders the capability probes.
 pub(super) async fn render(
     policy: &PolicyModel,
     probes: &Probes,
@@ -44,7 +44,7 @@ pub(super) async fn render(
     Ok(asked)
 }
 
-/// How somebody answers the capability probes.
+/// Asks a model the capability probes.
 pub(super) async fn capability(
     policy: &PolicyModel,
     by: By<'_>,
@@ -59,7 +59,7 @@ pub(super) async fn capability(
 // === impl CapabilityPrompt ===
 
 impl CapabilityPrompt {
-    /// The right one first.
+    /// Returns the right answer first.
     fn answers(&self) -> [ScoredPair<'_>; 2] {
         let prompt = &self.prompt;
         [&self.right, &self.wrong].map(|reply| ScoredPair { prompt, reply })

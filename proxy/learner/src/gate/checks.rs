@@ -1,4 +1,4 @@
-//! Whether a reply is what an agent can work with: JSON alone, a call of a tool, a whole file.
+//! Checks whether an agent can use a reply: JSON alone, a tool call, a whole file.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
-/// How models begin a call that they write as text, each family in its own way.
+/// The marks at the beginning of a call in text, which differ by model family.
 const CALL_MARKS: [&str; 4] = [CALL.0, "[TOOL_CALLS]", "<|python_tag|>", "<function="];
 const FENCE: &str = "```";
 
-/// What a reply has to be.
+/// What a reply must be.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ProbeCheck {
@@ -18,7 +18,7 @@ pub(super) enum ProbeCheck {
     Json { keys: BTreeMap<String, Type> },
     /// One call of this tool, with arguments that fit its parameters.
     Call { name: String },
-    /// One code block with each of these texts in it.
+    /// One code block that contains each of these texts.
     File {
         contains: Vec<String>,
         /// Whether the block is JSON.
@@ -37,14 +37,14 @@ pub(super) enum Type {
     Boolean,
     Object,
     Array,
-    /// A list of strings, not empty.
+    /// A list of strings that is not empty.
     Strings,
 }
 
 // === impl ProbeCheck ===
 
 impl ProbeCheck {
-    /// Whether a reply passes; `tools` are those of the request.
+    /// Returns whether a reply passes; `tools` are the tools of the request.
     pub(super) fn passes(&self, reply: &str, tools: &[Value]) -> bool {
         match self {
             Self::Json { keys } => {
@@ -92,7 +92,7 @@ impl Type {
     }
 }
 
-/// A call as models write it.
+/// A call in the form in which models write it.
 #[derive(Debug, Deserialize)]
 struct ParsedCall {
     name: String,
@@ -100,12 +100,13 @@ struct ParsedCall {
     arguments: Map<String, Value>,
 }
 
-/// Whether a reply has something of a call.
+/// Returns whether a reply contains a sign of a call.
 pub(super) fn mentions_call(reply: &str) -> bool {
     CALL_MARKS.iter().any(|mark| reply.contains(mark)) || reply.contains(CALL.1)
 }
 
-/// Whether a reply has a call that nobody can carry out: not closed, no JSON, or of a tool that is not among `tools`.
+/// Returns whether a reply contains a call that cannot be carried out: unclosed, not JSON, or of a tool that is not in
+/// `tools`.
 pub(super) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
     let mut pieces = reply.split(CALL.0);
     let before = pieces.next().unwrap_or_default();
@@ -122,7 +123,7 @@ pub(super) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
     before.contains(CALL.1) || pieces.any(is_broken)
 }
 
-/// The call of a reply that has exactly one.
+/// Returns the call of a reply that has exactly one.
 fn only_call(reply: &str) -> Option<ParsedCall> {
     let (_, after) = reply.split_once(CALL.0)?;
     let (call, rest) = after.split_once(CALL.1)?;
@@ -130,14 +131,14 @@ fn only_call(reply: &str) -> Option<ParsedCall> {
     serde_json::from_str(call.trim()).ok().filter(|_| is_alone)
 }
 
-/// The parameters of the tool of this name.
+/// Returns the parameters of the tool of this name.
 fn parameters<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let mut functions = tools.iter().map(|tool| &tool["function"]);
     let found = functions.find(|function| function["name"] == name)?;
     Some(&found["parameters"])
 }
 
-/// Whether arguments fit: all that are required, each of its type, nothing else.
+/// Returns whether arguments fit: all required ones, each of its type, and no others.
 fn fit(arguments: &Map<String, Value>, parameters: &Value) -> bool {
     let required = parameters["required"].as_array();
     let mut required = required.into_iter().flatten().filter_map(Value::as_str);
@@ -149,18 +150,18 @@ fn fit(arguments: &Map<String, Value>, parameters: &Value) -> bool {
     required.all(|key| arguments.contains_key(key)) && arguments.iter().all(of_type)
 }
 
-/// A text without the spaces around it, and without one code fence around all of it.
+/// Returns a text without the spaces around it, and without one code fence around all of it.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inner = text
         .strip_prefix(FENCE)
         .and_then(|rest| rest.strip_suffix(FENCE));
-    // The first line is the fence's own, with the name of the language.
+    // The first line belongs to the fence, and has the language's name.
     let inner = inner.and_then(|inner| inner.split_once('\n'));
     inner.map_or(text, |(_, inside)| inside.trim())
 }
 
-/// The code block of a reply that has exactly one, opened and closed.
+/// Returns the code block of a reply that has exactly one, opened and closed.
 fn only_block(reply: &str) -> Option<String> {
     let mut blocks = Vec::new();
     let mut open: Option<Vec<&str>> = None;

@@ -1,31 +1,33 @@
-//! Whether an agent's verdicts got worse: Page's cumulative sum (E. S. Page, Continuous inspection schemes, 1954) over good and
-//! bad ones.
+//! Detects whether an agent's verdicts got worse, by Page's cumulative sum (E. S. Page, Continuous inspection schemes,
+//! 1954) over good and bad verdicts.
 //!
-//! The sum is that of log-likelihood ratios of *worse* to *as before*, never below 0; where it last left 0 the change is
-//! supposed to lie. How it was before is not known in advance, so it is taken from the verdicts behind that point, and a little
-//! on the bad side of what they say: an owner who happened to be content for a while is no level to fall from.
+//! The sum adds the log-likelihood ratios of *worse* to *as before*, and never falls below 0; the change is assumed to
+//! be where the sum last left 0. The earlier share of bad verdicts is not known in advance, so it is estimated from the
+//! verdicts before that point, and a little higher than they show, because a short run of good verdicts is no reliable
+//! level.
 
-/// Verdicts with which one false alarm is to be expected.
+/// The mean number of verdicts between two false alarms.
 const FALSE_ALARM: f64 = 2_000.0;
-/// What counts as worse: the odds of a bad verdict, so many times.
+/// A change is *worse* if the odds of a bad verdict grow by this factor.
 const WORSE: f64 = 4.0;
-/// Verdicts behind a point from which it is taken how it was before.
+/// The number of verdicts before a point from which the earlier level is estimated.
 const MEMORY: usize = 100;
-/// The least of that: nobody is content always.
+/// The lowest level that is assumed, because no owner is always content.
 const LEAST: f64 = 0.02;
-/// The most: who complains oftener than this cannot complain much more, and of whom nothing is known neither.
+/// The highest level that is assumed, because an owner who complains more often can hardly complain much more.
 const MOST: f64 = 0.7;
-/// The mean overshoot over a bound at both ends, in standard deviations of a step (D. Siegmund, Sequential Analysis, 1985).
+/// The mean overshoot over a bound at both ends, in standard deviations of a step (D. Siegmund, Sequential Analysis,
+/// 1985).
 const OVERSHOOT: f64 = 1.166;
-/// Rounds of the bound's equation, which comes nearer by a factor of its own size each.
+/// Rounds of the fixed-point iteration for the bound.
 const ROUNDS: usize = 30;
 
-/// Where verdicts (`true` is bad), in the order of time, got worse; none where that is not to be said of them.
+/// Returns where verdicts (`true` is bad, in the order of time) got worse, or `None` if there is no such sign.
 pub(crate) fn change_point(are_bad: &[bool]) -> Option<usize> {
     alarm(are_bad).map(|(start, _)| start)
 }
 
-/// Where they got worse, and after how many verdicts that is seen.
+/// Returns where they got worse, and after how many verdicts that is detected.
 fn alarm(are_bad: &[bool]) -> Option<(usize, usize)> {
     let (mut start, mut sum) = (0, 0.0);
     let mut chart = Chart::after(&[]);
@@ -46,17 +48,17 @@ fn alarm(are_bad: &[bool]) -> Option<(usize, usize)> {
 
 #[derive(Debug, Clone, Copy)]
 struct Chart {
-    /// What a bad one adds, and a good one, which is below 0.
+    /// What a bad verdict adds, and what a good one adds (below 0).
     bad: f64,
     good: f64,
-    /// At which it is enough.
+    /// The sum at which the alarm is raised.
     limit: f64,
 }
 
 // === impl Chart ===
 
 impl Chart {
-    /// Behind these verdicts; none where they could not get worse.
+    /// Builds the test after these verdicts, or returns `None` if they could not get worse.
     fn after(before: &[bool]) -> Option<Self> {
         let usual = level(&before[before.len().saturating_sub(MEMORY)..]);
         if usual > MOST {
@@ -68,7 +70,7 @@ impl Chart {
         let good = ((1.0 - worse) / (1.0 - usual)).ln();
         let mean = usual * bad + (1.0 - usual) * good;
         let variance = usual * bad * bad + (1.0 - usual) * good * good - mean * mean;
-        // Siegmund: with nothing changed an alarm comes after (e^b - b - 1) / |mean| on average.
+        // Siegmund: without a change, an alarm comes after (e^b - b - 1) / |mean| verdicts on average.
         let mut b = 1.0;
         for _ in 0..ROUNDS {
             b = (FALSE_ALARM * mean.abs() + b + 1.0_f64).ln();
@@ -78,7 +80,8 @@ impl Chart {
     }
 }
 
-/// The share of bad ones to be expected after these: theirs and a standard deviation, as if one of each had been before.
+/// Returns the expected share of bad verdicts after these: their share and one standard deviation, as if there had been
+/// one good and one bad verdict before.
 fn level(before: &[bool]) -> f64 {
     let n = before.len() as f64 + 2.0;
     let n_bad = before.iter().filter(|is_bad| **is_bad).count() as f64 + 1.0;
@@ -90,9 +93,9 @@ fn level(before: &[bool]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Verdicts of which this share is bad.
+    /// Returns verdicts of which this share is bad.
     fn verdicts(seed: u64, share: f64, n: usize) -> Vec<bool> {
-        // Knuth's MMIX generator; its upper bits.
+        // Knuth's MMIX generator is used, with its upper bits.
         let mut state = seed;
         let mut next = || {
             state = state
@@ -126,7 +129,7 @@ mod tests {
             for seed in 0..99 {
                 let mut all = verdicts(seed, before, 40);
                 all.extend(verdicts(seed + 1_000, after, 300));
-                // What got worse just when it had been good for a while may pass for how it was.
+                // A change just after a run of good verdicts may be taken for the earlier level.
                 delays.push(alarm(&all).map_or((usize::MAX, 0), |(at, seen)| (seen, at)));
             }
             delays.sort_unstable();

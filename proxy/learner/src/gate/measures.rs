@@ -1,14 +1,14 @@
-//! What is measured of a set of replies, without asking anybody.
+//! Measures of a set of replies that need no model.
 
 use metaclaw_reward::count_words;
 
 use super::checks::mentions_call;
 use crate::policy::DrawnReply;
 
-/// Fewer words than this are no answer.
+/// A reply with fewer words is no answer.
 const FEW_WORDS: usize = 3;
 
-/// The middle of some numbers; of an even count, between the two in the middle; 0 of none.
+/// Returns the median; for an even count the mean of the two in the middle, and 0 for no numbers.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -19,12 +19,12 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The mean of some numbers; 0 of none.
+/// Returns the mean, or 0 for no numbers.
 pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The standard error of the mean of some numbers; 0 of fewer than two.
+/// Returns the standard error of the mean, or 0 for fewer than two numbers.
 pub(super) fn standard_error(values: &[f64]) -> f64 {
     let n = values.len() as f64;
     if values.len() < 2 {
@@ -35,13 +35,13 @@ pub(super) fn standard_error(values: &[f64]) -> f64 {
     (squares.sum::<f64>() / (n - 1.0) / n).sqrt()
 }
 
-/// The median length, in words.
+/// Returns the median length, in words.
 pub(super) fn median_words(replies: &[&DrawnReply]) -> f64 {
     let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
     median(words.collect())
 }
 
-/// The share of replies that have under 3 words.
+/// Returns the share of replies that have under 3 words.
 pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
     let short = replies
         .iter()
@@ -49,13 +49,14 @@ pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
     short.count() as f64 / replies.len().max(1) as f64
 }
 
-/// The share of replies that ask back in place of an answer.
+/// Returns the share of replies that ask a question instead of answering.
 pub(super) fn asking_share(replies: &[&DrawnReply]) -> f64 {
     let asking = replies.iter().filter(|reply| asks_back(&reply.text));
     asking.count() as f64 / replies.len().max(1) as f64
 }
 
-/// Whether a reply has twice as many words in questions as in statements. An exclamation ("Sure!") is neither.
+/// Returns whether a reply has twice as many words in questions as in statements. An exclamation ("Sure!") counts as
+/// neither.
 fn asks_back(reply: &str) -> bool {
     let (mut asked, mut said) = (0, 0);
     for sentence in reply.split_inclusive(['.', '!', '?', '\n', '。', '！', '？']) {
@@ -69,7 +70,7 @@ fn asks_back(reply: &str) -> bool {
     asked > 2 * said
 }
 
-/// The share of replies to plain questions that call a tool, of which none was offered.
+/// Returns the share of replies to plain questions that call a tool although the request offered none.
 pub(super) fn calling_share(replies: &[&DrawnReply]) -> f64 {
     let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
     calling.count() as f64 / replies.len().max(1) as f64
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_mean_is_less_of_more_numbers() {
-        // By hand: a variance of 1, of 4 numbers.
+        // Computed by hand: the variance of 4 numbers is 1.
         is(
             standard_error(&[1.0, 2.0, 3.0, 2.0]),
             (2.0_f64 / 3.0 / 4.0).sqrt(),

@@ -1,15 +1,17 @@
-//! How much of what is wished an adapter keeps: nothing is what the plain base model keeps, all is what the reference does.
+//! Measures how well an adapter follows the wishes, on a scale from the base model without the wishes (0) to the
+//! reference (1).
 
-/// What tells how much is kept.
+/// How obedience is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// The share of the replies that rules or the judge find good.
+    /// By the share of the replies that rules or the judge rate as good.
     Judged,
-    /// How much likelier the base model finds the replies with the wishes in its prompt than without, in nat a token.
+    /// By how much more probable the base model finds the replies with the wishes in its prompt than without, in nats
+    /// per token.
     Likelihood,
 }
 
-/// A figure of each of the three.
+/// One figure for each of the three: the adapter, the reference and the plain base model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OnScale {
     pub(super) own: f64,
@@ -17,20 +19,20 @@ pub(super) struct OnScale {
     pub(super) reference: f64,
 }
 
-/// How much of the wishes is kept.
+/// How well an adapter follows the wishes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Obedience {
     /// From 0 to 1.
     pub(super) share: f64,
-    /// How that is known, in words.
+    /// How the share was measured, in words.
     pub(super) why: String,
 }
 
 // === impl Scale ===
 
 impl Scale {
-    /// How far reference and plain base model must be apart, so that what is between them says something: four of sixteen
-    /// replies; and twice what the mean of sixteen replies wavers by.
+    /// Returns the least distance between reference and plain base model at which the scale can be used: four of
+    /// sixteen replies, or twice the standard error of sixteen replies.
     fn least_span(self) -> f64 {
         match self {
             Self::Judged => 0.25,
@@ -38,10 +40,10 @@ impl Scale {
         }
     }
 
-    /// What stands at this place; none where the scale does not tell the reference from the plain base model.
+    /// Returns the share, or `None` if the scale does not separate the reference from the plain base model.
     pub(super) fn read(self, of: OnScale) -> Option<Obedience> {
         let span = of.reference - of.plain;
-        // A figure that is no number tells nothing either.
+        // A NaN gives no result either.
         if !(span >= self.least_span() && of.own.is_finite()) {
             return None;
         }
@@ -69,7 +71,8 @@ impl Scale {
 // === impl Obedience ===
 
 impl Obedience {
-    /// Where there is no wish, or none that changes what the base model says: nothing is kept that would pay for a loss.
+    /// Returns no obedience, because there is no wish, or none that changes the base model's replies, so that nothing
+    /// could outweigh a loss.
     pub(super) fn none(why: &str) -> Self {
         Self {
             share: 0.0,

@@ -1,4 +1,5 @@
-//! Pairs of replies to one prompt, of sessions that were held out: what failed, and what was accepted in its place.
+//! Pairs of replies to one prompt, from held-out sessions: the reply that failed, and the reply that was accepted after
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +14,23 @@ use crate::{
     teacher::after,
 };
 
-/// Pairs of a test, the newest ones.
+/// The largest number of pairs in a test; the newest are used.
 const MOST: usize = 64;
-/// Held-out turns among which they are looked for.
+/// The number of held-out turns that are searched for pairs.
 const LOOK_BACK: usize = 256;
-/// Ids of their prompts in all: a test of long conversations has fewer pairs and takes no longer.
+/// The largest number of ids of all prompts together, so that long conversations give fewer pairs and the test takes no
+/// longer.
 const MOST_PROMPT: usize = 2_048;
 
-/// The last pairs that were had under the wishes that stand now, with ids of this base model. What was accepted under other
-/// wishes is not what is wished.
+/// Returns the newest pairs under the current wishes, with ids of this base model. A reply that was accepted under
+/// other wishes may not fit the current ones.
 pub(crate) async fn pairs(
     shared: &Shared,
     candidate: &Candidate,
     base: Option<&str>,
 ) -> Result<Vec<PreferencePair>, LogError> {
     let agent = &candidate.agent;
-    // Which lines an adapter is told depends on what it does untold.
+    // Which lines an adapter is told depends on what it does without them.
     let mut told = BTreeMap::new();
     let mut is_told_now = |turn: &Turn| {
         let adapter = turn.served.adapter.as_deref();
@@ -65,7 +67,7 @@ pub(crate) async fn pairs(
     Ok(pairs)
 }
 
-/// Both replies as they were sampled, after the prompt of the one that failed.
+/// Builds a pair of both replies as they were sampled, after the prompt of the failed one.
 fn pair(failed: Turn, accepted: Turn) -> Option<PreferencePair> {
     let id = failed.id;
     let (failed, accepted) = (failed.tokens?, accepted.tokens?);

@@ -1,4 +1,5 @@
-//! What the tests of an agent's last steps mean for the next one, read from the log: a restart changes nothing.
+//! Derives from the tests of an agent's last steps what the next step does; all comes from the log, so a restart
+//! changes nothing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,43 +10,43 @@ use serde_json::Value;
 
 use super::report::GateReport;
 
-/// So many steps in a row that are declined, and their samples are set aside.
+/// After this many declined steps in a row, their samples are set aside.
 pub(crate) const IN_A_ROW: usize = 3;
-/// So many that serve, and the rate is full again.
+/// After this many accepted steps, the learning rate is full again.
 const GOOD: usize = 2;
-/// The rate is not halved oftener: then the samples are at fault.
+/// The rate is halved at most this often, because then the samples are the cause.
 const MOST_HALVINGS: i32 = 3;
-/// How long an agent rests at most.
+/// The longest time for which an agent's training rests.
 const REST: Duration = Duration::from_secs(24 * 3_600);
-/// So many new verdicts end its rest: there is something else to learn.
+/// This many new verdicts end the rest, because there is something new to learn.
 const NEW_VERDICTS: u64 = 8;
 
-/// The latest steps of an agent that were tested.
+/// The latest tested steps of an agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Series {
-    /// Declined since the last one that passed.
+    /// The number of steps declined since the last accepted one.
     pub(crate) n_declined: usize,
     n_passed: usize,
     halvings: i32,
     last: Option<LastDeclined>,
-    /// The turns of every step that was the third declined in a row: they are not trained on, nor again.
+    /// The turns of every step that was the third declined in a row; they are not used for training again.
     pub(crate) set_aside: BTreeSet<TurnId>,
 }
 
-/// The last step that was declined.
+/// The last declined step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LastDeclined {
     pub(crate) turns: Vec<TurnId>,
     pub(crate) adapter: String,
-    /// The first test that failed.
+    /// The name of the first failed test.
     pub(crate) test: String,
-    /// All that failed, in words.
+    /// All failed tests, in words.
     pub(crate) why: String,
     pub(crate) at_ms: u64,
     n_judged: u64,
 }
 
-/// The name of the first test that failed, as a report says it in the log.
+/// Returns the name of the first failed test in a report of the log.
 fn first_failed(gate: &Value) -> Option<String> {
     let report = GateReport::deserialize(gate).ok()?;
     report.failed().next().map(|test| test.name.clone())
@@ -54,7 +55,7 @@ fn first_failed(gate: &Value) -> Option<String> {
 // === impl Series ===
 
 impl Series {
-    /// Of an agent's steps, in any order.
+    /// Builds the series from an agent's steps, in any order.
     pub(crate) fn of(steps: &[Step]) -> Self {
         let mut steps: Vec<&Step> = steps.iter().collect();
         steps.sort_by_key(|step| step.taken_ms);
@@ -79,7 +80,7 @@ impl Series {
                         n_judged: *n_judged,
                     });
                 }
-                // Of these nothing was tested.
+                // These steps were not tested.
                 Some(StepOutcome::Released { .. }) | None => {}
             }
         }
@@ -104,24 +105,25 @@ impl Series {
         self.last = Some(last);
     }
 
-    /// What the rate is multiplied with: halved by each step that is declined, full again after two that pass.
+    /// Returns the factor of the learning rate: each declined step halves it, and after two accepted steps it is 1
+    /// again.
     pub(crate) fn rate_factor(&self) -> f64 {
         0.5_f64.powi(self.halvings)
     }
 
-    /// The last step that was declined, while none has passed since.
+    /// Returns the last declined step, if none was accepted since.
     pub(crate) fn last_declined(&self) -> Option<&LastDeclined> {
         self.last.as_ref().filter(|_| self.n_declined > 0)
     }
 
-    /// The step whose samples are to be set aside: the third declined in a row.
+    /// Returns the step whose samples have to be set aside: the third declined in a row.
     pub(crate) fn given_up(&self) -> Option<&LastDeclined> {
         let is_given_up = self.n_declined.is_multiple_of(IN_A_ROW);
         self.last_declined().filter(|_| is_given_up)
     }
 
-    /// Until when, in Unix milliseconds, no step is made; none where one may be. `n_judged` is how many verdicts there have
-    /// been by now.
+    /// Returns until when, in Unix milliseconds, no step is made, or `None` if a step may be made now. `n_judged` is
+    /// the number of verdicts so far.
     pub(crate) fn rests_until(&self, now_ms: u64, n_judged: u64) -> Option<u64> {
         let given_up = self.given_up()?;
         let rest = u64::try_from(REST.as_millis()).unwrap_or(u64::MAX);
@@ -138,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Steps that passed (`+`), were declined (`-`) or released (`.`), one a millisecond.
+    /// Builds a series of accepted (`+`), declined (`-`) and released (`.`) steps, one each millisecond.
     fn series(steps: &str) -> Series {
         let step = |(at, what): (usize, char)| {
             let n = at as u64 + 1;

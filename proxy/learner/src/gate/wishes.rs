@@ -1,4 +1,5 @@
-//! What an agent's replies are to be like, for the gate's reference: its standing wishes; where it has none, what it was taught.
+//! Finds the wishes for the gate's reference: the agent's standing wishes, or, if it has none, the hint that it was
+//! trained on.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +11,17 @@ use crate::{
     shared::Shared,
 };
 
-/// Failed turns that must carry one hint before that counts as a wish: what is said once may be a correction.
+/// The number of failed turns that must carry one hint before it counts as a wish, because a single hint may be a
+/// correction.
 const HINTED: usize = 2;
-/// Turns of the steps behind, and judged turns of the agent, among which failed ones are looked for: the newest.
+/// Failed turns are searched among this many of the newest: turns of earlier steps, and judged turns of the agent.
 const LOOK_BACK: usize = 64;
-/// Turns of a list in which the judged ones are looked for.
+/// The number of listed turns that are searched for judged ones.
 const LISTED: usize = 400;
 
-/// Its standing wishes. Where it has none, the hint that most failed turns carry, for that is what the step teaches: those of
-/// this step; else those of the steps behind it, since a batch of good verdicts alone goes on from what was said before; else the
-/// agent's last ones.
+/// Returns the agent's standing wishes. If it has none, returns the hint that most failed turns carry, because the step
+/// trains on that: the turns of this step; else those of earlier steps, because a batch of good verdicts alone
+/// continues what was trained before; else the agent's last ones.
 pub(crate) async fn wishes(
     shared: &Shared,
     candidate: &Candidate,
@@ -44,7 +46,7 @@ pub(crate) async fn wishes(
     Ok(hint.into_iter().collect())
 }
 
-/// Turns of the steps behind a candidate, the newest steps first.
+/// Returns the turns of the steps before a candidate, newest steps first.
 async fn taught_before(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
     let steps = shared
         .persist(|| shared.log.steps(&candidate.agent))
@@ -75,10 +77,10 @@ async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnI
     Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
 }
 
-/// The hint that most of the failed ones among these turns carry.
+/// Returns the hint that most of the failed turns among these carry.
 async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, LogError> {
     let (mut hints, mut n_failed) = (Vec::new(), 0);
-    // A turn that served again is one turn.
+    // A turn that was used twice counts once.
     for id in BTreeSet::from_iter(turns) {
         let Some(turn) = shared.persist(|| shared.log.get(*id)).await? else {
             continue;
@@ -95,7 +97,7 @@ async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, Lo
     Ok(shared_hint(&hints, n_failed))
 }
 
-/// The hint that at least half of the failed turns carry, and at least two.
+/// Returns the hint that at least half of the failed turns carry, and at least two.
 fn shared_hint(hints: &[String], n_failed: usize) -> Option<String> {
     let count = |hint: &String| hints.iter().filter(|it| *it == hint).count();
     let most = hints.iter().max_by_key(|hint| count(hint))?;

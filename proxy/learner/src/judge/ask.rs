@@ -1,4 +1,4 @@
-//! A model that is asked, and how many votes are asked for.
+//! The interface to a judge model, and the number of votes.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use metaclaw_reward::{Questions, verdict};
 
 /// A model that can be asked for one answer.
 pub trait Ask: fmt::Debug + Send + Sync {
-    /// Its answer to a conversation.
+    /// Returns the model's answer to a conversation.
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>>;
 }
 
-/// No answer came; the turn waits.
+/// The model did not answer; the turn waits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the judge did not answer: {why}")]
 pub struct AskFailed {
@@ -22,18 +22,18 @@ pub struct AskFailed {
 /// What a verdict may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Price {
-    /// Rules alone, or a reward function of one's own.
+    /// Only rules, or the owner's own reward function.
     Nothing,
-    /// One vote where no rule fits.
+    /// One vote if no rule fits.
     OneVote,
-    /// The configured votes where no rule fits.
+    /// The configured number of votes if no rule fits.
     Majority,
 }
 
 // === impl Price ===
 
 impl Price {
-    /// How many votes are asked for, of those configured.
+    /// Returns the number of votes, given the configured number.
     pub(super) fn votes(self, configured: usize) -> Option<usize> {
         match self {
             Self::Nothing => None,
@@ -43,7 +43,8 @@ impl Price {
     }
 }
 
-/// The verdict of `m` votes, and of as many hints where those are asked for apart; none where no vote could be read.
+/// Returns the verdict of `m` votes (and of as many hints if these are asked for separately), or `None` if no vote
+/// could be read.
 pub(super) async fn verdict(
     model: &dyn Ask,
     questions: &Questions,
@@ -53,7 +54,7 @@ pub(super) async fn verdict(
     Ok(questions.verdict(&votes?, &hints?))
 }
 
-/// Asks for votes until they have decided: as many at once as are needed at least, then one by one.
+/// Asks for votes until the majority is certain: first as many at once as are needed at least, then one by one.
 async fn votes(
     model: &dyn Ask,
     questions: &Questions,

@@ -1,7 +1,7 @@
-//! The owner's reward function: turns are put to it many at once.
+//! The owner's reward function: one request contains many turns.
 //!
-//! No task of its own: of those who wait for a score one asks for all of them, when the question before is answered.
-//! So one alone is asked about at once, and what comes meanwhile goes together.
+//! There is no separate task: of the callers that wait for a score, one sends a request for all of them as soon as the
+//! previous request is answered. So a single turn is sent at once, and turns that arrive meanwhile are sent together.
 
 use std::{
     fmt,
@@ -15,14 +15,14 @@ use tokio::sync::oneshot;
 
 use super::ask::AskFailed;
 
-/// The most turns of one question.
+/// The largest number of turns in one request.
 pub(super) const MOST_TURNS: usize = 32;
-/// And their most bytes, where there are more turns than one: requests repeat long conversations.
+/// The largest size of a request of several turns, in bytes, because requests repeat long conversations.
 const MOST_BYTES: usize = 8 << 20;
 
-/// Puts a question to a reward function, and brings its answer.
+/// Sends a request to a reward function, and returns its answer.
 pub trait Post: fmt::Debug + Send + Sync {
-    /// The body of its answer to this one.
+    /// Sends this body and returns the answer's body.
     fn post<'a>(&'a self, body: &'a Value) -> BoxFuture<'a, Result<String, PostFailed>>;
 }
 
@@ -30,7 +30,7 @@ pub trait Post: fmt::Debug + Send + Sync {
 #[error("{why}")]
 pub struct PostFailed {
     pub why: String,
-    /// Whether somebody was there, and refused or failed at what was asked: less of it may pass.
+    /// Whether the service was reached, and refused or failed; a smaller request may succeed.
     pub was_asked: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct PostFailed {
 pub struct RewardFunction {
     post: Arc<dyn Post>,
     waiting: Mutex<Vec<WaitingCase>>,
-    /// Who has it asks.
+    /// The caller that holds this lock sends the request.
     asks: tokio::sync::Mutex<()>,
 }
 
@@ -56,7 +56,7 @@ struct WaitingCase {
 // === impl RewardFunction ===
 
 impl RewardFunction {
-    /// The one that is asked by `post`.
+    /// Creates the function that `post` calls.
     pub fn new(post: Arc<dyn Post>) -> Self {
         Self {
             post,
@@ -65,7 +65,7 @@ impl RewardFunction {
         }
     }
 
-    /// Its score of a turn; none where it has no opinion.
+    /// Returns the score of a turn, or `None` if the function has no opinion.
     pub(super) async fn grade(&self, turn: Value) -> Graded {
         let (answer, mut graded) = oneshot::channel();
         let n_bytes = turn.to_string().len();
@@ -77,14 +77,14 @@ impl RewardFunction {
         loop {
             tokio::select! {
                 biased;
-                // Whoever asked for it is gone, with its answer.
+                // The caller that sent the request was dropped, and its answer with it.
                 graded = &mut graded => return graded.unwrap_or_else(|_| failed("the question was given up")),
                 _asks = self.asks.lock() => self.ask(self.take()).await,
             }
         }
     }
 
-    /// The first of those that wait, as many as go together.
+    /// Takes the first waiting turns, as many as fit in one request.
     fn take(&self) -> Vec<WaitingCase> {
         let mut waiting = self.waiting();
         waiting.retain(|it| !it.answer.is_closed());
@@ -94,12 +94,12 @@ impl RewardFunction {
             n_bytes <= MOST_BYTES
         };
         let n = waiting.iter().take(MOST_TURNS).take_while(fits).count();
-        // One that is longer goes alone.
+        // A longer turn is sent alone.
         let n = n.max(1).min(waiting.len());
         waiting.drain(..n).collect()
     }
 
-    /// Asks about some turns; one by one, where the answer about all is none.
+    /// Asks about some turns; if that request fails, about each turn alone.
     async fn ask(&self, batch: Vec<WaitingCase>) {
         if batch.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl RewardFunction {
         }
     }
 
-    /// One for each turn.
+    /// Returns one score for each turn.
     async fn scores(&self, turns: &[Value]) -> Result<Vec<Graded>, PostFailed> {
         let answer = self.post.post(&grade::body(turns)).await?;
         let scores = grade::read(&answer, turns.len()).map_err(|error| PostFailed {
@@ -143,7 +143,7 @@ impl RewardFunction {
             .collect())
     }
 
-    /// A panic elsewhere leaves a list usable: each change is one call.
+    /// A panic elsewhere leaves a usable list, because each change is one call.
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCase>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

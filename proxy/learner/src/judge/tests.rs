@@ -27,7 +27,7 @@ impl Ask for Scripted {
     }
 }
 
-/// The judgement after these answers, and how many were asked for.
+/// Returns the verdict after these answers, and the number of requests.
 async fn judged(
     answers: &[&'static str],
     rules: &str,
@@ -99,7 +99,7 @@ async fn no_more_is_asked_than_the_verdict_is_worth() {
     assert_eq!(judged(Price::Majority).await, (Ok(Ok(Score::Bad)), 2));
 }
 
-/// Says what was asked of it, and no vote.
+/// Records what it was asked, and gives no vote.
 #[derive(Debug, Default)]
 struct Listening(Mutex<Vec<String>>);
 
@@ -135,7 +135,7 @@ async fn openclaw_rl_asks_for_hints_apart_and_the_base_signs_its_verdicts() {
         .unwrap();
     assert_eq!((verdict.score, verdict.by), (Score::Good, JudgedBy::Base));
     assert_eq!(verdict.judge_hints, ["Answer in one word."]);
-    // Two of three votes decide; of hints as many are wanted as there are.
+    // Two of three votes decide, and the hints are asked for in full number.
     assert_eq!(model.0.lock().unwrap().len(), 2 + 3);
     assert!(judge.listener().is_none());
     assert!(asked_by(Policy::NextState, false).0.listener().is_some());

@@ -1,4 +1,4 @@
-//! Where in the log there is something to judge.
+//! Finds what there is to judge in the log.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use metaclaw_turns::{LogError, StateKind};
 
 use crate::shared::Shared;
 
-/// Turns of a session that a look through the log reads: a turn and what followed it stand close together.
+/// The number of a session's turns that one scan of the log reads, because a turn and its follower are close together.
 const LOOK_BACK: usize = 256;
 
-/// By ids alone: what there is to do about each is seen when it is looked at.
+/// Only ids: what each turn needs is decided when it is looked at.
 #[derive(Debug, Default)]
 pub(super) struct FoundTurns {
-    /// Turns that may show what came of one without a verdict.
+    /// Turns that may show the reaction to a turn without a verdict.
     pub(super) followers: Vec<TurnId>,
     /// The last turns of their sessions.
     pub(super) last: Vec<TurnId>,
@@ -29,7 +29,7 @@ pub(super) async fn of_all(shared: &Shared) -> Result<FoundTurns, LogError> {
     Ok(all)
 }
 
-/// Of one. In most sessions there is nothing but the last turn, which nothing follows yet.
+/// Searches the turns of one agent. In most sessions, only the last turn is found, which nothing follows yet.
 pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTurns, LogError> {
     let captured = shared
         .persist(|| shared.log.in_state(agent, StateKind::Captured))

@@ -1,26 +1,27 @@
-//! Whose outcome a turn shows: the owner's turn before it, whatever errands came between.
+//! Finds the turn whose outcome another turn shows: the owner's turn before it, with any agent-started turns (errands)
+//! between.
 //!
-//! A heartbeat stands in the conversation, and the owner answers behind it. A compaction ends the conversation as it
-//! was: what follows begins with a summary, and goes on from no reply that the log knows. In both cases the owner's next
-//! own words are about the owner's last turn, and never the errand's.
+//! A heartbeat stays in the conversation, and the owner's next message comes after it. A compaction ends the
+//! conversation: the next request begins with a summary, and continues no reply in the log. In both cases, the owner's
+//! next own words are about the owner's last turn, never about the errand.
 
 use metaclaw_chat::{Message, Role, owners_words};
 use metaclaw_turns::{LogError, Turn, TurnKind};
 
 use crate::shared::Shared;
 
-/// Errands in a row behind which the owner's turn is looked for: a sub-agent may take many.
+/// The owner's turn is searched before at most this many errands in a row, because a sub-agent may send many.
 pub(super) const MOST_ERRANDS: usize = 200;
 
-/// A turn whose outcome another shows.
+/// A turn whose outcome another turn shows.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub before: Turn,
-    /// Where in the other's request it begins.
+    /// The index in the other's request where the reaction begins.
     pub new_from: usize,
 }
 
-/// The owner's turn whose outcome a turn shows; none where it begins a conversation.
+/// Returns the owner's turn whose outcome a turn shows, or `None` if the turn begins a conversation.
 pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
     let mut parent = turn.parent;
     for _ in 0..MOST_ERRANDS {
@@ -36,7 +37,7 @@ pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Foll
     summed_up(shared, turn).await
 }
 
-/// The same where the conversation was summed up between the two.
+/// Does the same if the conversation was compacted between the two turns.
 async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
     let Some(new_from) = new_words_behind_more(&turn.request.messages) else {
         return Ok(None);
@@ -55,7 +56,7 @@ async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, Log
             has_errand = true;
             continue;
         }
-        // Without an errand between them it is another conversation under the same name.
+        // Without an errand between them, it is another conversation of the same name.
         let is_said_anew = !said_before(&before, &turn.request.messages);
         let followed = Followed { before, new_from };
         return Ok((has_errand && is_said_anew).then_some(followed));
@@ -63,8 +64,8 @@ async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, Log
     Ok(None)
 }
 
-/// Where the owner's last words stand, if nothing answers them yet and something was said before: a summary, or what
-/// was kept of the conversation.
+/// Returns the index of the owner's last words, if nothing answers them yet and something comes before them: a summary,
+/// or the kept part of the conversation.
 fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
     let (at, words) = owners_words(messages).next()?;
     let is_answered = messages[at + 1..]
@@ -75,7 +76,7 @@ fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
     (!is_answered && (is_behind || has_more())).then_some(at)
 }
 
-/// Whether the owner's last words are what a turn was asked already.
+/// Returns whether the owner's last words already were in a turn's request.
 fn said_before(before: &Turn, messages: &[Message]) -> bool {
     let last = |messages: &[Message]| {
         let said = owners_words(messages).next();

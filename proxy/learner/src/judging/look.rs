@@ -1,4 +1,4 @@
-//! One look at a turn: what there is to judge, at what price, and what came of it.
+//! Looks at one turn: whether there is something to judge, at what price, and the result.
 
 use std::time::Duration;
 
@@ -14,33 +14,34 @@ use crate::{
     shared::Shared,
 };
 
-/// How much a verdict counts that was given at a session's end: content owners leave, and so do those who gave up.
+/// The weight of a verdict that was given at a session's end, because satisfied owners leave, and so do those who gave
+/// up.
 const AT_SESSION_END: f32 = 0.3;
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Debug)]
 pub(super) enum LookResult {
     Done,
-    /// Done, and the client said that the session ends here.
+    /// It is done, and the client said that the session ends here.
     Ended,
-    /// The session is not silent yet: for so long it must be.
+    /// The session is not silent yet: the time for which it must still be silent.
     NotSilent(Duration),
-    /// The judge is down, or will not judge this one.
+    /// The judge cannot be reached, or refuses to judge this turn.
     Waits(AskFailed),
-    /// The agent is only relayed for now, or its owner is about.
+    /// The proxy only relays this agent's requests now, or the owner is present.
     Later,
 }
 
 /// Why a turn is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LookReason {
-    /// It came into the log.
+    /// The turn is new in the log.
     Came,
-    /// The owner asked for a step of training: what waits is judged for it, whoever is about.
+    /// The owner asked for a training step: waiting turns are judged for it, even if the owner is present.
     StepAskedFor,
 }
 
-/// Looks at a turn of the log: judges the one before it.
+/// Looks at a turn of the log, and judges the turn before it.
 pub(super) async fn look_at_follower(
     shared: &Shared,
     id: TurnId,
@@ -82,7 +83,7 @@ pub(super) async fn look_at_follower(
         Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(LookResult::Later),
         Ok(Err(no_verdict)) => {
             shared.status.judge_answered();
-            // Elsewhere it waits: verdicts may be of use one day, and somebody better be asked.
+            // Elsewhere, the turn waits, because verdicts may be needed later, and a better judge may be configured.
             let is_final = no_verdict == NoVerdict::NoVote || shared.trains(&turn.agent);
             if let Some(why) = why_spent(no_verdict, price).filter(|_| is_final) {
                 shared.spend(before.id, why).await?;
@@ -93,8 +94,8 @@ pub(super) async fn look_at_follower(
     Ok(done)
 }
 
-/// Looks at the session of a turn: where it has ended, judges its last main turn by request and reply alone.
-/// One without a verdict then is not spent: what follows, should the session go on, may bring one.
+/// Looks at the session of a turn: if it has ended, judges its last main turn by request and reply alone. If that gives
+/// no verdict, the turn is not spent, because the session may continue and its next turn may bring one.
 pub(super) async fn look_at_end(
     shared: &Shared,
     id: TurnId,
@@ -144,7 +145,8 @@ pub(super) async fn look_at_end(
     Ok(LookResult::Done)
 }
 
-/// The last main turn of a turn's session, and whether the client said that the session ends with it, or behind it.
+/// Returns the last main turn of a turn's session, and whether the client said that the session ends with it or after
+/// it.
 async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, LogError> {
     let Some(turn) = shared.persist(|| shared.log.get(id)).await? else {
         return Ok(None);
@@ -162,7 +164,7 @@ async fn last_main(shared: &Shared, id: TurnId) -> Result<Option<(Turn, bool)>, 
     Ok(None)
 }
 
-/// Whether there is no verdict on a turn, or only one of its session's end, which did not come.
+/// Returns whether a turn has no verdict, or only one from a session end that turned out to be none.
 fn is_to_be_judged(turn: &Turn) -> bool {
     match turn.state {
         TurnState::Captured => true,
@@ -174,7 +176,7 @@ fn is_to_be_judged(turn: &Turn) -> bool {
     }
 }
 
-/// What of the worth may be spent now. What costs nothing waits for nobody.
+/// Returns what may be spent on a verdict now. A verdict that costs nothing does not wait for the owner's absence.
 async fn affordable(
     shared: &Shared,
     turn: &Turn,
@@ -188,7 +190,7 @@ async fn affordable(
     }
 }
 
-/// Why a turn without a verdict is never trained on; none where another answer may bring one.
+/// Returns why a turn without a verdict is never trained on, or `None` if another answer may bring one.
 fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<ExcludeReason> {
     match no_verdict {
         NoVerdict::NotAsked => Some(ExcludeReason::NoRule),
@@ -197,7 +199,7 @@ fn why_spent(no_verdict: NoVerdict, price: Price) -> Option<ExcludeReason> {
     }
 }
 
-/// The owner's own complaint is the first hint: nobody knows better what was wrong.
+/// Puts the owner's own complaint first among the hints, because the owner knows best what was wrong.
 fn with_owners_hint(verdict: Verdict, following: &Turn) -> Verdict {
     let complaint = owner_says(following).filter(|_| verdict.score == Score::Bad);
     let own = complaint.and_then(|said| hint::of_owner(&said));
@@ -207,7 +209,7 @@ fn with_owners_hint(verdict: Verdict, following: &Turn) -> Verdict {
     }
 }
 
-/// Writes a verdict down, unless there is one.
+/// Records a verdict, unless there is one.
 async fn note(shared: &Shared, turn: &Turn, verdict: Verdict) -> Result<(), LogError> {
     shared.status.judge_answered();
     let had_one = turn.verdict.is_some();
@@ -226,9 +228,9 @@ async fn note(shared: &Shared, turn: &Turn, verdict: Verdict) -> Result<(), LogE
     Ok(())
 }
 
-/// What the verdict about the turn before may cost, by what it is for. Weights learn from every turn, where they learn
-/// by themselves or were asked to; skills from what went wrong, which shows in what the owner says, and never in the
-/// next step of a tool.
+/// Returns the allowed price of the verdict about the turn before, which depends on its use. Weights learn from every
+/// turn if training runs by itself or was asked for; skills learn from failures, which show in the owner's words and
+/// never in the next step of a tool.
 fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
     if shared.trains(&following.agent) || why == LookReason::StepAskedFor {
         return Price::Majority;

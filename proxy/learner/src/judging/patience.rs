@@ -1,7 +1,7 @@
-//! When a turn that the judge failed at is put to it again.
+//! Decides when a turn that the judge failed to judge is sent to it again.
 //!
-//! A judge that is down comes back within minutes; one that refuses this very turn (a content filter)
-//! never will. So each failure of a turn doubles its pause, and a refusal costs a few requests a day.
+//! A judge that is down comes back within minutes; one that refuses this turn (a content filter) never accepts it. So
+//! each failure of a turn doubles its pause, and a refused turn costs a few requests each day.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,21 +24,21 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waiting: BTreeSet<(Instant, TurnId)>,
-    /// The further pauses of turns that the judge has failed at.
+    /// The next pauses of turns that the judge failed to judge.
     further: BTreeMap<TurnId, ExponentialBackoff>,
 }
 
 // === impl Patience ===
 
 impl Patience {
-    /// The judge failed at a turn.
+    /// Records that the judge failed to judge a turn.
     pub(super) fn failed(&mut self, id: TurnId) {
         let further = self.further.entry(id).or_insert_with(|| PAUSES.build());
         let pause = further.next().unwrap_or(LONGEST);
         self.waiting.insert((Instant::now() + pause, id));
     }
 
-    /// A turn is settled.
+    /// Removes a turn that is settled.
     pub(super) fn settled(&mut self, id: TurnId) {
         self.further.remove(&id);
     }
@@ -47,7 +47,7 @@ impl Patience {
         self.waiting.len()
     }
 
-    /// When the first of them is due.
+    /// Returns when the first of them is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.first().map(|(until, _)| *until)
     }
@@ -69,7 +69,7 @@ mod tests {
 
     const TURN: TurnId = TurnId { session: 1, seq: 0 };
 
-    /// Fails, waits until it is due, and says how long that took.
+    /// Records a failure, waits until the turn is due, and returns how long that took.
     async fn pause(patience: &mut Patience) -> Duration {
         let began = Instant::now();
         patience.failed(TURN);

@@ -1,4 +1,4 @@
-//! Sessions in which nobody has spoken for a while: they have ended, for all that is known.
+//! Finds sessions in which nobody has spoken for a while, and which therefore count as ended.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,13 +8,13 @@ use std::{
 use metaclaw_chat::TurnId;
 use tokio::time::Instant;
 
-/// The most sessions that are waited for. Beyond, one is left to the next look through the log.
+/// The largest number of sessions in this list. Any other session is left to the next scan of the log.
 const MOST: usize = 10_000;
 
 /// When to look at which session.
 #[derive(Debug)]
 pub(super) struct SessionSilence {
-    /// Sessions have ended after so long; none where nobody wants to know.
+    /// The time after which a silent session has ended; `None` if silence is not used.
     idle: Option<Duration>,
     due: BTreeSet<(Instant, TurnId)>,
     /// The entry of each session, by its number.
@@ -32,31 +32,31 @@ impl SessionSilence {
         }
     }
 
-    /// A turn came: its session goes on.
+    /// Records a new turn: its session continues.
     pub(super) fn spoke(&mut self, id: TurnId) {
         if let Some(idle) = self.idle {
             self.put(id, idle);
         }
     }
 
-    /// The session of a turn is not silent yet, but for what is left of the time, unless another turn came.
+    /// Records that a turn's session must be silent for the rest of the time, unless another turn arrives.
     pub(super) fn goes_on(&mut self, id: TurnId, rest: Duration) {
         if !self.of_session.contains_key(&id.session) {
             self.put(id, rest);
         }
     }
 
-    /// The session of a turn is to be looked at now.
+    /// Schedules the session of a turn to be looked at now.
     pub(super) fn again(&mut self, id: TurnId) {
         if self.idle.is_some() {
             self.put(id, Duration::ZERO);
         }
     }
 
-    /// A turn of the next session that is to be looked at; waits until one is.
+    /// Returns a turn of the next session to look at; waits until there is one.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
+    /// Nothing is lost if the future is dropped.
     pub(super) async fn ended(&mut self) -> TurnId {
         let Some((at, id)) = self.due.first().copied() else {
             return std::future::pending().await;

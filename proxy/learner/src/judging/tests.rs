@@ -1,4 +1,4 @@
-//! What is asked of a judge model, by what its verdicts are used for.
+//! Tests of what a judge model is asked, by the use of its verdicts.
 
 use std::{
     path::Path,
@@ -24,7 +24,7 @@ use crate::{
     testing::{World, append, corrected_talk, new_turn},
 };
 
-/// Says always that it was good, and counts.
+/// Always votes good, and counts its requests.
 #[derive(Debug, Default)]
 struct Kind(AtomicUsize);
 
@@ -35,7 +35,7 @@ impl Ask for Kind {
     }
 }
 
-/// A reward function that is away until it is told to come; then all is well.
+/// A reward function that fails until the test switches it on; then it scores every turn as good.
 #[derive(Debug, Default)]
 struct Function {
     is_there: AtomicBool,
@@ -58,7 +58,7 @@ impl Post for Function {
     }
 }
 
-/// The log of a talk of three turns, a judge model, and whoever shares them. Its owner is away.
+/// The log of a conversation of three turns, a judge model, and the shared state. Its owner is away.
 struct Room {
     log: TurnLog,
     model: Arc<Kind>,
@@ -79,7 +79,7 @@ impl Room {
         Self { log, model, shared }
     }
 
-    /// The same where somebody else judges.
+    /// Creates the same with another judge.
     async fn with(
         dir: &Path,
         config: &serde_json::Value,
@@ -113,7 +113,7 @@ impl Room {
         (log, Arc::new(shared))
     }
 
-    /// What is asked as the turns come, and how many then have a verdict.
+    /// Returns the number of requests as the turns arrive, and of turns that have a verdict then.
     async fn as_they_come(&self) -> (usize, usize) {
         let agent = AgentId::default_agent();
         for id in of_agent(&self.shared, &agent).await.unwrap().followers {
@@ -123,7 +123,7 @@ impl Room {
         self.counts().await
     }
 
-    /// The same once a step was asked for.
+    /// Returns the same after a step was asked for.
     async fn for_a_step(&self) -> (usize, usize) {
         judge_now(&self.shared, &AgentId::default_agent())
             .await
@@ -155,7 +155,7 @@ async fn nothing_is_asked_whose_verdict_nobody_would_use() {
     }
 }
 
-/// Where no gate tests what would serve, `auto` trains when its owner asks: the votes are spent then, and once.
+/// If no gate tests the adapters, `auto` trains when the owner asks: the votes are asked for then, and once.
 #[tokio::test]
 async fn in_auto_a_step_that_is_asked_for_brings_the_verdicts() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ async fn in_auto_a_step_that_is_asked_for_brings_the_verdicts() {
     room.log.close().await;
 }
 
-/// What costs nothing is not put off.
+/// A verdict that costs nothing is not postponed.
 #[tokio::test]
 async fn in_auto_rules_judge_as_turns_come() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ async fn in_auto_rules_judge_as_turns_come() {
     room.log.close().await;
 }
 
-/// The verdicts of a session of three turns, in order.
+/// Returns the verdicts of a session of three turns, in order.
 async fn verdicts(log: &TurnLog) -> Vec<Option<Verdict>> {
     let agent = AgentId::default_agent();
     let mut verdicts = Vec::new();
@@ -199,7 +199,7 @@ async fn last(log: &TurnLog) -> TurnId {
     *all.unwrap().last().unwrap()
 }
 
-/// At once silent, so that no test waits.
+/// A session is silent at once, so that no test waits.
 fn ends_at_once(rest: &Value) -> Value {
     let mut config = json!({"mode": "rl", "judge": {"session_idle": "0 s"}});
     let judge = config["judge"].as_object_mut().unwrap();
@@ -221,7 +221,7 @@ async fn the_owners_complaint_is_the_first_hint() {
     room.log.close().await;
 }
 
-/// A question, an errand of the agent's own behind it, and what follows: the verdict on the question.
+/// Judges a question that is followed by an errand of the agent and then by `follower`; returns the question's verdict.
 async fn judged_behind_an_errand(follower: &[Message]) -> Option<Verdict> {
     let dir = tempfile::tempdir().unwrap();
     let rules = json!([{"on": "next", "pattern": "too long", "score": -1}, {"on": "next", "pattern": "thanks", "score": 1}]);
@@ -303,7 +303,7 @@ async fn the_last_turn_of_a_session_that_ended_is_judged_by_itself_and_counts_le
     assert!(verdict.at_session_end && (verdict.weight - 0.3).abs() < 1e-6);
     let funnel = room.log.funnel(None).await.unwrap();
     assert_eq!((funnel.judged, funnel.judged_at_session_end), (1, 1));
-    // The session goes on all the same: what followed is the better evidence.
+    // If the session continues, the follower is the better evidence.
     let before = room.shared.n_changed_verdicts();
     let follower = follow_up(&room).await;
     let looked = look_at_follower(&room.shared, follower, LookReason::Came).await;
@@ -315,7 +315,7 @@ async fn the_last_turn_of_a_session_that_ended_is_judged_by_itself_and_counts_le
     room.log.close().await;
 }
 
-/// A turn that goes on from the last one.
+/// Adds a turn that continues the last one.
 async fn follow_up(room: &Room) -> TurnId {
     let id = last(&room.log).await;
     let turn = room.log.get(id).await.unwrap().unwrap();
@@ -362,7 +362,7 @@ async fn at_a_sessions_end_no_turn_is_spent_and_nothing_is_asked_that_nobody_wou
         assert!(funnel.spent.is_empty(), "{judge}: {funnel:?}");
         room.log.close().await;
     }
-    // Rules alone.
+    // Only rules judge.
     let dir = tempfile::tempdir().unwrap();
     let rules = |config: &LearnerConfig| Judge::Rules(Rules::compile(&config.judge.rules).unwrap());
     let config = ends_at_once(&json!({"rules": next}));
@@ -392,7 +392,7 @@ async fn the_task_judges_what_was_followed_and_what_ended() {
     room.log.close().await;
 }
 
-/// Every kind of judge, away: each turn waits as it was, and is judged when the judge is back.
+/// With each kind of judge unreachable, each turn waits unchanged, and is judged when the judge is back.
 #[tokio::test]
 async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
     let kinds = ["model", "function", "nobody"];
@@ -444,7 +444,7 @@ async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
     }
 }
 
-/// A model that is away until it is told to come; then all is well.
+/// A model that fails until the test switches it on; then it votes good.
 #[derive(Debug, Default)]
 struct Away(AtomicBool);
 
@@ -459,7 +459,8 @@ impl Ask for Away {
     }
 }
 
-/// A function of one's own costs nothing: it is asked as turns come, in every mode, and its scores are weights.
+/// The owner's own reward function costs nothing: it is asked as turns arrive, in every mode, and its scores train the
+/// weights.
 #[tokio::test]
 async fn a_reward_function_is_asked_in_every_mode_and_one_without_an_opinion_spends_where_weights_learn()
  {

@@ -1,4 +1,4 @@
-//! The loop whole: over a log on disk and a training server in memory.
+//! Tests of the whole loop, with a log on disk and a training server in memory.
 
 use std::{
     collections::BTreeSet,

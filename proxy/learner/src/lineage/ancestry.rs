@@ -1,4 +1,4 @@
-//! What is in the weights that a step starts from: how often each turn was used behind it.
+//! The uses of turns in the weights that a step starts from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use metaclaw_turns::{Step, Turn, Use};
 
 use super::resume::{ResumePoint, trained_as};
 
-/// The steps that led to where the next one starts.
+/// The steps whose training is in the weights that the next step starts from.
 ///
-/// Uses are counted along it and nowhere else: what a step trained whose adapter never came to serve is not in the
-/// weights, so its turns may be tried again from where it started. What the owner went back behind is not in them
-/// either, and stays out: the same turns would teach the same again.
+/// Uses are counted along these steps only: a step whose adapter never served is not in the weights, so its turns may
+/// be used again. Steps that the owner undid are not in the weights either, but their turns are not used again, because
+/// they would have the same effect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ancestry {
-    /// Lineage and number of each.
+    /// The lineage and number of each step.
     steps: BTreeSet<(String, u64)>,
-    /// Those that were taken before the owner last went back, and are not behind the weights.
+    /// The steps that were made before the owner last chose an earlier adapter, and are not in the weights.
     undone: BTreeSet<(String, u64)>,
 }
 
 // === impl Ancestry ===
 
 impl Ancestry {
-    /// By an agent's steps in the log.
+    /// Builds the ancestry from an agent's steps in the log.
     pub(crate) fn of(steps: &[Step], point: &ResumePoint) -> Self {
         let trained = steps
             .iter()
@@ -34,7 +34,7 @@ impl Ancestry {
         let mut at = point.checkpoint.as_ref().map(CheckpointName::as_str);
         while let Some(step) = at.and_then(|name| trained.get(name)) {
             if !ancestry.steps.insert(key(step)) {
-                // Parents are older than their children; what is written otherwise ends here.
+                // Parents are older than their children; a record that says otherwise ends the chain here.
                 break;
             }
             chosen_ms = chosen_ms.max(step.begun.choice_ms);
@@ -51,26 +51,26 @@ impl Ancestry {
         ancestry
     }
 
-    /// Whether a step is behind the weights.
+    /// Returns whether a step is in the weights.
     pub(crate) fn has_step(&self, step: &Step) -> bool {
         self.steps.contains(&key(step))
     }
 
-    /// How often a turn was used in the weights.
+    /// Returns how often a turn was used in the weights.
     pub(crate) fn n_uses(&self, turn: &Turn) -> usize {
         turn.uses.iter().filter(|it| has(&self.steps, it)).count()
     }
 
-    /// Whether the owner went back behind every use of it: what stands in the weights that were chosen may be used again.
+    /// Returns whether the owner undid every use of a turn; a turn in the chosen weights may be used again.
     pub(crate) fn is_undone(&self, turn: &Turn) -> bool {
         self.n_uses(turn) == 0 && turn.uses.iter().any(|it| has(&self.undone, it))
     }
 
-    /// How far each lineage but this one is behind the weights.
+    /// Returns the last number of each other lineage that is in the weights.
     pub(crate) fn others(&self, lineage: &str) -> Vec<Use> {
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
         for (of, n) in self.steps.iter().filter(|(of, _)| of != lineage) {
-            // In order.
+            // Returns the steps in order.
             last.insert(of, *n);
         }
         let used = |(lineage, n): (&str, u64)| Use {
@@ -96,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// A step that was made: lineage, number, checkpoint that it started from, when, when the owner chose that.
+    /// A completed step: lineage, number, the checkpoint that it started from, and when the owner chose that
+    /// checkpoint.
     fn step(
         lineage: &str,
         n: u64,
@@ -167,13 +168,13 @@ mod tests {
             step("b", 1, Some("a-1"), 5, Some(4)),
             step("b", 2, Some("b-1"), 6, None),
         ];
-        // While the choice stands, and after a step has gone on from it.
+        // This holds while the choice is current, and after a step has continued from it.
         for point in [at("b", "a-1", Some(4)), at("b", "b-1", None)] {
             let ancestry = Ancestry::of(&steps[..3], &point);
             assert!(has(&ancestry.undone, &used("a", 2)), "{point:?}");
             assert!(!has(&ancestry.undone, &used("a", 1)), "{point:?}");
         }
-        // A step after the choice that did not come to serve is no choice of the owner's.
+        // If a step after the choice never served, that does not count as a choice of the owner's.
         let ancestry = Ancestry::of(&steps, &at("c", "b-1", None));
         assert!(!has(&ancestry.undone, &used("b", 2)));
     }

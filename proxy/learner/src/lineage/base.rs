@@ -1,16 +1,16 @@
-//! Which base model ids, adapters and checkpoints are of.
+//! The base model that ids, adapters and checkpoints belong to.
 
 use std::fmt;
 
 use metaclaw_turns::Tokens;
 use serde::{Deserialize, Serialize};
 
-/// A base model: by its content where that is known, else by its name.
+/// A base model is identified by its content if that is known, otherwise by its name.
 ///
-/// A name is that of a file, which may be renamed, or stay while its content changes.
+/// A name is a file's name, so the file may be renamed, or its content may change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct BaseModel {
-    /// As the trainer names it beside what it samples.
+    /// The base model as the trainer names it with what it samples.
     #[serde(rename = "base")]
     name: String,
     #[serde(
@@ -24,7 +24,7 @@ pub(crate) struct BaseModel {
 // === impl BaseModel ===
 
 impl BaseModel {
-    /// What sampled these ids.
+    /// Returns the model that sampled these ids.
     pub(crate) fn of(tokens: &Tokens) -> Self {
         Self {
             name: tokens.base.clone(),
@@ -32,7 +32,7 @@ impl BaseModel {
         }
     }
 
-    /// Whether both are the same, as far as can be told.
+    /// Returns whether both are the same, as far as is known.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.fingerprint, &other.fingerprint) {
             (Some(own), Some(theirs)) => own == theirs,
@@ -40,7 +40,7 @@ impl BaseModel {
         }
     }
 
-    /// Whether a trainer that tells its base's fingerprint can have this one.
+    /// Returns whether a trainer that reports its base's fingerprint can have this base.
     pub(crate) fn may_be(&self, fingerprint: Option<&str>) -> bool {
         let own = self.fingerprint.as_deref();
         own.is_none() || fingerprint.is_none() || own == fingerprint
@@ -76,7 +76,7 @@ mod tests {
         let own = base("a", Some("1"));
         assert!(own.is(&base("b", Some("1"))), "renamed");
         assert!(!own.is(&base("a", Some("2"))), "another file");
-        // Written by an older version, or told by a fork's server.
+        // It was written by an older version, or reported by another server.
         assert!(own.is(&base("a", None)) && !own.is(&base("b", None)));
         assert!(own.may_be(None) && own.may_be(Some("1")) && !own.may_be(Some("2")));
         assert!(base("a", None).may_be(Some("2")));

@@ -1,4 +1,4 @@
-//! With what a checkpoint was made, so that it can be made again.
+//! Records how a checkpoint was made, so that it can be made again.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,27 +9,28 @@ use crate::config::RlConfig;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Provenance {
     pub(crate) version: String,
-    /// The commit that it was built from; none where it was not built in a checkout.
+    /// The commit of the build, or `None` if it was not built in a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
-    /// The seed of the first weights of its lineage.
+    /// The seed of the initial weights of its lineage.
     pub(crate) seed: u64,
-    /// The replay that made it; none of a step that was made beside the chat.
+    /// The replay that made it, or `None` for a step during normal use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay: Option<Replayed>,
-    /// `rl.*` as it was in force, in the words of its time: whatever becomes of them, the checkpoint reads back.
+    /// The settings `rl.*` with their names at that time, so that the checkpoint can be read even after the settings
+    /// change.
     pub(crate) config: Value,
 }
 
-/// A replay, as the checkpoints that it makes tell of it.
+/// A replay, as its checkpoints record it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Replayed {
-    /// Its name, by its owner.
+    /// The name that the owner gave it.
     pub(crate) name: String,
-    /// The seed of the first weights, where one was chosen: else the lineage's.
+    /// The seed of the initial weights if one was chosen, or `None` for the lineage's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seed: Option<u64>,
-    /// Sessions that ended before, in Unix milliseconds, are not in it; none: all are.
+    /// Sessions that ended before this time, in Unix milliseconds, are left out; `None` includes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since_ms: Option<u64>,
 }
@@ -43,7 +44,7 @@ impl Provenance {
             commit: option_env!("METACLAW_COMMIT").map(str::to_owned),
             seed,
             replay,
-            // Of numbers and words, which JSON can hold.
+            // It contains numbers and words, which JSON can store.
             config: serde_json::to_value(config).unwrap_or_default(),
         }
     }

@@ -1,4 +1,4 @@
-//! What a checkpoint is called, and what it says about itself.
+//! The name of a checkpoint, and its manifest.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use super::{
     numbers::{BatchStats, Numbers},
 };
 
-/// What a checkpoint says about itself: written with it, kept verbatim by the server.
+/// A checkpoint's manifest: written with it, and kept unchanged by the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CheckpointManifest {
     pub(crate) agent: AgentId,
     pub(crate) lineage: String,
     pub(crate) n: u64,
     pub(crate) turns: Vec<TurnId>,
-    /// Which use each of them is, from 1: how often it is in these weights. Empty in manifests of before turns were used
-    /// again.
+    /// The number of each turn's use, from 1: how often it is in these weights. Empty in older manifests, when turns
+    /// were used only once.
     #[serde(default)]
     pub(crate) uses: Vec<usize>,
-    /// Of everything that the step was made of: the same hash, the same step.
+    /// A hash of everything that the step was made of: the same hash means the same step.
     pub(crate) hash: String,
     pub(crate) parent: Option<CheckpointName>,
-    /// What it is an adapter of; another shape cannot continue it.
+    /// The shape of the adapter; an adapter of another shape cannot continue it.
     pub(crate) shape: Shape,
     /// What the step measured.
     #[serde(default)]
     pub(crate) numbers: Numbers,
-    /// What its samples were like.
+    /// Statistics of its samples.
     #[serde(default)]
     pub(crate) batch: BatchStats,
-    /// The scores of its turns when it took them.
+    /// The scores of its turns when the step used them.
     #[serde(default)]
     pub(crate) scores: BTreeMap<TurnId, Score>,
-    /// With what it was made; none in checkpoints of before.
+    /// How it was made; `None` in older checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) made: Option<Provenance>,
 }
 
-/// What an adapter is of.
+/// The shape of an adapter and its base model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Shape {
     #[serde(flatten)]
@@ -52,18 +52,18 @@ pub(crate) struct Shape {
     pub(crate) targets: Vec<String>,
 }
 
-/// A checkpoint with what it says about itself.
+/// A checkpoint with its manifest.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownCheckpoint {
     pub(crate) name: CheckpointName,
-    /// Optimiser steps in it.
+    /// The number of optimiser steps in it.
     pub(crate) steps: u64,
-    /// Of its adapter's content, where the server says.
+    /// The hash of its adapter's content, if the server reports one.
     pub(crate) sha256: Option<String>,
     pub(crate) manifest: CheckpointManifest,
 }
 
-/// The checkpoints of ours among a server's.
+/// Returns the checkpoints of MetaClaw among a server's.
 pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<KnownCheckpoint> {
     let read = |info: CheckpointInfo| {
         let manifest = serde_json::from_value(info.manifest).ok()?;
@@ -77,17 +77,17 @@ pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<KnownCheckpoint> {
     checkpoints.into_iter().filter_map(read).collect()
 }
 
-/// The name of an agent's `n`th adapter in a lineage; its checkpoint has the same.
+/// Returns the name of an agent's `n`th adapter in a lineage; its checkpoint has the same name.
 ///
-/// An agent's name is made of the characters that such a name may have, and fits with room to spare.
+/// An agent's name contains only characters that such a name may have, and is short enough.
 pub(crate) fn name(agent: &AgentId, lineage: &str, n: u64) -> String {
     format!("{agent}-{lineage}-{n:06}")
 }
 
-/// [`name`] as the server's two kinds of name.
+/// Returns [`name`] as the server's two kinds of name.
 ///
 /// # Errors
-/// [`NameError`] for a lineage that was not made here.
+/// Returns [`NameError`] for a lineage that was not made here.
 pub(crate) fn names(
     agent: &AgentId,
     lineage: &str,
@@ -100,7 +100,7 @@ pub(crate) fn names(
 // === impl Shape ===
 
 impl Shape {
-    /// Whether an adapter of this shape can go on as one of the other.
+    /// Returns whether an adapter of this shape can continue one of the other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         self.base.is(&other.base)
             && self.rank == other.rank
@@ -108,7 +108,7 @@ impl Shape {
             && self.targets == other.targets
     }
 
-    /// What of a checkpoint's shape is not that of the next step, in words.
+    /// Describes how a checkpoint's shape differs from that of the next step.
     pub(crate) fn change_from(&self, old: &Self) -> String {
         if self.base.is(&old.base) {
             format!(

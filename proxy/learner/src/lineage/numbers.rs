@@ -1,4 +1,4 @@
-//! What a step measured and what its samples were like, in numbers: its checkpoint's manifest keeps them.
+//! The numbers that a step measured, and the statistics of its samples, as its checkpoint's manifest keeps them.
 
 use std::collections::BTreeMap;
 
@@ -7,63 +7,63 @@ use serde::{Deserialize, Serialize};
 /// What a step measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Numbers {
-    /// Sum of the losses of its forward_backward calls.
+    /// The sum of the losses of its forward_backward calls.
     pub loss: f64,
     /// The part of each method in that sum, with its weight.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<String, f64>,
-    /// Global 2-norm of the gradient before clipping.
+    /// The global 2-norm of the gradient before clipping.
     pub grad_norm: f64,
     pub learning_rate: f64,
-    /// Whether the trainer dropped the gradient, which was out of line: the weights stayed as they were.
+    /// Whether the trainer dropped an abnormal gradient, so that the weights did not change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
-    /// Ids that the model read.
+    /// The number of ids that the model read.
     #[serde(default)]
     pub n_tokens: usize,
     #[serde(default)]
     pub train_seconds: f64,
-    /// How far the weights before the step were from those that had sampled; none where nothing tells.
+    /// The distance between the weights before the step and those that had sampled, or `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
 }
 
-/// How far weights have moved, over the sampled ids that a step pushes.
+/// The distance between two versions of the weights, over the sampled ids that a step trains on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
-    /// Mean of |log p now - log p when sampled|, in nats.
+    /// The mean of |log p now - log p when sampled|, in nats.
     pub logprob_abs_diff: f64,
-    /// Mean of log p when sampled - log p now, in nats: the simplest estimate of the KL divergence.
+    /// The mean of log p when sampled - log p now, in nats: the simplest estimate of the KL divergence.
     pub kl: f64,
 }
 
-/// What the samples of a step were like.
+/// Statistics of the samples of a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchStats {
-    /// Samples of each method.
+    /// The number of samples of each method.
     pub samples: BTreeMap<String, usize>,
-    /// Scores of its turns, each -1, 0 or +1.
+    /// The scores of its turns, each -1, 0 or +1.
     pub reward: Spread,
-    /// The share of good ones among them.
+    /// The share of good scores among them.
     pub success_rate: f64,
-    /// Advantages of the samples that are pushed by their verdict, with the verdict's weight.
+    /// The advantages from verdicts, with the verdict's weight.
     pub advantage: Spread,
-    /// Sampled ids of its turns.
+    /// The number of sampled ids of its turns.
     pub response_len: Spread,
-    /// Mean log-probabilities of its turns' ids when they were sampled, in nats a token, at T = 1.
+    /// The mean log-probabilities of its turns' ids when they were sampled, in nats per token, at T = 1.
     pub logprob: Spread,
-    /// The share of its turns whose reply was cut at its most tokens.
+    /// The share of its turns whose reply was cut at the token limit.
     pub truncated_ratio: f64,
-    /// Optimiser steps behind the weights that sampled its turns, where that is known.
+    /// The number of optimiser steps behind the weights that sampled its turns, if it is known.
     pub version: Spread,
 }
 
-/// Some numbers in short. All are 0 where there is none.
+/// A summary of some numbers. All fields are 0 if there are no numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub n: usize,
     pub mean: f64,
-    /// Their population standard deviation.
+    /// The population standard deviation.
     pub std: f64,
     pub min: f64,
     pub max: f64,
@@ -72,7 +72,7 @@ pub struct Spread {
 // === impl Numbers ===
 
 impl Numbers {
-    /// Adds what a later step on the same batch measured: the loss stays the first one's.
+    /// Adds what a later pass over the same batch measured; the loss stays that of the first.
     pub(crate) fn goes_on(&mut self, later: &Self) {
         self.grad_norm = later.grad_norm;
         self.skipped |= later.skipped;
@@ -84,7 +84,7 @@ impl Numbers {
 // === impl BatchStats ===
 
 impl BatchStats {
-    /// Samples of all methods.
+    /// Returns the number of samples of all methods.
     pub(crate) fn n_samples(&self) -> usize {
         self.samples.values().sum()
     }

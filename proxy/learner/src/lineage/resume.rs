@@ -1,4 +1,4 @@
-//! Where an agent's next step starts.
+//! Finds the checkpoint from which an agent's next step starts.
 
 use std::{
     collections::BTreeSet,
@@ -10,50 +10,50 @@ use metaclaw_turns::{Choice, Step, StepOutcome};
 
 use super::manifest::{KnownCheckpoint, Shape, name};
 
-/// Hex digits of a lineage.
+/// The number of hex digits of a lineage.
 const DIGITS: usize = 8;
 
 /// What an agent's next step continues.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResumePoint {
     pub(crate) lineage: String,
-    /// Steps that the lineage has.
+    /// The number of steps in the lineage.
     pub(crate) n: u64,
-    /// Optimiser steps behind it, those of the lineages before among them.
+    /// The number of optimiser steps before it, those of earlier lineages included.
     pub(crate) steps: u64,
-    /// The checkpoint to start from; none is a fresh adapter.
+    /// The checkpoint to start from, or `None` for a fresh adapter.
     pub(crate) checkpoint: Option<CheckpointName>,
-    /// When the owner chose to start from there; none where the lineage goes on by itself.
+    /// When the owner chose this checkpoint, or `None` if the lineage continues by itself.
     pub(crate) choice_ms: Option<u64>,
 }
 
-/// What was found out about where to start.
+/// The result of the search for a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Resumed {
     pub(crate) point: ResumePoint,
-    /// Why it is not where the agent's last step ended, if something that was learned is not continued.
+    /// Why the step does not start where the agent's last step ended, if something that was learned is not continued.
     pub(crate) lost: Option<String>,
 }
 
-/// What the next step has to fit.
+/// What the checkpoint must fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedStart<'a> {
     pub(crate) shape: &'a Shape,
-    /// Checkpoints that turned out not to be of use, whatever they say.
+    /// Checkpoints that turned out to be unusable, whatever their manifests say.
     pub(crate) unfit: &'a BTreeSet<CheckpointName>,
 }
 
 // === impl ResumePoint ===
 
 impl ResumePoint {
-    /// A fresh lineage that starts from nothing.
+    /// Creates a fresh lineage that starts from nothing.
     pub(crate) fn from_nothing() -> Self {
         Self::fresh(None)
     }
 
-    /// A fresh lineage that starts from a checkpoint of another.
+    /// Creates a fresh lineage that starts from a checkpoint of another.
     fn fresh(checkpoint: Option<&KnownCheckpoint>) -> Self {
-        // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
+        // Random hash keys are the only randomness in std, and it is enough if two lineages of one agent differ.
         let random = RandomState::new().build_hasher().finish();
         Self {
             lineage: format!("{random:016x}")[..DIGITS].to_owned(),
@@ -64,7 +64,7 @@ impl ResumePoint {
         }
     }
 
-    /// The seed of the first weights: the same for every attempt at the first step.
+    /// Returns the seed of the initial weights: the same for every attempt at the first step.
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.lineage, 16).unwrap_or(0)
     }
@@ -73,9 +73,9 @@ impl ResumePoint {
 // === impl Resumed ===
 
 impl Resumed {
-    /// A fresh lineage from the adapter that the owner chose: its checkpoint has the same name. Where the server
-    /// lists its checkpoints (`known`) and has none of that name and shape, from nothing. Turns that later steps
-    /// of the old lineage took stay trained: what went too far is not learned again.
+    /// Creates a fresh lineage from the adapter that the owner chose; its checkpoint has the same name. If the server
+    /// lists its checkpoints (`known`) and has none of that name and shape, the lineage starts from nothing. Turns of
+    /// later steps of the old lineage stay trained, so that the undone training is not repeated.
     pub(crate) fn chosen(
         choice: &Choice,
         known: Option<&[KnownCheckpoint]>,
@@ -98,13 +98,14 @@ impl Resumed {
         Self { point, lost }
     }
 
-    /// What an agent's next step continues, by its steps in the log and the server's checkpoints.
+    /// Finds what an agent's next step continues, from its steps in the log and the server's checkpoints.
     ///
-    /// The lineage of its newest step, if that was made, its checkpoint is there and is the last one. After a step
-    /// that was released, or declined, another lineage starts where that step did: what it asked the server to write is there or may
-    /// still come, and names that nobody else has cannot be written over. Only what the log knows as trained is started
-    /// from: the turns of other checkpoints are free, and would be learned twice. Where a checkpoint cannot be used,
-    /// the one before it is looked at, and where none can be, the next step starts from nothing.
+    /// Usually this is the lineage of its newest step, if that step was completed, its checkpoint exists and is the
+    /// last one. After a step that was released or declined, another lineage starts where that step did, because the
+    /// server may still write that step's checkpoint, and a new name cannot be overwritten. A step starts only from a
+    /// checkpoint that the log records as trained: the turns of other checkpoints are free, and would be learned twice.
+    /// If a checkpoint cannot be used, the one before it is tried; if none can be used, the next step starts from
+    /// nothing.
     pub(crate) fn of(
         steps: &[Step],
         checkpoints: &[KnownCheckpoint],
@@ -136,7 +137,7 @@ impl Resumed {
         Self { point, lost }
     }
 
-    /// The same by the log alone, for a server that cannot list its checkpoints.
+    /// Finds the same from the log alone, for a server that cannot list its checkpoints.
     pub(crate) fn by_log(steps: &[Step], wanted: WantedStart<'_>) -> Self {
         let trained = steps.iter().filter(|step| trained_as(step).is_some());
         let mut point = ResumePoint::from_nothing();
@@ -160,7 +161,7 @@ impl Resumed {
 // === impl WantedStart ===
 
 impl WantedStart<'_> {
-    /// The checkpoint of this name, if a step of the shape can start from it.
+    /// Returns the checkpoint of this name, if a step of the shape can start from it.
     fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
         known.find(|it| it.name.as_str() == name && self.takes(it))
@@ -170,7 +171,7 @@ impl WantedStart<'_> {
         !self.unfit.contains(&known.name) && known.manifest.shape.fits(self.shape)
     }
 
-    /// Why a checkpoint is not started from.
+    /// Returns why a checkpoint cannot be used as a start.
     fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
         match known.iter().find(|it| it.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
@@ -184,7 +185,7 @@ impl WantedStart<'_> {
     }
 }
 
-/// What the log and the server know of an agent's steps.
+/// The records of an agent's steps in the log and at the server.
 struct CheckpointLine<'a> {
     steps: &'a [Step],
     checkpoints: &'a [KnownCheckpoint],
@@ -193,10 +194,10 @@ struct CheckpointLine<'a> {
 // === impl CheckpointLine ===
 
 impl<'a> CheckpointLine<'a> {
-    /// The checkpoint of this name or, where it cannot be used, the nearest one before it that can.
+    /// Returns the checkpoint of this name or, if it cannot be used, the nearest usable one before it.
     fn usable(&self, end: Option<&'a str>, wanted: WantedStart<'_>) -> Option<&'a KnownCheckpoint> {
         let mut at = end;
-        // Parents are older than their children; what is written otherwise ends here.
+        // Parents are older than their children; a record that says otherwise ends the chain here.
         for _ in 0..=self.steps.len() {
             let name = at?;
             let step = self
@@ -217,7 +218,7 @@ impl<'a> CheckpointLine<'a> {
         None
     }
 
-    /// Whether the server has checkpoints of the lineage that the log knows nothing of.
+    /// Returns whether the server has checkpoints of the lineage that the log does not know.
     fn is_ahead(&self, newest: &Step) -> bool {
         let own = &newest.begun;
         let mut ahead = self.checkpoints.iter().map(|known| &known.manifest);
@@ -225,7 +226,7 @@ impl<'a> CheckpointLine<'a> {
     }
 }
 
-/// The last step of a lineage that was made.
+/// Returns the last completed step of a lineage.
 fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     let made = steps
         .iter()
@@ -233,7 +234,7 @@ fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     made.max_by_key(|step| step.begun.n)
 }
 
-/// The checkpoint of a step that was made.
+/// Returns the checkpoint of a completed step.
 pub(super) fn trained_as(step: &Step) -> Option<&str> {
     match &step.outcome {
         Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),

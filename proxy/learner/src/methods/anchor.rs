@@ -1,6 +1,6 @@
-//! `rl.anchor`: the weights are held at replies that the base model gives with the wishes in its prompt.
+//! `rl.anchor`: keeps the weights near replies that the base model gives with the wishes in its prompt.
 //!
-//! The loss is the reverse KL divergence of the student from the base, at the ids that the base finds likeliest.
+//! The loss is the reverse KL divergence of the student from the base, at the ids that the base finds most probable.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Method for Anchor {
         Want::Never(ExcludeReason::NoUse)
     }
 
-    /// Each reply has its share of `rl.anchor`.
+    /// Each reply has an equal share of `rl.anchor`.
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {
         let n = batch.anchors.len().max(1) as f32;
         let examples = batch.anchors.iter().map(|reply| {
@@ -85,29 +85,29 @@ async fn refresh(
 // === impl AnchorTerm ===
 
 impl AnchorTerm {
-    /// The sample as far as it is known before: no weights.
+    /// Returns the sample without weights, which are not known yet.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     fn known(&self) -> Result<Datum, DatumError> {
         Ok(self.query()?.datum)
     }
 
-    /// What the student is to be asked.
+    /// Returns the sequence whose log-probabilities the student is asked for.
     ///
     /// # Errors
-    /// The same.
+    /// Returns [`DatumError`] if there is nothing to predict.
     fn query(&self) -> Result<LogprobQuery, DatumError> {
         LogprobQuery::of(&self.reply.prompt, &self.reply.ids, &self.reply.likely)
     }
 
-    /// The divergence of the student from the base, and cross_entropy with its gradient.
+    /// Returns the divergence of the student from the base, and the cross_entropy with the same gradient.
     ///
     /// # Shapes
     /// `now`: `[R · K]`, the student's log-probabilities in row-major order.
     ///
     /// # Errors
-    /// The same, and where `now` is of another shape.
+    /// Returns the same error, also if `now` has another shape.
     fn at(&self, now: &[f32]) -> Result<(f64, Datum), DatumError> {
         let share = f64::from(self.share);
         let (mut loss, mut rest) = (0.0, now);
@@ -157,7 +157,7 @@ mod tests {
             "where both agree: {weights:?}"
         );
         assert!(weights[4] < 0.0 && weights[5] > 0.0, "{weights:?}");
-        // 2 (0.9 ln 1.8 + 0.05 ln 0.2 + 0.05 ln 0.2)
+        // This is 2 (0.9 ln 1.8 + 0.05 ln 0.2 + 0.05 ln 0.2).
         assert!((loss - 0.736_12).abs() < 1e-3, "{loss}");
         assert!(anchor().at(&ln(&[0.5, 0.25])).is_err(), "a row is missing");
     }

@@ -1,4 +1,4 @@
-//! REINFORCE with a baseline: a turn's ids are pushed by how much better than usual its verdict is.
+//! REINFORCE with a baseline: the advantage of a turn's ids is how much better than usual its verdict is.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Context distillation, `redo` for short: the teacher answers the turn's prompt with the wishes and the complaint in it, and the
-//! student learns to give that reply without them.
+//! Context distillation, called `redo`: the teacher answers the turn's prompt with the wishes and the complaint in it,
+//! and the student learns to give that reply without them.
 //!
-//! The loss is cross_entropy on the teacher's replies. Each of their ids counts alike, w/sum |M|, as the likelihood of the
-//! replies has it: where samples count alike the end of a short one weighs as much as many ids of a long one, and what is
-//! learned is brief.
+//! The loss is cross_entropy on the teacher's replies. Each id has the same weight w/sum |M|, as in the likelihood of
+//! the replies; if each sample had the same weight, the end of a short reply would weigh as much as many ids of a long
+//! one, and the model would learn to be brief.
 
 use metaclaw_chat::Score;
 use metaclaw_turns::Turn;
@@ -29,7 +29,7 @@ impl Method for ContextDistillation {
         &[TrainingSignal::Target]
     }
 
-    /// A turn that calls tools is left as it is: a wish is about what is said.
+    /// A turn that calls tools is not used, because wishes are about the text of replies.
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want {
         if let Some(why) = teaching.targets.declined(turn) {
             return Want::Never(why);

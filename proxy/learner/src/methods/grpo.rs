@@ -1,5 +1,5 @@
-//! GRPO (<https://arxiv.org/abs/2402.03300>): a turn's ids are pushed by how much better than other replies to the same
-//! prompt its verdict is.
+//! GRPO (<https://arxiv.org/abs/2402.03300>): the advantage of a turn's ids is how much better its verdict is than
+//! those of other replies to the same prompt.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Method for Grpo {
         Compares::Siblings
     }
 
-    /// Siblings are replies to the same ids.
+    /// Siblings are replies to a prompt of the same ids.
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         let with_prompts = turns.iter().map(|turn| {
             let prompt = turn.tokens.as_ref().map(|it| it.prompt_ids.as_slice());

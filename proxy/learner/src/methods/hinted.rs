@@ -1,4 +1,4 @@
-//! What opd and hybrid share: the student's likeliest ids are held against a teacher that was told a hint.
+//! Code that opd and hybrid share: the student's most probable ids are compared with a teacher that was given a hint.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     sample::{Sample, Teaching},
 };
 
-/// What becomes of a turn by its hints; none where it has none.
+/// Returns what a turn is used for according to its hints, or `None` if it has none.
 pub(super) fn wants(turn: &Turn, teaching: Teaching<'_>) -> Option<Want> {
     match teaching.hints.told(turn) {
         None => Some(Want::Hint),
@@ -23,8 +23,8 @@ pub(super) fn wants(turn: &Turn, teaching: Teaching<'_>) -> Option<Want> {
     }
 }
 
-/// The examples of these samples, whose weights are worked out while the step is made. `w_verdict` weighs what the verdict
-/// pushes; none where it pushes nothing.
+/// Returns the examples of these samples, whose weights are computed during the step. `w_verdict` is the weight of the
+/// verdict's advantage, or `None` if the verdict gives none.
 pub(super) fn group<'a>(
     method: &'static dyn Method,
     samples: impl Iterator<Item = &'a Sample> + Clone,
@@ -51,10 +51,10 @@ pub(super) fn group<'a>(
     Ok(Group::weighted(method, examples.collect::<Result<_, _>>()?))
 }
 
-/// Works out the advantages where the step starts, and the weights where it has come to by now; returns the loss.
+/// Computes the advantages at the beginning of the step, and the weights from the current policy; returns the loss.
 ///
 /// # Errors
-/// The server's.
+/// Returns the server's errors.
 pub(super) async fn refresh(
     examples: &mut [Example],
     policy: LogprobClient<'_>,
@@ -80,7 +80,7 @@ pub(super) async fn refresh(
     Ok(Some(loss))
 }
 
-/// Where the step has come to by now: only the probabilities of the ids have changed.
+/// Computes the weights later in the step, when only the probabilities of the ids have changed.
 async fn moved_on(
     examples: &[Example],
     policy: LogprobClient<'_>,
@@ -96,7 +96,7 @@ async fn moved_on(
     sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
 }
 
-/// The advantages of each reply, as the run's weights are now.
+/// Returns the advantages of each reply, with the run's current weights.
 async fn surrogates(
     distils: &[Arc<Distil>],
     policy: LogprobClient<'_>,
@@ -117,7 +117,7 @@ async fn surrogates(
     Ok(surrogates.collect())
 }
 
-/// What the run finds likely along each reply.
+/// Returns the ids that the run finds most probable at each id of a reply.
 async fn students(
     distils: &[Arc<Distil>],
     policy: LogprobClient<'_>,
@@ -136,7 +136,7 @@ async fn students(
     Ok(students.collect())
 }
 
-/// What the teacher, told its hint of this number, makes of each reply that has so many; by the replies' numbers.
+/// Returns the teacher's log-probabilities for each reply that has a hint of this number, by the replies' numbers.
 async fn hinted(
     distils: &[Arc<Distil>],
     students: &[Student],
@@ -156,13 +156,13 @@ async fn hinted(
     Ok(numbers.into_iter().zip(answers).collect())
 }
 
-/// The answer of the hint that student and teacher agree on most.
+/// Returns the teacher's answer for the hint on which student and teacher agree most.
 fn best<'a>(student: &Student, teachers: &'a [LogprobAnswer]) -> Option<&'a LogprobAnswer> {
     let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|it| it.ids.clone()).collect();
     teachers.get(most_agreeing(&student.ids, &likely)?)
 }
 
-/// `[R · K]` as `[R][K]`.
+/// Reshapes `[R · K]` to `[R][K]`.
 fn rows(flat: &[f32]) -> Vec<Vec<f32>> {
     flat.chunks(TOP_K as usize).map(<[f32]>::to_vec).collect()
 }

@@ -1,5 +1,6 @@
-//! OpenClaw-RL's method of May 2026 (arXiv 2603.10165 version 2): the verdict pushes the reply's own ids, a teacher that was
-//! told the hint pushes the ids that the student found likeliest, and both surrogates are added up.
+//! OpenClaw-RL's method of May 2026 (arXiv 2603.10165 version 2): the verdict gives the reply's own ids an advantage, a
+//! teacher that was given the hint gives one to the ids that the student found most probable, and both surrogates are
+//! added.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::sample::{Baselines, Batch, Teaching};
 
-/// What OpenClaw-RL writes above a hint.
+/// The heading that OpenClaw-RL writes above a hint.
 const LABEL: &str = "[user's hint / instruction]";
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Log-probabilities of a training run in the middle of a step, without gradients.
+//! Asks a training run for log-probabilities during a step, without gradients.
 
 use metaclaw_trainer_api::{
     BackendError, Datum, DatumError, RunId, TrainingBackend,
@@ -12,24 +12,24 @@ use crate::sample::LogprobQuery;
 pub(crate) struct LogprobClient<'a> {
     pub(crate) backend: &'a dyn TrainingBackend,
     pub(crate) run: &'a RunId,
-    /// Whether the teacher has the run's adapter (`rl.teacher: current`), or is the base model.
+    /// Whether the teacher uses the run's adapter (`rl.teacher: current`), or is the base model.
     pub(crate) teacher_has_adapter: bool,
 }
 
-/// Whose log-probabilities, and how many of the likeliest ids beside them.
+/// The model that is asked, and the number of most probable ids to return.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogprobQuestion {
-    /// With the run's adapter, or the base model's.
+    /// Whether the model uses the run's adapter, or is the base model alone.
     pub(super) adapter: bool,
     pub(super) top_k: u32,
 }
 
-/// What was answered of one reply of R ids.
+/// The answer for one reply of R ids.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LogprobAnswer {
-    /// `[R · K]`: the log-probabilities that were asked for, in row-major order.
+    /// `[R · K]`: the requested log-probabilities, in row-major order.
     pub(super) logprobs: Vec<f32>,
-    /// `[R][top_k]`: the likeliest ids.
+    /// `[R][top_k]`: the most probable ids.
     pub(super) ids: Vec<Vec<u32>>,
     /// `[R][top_k]`: their log-probabilities.
     pub(super) likely: Vec<Vec<f32>>,
@@ -38,11 +38,11 @@ pub(super) struct LogprobAnswer {
 // === impl LogprobClient ===
 
 impl LogprobClient<'_> {
-    /// Asks about replies, each with its number in the call that it is asked for.
+    /// Asks for the log-probabilities of replies; each comes with its number in the call of the step.
     ///
     /// # Errors
-    /// The server's; where it names a reply, by its number in the call. An answer of other shapes than were asked for is one
-    /// too, and so is a reply that is no sequence.
+    /// Returns the server's errors; if an error names a reply, by its number in the call. An answer of other shapes
+    /// than requested is an error too, and so is a reply that is not a sequence.
     pub(super) async fn ask(
         self,
         question: LogprobQuestion,
@@ -70,10 +70,10 @@ impl LogprobClient<'_> {
         answers(reply, &shapes, question.top_k as usize)
     }
 
-    /// The run's own log-probabilities as they are now, with its adapter.
+    /// Returns the run's current log-probabilities, with its adapter.
     ///
     /// # Errors
-    /// As [`LogprobClient::ask`].
+    /// Returns the errors of [`LogprobClient::ask`].
     pub(super) async fn now(
         self,
         queries: impl Iterator<Item = Result<LogprobQuery, DatumError>>,
@@ -86,10 +86,10 @@ impl LogprobClient<'_> {
     }
 }
 
-/// The losses of some examples added up, and their datums.
+/// Returns the sum of the losses of some examples, and their datums.
 ///
 /// # Errors
-/// An unreadable answer, where what came of it is no number, or of another shape than its sequence.
+/// Returns an unreadable answer if a result is not finite, or has another shape than its sequence.
 pub(super) fn sum(
     each: impl Iterator<Item = Result<(f64, Datum), DatumError>>,
 ) -> Result<(f64, Vec<Datum>), BackendError> {
@@ -141,7 +141,7 @@ fn answers(
     )))
 }
 
-/// The error by the numbers of the call, which may have more sequences than were asked about.
+/// Translates the error to the numbers of the call, which may have more sequences than this request.
 fn renumbered(mut error: BackendError, numbers: &[usize]) -> BackendError {
     let of_call = error.datum().and_then(|at| numbers.get(at));
     let of_call = of_call.map(|at| format!("datums[{at}]"));

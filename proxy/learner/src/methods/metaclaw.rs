@@ -1,5 +1,6 @@
-//! The method of the Python MetaClaw: a turn's ids are pushed by how much better than the others of its batch its verdict
-//! is. The loss is importance sampling, summed over all ids of a batch, so that long replies count more; nothing is bounded.
+//! The method of MetaClaw's Python original: the advantage of a turn's ids is how much better its verdict is than the
+//! others of its batch. The loss is importance sampling, summed over all ids of a batch, so that long replies count
+//! more; there is no limit.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -43,8 +44,8 @@ impl Method for Metaclaw {
         Compares::Batch
     }
 
-    /// Centred over all of the batch, those among them that push nothing. Of each session at least one turn is pushed if
-    /// something followed it, though its verdict is unclear.
+    /// The mean is over the whole batch, including turns without an advantage. At least one turn of each session gets
+    /// an advantage if something followed it, even if its verdict is unclear.
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         let rewards = turns
             .iter()
@@ -74,7 +75,7 @@ impl Method for Metaclaw {
     }
 }
 
-/// The score of a turn that something followed; the original has no use for others.
+/// Returns the score of a turn that something followed; the original does not use other turns.
 fn followed(turn: &Turn) -> Option<Score> {
     let verdict = turn.verdict.as_ref();
     verdict.filter(|it| !it.at_session_end).map(|it| it.score)

@@ -1,4 +1,4 @@
-//! What a training method provides.
+//! The interface of a training method.
 
 use std::{fmt, future, sync::Arc};
 
@@ -17,58 +17,59 @@ use crate::{
     sample::{AnchorReply, Baselines, Batch, ExcludeReason, Teaching},
 };
 
-/// A training method: which judged turns it takes, and what it makes of them.
+/// A training method: which judged turns it uses, and how it builds examples from them.
 pub(crate) trait Method: fmt::Debug + Send + Sync {
-    /// As in `rl.method`.
+    /// The name in `rl.method`.
     fn name(&self) -> &'static str;
 
-    /// Another name in `rl.method`.
+    /// An alternative name in `rl.method`.
     fn alias(&self) -> Option<&'static str> {
         None
     }
 
-    /// What it learns from. Two methods that learn from the same do not go together.
+    /// The signals that it learns from. Two methods with the same signal cannot be combined.
     fn signals(&self) -> &'static [TrainingSignal];
 
-    /// What it wants of a judged turn whose ids are there.
+    /// Returns what the method does with a judged turn whose ids are known.
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want;
 
-    /// What its examples of a batch are; there may be none.
+    /// Returns the examples of a batch, possibly none.
     ///
     /// # Errors
-    /// [`NotAnExample`] for the first sample that cannot be trained on.
+    /// Returns [`NotAnExample`] for the first sample that cannot be trained on.
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample>;
 
-    /// Whether it has a use for a turn with this verdict. Only asked of a method that learns from verdicts.
+    /// Returns whether the method can use a turn with this verdict. This is called only for a method that learns from
+    /// verdicts.
     fn takes(&self, score: Option<Score>) -> bool {
         matches!(score, Some(Score::Good | Score::Bad))
     }
 
-    /// What the advantage of a turn is measured against.
+    /// Returns what the advantage of a turn is compared with.
     fn compares(&self) -> Compares {
         Compares::Nothing
     }
 
-    /// The advantage of each turn by its verdict, which is bounded afterwards; 0 pushes nothing.
+    /// Returns the advantage of each turn by its verdict, before the limit; a turn with 0 is not trained on.
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         vec![0.0; turns.len()]
     }
 
-    /// The loss where `rl.loss_fn` is not set.
+    /// Returns the loss that is used if `rl.loss_fn` is not set.
     fn usual_loss(&self) -> LossFn {
         LossFn::Cispo
     }
 
-    /// What the teacher is told about a hint; none: the hint in the form of a wish.
+    /// Returns the text that gives the teacher a hint, or `None` for the hint in the form of a wish.
     fn words_of_hint(&self, _hint: &str) -> Option<String> {
         None
     }
 
-    /// Works out the weights of examples that depend on the current policy, before each pass of the step. Returns the loss
-    /// where it is worked out here; the default does nothing.
+    /// Computes the weights of examples that depend on the current policy, before each pass of the step. Returns the
+    /// loss if it is computed here; the default does nothing.
     ///
     /// # Errors
-    /// The training server's.
+    /// Returns the training server's errors.
     fn refresh<'a>(
         &'a self,
         _examples: &'a mut [Example],
@@ -78,37 +79,37 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a method learns from.
+/// The signals that a method can learn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrainingSignal {
     /// The teacher's reply to the turn's prompt.
     Target,
-    /// How likely a teacher that was told a hint finds the turn's own reply.
+    /// How probable a teacher that was given a hint finds the turn's own reply.
     Hint,
     /// The verdict on the turn.
     Verdict,
 }
 
-/// What a method wants of a judged turn.
+/// What a method does with a judged turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The teacher is to answer its prompt.
+    /// The teacher has to answer its prompt.
     Target,
-    /// The turn's own ids, as they are.
+    /// The method uses the turn's own ids as they are.
     Own,
-    /// The prompts with its hints are to be rendered first.
+    /// The prompts with its hints have to be rendered first.
     Hint,
-    /// More must happen first.
+    /// Something else must happen first.
     Wait,
     Never(ExcludeReason),
 }
 
-/// What the advantage of a turn is measured against.
+/// What the advantage of a turn is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compares {
     /// Nothing: the verdict is the advantage, or there is none.
     Nothing,
-    /// How good the agent's turns usually are.
+    /// The mean score of the agent's turns.
     Baseline,
     /// The other turns of its batch.
     Batch,
@@ -116,13 +117,13 @@ pub(crate) enum Compares {
     Siblings,
 }
 
-/// What of `rl.*` the examples of a step depend on.
+/// The settings of `rl.*` that the examples of a step depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Objective {
     pub(crate) w_redo: f32,
     pub(crate) w_opd: f32,
     pub(crate) w_rl: f32,
-    /// `rl.anchor`.
+    /// The setting `rl.anchor`.
     pub(crate) anchor: f32,
     pub(crate) policy_loss: PolicyLoss,
     /// Bounds of the ratio in hybrid and opd.
@@ -145,33 +146,33 @@ pub(crate) struct Group {
     pub(crate) examples: Vec<Example>,
 }
 
-/// What the training server is given of one sample.
+/// The example of one sample for the training server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Example {
     pub(crate) datum: Datum,
-    /// The turns that it is made of; an anchor is of none.
+    /// The turns that it is made of; an anchor has none.
     pub(crate) turns: Vec<TurnId>,
-    /// What its weights are worked out from while the step is made; none where the datum has them.
+    /// The source of weights that are computed during the step, or `None` if the datum has its weights.
     pub(crate) state: Option<ExampleState>,
 }
 
-/// What the weights of an example are worked out from, with the weights that the model has then.
+/// The source of an example's weights, computed from the policy at that time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExampleState {
-    /// The turn's own reply, and what a teacher is to make of it.
+    /// The turn's own reply, which a teacher has to rate.
     Distil(Arc<Distil>),
-    /// The same with its advantages, which the first pass of a step works out.
+    /// The same with its advantages, which the first pass of a step computes.
     Surrogate(Surrogate),
     /// A reply of the base model.
     Anchor(AnchorTerm),
 }
 
-/// A reply that the weights are held at, with its weight in a step.
+/// A reply of the base model that the weights are kept near, with its weight in a step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct AnchorTerm {
     pub(crate) reply: Arc<AnchorReply>,
-    /// Of the divergence at one id, with its share of the batch.
+    /// The weight of the divergence at one id, with its share of the batch.
     pub(crate) share: f32,
 }
 
@@ -195,7 +196,7 @@ impl PartialEq for dyn Method {
 // === impl Group ===
 
 impl Group {
-    /// Examples of a cross_entropy whose weights say all.
+    /// Returns examples of a cross_entropy with fixed weights.
     pub(crate) fn weighted(method: &'static dyn Method, examples: Vec<Example>) -> Self {
         Self {
             method,
@@ -210,7 +211,7 @@ impl Group {
 
 impl Example {
     /// # Errors
-    /// [`NotAnExample`].
+    /// Returns [`NotAnExample`] for the first sample that cannot be trained on.
     pub(crate) fn new(
         turns: Vec<TurnId>,
         datum: Result<Datum, DatumError>,
@@ -225,7 +226,7 @@ impl Example {
         }
     }
 
-    /// The same, with weights that are worked out while the step is made.
+    /// Returns examples with weights that are computed during the step.
     pub(crate) fn refreshed_by(self, state: ExampleState) -> Self {
         Self {
             state: Some(state),
@@ -233,7 +234,7 @@ impl Example {
         }
     }
 
-    /// How many ids the model reads.
+    /// Returns the number of ids that the model reads.
     pub(crate) fn n_tokens(&self) -> usize {
         self.datum.parts().model_input_tokens.len()
     }
@@ -242,7 +243,7 @@ impl Example {
 // === impl ExampleState ===
 
 impl ExampleState {
-    /// Ids of the reply, all of which have weights.
+    /// Returns the number of the reply's ids, which all have weights.
     pub(crate) fn n_trained(&self) -> usize {
         match self {
             Self::Distil(distil) => distil.reply.len(),

@@ -1,5 +1,5 @@
-//! On-policy distillation: at each id of the turn's own reply the ids that the student found likeliest are pushed by how
-//! likely a teacher finds them that was told what would have been better.
+//! On-policy distillation: at each id of the turn's own reply, the ids that the student found most probable get an
+//! advantage from a teacher that was told what would have been better.
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 use metaclaw_chat::Score;

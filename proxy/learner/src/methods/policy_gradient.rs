@@ -1,4 +1,4 @@
-//! What the methods share that push a turn's own ids by its verdict.
+//! Code of the methods that give a turn's own ids an advantage by its verdict.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use metaclaw_turns::Turn;
 use super::method::{Example, Group, Method, NotAnExample, Objective, Want};
 use crate::sample::{Batch, ExcludeReason, MAX_ADVANTAGE, Push, datum, sampled_fairly, score};
 
-/// What a method that learns from verdicts wants of a judged turn.
+/// Returns what a method that learns from verdicts does with a judged turn.
 pub(super) fn wants(method: &dyn Method, turn: &Turn) -> Want {
     if !method.takes(score(turn)) {
         return Want::Never(ExcludeReason::Unclear);
@@ -18,13 +18,14 @@ pub(super) fn wants(method: &dyn Method, turn: &Turn) -> Want {
     Want::Own
 }
 
-/// The score of a turn times the weight of its verdict.
+/// Returns the score of a turn times the weight of its verdict.
 pub(super) fn reward(turn: &Turn) -> f32 {
     let verdict = turn.verdict.as_ref();
     verdict.map_or(0.0, |it| it.weight * it.score.value())
 }
 
-/// The policy loss on the ids of each turn. Each turn counts alike: w/(B·|M|) an id, with a bounded advantage.
+/// Returns the policy loss on the ids of each turn. Each turn has the same weight: w/(B·|M|) for each id, with a
+/// limited advantage.
 pub(super) fn per_turn(
     method: &'static dyn Method,
     batch: &Batch,
@@ -39,10 +40,10 @@ pub(super) fn per_turn(
     group(method, batch, objective, weigh)
 }
 
-/// The policy loss on the ids of each turn, as `weigh` weighs them.
+/// Returns the policy loss on the ids of each turn, with the weights from `weigh`.
 ///
 /// # Shapes
-/// `weigh` is given the number R of a reply's ids, and gives `[R]`.
+/// `weigh` gets the number R of a reply's ids, and returns `[R]`.
 pub(super) fn group(
     method: &'static dyn Method,
     batch: &Batch,
@@ -63,7 +64,7 @@ pub(super) fn group(
     })
 }
 
-/// Turns that a verdict or an external teacher pushes.
+/// Returns the turns with an advantage from a verdict or an external teacher.
 fn pushed(batch: &Batch) -> impl Iterator<Item = (&Arc<Turn>, &Push)> + Clone {
     let pushed = batch.pushed();
     let pushed = pushed.filter_map(|it| Some((&it.turn, it.push.as_ref()?)));

@@ -1,7 +1,7 @@
-//! The clipped surrogate of opd and hybrid, whose advantages depend on what the weights are when the step is made.
+//! The clipped surrogate of opd and hybrid, whose advantages depend on the weights at the time of the step.
 //!
-//! At each id of the student's own reply the ids that it found likeliest are pushed by how likely a teacher finds them that
-//! was told the hint, and the id itself by the verdict. Each is a clipped surrogate, and both are added up (arXiv
+//! At each id of the student's own reply, the ids that it found most probable get an advantage from a teacher that was
+//! given the hint, and the id itself gets one from the verdict. Each is a clipped surrogate, and both are added (arXiv
 //! 2603.10165 version 2).
 
 use metaclaw_trainer_api::{Datum, DatumError};
@@ -13,38 +13,38 @@ use crate::{
     sample::{HintedPrompts, LogprobQuery, datum},
 };
 
-/// Ids at each token: more change nothing that was measured (paper, ablation of k).
+/// The number of ids at each token; more gave no measurable change (paper, ablation of k).
 pub(crate) const TOP_K: u32 = 4;
-/// The greatest difference between teacher and student, in nats: without a bound replies grow longer (the same).
+/// The largest difference between teacher and student, in nats: without a limit, replies become longer (same paper).
 const MOST_APART: f32 = 1.0;
 
-/// A reply, and what is known about it before.
+/// A reply, and what is known about it before the step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Distil {
     pub(crate) prompt: Vec<u32>,
     pub(crate) reply: Vec<u32>,
-    /// In place of the prompt, for the teacher: one a hint.
+    /// The prompts that the teacher gets, one for each hint.
     #[serde(rename = "told")]
     pub(crate) hinted: HintedPrompts,
     /// The weight of the teacher's probabilities at one id, with its share of the batch.
     pub(crate) share: f32,
-    /// The advantage of each id of the reply, with its share; 0 where its verdict pushes nothing.
+    /// The advantage of each id of the reply, with its share; 0 if its verdict gives none.
     pub(crate) push: f32,
     pub(crate) clip: RatioClip,
 }
 
-/// What the student finds likely along its reply, R ids, where the step starts.
+/// The student's log-probabilities for its reply of R ids at the beginning of the step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Student {
     /// `[R]`: log-probabilities of the reply's own ids.
     pub(crate) own: Vec<f32>,
-    /// `[R][K]`: the likeliest ids.
+    /// `[R][K]`: the most probable ids.
     pub(crate) ids: Vec<Vec<u32>>,
     /// `[R][K]`: their log-probabilities.
     pub(crate) logprobs: Vec<Vec<f32>>,
 }
 
-/// A sample with its advantages. While the step goes on only the probabilities of its ids change.
+/// A sample with its advantages. During the step, only the probabilities of its ids change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Surrogate {
     prompt: Vec<u32>,
@@ -58,30 +58,31 @@ pub(crate) struct Surrogate {
 struct LogprobColumn {
     id: u32,
     advantage: f32,
-    /// Its log-probability where the step starts.
+    /// Its log-probability at the beginning of the step.
     old: f32,
 }
 
 // === impl Distil ===
 
 impl Distil {
-    /// The sample as far as it is known before: its reply pushed by the verdict.
+    /// Returns the sample with the verdict's advantages only, because the others are not known yet.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn known(&self) -> Result<Datum, DatumError> {
         datum::target(&self.prompt, &self.reply, self.push)
     }
 
-    /// What the student is to be asked.
+    /// Returns the sequence whose log-probabilities the student is asked for.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn asks_student(&self) -> Result<LogprobQuery, DatumError> {
         LogprobQuery::own(&self.prompt, &self.reply)
     }
 
-    /// What the teacher is to be asked with the hint of this number; none where there is none.
+    /// Returns the sequence that the teacher is asked about with the hint of this number, or `None` if there is no such
+    /// hint.
     pub(crate) fn asks_teacher(
         &self,
         hint: usize,
@@ -91,7 +92,8 @@ impl Distil {
         Some(LogprobQuery::of(hinted, &self.reply, &student.ids))
     }
 
-    /// The advantages, as the student is and as the teacher finds the student's likeliest ids (`[R][K]` log-probabilities).
+    /// Returns the advantages, from the student's log-probabilities and the teacher's for the student's most probable
+    /// ids (`[R][K]`).
     pub(crate) fn surrogate(&self, student: &Student, teacher: Option<&[Vec<f32>]>) -> Surrogate {
         let columns = self.reply.iter().zip(&student.own).enumerate();
         let columns = columns.map(|(t, (id, own))| {
@@ -138,32 +140,32 @@ impl Surrogate {
         self.reply.len()
     }
 
-    /// What is to be asked where the step has come to by now.
+    /// Returns the sequence that is asked about later in the step.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn query(&self) -> Result<LogprobQuery, DatumError> {
         let ids = |columns: &Vec<LogprobColumn>| columns.iter().map(|column| column.id).collect();
         let ids: Vec<Vec<u32>> = self.columns.iter().map(ids).collect();
         LogprobQuery::of(&self.prompt, &self.reply, &ids)
     }
 
-    /// The loss where the step starts, and cross_entropy with its gradient.
+    /// Returns the loss at the beginning of the step, and the cross_entropy with its gradient.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn at_start(&self) -> Result<(f64, Datum), DatumError> {
         let old = self.columns.iter().flatten().map(|column| column.old);
         self.at(&old.collect::<Vec<f32>>())
     }
 
-    /// The same where the step has come to by now.
+    /// Returns the same later in the step.
     ///
     /// # Shapes
-    /// `now`: `[R · W]`, the log-probabilities of its ids in row-major order.
+    /// `now`: `[R · W]`, the log-probabilities of the sample's ids in row-major order.
     ///
     /// # Errors
-    /// The same, and where `now` is of another shape.
+    /// Returns the same error, also if `now` has another shape.
     pub(crate) fn at(&self, now: &[f32]) -> Result<(f64, Datum), DatumError> {
         let mut now = now.iter();
         let mut loss = 0.0;
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Acceptance test 1 of OpenClaw-RL's specification: a hint that says nothing, and one that names an id.
+    /// This is acceptance test 1 of OpenClaw-RL's specification: a hint that says nothing, and one that names an id.
     #[test]
     fn a_hint_that_changes_nothing_pushes_nothing() {
         let student = student();
@@ -241,7 +243,8 @@ mod tests {
         assert!(pushed[3] > 0.0 && pushed[2] < 0.0, "{pushed:?}");
     }
 
-    /// By hand: w = 0.75, 0.25; the differences are clipped to -1 and 1; half a share each; then the verdict on the id itself.
+    /// Computed by hand: w = 0.75, 0.25; the differences are clipped to -1 and 1; each has half a share; then the
+    /// verdict is added on the id itself.
     #[test]
     fn hint_and_verdict_are_two_terms_of_one_sum() {
         let teacher = [ln(&[0.06, 0.9]), ln(&[0.3, 0.3])];
@@ -252,7 +255,7 @@ mod tests {
         assert_eq!(parts.target_tokens.values(), [0, 0, 0, 4, 7, 4, 8, 9, 5]);
         let expected = [0.0, 0.0, 0.0, -0.375, 0.125, -0.25, 0.0, 0.0, -0.25];
         close(&weights(&datum), &expected);
-        // Where the step starts the surrogate is -A.
+        // At the beginning of the step, the surrogate is -A.
         assert!((loss - 0.75).abs() < 1e-5, "{loss}");
     }
 
@@ -264,14 +267,14 @@ mod tests {
         assert!((loss + 1.0).abs() < 1e-6);
     }
 
-    /// A later epoch: what has moved beyond the clip is held, and the rest counts by its ratio.
+    /// In a later epoch, a ratio beyond the clip gives no gradient, and the others count by their ratio.
     #[test]
     fn a_later_step_is_clipped_against_where_the_first_one_started() {
         let surrogate = distil(0.5).surrogate(&student(), None);
         let asked = surrogate.query().unwrap();
         assert_eq!((asked.positions.as_slice(), asked.width), (&[1, 2][..], 1));
         let (loss, datum) = surrogate.at(&ln(&[0.9, 0.11])).unwrap();
-        // 0.9 / 0.6 is over 1.28; 0.11 / 0.1 is not.
+        // 0.9 / 0.6 is above 1.28; 0.11 / 0.1 is not.
         close(&weights(&datum), &[0.0, 0.0, 0.55]);
         assert!((loss - (-0.5 * 1.28 - 0.5 * 1.1)).abs() < 1e-5, "{loss}");
         assert!(surrogate.at(&ln(&[0.9])).is_err(), "one is missing");

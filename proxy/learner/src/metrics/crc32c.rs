@@ -1,14 +1,14 @@
-//! CRC-32C (Castagnoli, RFC 3720 B.4), as TFRecord files mask it.
+//! CRC-32C (Castagnoli, RFC 3720 B.4), with the mask of TFRecord files.
 
-/// The polynomial, its bits reversed.
+/// The polynomial, with its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// Added by the mask: a sum of data that has sums in it would be a poor one.
+/// The constant that the mask adds, because the CRC of data that contains CRCs is weak.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// The sums of all bytes.
+/// The CRCs of all single bytes.
 const TABLE: [u32; 256] = table();
 
-/// A sum as a TFRecord has it: turned right by 15 bits, plus a constant.
+/// Returns a CRC as TFRecord files store it: rotated right by 15 bits, plus a constant.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK_DELTA)
 }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn the_sums_of_the_rfc() {
-        // RFC 3720 B.4, and the check value of every catalogue.
+        // The values are from RFC 3720 B.4, and the check value of CRC catalogues.
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         let ascending: Vec<u8> = (0..32).collect();

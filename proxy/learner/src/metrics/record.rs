@@ -1,7 +1,7 @@
-//! One step as it is recorded: whose, which, and its numbers under the names that others have for them.
+//! The record of one step: its agent, its number, and its measurements under the names that other tools use.
 //!
-//! `loss/…`, `reward/…`, `gradient/norm` and `learning_rate` are MetaClaw's own; `train/…`, `rollout/…` and `perf/…` are
-//! those of OpenClaw-RL and of slime below it, of the numbers that exist here.
+//! `loss/…`, `reward/…`, `gradient/norm` and `learning_rate` are names of MetaClaw's Python original; `train/…`,
+//! `rollout/…` and `perf/…` are those of OpenClaw-RL and of slime, for the numbers that exist here.
 
 use std::borrow::Cow;
 
@@ -13,20 +13,20 @@ use crate::{
     status::StepReport,
 };
 
-/// One step that was made.
+/// One completed step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepRecord {
     pub(crate) agent: AgentId,
     pub(crate) lineage: String,
     /// Its number in the lineage, from 1.
     pub(crate) n: u64,
-    /// Optimiser steps behind the weights, this one and those of earlier lineages among them.
+    /// The number of optimiser steps in the weights, including this step and those of earlier lineages.
     pub(crate) step: u64,
     pub(crate) adapter: String,
     pub(crate) n_turns: usize,
     pub(crate) numbers: Numbers,
     pub(crate) batch: BatchStats,
-    /// From taking its turns to serving its adapter; none of a step that an earlier process began.
+    /// The time from taking its turns to serving its adapter, or `None` for a step that an earlier process began.
     pub(crate) seconds: Option<f64>,
     /// When it ended, in Unix milliseconds.
     pub(crate) time_ms: u64,
@@ -39,7 +39,7 @@ type NamedScalars = (&'static str, f64);
 // === impl StepRecord ===
 
 impl StepRecord {
-    /// Of a step of this process.
+    /// Builds the record of a step of this process.
     pub(crate) fn of(report: &StepReport) -> Self {
         Self {
             agent: report.agent.clone(),
@@ -55,7 +55,7 @@ impl StepRecord {
         }
     }
 
-    /// Of a step that an earlier process made, as far as its checkpoint says.
+    /// Builds the record of a step of an earlier process, from its checkpoint.
     pub(crate) fn recovered(made: &KnownCheckpoint, time_ms: u64) -> Self {
         let manifest = &made.manifest;
         Self {
@@ -72,7 +72,7 @@ impl StepRecord {
         }
     }
 
-    /// Its numbers by name. What was not measured is not there.
+    /// Returns its numbers by name. A number that was not measured is left out.
     pub(crate) fn scalars(&self) -> Vec<Scalar> {
         let named = [self.rewards(), self.rollout(), self.training()];
         let named = named.into_iter().flatten();
@@ -81,7 +81,7 @@ impl StepRecord {
         scalars
     }
 
-    /// As one JSON object: names of scalars beside what says which step it was.
+    /// Returns one JSON object: the numbers by name, and fields that identify the step.
     pub(crate) fn json(&self) -> Value {
         let mut line = json!({
             "step": self.step,
@@ -94,7 +94,7 @@ impl StepRecord {
             "samples": self.batch.samples,
         });
         let scalars = self.scalars().into_iter();
-        // What is no number is null: JSON has no other.
+        // A number that is not finite is null, because JSON has no such number.
         let scalars: Map<String, Value> = scalars
             .map(|(name, value)| (name.into_owned(), json!(value)))
             .collect();
@@ -263,7 +263,7 @@ pub(super) mod tests {
                 "{name}: {given:?}"
             );
         }
-        // What was not measured is not told as 0.
+        // A number that was not measured is not reported as 0.
         for name in ["loss/opd", "rollout/advantages", "rollout/log_probs"] {
             assert!(!scalars.contains_key(name), "{name}");
         }

@@ -1,33 +1,34 @@
-//! Replies after prompts, as they are scored.
+//! Pairs of a prompt and a reply, for scoring.
 
 use metaclaw_trainer_api::{BackendError, Datum};
 
-/// Tokens of one forward call: some seconds on two cores, so that chats and other agents' steps come in between.
+/// The number of tokens of one forward call: some seconds on two cores, so that chats and other agents' steps run in
+/// between.
 const MOST_TOKENS: usize = 4_096;
 
-/// A reply after a prompt.
+/// A prompt and a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScoredPair<'a> {
     pub(crate) prompt: &'a [u32],
     pub(crate) reply: &'a [u32],
 }
 
-/// How much better a reply fits its own question than others: its mean log-probability a token there, less the mean of
-/// those under other questions. A reply that would answer anything has none.
+/// How much better a reply fits its own question than others: its mean log-probability per token there, minus the mean
+/// of those after other questions. A reply that would answer anything has a relevance of 0.
 ///
 /// # Units
-/// Nat a token.
+/// Nats per token.
 pub(crate) fn relevance(own: f64, others: &[f64]) -> f64 {
     own - others.iter().sum::<f64>() / others.len().max(1) as f64
 }
 
-/// The mean of log-probabilities; 0 of none.
+/// Returns the mean of log-probabilities, or 0 for none.
 pub(crate) fn mean(values: &[f32]) -> f64 {
     let sum: f64 = values.iter().copied().map(f64::from).sum();
     sum / values.len().max(1) as f64
 }
 
-/// What is wrong with a call that scores.
+/// Returns what is wrong with a call that scores.
 pub(super) fn unreadable(why: String) -> BackendError {
     BackendError::Unreadable {
         call: "forward",
@@ -36,15 +37,16 @@ pub(super) fn unreadable(why: String) -> BackendError {
     }
 }
 
-/// In which order pairs are scored: those of one prompt together, of which the server computes the prompt once.
+/// Returns the order in which pairs are scored: those of one prompt together, because the server computes their prompt
+/// once.
 pub(super) fn by_prompt(pairs: &[ScoredPair<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.sort_by_key(|at| pairs[*at].prompt);
     order
 }
 
-/// Pairs, which stand [by their prompts](by_prompt), in calls of at most [`MOST_TOKENS`] to compute; one that is longer alone is
-/// alone.
+/// Splits pairs, ordered [by their prompts](by_prompt), into calls of at most [`MOST_TOKENS`] tokens to compute; a
+/// longer pair has a call of its own.
 pub(super) fn calls<'a, 'p>(pairs: &'a [ScoredPair<'p>]) -> Vec<&'a [ScoredPair<'p>]> {
     let (mut calls, mut start, mut n_tokens) = (Vec::new(), 0, 0);
     for (at, pair) in pairs.iter().enumerate() {
@@ -64,14 +66,14 @@ pub(super) fn calls<'a, 'p>(pairs: &'a [ScoredPair<'p>]) -> Vec<&'a [ScoredPair<
 // === impl ScoredPair ===
 
 impl ScoredPair<'_> {
-    /// The same with at most so many ids of the reply.
+    /// Returns the pair with at most this many ids of the reply.
     #[must_use]
     pub(crate) fn cut(self, most: usize) -> Self {
         let reply = &self.reply[..self.reply.len().min(most)];
         Self { reply, ..self }
     }
 
-    /// The sequence, and the positions that predict the reply.
+    /// Returns the sequence, and the positions that predict the reply.
     pub(super) fn sequence(&self) -> Result<(Datum, Vec<usize>), BackendError> {
         if self.prompt.is_empty() || self.reply.is_empty() {
             return Err(unreadable(format!(
@@ -122,7 +124,7 @@ mod tests {
         assert_eq!(order, [0, 2, 4, 1, 3]);
         let sorted: Vec<ScoredPair<'_>> = order.iter().map(|at| pairs[*at]).collect();
         assert_eq!(lengths(&sorted), [3, 2], "3000, and 2500");
-        // The prompt is computed anew in the next call.
+        // The prompt is computed again in the next call.
         assert_eq!(lengths(&[pair(&one); 11]), [5, 5, 1]);
     }
 

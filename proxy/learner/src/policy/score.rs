@@ -1,4 +1,4 @@
-//! Replies scored.
+//! Scores replies.
 
 use metaclaw_trainer_api::{
     BackendError, RunId,
@@ -10,23 +10,23 @@ use super::{
     server::PolicyModel,
 };
 
-/// Of the run that only scoring by the base needs; its adapter is never read.
+/// The rank of a run that is opened only to score with the base model; its adapter is never read.
 const SCORING_RANK: u32 = 1;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
     Base,
-    /// Those of a run, with its adapter.
+    /// Scores with a run and its adapter.
     Run(&'a RunId),
 }
 
 // === impl PolicyModel ===
 
 impl PolicyModel {
-    /// The mean log-probability a token (T = 1) of the first `most` ids of each reply.
+    /// Returns the mean log-probability per token (T = 1) of the first `most` ids of each reply.
     ///
     /// # Errors
-    /// The server's; a pair without a prompt or a reply is one too.
+    /// Returns the server's errors; a pair without a prompt or a reply is an error too.
     pub(crate) async fn score(
         &self,
         by: By<'_>,
@@ -38,13 +38,13 @@ impl PolicyModel {
         Ok(logprobs.iter().map(|values| mean(values)).collect())
     }
 
-    /// The log-probabilities (T = 1) of the ids of each reply.
+    /// Returns the log-probabilities (T = 1) of the ids of each reply.
     ///
     /// # Shapes
-    /// One list for each pair, of as many as its reply has ids.
+    /// One list for each pair, with one entry for each id of its reply.
     ///
     /// # Errors
-    /// The server's; a pair without a prompt or a reply is one too.
+    /// Returns the server's errors; a pair without a prompt or a reply is an error too.
     pub(crate) async fn logprobs(
         &self,
         by: By<'_>,
@@ -65,13 +65,13 @@ impl PolicyModel {
         Ok(logprobs)
     }
 
-    /// The `k` likeliest ids where each id of a reply stands, with their probabilities (T = 1), by the base model.
+    /// Returns the `k` most probable ids at each id of a reply, with their probabilities (T = 1), by the base model.
     ///
     /// # Shapes
-    /// One list for each id of the reply, of `k` entries.
+    /// One list for each id of the reply, with `k` entries.
     ///
     /// # Errors
-    /// The server's; a pair without a prompt or a reply is one too.
+    /// Returns the server's errors; a pair without a prompt or a reply is an error too.
     pub(crate) async fn likeliest(
         &self,
         pair: ScoredPair<'_>,
@@ -96,7 +96,7 @@ impl PolicyModel {
         Ok(likely)
     }
 
-    /// What is found of the replies, and the `top_k` likeliest ids at each of theirs.
+    /// Returns the log-probabilities of the replies, and the `top_k` most probable ids at each of their ids.
     async fn forward(
         &self,
         by: By<'_>,
@@ -126,7 +126,7 @@ impl PolicyModel {
                 *run = Some(id.clone());
                 let passed = self.backend.forward(request(id, false)).await;
                 if passed.is_err() {
-                    // Whoever answers next may be another process, which does not know the run.
+                    // The next answer may come from another process, which does not know the run.
                     *run = None;
                 }
                 passed
@@ -143,7 +143,7 @@ impl PolicyModel {
     }
 }
 
-/// Whether every id of every reply was answered for.
+/// Returns whether the answer covers every id of every reply.
 fn fits(pairs: &[ScoredPair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendError> {
     let n_ids = |pair: &ScoredPair<'_>| pair.reply.len();
     if logprobs.iter().map(Vec::len).eq(pairs.iter().map(n_ids)) {

@@ -1,20 +1,21 @@
-//! How good turns usually are, and how much better one was.
+//! Computes how good turns usually are, and how much better one was.
 
 use metaclaw_turns::Turn;
 
 use super::turns::is_tool_turn;
 
-/// Verdicts that the baseline looks back over.
+/// The number of verdicts in the baseline.
 pub(crate) const MEMORY: usize = 100;
-/// Verdicts of 0 that the mean is shrunk by: after a handful of verdicts it is near 0 still.
+/// The number of verdicts of 0 that are added to the mean, so that it is still near 0 after a few verdicts.
 const PRIOR: f32 = 10.0;
-/// Above this baseline nearly every turn is good, and pushing good ones on only sharpens the policy.
+/// Above this baseline, nearly every turn is good, and training on good ones would only make the policy more
+/// deterministic.
 const SATURATED: f32 = 0.9;
 
-/// The shrunk mean of recent verdicts: sum(r) / (n + 10).
+/// Returns the mean of recent verdicts, shrunk towards 0: sum(r) / (n + 10).
 ///
 /// # Units
-/// `rewards`: -1, 0 or +1 each. Returns a number within (-1, 1); 0 when there is none.
+/// `rewards`: each is -1, 0 or +1. Returns a number within (-1, 1), or 0 without rewards.
 pub(crate) fn baseline(rewards: impl IntoIterator<Item = f32>) -> f32 {
     let (sum, n) = rewards
         .into_iter()
@@ -22,7 +23,7 @@ pub(crate) fn baseline(rewards: impl IntoIterator<Item = f32>) -> f32 {
     sum / (n + PRIOR)
 }
 
-/// A = clip(r - b, -1, 1); 0 for a good turn once the baseline is above 0.9.
+/// Returns A = clip(r - b, -1, 1), or 0 for a good turn once the baseline is above 0.9.
 fn advantage(reward: f32, baseline: f32) -> f32 {
     if reward > 0.0 && baseline > SATURATED {
         return 0.0;
@@ -30,7 +31,7 @@ fn advantage(reward: f32, baseline: f32) -> f32 {
     (reward - baseline).clamp(-1.0, 1.0)
 }
 
-/// The usual reward of an agent's recent turns, tool turns and others apart.
+/// The mean rewards of an agent's recent turns, separately for turns with and without tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Baselines {
     pub(crate) tool: f32,
@@ -40,7 +41,7 @@ pub(crate) struct Baselines {
 // === impl Baselines ===
 
 impl Baselines {
-    /// A of a turn, times the weight of its verdict.
+    /// Returns the advantage A of a turn, times the weight of its verdict.
     pub(crate) fn advantage(self, turn: &Turn) -> f32 {
         let Some(verdict) = &turn.verdict else {
             return 0.0;

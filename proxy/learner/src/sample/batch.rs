@@ -15,9 +15,9 @@ use super::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) samples: Vec<Sample>,
-    /// Turns that the step takes because the advantages of others depend on them.
+    /// Turns that the step uses because the advantages of others depend on them.
     pub(crate) counted: Vec<Arc<Turn>>,
-    /// Replies that the weights are held at.
+    /// Replies that the weights are kept near.
     pub(crate) anchors: Vec<Arc<AnchorReply>>,
     /// Turns that are in no batch, and why: their advantage is 0.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
@@ -26,23 +26,23 @@ pub(crate) struct Batch {
 // === impl Batch ===
 
 impl Batch {
-    /// The same, held at these replies.
+    /// Returns the batch with these anchor replies.
     pub(crate) fn held_at(self, anchors: Vec<Arc<AnchorReply>>) -> Self {
         Self { anchors, ..self }
     }
 
-    /// The same, held at nothing.
+    /// Returns the batch without anchor replies.
     pub(crate) fn without_anchors(self) -> Self {
         self.held_at(Vec::new())
     }
 
-    /// The turns about which an external teacher is to be asked.
+    /// Returns the turns that an external teacher is asked about.
     pub(crate) fn to_be_scored(&self) -> impl Iterator<Item = &Arc<Turn>> {
         let scored = self.pushed().filter(|it| it.may_be_scored());
         scored.map(|it| &it.turn)
     }
 
-    /// The same, with what an external teacher adds to the advantages of each of these turns' ids.
+    /// Returns the batch with the external teacher's advantages for the ids of these turns.
     pub(crate) fn with_deltas(mut self, deltas: &BTreeMap<TurnId, Arc<[f32]>>) -> Self {
         for sample in &mut self.samples {
             let delta = deltas.get(&sample.id()).cloned();
@@ -53,29 +53,29 @@ impl Batch {
         self
     }
 
-    /// Whether there is nothing to train on.
+    /// Returns whether there is nothing to train on.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// Samples that the teacher answered, and samples whose own ids are pushed.
+    /// Returns the number of samples that the teacher answered, and of samples whose own ids have advantages.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.answered().count(), self.pushed().count())
     }
 
-    /// Samples that earlier steps had as well.
+    /// Returns the number of samples that earlier steps used as well.
     pub(crate) fn n_again(&self) -> usize {
         self.samples.iter().filter(|it| !it.is_fresh).count()
     }
 
-    /// Every turn that the step takes, each once, by its id.
+    /// Returns the id of every turn that the step uses, each once.
     pub(crate) fn turns(&self) -> BTreeMap<TurnId, &Turn> {
         let own = self.samples.iter().map(|it| &it.turn);
         let all = own.chain(&self.counted);
         all.map(|turn| (turn.id, &**turn)).collect()
     }
 
-    /// The mean score of its turns, and the share of good ones.
+    /// Returns the mean score of its turns, and the share of good ones.
     pub(crate) fn rewards(&self) -> (f32, f32) {
         let scores: Vec<Score> = self.turns().into_values().filter_map(score).collect();
         let n = scores.len().max(1) as f32;
@@ -86,7 +86,7 @@ impl Batch {
         )
     }
 
-    /// The scores of its turns.
+    /// Returns the scores of its turns.
     pub(crate) fn scores(&self) -> BTreeMap<TurnId, Score> {
         let turns = self.turns().into_iter();
         turns
@@ -94,17 +94,17 @@ impl Batch {
             .collect()
     }
 
-    /// The same without these turns.
+    /// Returns the batch without these turns.
     pub(crate) fn without(&self, turns: &[TurnId]) -> Self {
         self.filtered(|id| !turns.contains(&id))
     }
 
-    /// Whether it is of one sample, which cannot be halved.
+    /// Returns whether it has a single sample, and so cannot be halved.
     pub(crate) fn is_one_sample(&self) -> bool {
         self.samples.len() <= 1
     }
 
-    /// Two halves; the first is empty where there is one sample alone.
+    /// Splits it into two halves; the first is empty if there is a single sample.
     pub(crate) fn halves(&self) -> [Self; 2] {
         let ids: Vec<TurnId> = self.samples.iter().map(Sample::id).collect();
         let (first, second) = ids.split_at(ids.len() / 2);
@@ -112,12 +112,12 @@ impl Batch {
         [of(first), of(second)]
     }
 
-    /// Those that the teacher answered.
+    /// Returns the samples that the teacher answered.
     pub(crate) fn answered(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(|it| it.target.is_some())
     }
 
-    /// Those whose own ids are pushed.
+    /// Returns the samples whose own ids have advantages.
     pub(crate) fn pushed(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.samples.iter().filter(|it| it.push.is_some())
     }

@@ -1,32 +1,35 @@
-//! Samples as training sequences.
+//! Builds training sequences from samples.
 //!
-//! Alignment is the API's: of a whole sequence, the model reads all but the last id and predicts all
-//! but the first, so entry i is about id i + 1. The prompt's entries have weight 0.
+//! The alignment is the API's: of a whole sequence, the model reads all but the last id and predicts all but the first,
+//! so entry i is about id i + 1. The prompt's entries have weight 0.
 
 use metaclaw_trainer_api::{Datum, DatumError, DatumParts, ShapeError, Tensor2};
 use metaclaw_turns::Tokens;
 
-/// cross_entropy on `reply` after `prompt`.
+/// Returns a cross_entropy datum for `reply` after `prompt`.
 ///
 /// # Shapes
 /// `prompt`: P ids, `reply`: R ids, both at least 1. The datum has N = P + R - 1 entries, the last R
 /// of which have weight `each`.
 ///
 /// # Errors
-/// [`DatumError`] when there is nothing to predict.
+/// Returns [`DatumError`] if there is nothing to predict.
 pub(crate) fn target(prompt: &[u32], reply: &[u32], each: f32) -> Result<Datum, DatumError> {
     let (input, targets) = shifted(prompt, reply);
     let weights = on_reply(prompt, &vec![each; reply.len()]);
     Datum::cross_entropy(input, targets, weights)
 }
 
-/// cross_entropy on what is `likely` at each id of `reply`: K ids with their probabilities, the same K everywhere.
+/// Returns a cross_entropy datum with the `likely` ids at each id of `reply`: K ids with their probabilities, with the
+/// same K everywhere.
 ///
 /// # Shapes
-/// As [`target`], with `[N, K]` targets and weights; the weights of one id of the reply sum up to `each`.
+/// The shapes are those of [`target`], with `[N, K]` targets and weights; the weights at one id of the reply sum up to
+/// `each`.
 ///
 /// # Errors
-/// [`DatumError`] when there is nothing to predict, or the lists do not have one length, one for each id.
+/// Returns [`DatumError`] if there is nothing to predict, or the lists do not have the same length, with one entry for
+/// each id.
 pub(crate) fn soft_target(
     prompt: &[u32],
     reply: &[u32],
@@ -38,14 +41,16 @@ pub(crate) fn soft_target(
     weighted(prompt, reply, &rows)
 }
 
-/// cross_entropy on the ids of each row in place of an id of `reply`, each with its weight, which may be negative.
+/// Returns a cross_entropy datum with each row's ids in place of one id of `reply`; each has a weight, which may be
+/// negative.
 ///
 /// # Shapes
-/// `rows`: `[R][K]`, the same K everywhere. The datum has `[N, K]` targets and weights, as [`target`] has `[N]`.
+/// `rows`: `[R][K]`, with the same K everywhere. The datum has `[N, K]` targets and weights, where [`target`] has
+/// `[N]`.
 ///
 /// # Errors
-/// [`DatumError`] when there is nothing to predict, the rows do not have one length, one for each id, or a weight is no
-/// number.
+/// Returns [`DatumError`] if there is nothing to predict, the rows do not have the same length (one entry for each id),
+/// or a weight is not finite.
 pub(crate) fn weighted(
     prompt: &[u32],
     reply: &[u32],
@@ -74,13 +79,14 @@ pub(crate) fn weighted(
     })
 }
 
-/// A policy loss on a turn's own ids, at the log-probabilities (T = 1) that they had.
+/// Returns a datum of a policy loss on a turn's own ids, with the log-probabilities (T = 1) that they were sampled
+/// with.
 ///
 /// # Shapes
-/// As [`target`], with the turn's ids as the reply. `advantages`: `[R]`, of each of them.
+/// The shapes are those of [`target`], with the turn's ids as the reply. `advantages`: `[R]`, one for each id.
 ///
 /// # Errors
-/// [`DatumError`] when there is nothing to predict, or log-probabilities or advantages do not fit the ids.
+/// Returns [`DatumError`] if there is nothing to predict, or log-probabilities or advantages do not fit the ids.
 pub(crate) fn verdict(tokens: &Tokens, advantages: &[f32]) -> Result<Datum, DatumError> {
     let (prompt, reply) = (&tokens.prompt_ids, &tokens.ids);
     let (input, targets) = shifted(prompt, reply);
@@ -98,7 +104,7 @@ fn shifted(prompt: &[u32], reply: &[u32]) -> (Vec<u32>, Vec<u32>) {
     (all[..n].to_vec(), all.get(1..).unwrap_or_default().to_vec())
 }
 
-/// 0 on the prompt, then the reply's own values.
+/// Returns 0 for the prompt, then the reply's own values.
 fn on_reply(prompt: &[u32], reply: &[f32]) -> Vec<f32> {
     let mut values = vec![0.0; prompt.len().saturating_sub(1)];
     values.extend(reply);

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Why a turn is never trained on: what the funnel of `metaclaw status` counts by.
+/// Why a turn is never trained on; the funnel of `metaclaw status` counts by these reasons.
 ///
-/// The log stores the text ([`ExcludeReason::as_str`]), so a text that has been released is never changed.
+/// The log stores the text ([`ExcludeReason::as_str`]), so a text that has been released never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ExcludeReason {
     Side,
@@ -34,11 +34,11 @@ pub(crate) enum ExcludeReason {
     BadSampling,
     NoAdvantage,
     OtherBase,
-    /// The session is held out; its turns are not spent.
+    /// The session is held out, but its turns are not spent.
     HeldOut,
-    /// The training server refused it by name, or alone.
+    /// The training server refused the turn by name, or when it was sent alone.
     Refused,
-    /// The training server fails at it alone, and trains on something harmless.
+    /// The training server fails at this turn alone, and trains on a harmless one.
     Fails,
     TooLong,
     LossNotFinite,
@@ -48,7 +48,7 @@ pub(crate) enum ExcludeReason {
 // === impl ExcludeReason ===
 
 impl ExcludeReason {
-    /// Reasons that a verdict was, or that it was missing: another verdict may change them.
+    /// Reasons that come from a verdict or a missing one: another verdict may change them.
     pub(crate) const OF_VERDICTS: [Self; 13] = [
         Self::NoRule,
         Self::NoVote,
@@ -65,7 +65,7 @@ impl ExcludeReason {
         Self::NoAdvantage,
     ];
 
-    /// As in the log and in the docs.
+    /// Returns the text in the log and in the docs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Side => "side turn",

@@ -1,4 +1,4 @@
-//! What the teacher reads of a turn beside the student: its conversation with each hint put into it, as ids.
+//! What the teacher reads of a turn in addition to the student: its conversation with each hint added, as ids.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,19 +7,19 @@ use metaclaw_turns::Turn;
 
 use super::turns::{hint, score};
 
-/// Turns whose prompts are remembered; what is forgotten is rendered again.
+/// The number of turns whose prompts are cached; others are rendered again.
 const REMEMBERED: usize = 256;
 
-/// The teacher's prompts, one a hint; empty where nobody said what would have been better.
+/// The teacher's prompts, one for each hint; empty if nobody said what would have been better.
 pub(crate) type HintedPrompts = Arc<Vec<Vec<u32>>>;
 
-/// The teacher's prompts by turn, while its wishes stay as they are.
+/// The teacher's prompts by turn, as long as its wishes do not change.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     of: BTreeMap<TurnId, KnownHints>,
 }
 
-/// The prompts, and the verdict with which they were made: another one may have other hints.
+/// The prompts, and the verdict with which they were made, because another verdict may have other hints.
 #[derive(Debug)]
 struct KnownHints {
     told: HintedPrompts,
@@ -29,7 +29,7 @@ struct KnownHints {
 // === impl Hints ===
 
 impl Hints {
-    /// The teacher's prompts of a turn; none while they are not known.
+    /// Returns the teacher's prompts of a turn, or `None` while they are not known.
     pub(crate) fn told(&self, turn: &Turn) -> Option<HintedPrompts> {
         if !may_be_hinted(turn) {
             return Some(HintedPrompts::default());
@@ -50,7 +50,8 @@ impl Hints {
     }
 }
 
-/// Whether somebody may have said what would have been better: in its verdict, or to it, where it failed.
+/// Returns whether there may be a hint what would have been better: in the turn's verdict, or in the reaction to it if
+/// it failed.
 fn may_be_hinted(turn: &Turn) -> bool {
     score(turn) == Some(Score::Bad) || hint(turn).is_some()
 }

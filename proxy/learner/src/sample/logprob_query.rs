@@ -1,35 +1,35 @@
-//! Replies whose log-probabilities are asked for.
+//! Replies whose log-probabilities are requested.
 
 use metaclaw_trainer_api::{Datum, DatumError};
 
 use super::datum;
 
-/// A reply of R ids after a prompt, and what is wanted at each of them.
+/// A reply of R ids after a prompt, and what is requested at each of them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LogprobQuery {
     pub(crate) datum: Datum,
-    /// R: where the ids of the reply are predicted.
+    /// R: the positions where the reply's ids are predicted.
     pub(crate) positions: Vec<usize>,
-    /// K: of how many ids at each.
+    /// K: the number of ids at each position.
     pub(crate) width: usize,
 }
 
 // === impl LogprobQuery ===
 
 impl LogprobQuery {
-    /// The reply's own ids.
+    /// Asks for the reply's own ids.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn own(prompt: &[u32], reply: &[u32]) -> Result<Self, DatumError> {
         let own: Vec<Vec<u32>> = reply.iter().map(|id| vec![*id]).collect();
         Self::of(prompt, reply, &own)
     }
 
-    /// Other ids in their places, `[R][K]`.
+    /// Asks for other ids at their positions, `[R][K]`.
     ///
     /// # Errors
-    /// The same, and when the lists have not one length, one for each id.
+    /// Returns the same error, also if the lists do not have the same length, with one entry for each id.
     pub(crate) fn of(
         prompt: &[u32],
         reply: &[u32],

@@ -1,4 +1,4 @@
-//! What a turn's prompt is to be answered with: the teacher's replies to it, or why there are none.
+//! The targets for a turn's prompt: the teacher's replies to it, or why there are none.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,67 +12,67 @@ use super::{
     turns::{hint, score},
 };
 
-/// Turns whose targets are remembered; what is forgotten is drawn again, from the same seeds.
+/// The number of turns whose targets are cached; others are drawn again, with the same seeds.
 const REMEMBERED: usize = 1_024;
 
-/// Replies that the teacher gave to one prompt, as the student is to give them.
+/// The teacher's replies to one prompt, which the student learns to give.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
-    /// What the student reads: the conversation without what the teacher was told.
+    /// The student's prompt: the conversation without what the teacher was told.
     pub(crate) prompt: Vec<u32>,
-    /// At least one.
+    /// There is at least one.
     pub(crate) replies: Vec<TargetReply>,
 }
 
-/// What the student may say.
+/// The longest reply that the student may give.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetReply {
     pub(crate) ids: Vec<u32>,
     pub(crate) form: Form,
 }
 
-/// What is asked of the student at each id of a target.
+/// The target of the student at each id of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Form {
     OneHot,
-    /// What the teacher found likely there: at each id of the reply the same number of others, with their
+    /// The ids that the teacher found probable there: at each id of the reply the same number of ids, with their
     /// probabilities, which sum up to 1.
     TopK(Vec<Vec<(u32, f32)>>),
 }
 
-/// What the teacher came to about one turn.
+/// The teacher's result for one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Taught {
     Target(Arc<Target>),
-    /// The turn is not redo's, and why.
+    /// The reason why redo does not use the turn.
     Declined(ExcludeReason),
 }
 
-/// What the teacher came to about an agent's turns, while its wishes stay as they are.
+/// The teacher's results for an agent's turns, as long as its wishes do not change.
 #[derive(Debug, Default)]
 pub(crate) struct Targets {
     of: BTreeMap<TurnId, KnownTarget>,
-    /// Turns that are not redo's whatever is said about them, and why.
+    /// Turns that redo never uses, whatever their verdict, and why.
     at_fault: BTreeMap<TurnId, ExcludeReason>,
 }
 
-/// What the teacher came to, and the verdict that it knew: with another one it is asked again.
+/// The teacher's result and the verdict that it is based on; with another verdict, the teacher is asked again.
 #[derive(Debug)]
 struct KnownTarget {
     taught: Taught,
     verdict: Said,
 }
 
-/// What a verdict says to the teacher.
+/// Returns what a verdict tells the teacher.
 type Said = Option<(Score, Option<String>)>;
 
 // === impl Target ===
 
 impl Target {
-    /// cross_entropy on each reply, with the weight of each id.
+    /// Returns a cross_entropy datum for each reply, with the weight of each id.
     ///
     /// # Errors
-    /// [`DatumError`] when there is nothing to predict.
+    /// Returns [`DatumError`] if there is nothing to predict.
     pub(crate) fn datums(&self, each: f32) -> impl Iterator<Item = Result<Datum, DatumError>> {
         let prompt = &self.prompt;
         self.replies.iter().map(move |reply| match &reply.form {
@@ -81,7 +81,7 @@ impl Target {
         })
     }
 
-    /// Ids of all replies.
+    /// Returns the number of ids of all replies.
     pub(crate) fn n_ids(&self) -> usize {
         self.replies.iter().map(|reply| reply.ids.len()).sum()
     }
@@ -90,7 +90,7 @@ impl Target {
 // === impl Targets ===
 
 impl Targets {
-    /// Whether the teacher came to something about a turn.
+    /// Returns whether the teacher has a result for a turn.
     pub(crate) fn knows(&self, turn: &Turn) -> bool {
         self.at_fault.contains_key(&turn.id) || self.taught(turn).is_some()
     }
@@ -104,7 +104,7 @@ impl Targets {
         }
     }
 
-    /// Why a turn is not redo's.
+    /// Returns why redo does not use a turn.
     pub(crate) fn declined(&self, turn: &Turn) -> Option<ExcludeReason> {
         let at_fault = self.at_fault.get(&turn.id).copied();
         at_fault.or_else(|| match self.taught(turn) {
@@ -113,7 +113,7 @@ impl Targets {
         })
     }
 
-    /// How many turns are not redo's, by reason.
+    /// Returns how many turns redo does not use, by reason.
     pub(crate) fn n_declined(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         let of = self.of.values().filter_map(|known| match known.taught {
@@ -126,7 +126,7 @@ impl Targets {
         counts
     }
 
-    /// What the teacher came to, by the verdict that a turn has.
+    /// Returns the teacher's result, by the verdict that a turn has.
     pub(crate) fn put(&mut self, turn: &Turn, taught: Taught) {
         if self.of.len() >= REMEMBERED {
             self.of.pop_first();
@@ -135,12 +135,12 @@ impl Targets {
         self.of.insert(turn.id, KnownTarget { taught, verdict });
     }
 
-    /// Forgets what holds for these wishes alone.
+    /// Forgets results that depend on the current wishes.
     pub(crate) fn forget(&mut self) {
         self.of.clear();
     }
 
-    /// A turn is not redo's.
+    /// Records that redo does not use a turn.
     pub(crate) fn set_aside(&mut self, id: TurnId, why: ExcludeReason) {
         if self.at_fault.len() >= REMEMBERED {
             self.at_fault.pop_first();

@@ -1,4 +1,4 @@
-//! Turns and samples of made-up ids, for the tests of samples and of steps.
+//! Turns and samples of made-up ids, for the tests of samples and steps.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{
     types::Sample,
 };
 
-/// A judged turn that replied with ids 0 to `n_ids`, each at a log-probability of -1.
+/// Returns a judged turn whose reply has the ids 0 to `n_ids`, each with a log-probability of -1.
 pub(crate) fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     let n = n_ids as usize;
     Arc::new(Turn {
@@ -37,12 +37,12 @@ pub(crate) fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     })
 }
 
-/// A turn that the teacher gave one reply of so many ids to.
+/// Returns a turn to which the teacher gave one reply of this many ids.
 pub(crate) fn answered(seq: u32, n_ids: u32) -> Sample {
     answered_by(seq, &[n_ids])
 }
 
-/// A turn that the teacher gave replies of so many ids to.
+/// Returns a turn to which the teacher gave replies of these many ids.
 pub(crate) fn answered_by(seq: u32, replies: &[u32]) -> Sample {
     let replies = replies.iter().map(|n_ids| TargetReply {
         ids: (0..*n_ids).collect(),
@@ -55,12 +55,12 @@ pub(crate) fn answered_by(seq: u32, replies: &[u32]) -> Sample {
     Sample::answered(turn(seq, Score::Bad, 3), target.into(), Arc::default())
 }
 
-/// A turn whose own ids are pushed.
+/// Returns a turn whose own ids have advantages.
 pub(crate) fn own(turn: Arc<Turn>) -> Sample {
     Sample::own(turn, Arc::default())
 }
 
-/// A turn with one hint.
+/// Returns a turn with one hint.
 pub(crate) fn hinted(seq: u32, score: Score, n_ids: u32) -> Sample {
     let prompt = vec![100 + seq, 1, 7, 8];
     Sample::own(turn(seq, score, n_ids), Arc::new(vec![prompt]))

@@ -1,17 +1,18 @@
-//! What a turn is, as far as training is concerned.
+//! Properties of a turn that matter for training.
 
 use metaclaw_chat::{Role, Score};
 use metaclaw_reward::{Evidence, count_words};
 use metaclaw_trainer_api::DEFAULT_TEMPERATURE;
 use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind};
 
-/// The upstream whose replies our own trainer samples: the policy model.
+/// The upstream whose replies MetaClaw's own trainer samples: the policy model.
 pub const POLICY_UPSTREAM: &str = "policy";
-/// A target of fewer words teaches silence.
+/// The least number of words of a target, because shorter ones would train the model to say nothing.
 pub(crate) const MIN_TARGET_WORDS: usize = 3;
-/// Colder replies are nearly the argmax and hotter ones noise: neither says much about the policy at T = 1.
+/// The range of temperatures, because colder replies are nearly the argmax and hotter ones noise, and neither says much
+/// about the policy at T = 1.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 0.3..=1.2;
-/// What else bends the distribution that a reply is drawn from, each with its value when off.
+/// Other settings that change the distribution that a reply is drawn from, each with its value when it is off.
 const SHAPING: [(&str, f64); 5] = [
     ("min_p", 0.0),
     ("repetition_penalty", 1.0),
@@ -20,7 +21,8 @@ const SHAPING: [(&str, f64); 5] = [
     ("min_tokens", 0.0),
 ];
 
-/// Whether a reply may be pushed by its verdict: drawn from (nearly) the policy's own distribution.
+/// Returns whether a reply may get an advantage from its verdict: it was drawn from (nearly) the policy's own
+/// distribution.
 pub(crate) fn sampled_fairly(turn: &Turn) -> bool {
     let number = |name: &str| {
         turn.request
@@ -38,7 +40,7 @@ pub(crate) fn sampled_fairly(turn: &Turn) -> bool {
     TEMPERATURES.contains(&temperature) && whole && SHAPING.iter().all(is_off) && ends_itself
 }
 
-/// Whether the turn called tools: such turns succeed so often that they have a baseline of their own.
+/// Returns whether the turn called tools; such turns succeed so often that they have a baseline of their own.
 pub(crate) fn is_tool_turn(turn: &Turn) -> bool {
     turn.reply
         .as_ref()
@@ -49,14 +51,14 @@ pub(crate) fn score(turn: &Turn) -> Option<Score> {
     turn.verdict.as_ref().map(|verdict| verdict.score)
 }
 
-/// What would have been better, as its verdict says: the owner's words before a judge's.
+/// Returns what would have been better according to its verdict: the owner's words before a judge's.
 pub(crate) fn hint(turn: &Turn) -> Option<&String> {
     let verdict = turn.verdict.as_ref()?;
     let of_judge = || verdict.judge_hints.first();
     verdict.hint.as_ref().or_else(of_judge)
 }
 
-/// All that is said to have been better; `of_owner` where her own words are known from elsewhere.
+/// Returns all hints; `of_owner` is the owner's hint if it is known from elsewhere.
 pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
     let verdict = turn.verdict.iter();
     let of_judge = verdict
@@ -68,7 +70,7 @@ pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
     trimmed.filter(|hint| !hint.is_empty()).collect()
 }
 
-/// Whether a main turn goes on from its parent by the owner's words alone: no tool spoke in between.
+/// Returns whether a main turn continues its parent with the owner's words only, without a tool's message between.
 pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
     let evidence = turn.evidence();
     turn.meta.kind == TurnKind::Main
@@ -76,10 +78,9 @@ pub(crate) fn is_owners_answer(turn: &Turn) -> bool {
         && !evidence.iter().any(|message| message.role() == Role::Tool)
 }
 
-/// Whether a reply can be a target: it ended by itself, is no tool call, and says something.
+/// Returns whether a reply can be a target: it ended by itself, is no tool call, and says something.
 ///
-/// One that a stop text may have ended has that text among its ids, and no end: it would teach the model to
-/// write on.
+/// A reply that a stop text may have ended contains that text, and no end id, so it would train the model to continue.
 pub(crate) fn is_whole_target(turn: &Turn) -> bool {
     let Some(reply) = &turn.reply else {
         return false;

@@ -1,4 +1,4 @@
-//! The calls that a step's examples go in: none takes too long, and one that fails is halved.
+//! Splits a step's examples into calls, so that none takes too long, and one that fails can be halved.
 
 use std::ops::Range;
 
@@ -6,14 +6,14 @@ use metaclaw_chat::TurnId;
 
 use crate::methods::{Example, Group};
 
-/// One forward_backward call: some examples of one group. The gradients of all calls of a step add up.
+/// One forward_backward call: some examples of one group. The server adds up the gradients of all calls of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MicroBatch {
     pub(crate) group: usize,
     range: Range<usize>,
 }
 
-/// Cuts groups into calls of at most so many tokens; what is longer alone is alone.
+/// Splits groups into calls of at most this many tokens; a longer example has a call of its own.
 pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<MicroBatch> {
     let mut calls: Vec<MicroBatch> = Vec::new();
     for (group, examples) in groups.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<MicroBatch> {
     calls
 }
 
-/// Makes two calls of one; false where it has one example alone.
+/// Splits a call into two; returns `false` if it has a single example.
 pub(crate) fn halve(calls: &mut Vec<MicroBatch>, at: usize) -> bool {
     let Some(call) = calls.get_mut(at).filter(|call| call.range.len() > 1) else {
         return false;
@@ -60,14 +60,14 @@ impl MicroBatch {
         examples.unwrap_or_default()
     }
 
-    /// The same, to be refreshed.
+    /// Returns its examples, so that their weights can be computed.
     pub(crate) fn examples_mut<'a>(&self, groups: &'a mut [Group]) -> &'a mut [Example] {
         let group = groups.get_mut(self.group);
         let examples = group.and_then(|group| group.examples.get_mut(self.range.clone()));
         examples.unwrap_or_default()
     }
 
-    /// The turns of its `at`th example.
+    /// Returns the turns of its example `at`.
     pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
         self.examples(groups).get(at).map(|it| it.turns.clone())
     }

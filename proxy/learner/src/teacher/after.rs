@@ -1,4 +1,5 @@
-//! What came after a failed turn in its session: what its owner said to it, and the reply that was accepted in the end.
+//! Finds what came after a failed turn in its session: the owner's reaction, and the reply that was accepted in the
+//! end.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,30 +14,30 @@ use crate::{
     shared::Shared,
 };
 
-/// Turns behind a failed one among which are those that answer it.
+/// Answers to a failed turn are searched among this many turns after it.
 const FOLLOWERS: usize = 8;
-/// An owner who has not gone on after so long has left: no reply of the session will be accepted.
+/// An owner who has not continued after this time has left, so no reply of the session will be accepted.
 const OWNER_WAIT: Duration = Duration::from_secs(12 * 3_600);
-/// The trainer keeps what it sampled for 15 minutes: so long ids may come.
+/// The trainer keeps sampled ids for 15 minutes, so they may arrive until then.
 const IDS_WAIT: Duration = Duration::from_secs(20 * 60);
-/// A complaint that is longer is a text to work on.
+/// A longer complaint is a text to work on.
 const MOST_WORDS: usize = 60;
 
 /// What came after a turn.
 #[derive(Debug, Default)]
 pub(crate) struct After {
-    /// What would have been better, in the owner's words where they are known.
+    /// What would have been better, in the owner's words if they are known.
     pub(crate) hint: Option<String>,
     /// The turn whose reply was accepted.
     pub(crate) accepted: Option<Turn>,
-    /// Whether one may yet be.
+    /// Whether a reply may still be accepted.
     pub(super) is_open: bool,
 }
 
-/// What came after a turn; of one that did not fail, nothing that matters.
+/// Returns what came after a turn; for a turn that did not fail, the result is empty.
 ///
 /// # Errors
-/// The log's.
+/// Returns the log's errors.
 pub(crate) async fn after(shared: &Shared, turn: &Turn) -> Result<After, LogError> {
     let mut after = After::default();
     if score(turn) != Some(Score::Bad) {

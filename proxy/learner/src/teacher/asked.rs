@@ -1,21 +1,22 @@
-//! What the teacher is told, and which other questions a reply is held against.
+//! The words that the teacher is told, and the other questions that a reply is compared with.
 
 use metaclaw_chat::TurnId;
 
-/// Everyday questions, of which none is like another: a reply that fits its own as little as two of these is no answer.
+/// Everyday questions that do not resemble each other: a reply that fits its own question no better than two of these
+/// is no answer.
 const OTHERS: &str = include_str!("others.txt");
 
-/// The standing wishes, and what was said about this turn; none where there is neither.
+/// Returns the standing wishes and what was said about this turn, or `None` if there is neither.
 pub(super) fn line(wishes: Option<&str>, hint: Option<&str>) -> Option<String> {
     let wishes = wishes.unwrap_or_default().trim();
-    // A complaint is heard as a wish as well: said twice it weighs more than it should.
+    // A complaint also becomes a wish; if it were said twice, it would have too much weight.
     let hint = hint.map(str::trim).filter(|hint| !wishes.contains(hint));
     let parts = [Some(wishes), hint].into_iter().flatten();
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// Two questions that are not this one, the same for a turn each time.
+/// Returns two questions other than this one, the same for a turn each time.
 pub(crate) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
     let all = OTHERS.lines().map(str::trim);
     let others: Vec<&str> = all
@@ -23,13 +24,13 @@ pub(crate) fn others(id: TurnId, question: &str) -> Vec<&'static str> {
         .collect();
     let n = others.len().max(1);
     let first = usize::try_from(seed(id)).unwrap_or(0) % n;
-    // Two that do not stand side by side: neighbours in the list come together with others each.
+    // The two are not neighbours in the list, because neighbours would always come together.
     let second = (first + n / 2) % n;
     let two = [first, second].into_iter();
     two.filter_map(|at| others.get(at).copied()).collect()
 }
 
-/// What a turn's draws begin from: the same after a restart.
+/// Returns the seed of a turn's draws, which is the same after a restart.
 pub(crate) fn seed(id: TurnId) -> u64 {
     let hash = blake3::hash(id.to_string().as_bytes());
     let [a, b, c, d, ..] = *hash.as_bytes();

@@ -1,4 +1,4 @@
-//! Which of the replies are taught.
+//! Chooses which of the replies become targets.
 
 use metaclaw_chat::{Message, Score};
 use metaclaw_turns::Turn;
@@ -8,22 +8,23 @@ use crate::judge::{AskFailed, Judge};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoChoice {
-    /// None does what is wished.
+    /// No reply does what is wished.
     NotObeyed,
-    /// Those that may would answer other questions as well.
+    /// The replies that may do so would answer other questions as well.
     NotRelevant,
 }
 
-/// The replies that are relevant enough and do what is wished, as the judge finds: rules on replies first, then a reward
-/// function or a model; where nobody can say, they are taught for their relevance. One that no rule calls good where some rule
-/// calls replies good is not taught unasked: the owner has said what a good reply is.
+/// Returns the replies that are relevant enough and do what is wished, as rules on replies decide first, then a reward
+/// function or a model; if nobody can decide, relevance alone decides. If some rule calls replies good, a reply that no
+/// rule calls good is not used without asking the judge, because the owner has said what a good reply is.
 ///
-/// All of them: what is taught is how the teacher answers, and one reply of several is a single word more or less.
-/// Of the first alone 3 of 80 replies came to have under 3 words, of all none (tests/bench/learn/README.md). Nor the most relevant: that is
-/// dense, a question said again ("You can freeze fresh berries by..."), and taught it made replies shorter from step to step.
+/// All of them are used, because the target is the way in which the teacher answers, and the weight of a single reply's
+/// words is small. Of the first alone 3 of 80 replies came to have under 3 words, of all none
+/// (tests/bench/learn/README.md). The most relevant reply alone is not used either: it is dense, and repeats the
+/// question ("You can freeze fresh berries by..."), and training on it made replies shorter from step to step.
 ///
 /// # Errors
-/// The judge's, which is away.
+/// Returns the error of the judge, which cannot be reached.
 pub(super) async fn choose<'a>(
     judge: &Judge,
     turn: &Turn,

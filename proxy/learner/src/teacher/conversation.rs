@@ -1,27 +1,27 @@
-//! A turn's conversation as messages, with what was put into it and without.
+//! A turn's conversation as messages, with and without what the gateway added.
 
 use metaclaw_chat::{Message, Role, owners_words};
 use metaclaw_skills::without_wishes;
 use metaclaw_turns::Turn;
 use serde_json::{Map, Value, json};
 
-/// Between what the owner said and what is put after it, as the gateway puts it.
+/// The separator between the owner's words and what is added after them, as in the gateway.
 const GAP: &str = "\n\n";
 
-/// A turn's conversation as its client sent it, with the skills that it was served with and without its wishes.
+/// A turn's conversation as its client sent it, with the skills that were added and without the wishes.
 #[derive(Debug, Clone)]
 pub(crate) struct TeacherConversation {
     messages: Vec<Map<String, Value>>,
-    /// Where the owner last speaks,
+    /// The index of the owner's last message,
     owner: usize,
-    /// and what the owner types there.
+    /// and what the owner typed there.
     words: String,
 }
 
 // === impl TeacherConversation ===
 
 impl TeacherConversation {
-    /// None if its owner says nothing in it.
+    /// Returns `None` if the owner says nothing in it.
     pub(crate) fn of(turn: &Turn) -> Option<Self> {
         let asked = &turn.request.messages;
         let (mut owner, words) = owners_words(asked).next()?;
@@ -46,12 +46,12 @@ impl TeacherConversation {
         self.messages.iter().cloned().map(Value::Object).collect()
     }
 
-    /// With a paragraph after what the owner last said.
+    /// Adds a paragraph after the owner's last words.
     pub(crate) fn told(&self, line: &str) -> Vec<Value> {
         self.with_owner(|message| append(message, line))
     }
 
-    /// With another question in place of what the owner last said; what its client put around that stays.
+    /// Replaces the owner's last words by another question; what the client put around them stays.
     pub(crate) fn asking(&self, question: &str) -> Vec<Value> {
         self.with_owner(|message| {
             if !replace(message, &self.words, question) {
@@ -71,7 +71,7 @@ fn is_system(message: &Message) -> bool {
     message.role() == Role::System
 }
 
-/// What was added to the system text, without the wishes at its end.
+/// Returns what was added to the system text, without the wishes at its end.
 fn skills_block(turn: &Turn) -> Option<&str> {
     let served = &turn.served;
     let block = served.system_block.as_deref()?;
@@ -86,7 +86,7 @@ fn message(role: &str, text: &str) -> Map<String, Value> {
     Message::new(role, text).as_map().clone()
 }
 
-/// Adds a text to a message, by the shape of its content.
+/// Adds a text to a message, by the form of its content.
 fn append(message: &mut Map<String, Value>, text: &str) {
     match message.get_mut("content") {
         Some(Value::String(said)) if !said.is_empty() => {
@@ -100,7 +100,7 @@ fn append(message: &mut Map<String, Value>, text: &str) {
     }
 }
 
-/// Puts a question where `words` stand in one of a message's texts; false where they do not stand as they are.
+/// Replaces `words` in one of a message's texts by a question; returns `false` if the words are not there unchanged.
 fn replace(message: &mut Map<String, Value>, words: &str, question: &str) -> bool {
     let text = match message.get_mut("content") {
         Some(Value::String(text)) if text.contains(words) => Some(text),

@@ -1,17 +1,17 @@
-//! Why the teacher came to nothing yet.
+//! Why the teacher has no result yet.
 
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::LogError;
 
 use crate::judge::AskFailed;
 
-/// Why the teacher has not answered a turn; it waits.
+/// Why the teacher has not answered a turn, which waits.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TeachError {
-    /// No turn can be asked.
+    /// No turn can be sent.
     #[error(transparent)]
     Server(#[from] BackendError),
-    /// This one could not be, while others can: it is tried again.
+    /// This turn could not be sent while others can; it is tried again.
     #[error(transparent)]
     Turn(BackendError),
     #[error(transparent)]

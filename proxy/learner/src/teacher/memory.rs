@@ -1,4 +1,4 @@
-//! What the teacher remembers of an agent, while its wishes stay as they are.
+//! The teacher's results for an agent, as long as its wishes do not change.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,29 +14,29 @@ use crate::{
     sample::{AnchorReply, Hints, Targets, Taught, Teaching},
 };
 
-/// How long a judge that does not answer is left alone.
+/// The pause after a judge did not answer.
 const JUDGE_REST: Duration = Duration::from_secs(60);
 
-/// What the teacher remembers of an agent. All of it can be had again: the same turns have the same seeds.
+/// The teacher's results for an agent. All of them can be computed again, because the same turns have the same seeds.
 #[derive(Debug, Default)]
 pub(crate) struct TeacherMemory {
-    /// What it came to about each turn.
+    /// The result for each turn.
     pub(crate) targets: Targets,
-    /// What it is told of each turn whose own reply it looks at.
+    /// The prompt of each turn whose own reply the teacher rates.
     pub(crate) hints: Hints,
-    /// Its replies to questions of ours.
+    /// The teacher's replies to MetaClaw's own questions.
     pub(super) anchors: Anchors,
-    /// What it is told, beside what was said about single turns.
+    /// The wishes that the teacher is told, without what was said about single turns.
     wishes: Option<String>,
-    /// Of all its replies: their relevances added up, and how many.
+    /// The sum of the relevances of all its replies, and their number.
     relevance: (f64, usize),
-    /// Drawn, and not chosen from yet: ahead, or because the judge does not answer.
+    /// Replies that were drawn and are not chosen from yet: drawn ahead, or because the judge does not answer.
     drawn: BTreeMap<TurnId, DrawnAnswers>,
     n_failures: BTreeMap<TurnId, usize>,
     rest: Option<Instant>,
 }
 
-/// The replies to a turn, as it was judged then.
+/// The replies to a turn, with its verdict at that time.
 #[derive(Debug)]
 pub(crate) struct DrawnAnswers {
     id: TurnId,
@@ -59,7 +59,7 @@ impl DrawnAnswers {
 // === impl TeacherMemory ===
 
 impl TeacherMemory {
-    /// What it came to holds for these wishes; with others it begins anew.
+    /// Sets the wishes; if they changed, earlier results are dropped.
     pub(crate) fn is_told(&mut self, wishes: Option<String>) {
         if self.wishes != wishes {
             self.targets.forget();
@@ -71,20 +71,20 @@ impl TeacherMemory {
         }
     }
 
-    /// What samples are collected by.
+    /// Returns what is needed to collect samples.
     pub(crate) fn teaching(&self, rl: &RlConfig) -> Teaching<'_> {
         Teaching {
             targets: &self.targets,
             hints: &self.hints,
-            // A session tells what a reply to its failures would be, and nothing of the others.
+            // If the teacher is `session`, only failed turns have targets.
             consolidates: rl.consolidate && rl.teacher == Teacher::Base && self.wishes.is_some(),
         }
     }
 
-    /// The next `n` replies of the base model, told the wishes, to hold the weights at.
+    /// Returns the next `n` replies of the base model with the wishes, which the weights are kept near.
     ///
     /// # Errors
-    /// The server's.
+    /// Returns the server's errors.
     pub(crate) async fn anchors(
         &mut self,
         policy: &PolicyModel,
@@ -120,14 +120,14 @@ impl TeacherMemory {
         self.drawn.insert(drawn.id, drawn);
     }
 
-    /// There is no such turn any more.
+    /// The turn was deleted.
     pub(super) fn forget(&mut self, id: TurnId) {
         self.drawn.remove(&id);
         self.n_failures.remove(&id);
     }
 
-    /// The relevance that a reply needs: a share of the mean of all that the teacher said with these wishes, and more than
-    /// none; with a share of 0 anything.
+    /// Returns the relevance that a reply needs: a share of the mean of all replies with these wishes, and more than 0;
+    /// with a share of 0, any.
     pub(super) fn least_relevance(&self, share: f64) -> f64 {
         if share <= 0.0 {
             return f64::NEG_INFINITY;
@@ -143,12 +143,12 @@ impl TeacherMemory {
         self.rest = None;
     }
 
-    /// How often a call about a turn failed.
+    /// Counts how often a call about a turn failed.
     pub(crate) fn n_failures(&self, id: TurnId) -> usize {
         self.n_failures.get(&id).copied().unwrap_or(0)
     }
 
-    /// A call about a turn failed; how often that happened.
+    /// Records that a call about a turn failed; returns how often that happened.
     pub(super) fn failed(&mut self, id: TurnId) -> usize {
         let n = self.n_failures.entry(id).or_default();
         *n += 1;

@@ -1,7 +1,7 @@
-//! `rl.teacher: session`: what the session itself came to is taught, as it is.
+//! `rl.teacher: session`: the target is the reply that the session itself arrived at, unchanged.
 //!
-//! So the product first did, and it is kept to be compared with: a reply that was accepted after a complaint may say
-//! nothing, and nobody looks at what it says here. A model that is taught such replies soon says nothing else.
+//! MetaClaw did so first, and keeps it for comparison: a reply that was accepted after a complaint may say nothing, and
+//! nothing here checks what it says. A model that is trained on such replies soon says nothing else.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::{
     shared::Shared,
 };
 
-/// Takes over what came of failed turns, of those whose sessions tell by now; whether any did.
+/// Takes the results of failed turns whose sessions have one by now; returns whether there were any.
 ///
 /// # Errors
-/// The log's.
+/// Returns the log's errors.
 pub(crate) async fn from_sessions(
     shared: &Shared,
     memory: &mut TeacherMemory,
@@ -35,7 +35,7 @@ pub(crate) async fn from_sessions(
     Ok(is_any)
 }
 
-/// What a failed turn's session came to; none while it may come to something.
+/// Returns the result of a failed turn's session, or `None` while there may still be one.
 pub(super) async fn came_to(shared: &Shared, turn: &Turn) -> Result<Option<Taught>, LogError> {
     let After {
         accepted, is_open, ..

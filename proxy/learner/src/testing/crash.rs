@@ -1,7 +1,8 @@
-//! A process that is killed at one of its moments: before and after each question to the log or the training server.
+//! Simulates a process that is killed at a given moment: before or after each request to the log or the training
+//! server.
 //!
-//! What was asked for by then is there; nothing is after it, since whoever is killed never gets beyond the moment. Each test
-//! has a thread of its own, and so a process of its own.
+//! What was requested by then is done, and nothing comes after it, because the killed process never gets beyond the
+//! moment. Each test has a thread of its own, and so a simulated process of its own.
 
 use std::cell::RefCell;
 
@@ -17,7 +18,7 @@ struct Process {
     client: CancellationToken,
 }
 
-/// A process begins, to be killed at its moment of this number; its tasks end with `client`.
+/// Starts a process that is killed at its moment of this number; its tasks end with `client`.
 pub(crate) fn begins(killed_at: usize, client: &CancellationToken) {
     let process = Process {
         n_moments: 0,
@@ -27,17 +28,17 @@ pub(crate) fn begins(killed_at: usize, client: &CancellationToken) {
     PROCESS.set(Some(process));
 }
 
-/// It is over; whoever begins meanwhile is not killed.
+/// Ends the simulation; a process that starts meanwhile is not killed.
 pub(crate) fn ends() {
     PROCESS.set(None);
 }
 
-/// How many moments the process has had.
+/// Returns how many moments the process has had.
 pub(crate) fn n_moments() -> usize {
     PROCESS.with_borrow(|process| process.as_ref().map_or(0, |it| it.n_moments))
 }
 
-/// A moment at which the process may be killed; one that was never comes beyond it.
+/// Marks a moment at which the process may be killed; a process that was not started passes it.
 pub(crate) async fn moment() {
     super::progress::made();
     let is_killed = PROCESS.with_borrow_mut(|process| {

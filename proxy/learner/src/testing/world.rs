@@ -1,4 +1,4 @@
-//! The training server: what a test reads of it, and how it is made to fail.
+//! The training server: what a test reads from it, and how a test makes it fail.
 
 mod answers;
 mod backend;
@@ -44,24 +44,24 @@ impl Default for World {
 }
 
 impl World {
-    /// Makes the `n`th call from now on fail; counts the calls of a step only, from 0.
+    /// Makes the `n`th call from now on fail; counts only the calls of a step, from 0.
     pub(crate) fn fail(&self, n: usize, failure: Failure) {
         let mut inner = self.inner();
         let at = inner.n_calls + n;
         inner.failures.insert(at, failure);
     }
 
-    /// Makes every pass fail that has the datum of this mark among others.
+    /// Makes every pass fail that contains the datum of this mark.
     pub(crate) fn poison(&self, mark: u32, poison: Poison) {
         self.inner().poison.insert(mark, poison);
     }
 
-    /// Damages the checkpoints whose names end so, for good.
+    /// Damages the checkpoints whose names end with this text, permanently.
     pub(crate) fn damage(&self, end: &str, damage: Damage) {
         self.inner().damaged.insert(end.to_owned(), damage);
     }
 
-    /// Has another base model from now on.
+    /// Switches to another base model.
     pub(crate) fn set_base(&self, name: &str, fingerprint: &str) {
         let mut inner = self.inner();
         inner.base = (name.to_owned(), fingerprint.to_owned());
@@ -73,46 +73,46 @@ impl World {
         self.inner().max_rank = max;
     }
 
-    /// What the adapters to be saved from now on do: the first ones, in order, and all after them.
+    /// Sets the behaviour of the adapters that are saved from now on: the first ones in order, and all after them.
     pub(crate) fn train_into(&self, first: &[Habit], then: Habit) {
         let mut inner = self.inner();
         inner.coming = first.iter().copied().collect();
         inner.then = then;
     }
 
-    /// How calls fail that score replies, after `n` of them, once there is an adapter to test.
+    /// Sets how calls that score replies fail, after `n` of them, once there is an adapter to test.
     pub(crate) fn fail_scoring(&self, n: usize, failures: &[Failure]) {
         let mut inner = self.inner();
         inner.unscored = std::iter::repeat_n(None, n).collect();
         inner.unscored.extend(failures.iter().copied().map(Some));
     }
 
-    /// How many replies were drawn at once at most.
+    /// Returns the largest number of replies that were drawn at once.
     pub(crate) fn most_streams(&self) -> i64 {
         self.inner().streams.1
     }
 
-    /// Scores replies from now on, or does not know that call.
+    /// Sets whether the server has the call that scores replies.
     pub(crate) fn set_scores(&self, scores: bool) {
         self.inner().scores = scores;
     }
 
-    /// Knows the call that scores replies, and says from now on that it has no answer to it.
+    /// Keeps the call that scores replies, and answers from now on that it is not available.
     pub(crate) fn lack_scores(&self) {
         self.inner().lacks_scores = true;
     }
 
-    /// What single replies were drawn to, in order.
+    /// Returns the prompts that single replies were drawn for, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()
     }
 
-    /// How many times replies were scored, since there is an adapter to test.
+    /// Returns how often replies were scored since there is an adapter to test.
     pub(crate) fn n_forward(&self) -> usize {
         self.inner().n_forward
     }
 
-    /// Nobody answers from now on, or somebody does.
+    /// Sets whether the server can be reached.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.inner().presence = if is_away {
             Presence::Away
@@ -121,7 +121,7 @@ impl World {
         };
     }
 
-    /// The `n`th call of a step from now on fails so, and nobody answers from then on.
+    /// Makes the `n`th call of a step from now on fail in this way; after it, the server cannot be reached.
     pub(crate) fn leave_at(&self, n: usize, last: Failure) {
         let mut inner = self.inner();
         inner.presence = Presence::LeavesAt(inner.n_calls + n, last);
@@ -131,82 +131,82 @@ impl World {
         self.inner().presence == Presence::Away
     }
 
-    /// The question whether it is well fails so from now on, or not.
+    /// Sets whether the health check fails, and how.
     pub(crate) fn fail_health(&self, failure: Option<Failure>) {
         self.inner().health_failure = failure;
     }
 
-    /// How often it was asked whether it is well.
+    /// Returns the number of health checks.
     pub(crate) fn n_health(&self) -> usize {
         self.inner().n_health
     }
 
-    /// How often it was asked for anything of a step, or whether it is well.
+    /// Returns the number of health checks and calls of steps.
     pub(crate) fn n_asked(&self) -> usize {
         let inner = self.inner();
         inner.n_health + inner.n_calls
     }
 
-    /// Calls about text fail so from now on, or not.
+    /// Sets whether calls about text fail, and how.
     pub(crate) fn fail_text(&self, failure: Option<Failure>) {
         self.inner().text_failure = failure.map(|failure| (String::new(), failure));
     }
 
-    /// Adapters cannot be taken into memory from now on, or can.
+    /// Sets whether adapters can be loaded into memory.
     pub(crate) fn fail_loads(&self, failure: Option<Failure>) {
         self.inner().load_failure = failure;
     }
 
-    /// How many adapters could not be taken into memory.
+    /// Returns how many adapters could not be loaded into memory.
     pub(crate) fn n_failed_loads(&self) -> usize {
         self.inner().n_failed_loads
     }
 
-    /// Those that have this among what they are about do; others do not.
+    /// Limits the failures to calls whose content has this text.
     pub(crate) fn fail_text_with(&self, part: &str, failure: Failure) {
         self.inner().text_failure = Some((part.to_owned(), failure));
     }
 
-    /// What its base model says from now on where several replies are asked for.
+    /// Sets the base model's answers to requests for several replies.
     pub(crate) fn set_answers(&self, answers: Answers) {
         self.inner().answers = answers;
     }
 
-    /// The last message of each prompt to which several replies were drawn.
+    /// Returns the last message of each prompt for which several replies were drawn.
     pub(crate) fn told(&self) -> Vec<String> {
         self.inner().told.clone()
     }
 
-    /// From now on each draw of several replies waits for a permit.
+    /// Makes each draw of several replies wait for a permit from now on.
     pub(crate) fn hold_draws(&self) -> Arc<Semaphore> {
         let draws = Arc::new(Semaphore::new(0));
         self.inner().draws = Some(Arc::clone(&draws));
         draws
     }
 
-    /// What was drawn, by its prompt, and passed, by its marks, in order.
+    /// Returns the draws, by prompt, and the passes, by marks, in order.
     pub(crate) fn events(&self) -> Vec<String> {
         self.inner().events.clone()
     }
 
-    /// The ids of a conversation, as it is rendered.
+    /// Returns the ids of a rendered conversation.
     pub(crate) fn ids_of_messages(messages: &[Message]) -> Vec<u32> {
         let messages = messages.iter().map(|it| Value::Object(it.as_map().clone()));
         let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
         model::tokenize(&serde_json::from_value(request).unwrap())
     }
 
-    /// Every datum of cross_entropy that was passed.
+    /// Returns every datum of cross_entropy that was passed.
     pub(crate) fn cross_entropies(&self) -> Vec<Datum> {
         self.inner().targets.clone()
     }
 
-    /// What was read where the likeliest ids were asked for, and whether with an adapter.
+    /// Returns the sequences for which the most probable ids were requested, and whether with an adapter.
     pub(crate) fn looked_at(&self) -> Vec<(bool, String)> {
         self.inner().looked_at.clone()
     }
 
-    /// What was taught in each pass of cross_entropy: prompt and reply.
+    /// Returns the prompts and replies in each pass of cross_entropy.
     pub(crate) fn taught(&self) -> Vec<(String, String)> {
         let text = |datum: &Datum| {
             let parts = datum.parts();
@@ -229,14 +229,14 @@ impl World {
         self.inner().targets.iter().map(text).collect()
     }
 
-    /// What ends when the client is killed.
+    /// Returns what ends when the client is killed.
     pub(crate) fn client(&self) -> CancellationToken {
         let client = CancellationToken::new();
         self.inner().client = client.clone();
         client
     }
 
-    /// Remembers what a reply was sampled as, by the base model that there is.
+    /// Records a reply as sampled by the current base model.
     pub(crate) fn remember(&self, sampled: Sampled) {
         let mut inner = self.inner();
         let (base, fingerprint) = inner.base.clone();
@@ -248,7 +248,7 @@ impl World {
         inner.sampled.insert(sampled.id.clone(), sampled);
     }
 
-    /// The manifests and weights of all checkpoints.
+    /// Returns the manifests and weights of all checkpoints.
     pub(crate) fn checkpoints(&self) -> Vec<(Value, Weights)> {
         let inner = self.inner();
         inner
@@ -258,12 +258,12 @@ impl World {
             .collect()
     }
 
-    /// Deletes every checkpoint, and leaves the adapters of their names.
+    /// Deletes every checkpoint, but keeps the adapters of their names.
     pub(crate) fn delete_checkpoints(&self) {
         self.inner().checkpoints.clear();
     }
 
-    /// The weights of an adapter.
+    /// Returns the weights of an adapter.
     pub(crate) fn adapter(&self, name: &str) -> Option<Weights> {
         self.inner()
             .adapters
@@ -271,42 +271,42 @@ impl World {
             .cloned()
     }
 
-    /// From now on writes no adapter under a name that there is.
+    /// Refuses from now on to overwrite an adapter.
     pub(crate) fn keep_adapters(&self) {
         self.inner().keeps_adapters = true;
     }
 
-    /// The learning rates so far.
+    /// Returns the learning rates so far.
     pub(crate) fn rates(&self) -> Vec<f64> {
         let inner = self.inner();
         inner.stepped.iter().map(|it| it.learning_rate).collect()
     }
 
-    /// What the last run, and its last step, were asked for.
+    /// Returns the requests for the last run and its last step.
     pub(crate) fn asked(&self) -> Option<(CreateRequest, OptimStepRequest)> {
         let inner = self.inner();
         Some((inner.created.last()?.clone(), inner.stepped.last()?.clone()))
     }
 
-    /// The marks of the datums of each pass that was asked for, in order.
+    /// Returns the marks of the datums of each requested pass, in order.
     pub(crate) fn passes(&self) -> Vec<Weights> {
         self.inner().passes.clone()
     }
 
-    /// The adapters that were taken into memory, in order.
+    /// Returns the adapters that were loaded into memory, in order.
     pub(crate) fn loaded(&self) -> Vec<String> {
         let inner = self.inner();
         inner.loaded.iter().map(AdapterName::to_string).collect()
     }
 
-    /// What each prune was told to keep.
+    /// Returns what each prune was told to keep.
     pub(crate) fn kept(&self) -> Vec<Vec<String>> {
         let inner = self.inner();
         let names = |names: &Vec<CheckpointName>| names.iter().map(ToString::to_string).collect();
         inner.kept.iter().map(names).collect()
     }
 
-    /// How many runs are open.
+    /// Returns the number of open runs.
     pub(crate) fn n_runs(&self) -> usize {
         self.inner().runs.len()
     }
@@ -315,7 +315,7 @@ impl World {
         self.0.lock().unwrap()
     }
 
-    /// One call that may fail.
+    /// Runs one call that may fail.
     fn call<T: Send + 'static>(
         &self,
         call: &'static str,
@@ -327,7 +327,7 @@ impl World {
         })
     }
 
-    /// What a call comes to that fails so, if it does.
+    /// Returns the result of a call that fails in this way, if it fails.
     async fn or_fails<T: Send + 'static>(
         &self,
         call: &'static str,

@@ -1,4 +1,4 @@
-//! The trainer as it is now: what it can do, what it keeps, and what it answers of an adapter.
+//! The current trainer: what it can do, what it stores, and what it answers about an adapter.
 
 use std::sync::Arc;
 
@@ -19,27 +19,28 @@ use crate::{
 pub(crate) struct StepRunner {
     pub(crate) backend: Arc<dyn TrainingBackend>,
     pub(crate) rl: RlConfig,
-    /// The fingerprint of its base model, where it tells.
+    /// The fingerprint of its base model, if it reports one.
     pub(crate) base: Option<String>,
-    /// What it can do. Where checkpoints keep no manifests (a fork's server), every attempt begins at
+    /// The calls that it can answer. If checkpoints have no manifests (another server), every attempt begins at
     /// checkpoint n-1 again and overwrites n.
     pub(crate) capabilities: Capabilities,
-    /// The replay that it makes steps of, if it does.
+    /// The replay that the steps belong to, if there is one.
     pub(crate) replay: Option<Replayed>,
 }
 
 // === impl StepRunner ===
 
 impl StepRunner {
-    /// Has a candidate loaded where it is to answer, and asks it for a token; why it is not fit to serve, if it is not.
+    /// Loads a candidate where it has to serve, and asks it for a token; returns why it cannot serve, if so.
     ///
     /// # Errors
-    /// Where that cannot be told now: the server does not answer, or the one that answers chats for it is away.
+    /// Returns an error if that cannot be found out now, because the server, or the one that serves chats for it, does
+    /// not answer.
     pub(crate) async fn try_adapter(
         &self,
         candidate: &Candidate,
     ) -> Result<Option<String>, BackendError> {
-        // A fork's server loads what it saves.
+        // Another server loads what it saves.
         if !self.capabilities.manifests {
             return Ok(None);
         }
@@ -47,7 +48,7 @@ impl StepRunner {
             Err(error) if error.code().is_some_and(ErrorCode::is_unfit_adapter) => {
                 Ok(Some(error.to_string()))
             }
-            // A server of somebody else's that has no such call: the first request loads it.
+            // A third-party server may have no such call; then the first request loads the adapter.
             Err(error) if matches!((error.status(), error.code()), (Some(404 | 405), None)) => {
                 tracing::warn!(adapter = %candidate.adapter, %error, "not tried before it serves");
                 Ok(None)
@@ -70,18 +71,18 @@ impl StepRunner {
         self.backend.sample(request).await.map(|_| None)
     }
 
-    /// The seed of the first weights of a lineage.
+    /// Returns the seed of the initial weights of a lineage.
     pub(crate) fn seed(&self, point: &ResumePoint) -> u64 {
         let chosen = self.replay.as_ref().and_then(|replay| replay.seed);
         chosen.unwrap_or_else(|| point.seed())
     }
 
-    /// With what a step from here is made.
+    /// Returns how a step from here is made.
     pub(crate) fn made(&self, point: &ResumePoint) -> Provenance {
         Provenance::here(self.seed(point), &self.rl, self.replay.clone())
     }
 
-    /// Whether an adapter that served can serve again.
+    /// Returns whether an adapter that served before can serve again.
     pub(crate) async fn answers(&self, name: &AdapterName) -> Result<bool, BackendError> {
         match self
             .backend
@@ -94,9 +95,9 @@ impl StepRunner {
         }
     }
 
-    /// Has old checkpoints deleted, but for those that are needed. What is not deleted now is the next time.
+    /// Deletes old checkpoints, except those that are needed. What cannot be deleted now is deleted the next time.
     pub(crate) async fn prune(&self, needed: Vec<CheckpointName>) {
-        // A fork's server deletes nothing, and a replay does not know what serves.
+        // Other servers delete nothing, and a replay does not know what serves.
         if !self.capabilities.manifests || self.replay.is_some() {
             return;
         }
@@ -107,7 +108,7 @@ impl StepRunner {
         }
     }
 
-    /// Whether the server has what a batch needs.
+    /// Returns whether the server has what a batch needs.
     pub(crate) fn has(&self, groups: &[Group]) -> Result<(), TrainError> {
         let not_taken = |why: String| Err(TrainError::NotTaken { why });
         if self.rl.target == TargetForm::TopK && !self.capabilities.matrix_targets {
@@ -145,7 +146,7 @@ impl StepRunner {
         Ok(())
     }
 
-    /// The server's checkpoints that are ours; none where it cannot list them.
+    /// Returns MetaClaw's checkpoints at the server, or `None` if it cannot list them.
     pub(crate) async fn checkpoints(&self) -> Result<Option<Vec<KnownCheckpoint>>, BackendError> {
         if !self.capabilities.manifests {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The same steps, made of what is there without waiting for more: a replay's.
+//! Makes the same steps from what is there, without waiting for more, for a replay.
 
 use metaclaw_chat::AgentId;
 
@@ -11,10 +11,10 @@ use crate::{error::TrainError, status::StepReport};
 // === impl Training ===
 
 impl Training {
-    /// Makes the steps of an agent that are due by now, at most so many; `told` hears of each.
+    /// Makes an agent's due steps, up to a limit; calls `told` for each.
     ///
     /// # Errors
-    /// [`TrainError`]; also where somebody does not answer for whom training beside the chat would wait.
+    /// Returns [`TrainError`], also if a service does not answer that normal training would wait for.
     pub(crate) async fn all_steps(
         &mut self,
         agent: &AgentId,
@@ -41,7 +41,7 @@ impl Training {
         Ok(n_steps)
     }
 
-    /// A judge that is away lets turns wait; here nobody comes back to them.
+    /// If the judge cannot be reached, turns wait; in a replay, nothing comes back to them later.
     fn judge_answers(&mut self, agent: &AgentId) -> Result<(), TrainError> {
         if !self.context.agent(agent).teacher.is_resting() {
             return Ok(());
@@ -51,12 +51,12 @@ impl Training {
         Err(TrainError::NoTeacher { why })
     }
 
-    /// Gives back what it has at the training server.
+    /// Releases what it holds at the training server.
     pub(crate) async fn close(&mut self) {
         self.context.close().await;
     }
 
-    /// What waits of an agent's: samples, and turns that the teacher has not answered.
+    /// Returns how much of an agent's waits: samples, and turns that the teacher has not answered.
     pub(crate) fn n_left(&self, agent: &AgentId) -> usize {
         let notes = self.context.shared.status.read();
         let counts = notes.agents.get(agent).map(|known| known.counts);

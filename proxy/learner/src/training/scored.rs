@@ -1,4 +1,4 @@
-//! What an external teacher makes of a batch, where there is one.
+//! Adds an external teacher's advantages to a batch, if there is such a teacher.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,16 +13,17 @@ use crate::{
     status::Phase,
 };
 
-/// Turns that it is asked about at once.
+/// The number of turns that are sent to it at once.
 const AT_ONCE: usize = 4;
 
 // === impl NextBatch ===
 
 impl NextBatch<'_> {
-    /// The batch with what an external teacher adds to its advantages, without the turns that it fails at: those are set aside.
+    /// Returns the batch with the external teacher's advantages, without the turns that it fails at, which are set
+    /// aside.
     ///
     /// # Errors
-    /// [`TrainError::NoTeacher`] while it cannot be asked: the turns wait.
+    /// Returns [`TrainError::NoTeacher`] while it cannot be reached; the turns wait.
     pub(super) async fn scored(
         &mut self,
         batch: Batch,
@@ -53,7 +54,7 @@ impl NextBatch<'_> {
             let reply = reply.unwrap_or_default();
             match &turn.tokens {
                 Some(tokens) => (turn.id, teacher.pulls(tokens, &reply).await),
-                // The trainer is given nothing of it either.
+                // The trainer gets nothing of the batch either.
                 None => (turn.id, Ok(Arc::default())),
             }
         });

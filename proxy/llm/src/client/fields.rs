@@ -13,7 +13,7 @@ pub(super) struct Accepted {
 
 /// The fields of one request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields {
+pub(super) struct QuestionFields {
     /// Whether the limit is called `max_tokens`.
     pub(super) max_tokens: bool,
     pub(super) temperature: bool,
@@ -23,8 +23,8 @@ pub(super) struct Fields {
 
 impl Accepted {
     /// Returns the fields to send now.
-    pub(super) fn now(&self) -> Fields {
-        Fields {
+    pub(super) fn now(&self) -> QuestionFields {
+        QuestionFields {
             max_tokens: !self.no_max_tokens.load(Ordering::Relaxed),
             temperature: !self.no_temperature.load(Ordering::Relaxed),
         }
@@ -32,7 +32,7 @@ impl Accepted {
 
     /// Learns from a refusal of a request with the fields `asked`. Returns whether a request without them is worth
     /// trying. If several requests are in flight, each of them learns it separately.
-    pub(super) fn learns_from(&self, refusal: &str, asked: Fields) -> bool {
+    pub(super) fn learns_from(&self, refusal: &str, asked: QuestionFields) -> bool {
         let refused = [
             (
                 asked.max_tokens,

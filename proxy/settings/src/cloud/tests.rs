@@ -1,4 +1,4 @@
-//! Which service is meant, by which key, and where its model's tokenizer is.
+//! Tests of which service is used, its key, and its model's tokenizer.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn pairs<const N: usize>(variables: [(&str, &str); N]) -> Vec<(String, String)> 
         .into()
 }
 
-/// The settings in a file of this text below `folder`, with these variables of the environment.
+/// Reads the settings from a file of this text below `folder`, with these environment variables.
 fn loaded<const N: usize>(folder: &Path, text: &str, variables: [(&str, &str); N]) -> Loaded {
     let file = folder.join("config.yaml");
     std::fs::write(&file, text).unwrap();
@@ -24,7 +24,7 @@ fn loaded<const N: usize>(folder: &Path, text: &str, variables: [(&str, &str); N
     .unwrap()
 }
 
-/// The policy that a start would have.
+/// Returns the policy model that a start would use.
 fn policy<const N: usize>(
     text: &str,
     variables: [(&str, &str); N],
@@ -34,7 +34,7 @@ fn policy<const N: usize>(
     Policy::from_config(&loaded.config, folder.path())
 }
 
-/// The service that a start would have: whose it is, its address and its key.
+/// Returns the service that a start would use: its name, its address and its key.
 fn chosen<const N: usize>(rl: &str, variables: [(&str, &str); N]) -> (Service, String, String) {
     let text = format!("mode: rl\nrl: {{model: Qwen/Qwen3-8B, {rl}}}\n");
     match policy(&text, variables).unwrap() {
@@ -55,7 +55,7 @@ fn each_service_has_its_own_address_and_its_own_variables() {
         (
             "tinker",
             Service::Tinker,
-            // The only address in the environment is of another service, as the original reads it.
+            // The only address in the environment belongs to another service, and is used as in the Python original.
             "https://mint.example",
             "tml-1",
         ),
@@ -94,7 +94,7 @@ fn auto_tells_services_apart_by_key_and_address() {
             "tinker_api_key: k, tinker_base_url: 'http://127.0.0.1:8000'",
             Service::Tinker,
         ),
-        // The names of the original.
+        // These are the names in the Python original.
         ("api_key: sk-mint-1", Service::Mint),
     ] {
         assert_eq!(chosen(rl, []).0, service, "{rl}");
@@ -167,7 +167,8 @@ fn a_service_has_its_name_only_at_an_address_of_its_own() {
     }
 }
 
-/// The tokenizer of a service's model, by its settings, in a folder that has one at `whole` and none at `empty`.
+/// Returns the tokenizer of a service's model, by its settings, in a folder that has one at `whole` and none at
+/// `empty`.
 fn tokenizer_of(rl: &str) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     for name in ["whole", "empty"] {

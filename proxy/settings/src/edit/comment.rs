@@ -1,7 +1,7 @@
-//! A line above a key that says what it is for.
+//! Writes a comment line above a key that says what the key is for.
 
-/// The text with `words` above the key at a dotted path; none where the key has no line of its own, or
-/// has a comment above it already.
+/// Returns the text with `words` above the key at a dotted path, or `None` if the key has no line of its own, or
+/// already has a comment above it.
 pub(super) fn above(text: &str, path: &str, words: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let at = line_of(&lines, path)?;
@@ -21,11 +21,11 @@ pub(super) fn above(text: &str, path: &str, words: &str) -> Option<String> {
     Some(all.join("\n") + "\n")
 }
 
-/// The line on which a key stands, in a file of keys below each other.
+/// Returns the line of a key, in a file with one key on each line.
 fn line_of(lines: &[&str], path: &str) -> Option<usize> {
     let mut parts = path.split('.');
     let mut wanted = parts.next()?;
-    // Of the section that is open: where it begins, and how far it is indented.
+    // The current section: its first line and its indentation.
     let mut open: Option<usize> = None;
     for (at, line) in lines.iter().enumerate() {
         let content = line.trim_start();

@@ -91,7 +91,7 @@ fn a_text_is_what_was_given_whatever_yaml_would_make_of_it() {
             assert_eq!(layer.values()[key].as_str(), Some(text), "{file}");
         }
     }
-    // As a person writes it.
+    // The file has the form in which a person writes it.
     let layer = Layer::text("x".into(), "llm: {model_id: n}\njudge: {kind: off}\n").unwrap();
     assert_eq!(layer.values()["llm.model_id"].as_str(), Some("n"));
     assert_eq!(layer.values()["judge.kind"].as_str(), Some("off"));
@@ -174,7 +174,7 @@ fn what_a_start_would_refuse_is_not_written() {
         "{error}"
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), FILE);
-    // A file that would not start is mended line by line.
+    // A file that would not start is repaired line by line.
     fs::write(&path, "mode: fast\nproxy: {port: 70000}\n").unwrap();
     set_in_file(&path, "mode", "auto").unwrap();
     set_in_file(&path, "proxy.port", "30000").unwrap();
@@ -201,7 +201,7 @@ fn answers_are_written_with_what_they_are_for() {
       # The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is passed on and never kept.
       api_key: sk-1
     "#);
-    // Again, with another answer and one fewer: no comment twice, and what is not known stays.
+    // With another answer and one fewer, no comment is repeated, and unknown keys stay.
     let more = fs::read_to_string(&path).unwrap() + "mine: {a: 1} # my own\n";
     fs::write(&path, &more).unwrap();
     let answers = [("mode", Some("auto")), ("llm.api_key", None)].map(owned);
@@ -233,6 +233,6 @@ fn a_section_goes_and_every_other_line_stays() {
         after.contains("llm: {api_base: 'https://a.example'}"),
         "{after}"
     );
-    // And it can be written to again.
+    // The file can be changed again.
     set(&after, "proxy.keys.new.key", "sk-3").unwrap();
 }

@@ -163,7 +163,7 @@ fn a_key_that_can_never_match_is_refused() {
     proxy.keys.a.key in /etc/it/config.yaml: "…" is not allowed: ASCII text without spaces, not empty: leave it out for none
     upstreams.u.keys in /etc/it/config.yaml: "[…]" is not allowed: a list of ASCII texts without spaces
     "#);
-    // As 0.3.3 wrote it: no key, and a word about it.
+    // The file is as version 0.3.3 wrote it, without a key, and causes a warning.
     let layer = self::layer("proxy: {api_key: ''}\n");
     assert!(layer.problems.is_empty() && layer.values().is_empty());
     assert_eq!(layer.inert[0].key, "proxy.api_key");

@@ -1,4 +1,4 @@
-//! One call: send, wait under a deadline, read the answer or the error.
+//! One call: sends the request, waits until a deadline, and reads the answer or the error.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::{BackendError, ErrorBody};
 /// How much of an error's text goes into a message.
 const SHOWN: usize = 600;
 
-/// One call to be made.
+/// A call before it is sent.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct RemoteCall<'a> {
     config: &'a RemoteConfig,
     endpoint: Endpoint,
     name: &'static str,
     deadline: Duration,
 }
 
-impl<'a> Call<'a> {
+impl<'a> RemoteCall<'a> {
     pub(super) fn new(
         config: &'a RemoteConfig,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! Where a training server is, and how it is spoken to.
+//! The address of a training server, and the settings of its client.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -6,38 +6,37 @@ use std::{fmt, sync::Arc, time::Duration};
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(Arc<str>);
 
-/// Where a training server is.
+/// The address of a training server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// As in `http://127.0.0.1:8000`; a trailing `/` or `/v1` is dropped.
+    /// The URL, as in `http://127.0.0.1:8000`. A trailing `/` or `/v1` is dropped.
     pub url: String,
     /// Sent as `Authorization: Bearer`.
     pub key: Option<ApiKey>,
 }
 
-/// What a [`crate::RemoteBackend`] is made of.
+/// The settings of a [`crate::RemoteBackend`].
 pub struct RemoteConfig {
-    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one
-    /// place.
+    /// The HTTP client, which the caller creates, so that redirects, proxies and TLS are set in one place.
     pub client: reqwest::Client,
-    /// Where the server is now; `None` while none runs.
+    /// The server's address now; `None` while no server runs.
     pub endpoint: Arc<dyn Fn() -> Option<Endpoint> + Send + Sync>,
-    /// Deadline of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
+    /// The timeout of calls that train or sample: `rl.remote_timeout_s`, 600 s by default.
     pub timeout: Duration,
-    /// What runs are to be of where the caller does not say, as the server finds it: `rl.model`. A server that was started
-    /// without a model loads it, one that has another refuses. Without one, whatever is loaded.
+    /// The default base model of runs, as the server finds it: `rl.model`. A server without a model loads it. A server
+    /// with another model refuses. `None` takes whatever is loaded.
     pub base_model: Option<String>,
 }
 
 // === impl ApiKey ===
 
 impl ApiKey {
-    /// A key from its text.
+    /// Creates a key from its text.
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Self(key.into())
     }
 
-    /// The key itself: for the header alone, never for a log.
+    /// Returns the key itself, which only the header may contain, never a log.
     pub fn expose(&self) -> &str {
         &self.0
     }

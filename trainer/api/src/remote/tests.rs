@@ -1,4 +1,4 @@
-//! Against a raw TCP server, because what matters here is how a connection ends.
+//! Tests with a raw TCP server, because they depend on how a connection ends.
 
 use std::sync::Once;
 
@@ -37,8 +37,7 @@ fn backend_of(url: Option<String>, timeout: Duration, base_model: Option<&str>) 
     })
 }
 
-/// Serves one connection: reads the request's head, says `reply`, closes. Returns the address and
-/// what was read.
+/// Serves one connection: reads the request's head, sends `reply`, closes. Returns the address and what was read.
 async fn once(reply: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1/", listener.local_addr().unwrap());

@@ -1,8 +1,8 @@
-//! The client of Tinker's API: the cloud's, SkyRL's, or that of `metaclaw-trainer`.
+//! The client of Tinker's API, for the cloud's server, SkyRL's and that of `metaclaw-trainer`.
 //!
-//! [`TinkerBackend`] is a [`crate::TrainingBackend`]. A run is a model of the server only for as long as its session lives;
-//! a caller that gets `run_not_found` loads its checkpoint again, which makes a new model. What Tinker has no call for
-//! ([`LocalText`]) is answered by the process that uses the client.
+//! [`TinkerBackend`] is a [`crate::TrainingBackend`]. A run is a model of the server only as long as its session
+//! exists; a caller that gets `run_not_found` loads its checkpoint again, which makes a new model. What Tinker has no
+//! call for ([`LocalText`]) is done in the process that uses the client.
 
 mod auth;
 mod backend;

@@ -1,12 +1,12 @@
-//! A datum of either dialect, to and from [`Datum`].
+//! A datum of either dialect, to and from [`ProtoDatum`].
 //!
 //! What is refused is named by its field: pictures, sound, and inputs that no loss of ours reads.
 
 use std::collections::BTreeMap;
 
 use super::{
-    json::{Chunk as JsonChunk, JsonDatum, ModelInput, TensorData},
-    proto::{self, Piece},
+    json::{JsonDatum, ModelInput, PromptChunk as JsonChunk, TensorData},
+    proto::{self, ChunkPiece},
     tensor::{self, MAX_ELEMENTS, Room, WireError},
 };
 use crate::{Datum, DatumParts, Tensor2};
@@ -17,12 +17,12 @@ const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
 
 /// A tensor of either dialect.
-trait Input: Sized {
+trait TensorInput: Sized {
     fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String>;
     fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String>;
 }
 
-impl Input for proto::Tensor {
+impl TensorInput for proto::Tensor {
     fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
         self.read(room)
     }
@@ -32,7 +32,7 @@ impl Input for proto::Tensor {
     }
 }
 
-impl Input for TensorData {
+impl TensorInput for TensorData {
     fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String> {
         self.read(room)
     }
@@ -46,7 +46,7 @@ impl Input for TensorData {
 ///
 /// # Errors
 /// [`WireError`] naming the datum and the field.
-pub fn from_proto(data: Vec<proto::Datum>) -> Result<Vec<Datum>, WireError> {
+pub fn from_proto(data: Vec<proto::ProtoDatum>) -> Result<Vec<Datum>, WireError> {
     let mut room = Room(MAX_ELEMENTS);
     let read = data.into_iter().enumerate().map(|(at, datum)| {
         let tokens = proto_tokens(datum.model_input);
@@ -68,18 +68,18 @@ pub fn from_json(data: Vec<JsonDatum>) -> Result<Vec<Datum>, WireError> {
     read.collect()
 }
 
-/// As a protobuf request has it.
-pub fn to_proto(datum: &Datum) -> proto::Datum {
+/// The datum as a protobuf request has it.
+pub fn to_proto(datum: &Datum) -> proto::ProtoDatum {
     let tokens = tensor::id_bytes(&datum.parts().model_input_tokens);
-    let piece = Piece::EncodedText(proto::EncodedTextChunk { tokens });
-    proto::Datum {
-        model_input: vec![proto::Chunk { piece: Some(piece) }],
+    let piece = ChunkPiece::EncodedText(proto::EncodedTextChunk { tokens });
+    proto::ProtoDatum {
+        model_input: vec![proto::ProtoChunk { piece: Some(piece) }],
         loss_fn_inputs: inputs(datum, proto::Tensor::of, proto::Tensor::of),
-        ..proto::Datum::default()
+        ..proto::ProtoDatum::default()
     }
 }
 
-/// As a JSON request has it.
+/// The datum as a JSON request has it.
 pub fn to_json(datum: &Datum) -> JsonDatum {
     JsonDatum {
         model_input: ModelInput::of(datum.parts().model_input_tokens.clone()),
@@ -87,7 +87,7 @@ pub fn to_json(datum: &Datum) -> JsonDatum {
     }
 }
 
-fn one<T: Input>(
+fn one<T: TensorInput>(
     at: usize,
     tokens: Result<Vec<u32>, String>,
     mut inputs: BTreeMap<String, T>,
@@ -133,13 +133,13 @@ fn one<T: Input>(
     })
 }
 
-fn proto_tokens(chunks: Vec<proto::Chunk>) -> Result<Vec<u32>, String> {
+fn proto_tokens(chunks: Vec<proto::ProtoChunk>) -> Result<Vec<u32>, String> {
     let mut tokens = Vec::new();
     for chunk in chunks {
         match chunk.piece {
-            Some(Piece::EncodedText(text)) => tokens.extend(tensor::ids(&text.tokens)?),
-            Some(Piece::Image(_)) => return Err(no_chunk("image")),
-            Some(Piece::Dmel(_)) => return Err(no_chunk("dmel")),
+            Some(ChunkPiece::EncodedText(text)) => tokens.extend(tensor::ids(&text.tokens)?),
+            Some(ChunkPiece::Image(_)) => return Err(no_chunk("image")),
+            Some(ChunkPiece::Dmel(_)) => return Err(no_chunk("dmel")),
             None => return Err(no_chunk("of no known type")),
         }
     }
@@ -185,7 +185,7 @@ fn inputs<T>(
 // === impl ModelInput ===
 
 impl ModelInput {
-    /// One chunk of text.
+    /// A prompt of one chunk of text.
     pub fn of(tokens: Vec<u32>) -> Self {
         let chunks = vec![JsonChunk::EncodedText { tokens }];
         Self { chunks }
@@ -200,7 +200,7 @@ impl ModelInput {
         self.chunks.iter().map(count).sum()
     }
 
-    /// The ids of all its chunks.
+    /// The ids of all chunks.
     ///
     /// # Errors
     /// In words, where a chunk is no text.

@@ -9,28 +9,27 @@ mod train;
 
 pub use self::{
     checkpoints::{
-        Checkpoint, CheckpointsReply, Cursor, TrainingRun, TrainingRunsReply, WeightsInfo,
+        Checkpoint, CheckpointList, Cursor, TrainingRun, TrainingRunsReply, WeightsInfo,
         WeightsInfoRequest,
     },
     datum::{
-        Chunk, ForwardBackward, ForwardBackwardInput, JsonDatum, JsonTrainOutput, ModelInput,
+        ForwardBackward, ForwardBackwardInput, JsonDatum, JsonTrainOutput, ModelInput, PromptChunk,
         TensorData,
     },
     futures::{
-        CancelFuture, Failed, FailureCategory, Promise, QueueState, RetrieveFuture, TryAgain,
+        CancelFuture, FailedPromise, FailureCategory, Promise, QueueState, RetrieveFuture, TryAgain,
     },
     sample::{
-        CreateSamplingSession, JsonSample, JsonSequence, Sample, SampleStop, Sampler,
-        SamplingParams, SamplingSession, StopReason, TopK,
+        CreateSamplingSession, JsonSample, JsonSequence, SampleCall, SampleStop, SamplerInfo,
+        SamplingSession, StopReason, TinkerSamplingParams, TopK,
     },
     session::{
-        ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,
-        FinishSession, Heartbeat, HeartbeatReply, ServerCapabilities, Session, Status,
-        SupportedModel,
+        ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession, DynamicConfig,
+        FinishSession, HealthStatus, Heartbeat, HeartbeatReply, ServerCapabilities, SupportedModel,
     },
     train::{
-        AdamParams, CreateModel, GetInfo, LoadWeights, LoraConfig, Model, ModelData, ModelInfo,
-        OptimStep, OptimStepped, OptimizerConfig, SaveForSampler, SaveWeights, SavedForSampler,
-        SavedWeights, UnloadModel,
+        AdamParams, CreateModel, CreatedModel, GetInfo, LoadWeights, LoraConfig, ModelData,
+        ModelInfo, OptimStep, OptimStepped, OptimizerConfig, SaveForSampler, SaveWeights,
+        SavedForSampler, SavedWeights, UnloadModel,
     },
 };

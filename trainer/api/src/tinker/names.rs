@@ -17,15 +17,15 @@ const SCHEME: &str = "tinker://";
 )]
 pub struct IdError {
     pub field: &'static str,
-    /// What was given, cut.
+    /// The given text, cut.
     pub value: String,
 }
 
-/// One client, as create_session answers it: what it made goes when it has gone.
+/// A client's session, as create_session returns it. Its models and samplers end with it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(Arc<str>);
+pub struct TinkerSessionId(Arc<str>);
 
-/// One training run: `{session}:train:{n}`.
+/// A training run: `{session}:train:{n}`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelId(Arc<str>);
 
@@ -45,10 +45,10 @@ pub struct TinkerPath {
     pub name: CheckpointName,
 }
 
-/// What a path's weights are for.
+/// The purpose of a path's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WeightsKind {
-    /// Weights and optimiser: training goes on from them.
+    /// Weights and optimiser, to continue training.
     Training,
     /// Weights to sample from.
     Sampler,
@@ -59,12 +59,12 @@ pub enum WeightsKind {
 /// Why a text is no `tinker://` path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Not in three parts, or of no known kind.
+    /// The path does not have three parts, or its kind is unknown.
     #[error(
         "path {value:?} is not allowed: tinker://RUN/KIND/NAME, KIND one of weights, sampler_weights, external_weights"
     )]
     Form {
-        /// What was given, cut.
+        /// The given text, cut.
         value: String,
     },
     #[error(transparent)]
@@ -92,7 +92,7 @@ fn id(field: &'static str, value: &str) -> Result<Arc<str>, IdError> {
 }
 
 /// `session` and `n` of `{session}:{word}:{n}`.
-fn parts(text: &str, word: &str) -> Option<(SessionId, u32)> {
+fn parts(text: &str, word: &str) -> Option<(TinkerSessionId, u32)> {
     let (rest, n) = text.rsplit_once(':')?;
     let session = rest.strip_suffix(word)?.strip_suffix(':')?;
     let number: u32 = n.parse().ok()?;
@@ -107,12 +107,12 @@ impl ModelId {
     ///
     /// # Errors
     /// [`IdError`] where the session's id is too long for it.
-    pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
+    pub fn of(session: &TinkerSessionId, n: u32) -> Result<Self, IdError> {
         format!("{session}:train:{n}").parse()
     }
 
     /// The session and the number, where the id has them, as this server's have.
-    pub fn parts(&self) -> Option<(SessionId, u32)> {
+    pub fn parts(&self) -> Option<(TinkerSessionId, u32)> {
         parts(&self.0, "train")
     }
 }
@@ -124,12 +124,12 @@ impl SamplerId {
     ///
     /// # Errors
     /// [`IdError`] where the session's id is too long for it.
-    pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
+    pub fn of(session: &TinkerSessionId, n: u32) -> Result<Self, IdError> {
         format!("{session}:sample:{n}").parse()
     }
 
     /// The session and the number, where the id has them, as this server's have.
-    pub fn parts(&self) -> Option<(SessionId, u32)> {
+    pub fn parts(&self) -> Option<(TinkerSessionId, u32)> {
         parts(&self.0, "sample")
     }
 }
@@ -147,7 +147,7 @@ impl WeightsKind {
         }
     }
 
-    /// As a list of checkpoints calls it.
+    /// The kind's name in a list of checkpoints.
     pub fn checkpoint_type(self) -> &'static str {
         match self {
             Self::Training => "training",
@@ -156,7 +156,7 @@ impl WeightsKind {
         }
     }
 
-    /// Of a path's segment.
+    /// The kind that a path's segment names.
     pub fn of_segment(segment: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.segment() == segment)
     }
@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for TinkerPath {
     }
 }
 
-/// What all ids share: text in, text out, and a check at the one door.
+/// Makes an id type: parsed and checked from text, and written as text.
 macro_rules! text_id {
     ($name:ident, $field:literal) => {
         impl $name {
@@ -249,7 +249,7 @@ macro_rules! text_id {
         }
     };
 }
-text_id!(SessionId, "session_id");
+text_id!(TinkerSessionId, "session_id");
 text_id!(ModelId, "model_id");
 text_id!(SamplerId, "sampling_session_id");
 text_id!(RequestId, "request_id");
@@ -274,7 +274,7 @@ mod tests {
             assert!(bad.parse::<ModelId>().is_err(), "{bad:?}");
         }
         let model: ModelId = "sess-0001:train:0".parse().unwrap();
-        let session: SessionId = "sess-0001".parse().unwrap();
+        let session: TinkerSessionId = "sess-0001".parse().unwrap();
         assert_eq!(ModelId::of(&session, 0), Ok(model.clone()));
         assert_eq!(model.parts(), Some((session, 0)));
         for foreign in [

@@ -1,4 +1,4 @@
-//! What forward and forward_backward answer, in either dialect.
+//! The result of forward and forward_backward, in both dialects.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::Tensor2;
 
-/// What servers call the shape of this result; clients show it and do not read it.
+/// The name of the result's shape. Clients show it and do not read it.
 const KIND: &str = "TorchLossReturn";
 const LOGPROBS: &str = "logprobs";
-/// The loss, under the one name that every SDK looks for; `:sum` says how chunks of a batch are combined.
+/// The metric of the loss, by the name that every SDK reads. `:sum` says how the chunks of a batch are combined.
 const LOSS: &str = "loss:sum";
 
 /// The result of forward or forward_backward.
@@ -20,25 +20,25 @@ const LOSS: &str = "loss:sum";
 pub struct TrainOutput {
     /// Log-probabilities of the targets, one tensor per datum, of the shape of its targets.
     pub logprobs: Vec<Tensor2<f32>>,
-    /// By names with one colon each, as `loss:sum`.
+    /// Metrics by names with one colon, such as `loss:sum`.
     pub metrics: BTreeMap<String, f64>,
 }
 
 // === impl TrainOutput ===
 
 impl TrainOutput {
-    /// With the loss, a sum over tokens and datums.
+    /// A result with this loss, a sum over tokens and datums.
     pub fn new(logprobs: Vec<Tensor2<f32>>, loss: f64) -> Self {
         let metrics = BTreeMap::from([(LOSS.to_owned(), loss)]);
         Self { logprobs, metrics }
     }
 
-    /// The loss, where the server says it as a sum.
+    /// The loss, if the server reports it as a sum.
     pub fn loss(&self) -> Option<f64> {
         self.metrics.get(LOSS).copied()
     }
 
-    /// As protobuf: datums of one width one after the other make one record.
+    /// Converts to protobuf. Consecutive datums of one width share a record.
     pub fn to_proto(&self) -> ForwardBackwardOutput {
         let trailing = |tensor: &Tensor2<f32>| tensor.shape().get(1).copied();
         let records = self.logprobs.chunk_by(|a, b| trailing(a) == trailing(b));
@@ -49,7 +49,7 @@ impl TrainOutput {
         }
     }
 
-    /// From protobuf.
+    /// Converts from protobuf.
     ///
     /// # Errors
     /// [`WireError`] where bytes, offsets and shapes do not fit.
@@ -78,7 +78,7 @@ impl TrainOutput {
         }
     }
 
-    /// From JSON.
+    /// Converts from JSON.
     ///
     /// # Errors
     /// [`WireError`] where a datum has no log-probabilities that can be read.

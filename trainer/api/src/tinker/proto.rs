@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost::{Enumeration, Message, Oneof};
 
-/// What a tensor's bytes are.
+/// The type of a tensor's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum DType {
@@ -21,11 +21,11 @@ pub enum DType {
     Bfloat16 = 4,
 }
 
-/// Why a sequence ended; `Stop` is absent on the wire.
+/// Why a sequence ended; `SequenceEnd` is absent on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
-pub enum Stop {
-    /// At a token or a text that ends it.
+pub enum SequenceEnd {
+    /// The sequence ended at a stop token or stop text.
     Stop = 0,
     /// At `max_tokens`.
     Length = 1,
@@ -43,7 +43,7 @@ pub struct Tensor {
     pub shape: Vec<i64>,
 }
 
-/// Values of a tensor, all of them or those that are not 0.
+/// The values of a tensor, dense or sparse.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Values {
     #[prost(bytes, tag = "1")]
@@ -52,10 +52,10 @@ pub enum Values {
     SparseCsr(SparseCsr),
 }
 
-/// Compressed sparse rows; what is not listed is 0.
+/// Compressed sparse rows. Values that are not listed are 0.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct SparseCsr {
-    /// Of the tensor's dtype.
+    /// The values, in the tensor's dtype.
     #[prost(bytes = "vec", tag = "1")]
     pub values: Vec<u8>,
     /// int64, one more than there are rows.
@@ -68,14 +68,14 @@ pub struct SparseCsr {
 
 /// A piece of a prompt.
 #[derive(Clone, PartialEq, Message)]
-pub struct Chunk {
-    #[prost(oneof = "Piece", tags = "1, 2, 3")]
-    pub piece: Option<Piece>,
+pub struct ProtoChunk {
+    #[prost(oneof = "ChunkPiece", tags = "1, 2, 3")]
+    pub piece: Option<ChunkPiece>,
 }
 
-/// What a piece of a prompt is.
+/// The content of a prompt chunk.
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Piece {
+pub enum ChunkPiece {
     #[prost(message, tag = "1")]
     EncodedText(EncodedTextChunk),
     #[prost(message, tag = "2")]
@@ -109,10 +109,10 @@ pub struct ImageChunk {
 /// Size of a picture in pixels.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ImageDimensions {
-    /// From left to right.
+    /// The horizontal size.
     #[prost(uint32, tag = "1")]
     pub width: u32,
-    /// From top to bottom.
+    /// The vertical size.
     #[prost(uint32, tag = "2")]
     pub height: u32,
 }
@@ -125,46 +125,46 @@ pub struct DmelChunk {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Datum {
-    /// What the model reads.
+pub struct ProtoDatum {
+    /// The tokens that the model reads.
     #[prost(message, repeated, tag = "1")]
-    pub model_input: Vec<Chunk>,
-    /// What the loss reads, by name.
+    pub model_input: Vec<ProtoChunk>,
+    /// The tensors that the loss reads, by name.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
-    /// Where `model_input` was sampled.
+    /// The source of each part of `model_input`.
     #[prost(message, repeated, tag = "3")]
     pub model_input_spans: Vec<ProvenanceSpan>,
-    /// Where the targets were sampled.
+    /// The source of each part of the targets.
     #[prost(message, repeated, tag = "4")]
     pub loss_fn_input_spans: Vec<ProvenanceSpan>,
 }
 
-/// Where a run of tokens comes from.
+/// The source of a run of tokens.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProvenanceSpan {
-    /// From a prompt or from a sample.
+    /// A prompt or a sample.
     #[prost(oneof = "Origin", tags = "1, 2")]
     pub origin: Option<Origin>,
 }
 
-/// What a run of tokens was.
+/// The kind of a token run's source.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Origin {
     /// Part of a prompt.
     #[prost(message, tag = "1")]
-    Prompt(Span),
+    Prompt(TokenSpan),
     #[prost(message, tag = "2")]
-    Sampled(Span),
+    Sampled(TokenSpan),
 }
 
 /// A run of tokens of a sampled sequence, or of the prompt before it.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub struct Span {
+pub struct TokenSpan {
     /// The sequence, as asample's promise named it.
     #[prost(string, tag = "1")]
     pub sequence_id: String,
-    /// Where the run begins.
+    /// The position where the run begins.
     #[prost(int64, tag = "2")]
     pub offset: i64,
     #[prost(int64, tag = "3")]
@@ -184,34 +184,34 @@ pub struct LossConfigValue {
 pub enum Setting {
     #[prost(double, tag = "1")]
     Number(f64),
-    /// Such as a loss id.
+    /// A text value, such as a loss id.
     #[prost(string, tag = "2")]
     Text(String),
 }
 
 /// `POST forward_backward`, and `forward` as `forward_only`.
 #[derive(Clone, PartialEq, Message)]
-pub struct ForwardBackwardRequest {
+pub struct ProtoForwardBackward {
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Its call, from 1.
+    /// The number of the call, from 1.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
     #[prost(message, repeated, tag = "3")]
-    pub data: Vec<Datum>,
+    pub data: Vec<ProtoDatum>,
     #[prost(string, tag = "4")]
     pub loss_fn: String,
-    /// Its settings that are numbers.
+    /// The loss's numeric settings.
     #[prost(btree_map = "string, double", tag = "5")]
     pub loss_fn_config: BTreeMap<String, f64>,
     #[prost(bool, tag = "6")]
     pub forward_only: bool,
-    /// All its settings; counts before `loss_fn_config`.
+    /// All settings of the loss. They take precedence over `loss_fn_config`.
     #[prost(btree_map = "string, message", tag = "7")]
     pub loss_fn_config_v2: BTreeMap<String, LossConfigValue>,
 }
 
-/// One tensor per datum, one after the other.
+/// The tensors of all datums, one after the other.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BatchedTensor {
     #[prost(bytes = "vec", tag = "1")]
@@ -219,7 +219,7 @@ pub struct BatchedTensor {
     /// int64: where in `data` a datum begins, in bytes; one more than there are datums.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
-    /// What the values are.
+    /// The type of the values.
     #[prost(enumeration = "DType", tag = "3")]
     pub dtype: i32,
     /// The shape behind the first dimension.
@@ -227,12 +227,12 @@ pub struct BatchedTensor {
     pub trailing_shape: Vec<i64>,
 }
 
-/// What was found of several datums whose tensors have one trailing shape.
+/// The outputs of several datums whose tensors have one trailing shape.
 #[derive(Clone, PartialEq, Message)]
 pub struct ArrayRecord {
     #[prost(string, tag = "1")]
     pub type_tag: String,
-    /// By name, as `logprobs`.
+    /// The tensors by name, such as `logprobs`.
     #[prost(btree_map = "string, message", tag = "2")]
     pub fields: BTreeMap<String, BatchedTensor>,
     #[prost(int64, tag = "3")]
@@ -244,7 +244,7 @@ pub struct ArrayRecord {
 pub struct ForwardBackwardOutput {
     #[prost(string, tag = "1")]
     pub loss_fn_output_type: String,
-    /// In the order of the datums.
+    /// The records, in the order of the datums.
     #[prost(message, repeated, tag = "2")]
     pub loss_fn_outputs: Vec<ArrayRecord>,
     /// Each key has exactly one colon, before how parts of a batch are combined: `loss:sum`.
@@ -268,8 +268,8 @@ pub struct TopkLogprobs {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct SampledSequence {
-    #[prost(enumeration = "Stop", tag = "1")]
+pub struct ProtoSequence {
+    #[prost(enumeration = "SequenceEnd", tag = "1")]
     pub stop_reason: i32,
     /// int32.
     #[prost(bytes = "vec", tag = "2")]
@@ -277,7 +277,7 @@ pub struct SampledSequence {
     /// float32, one per token.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub logprobs: Option<Vec<u8>>,
-    /// One row per token.
+    /// One row for each token.
     #[prost(message, optional, tag = "4")]
     pub topk_sampled_logprobs: Option<TopkLogprobs>,
 }
@@ -296,19 +296,19 @@ pub struct PromptAltTokens {
 /// The result of asample.
 #[derive(Clone, PartialEq, Message)]
 pub struct SampleResponse {
-    /// As many as were asked for.
+    /// The sequences, as many as the request asks for.
     #[prost(message, repeated, tag = "1")]
-    pub sequences: Vec<SampledSequence>,
-    /// float32, one per token of the prompt; NaN where there is none.
+    pub sequences: Vec<ProtoSequence>,
+    /// The log-probability of each prompt token, float32. NaN for a token that has none.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub prompt_logprobs: Option<Vec<u8>>,
-    /// One row per token of the prompt; id 0 at -99999 where there is none.
+    /// One row for each prompt token. A token that has none gets id 0 at -99999.
     #[prost(message, optional, tag = "3")]
     pub topk_prompt_logprobs: Option<TopkLogprobs>,
     /// Tokens of the prompt that were not computed again.
     #[prost(int32, tag = "4")]
     pub prompt_cache_hit_tokens: i32,
-    /// Of ids that the request named.
+    /// The log-probabilities of the ids that the request names.
     #[prost(message, optional, tag = "5")]
     pub target_prompt_logprobs: Option<Tensor>,
     /// Drawn at the prompt's positions.

@@ -1,22 +1,22 @@
-//! What asample answers, in either dialect.
+//! The result of asample, in both dialects.
 
 use super::{
     json::{JsonSample, JsonSequence, StopReason, TopK},
-    proto::{SampleResponse, SampledSequence, Stop, TopkLogprobs},
+    proto::{ProtoSequence, SampleResponse, SequenceEnd, TopkLogprobs},
     tensor::{self, WireError},
 };
 
-/// Stands for a log-probability that there is none of: the SDK knows this number, and NaN only where there is no k.
+/// The number that stands for a missing log-probability. The SDK knows it.
 const NONE: f32 = -99_999.0;
 
 /// The result of asample.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SampleOutput {
-    /// As many as were asked for.
+    /// The sequences, as many as the request asks for.
     pub sequences: Vec<Sequence>,
-    /// One entry per token of the prompt, where that was asked for; none for the first token.
+    /// One entry for each prompt token, if the request asks for them; `None` for the first token.
     pub prompt_logprobs: Option<Vec<Option<f32>>>,
-    /// The same for the likeliest ids.
+    /// The likeliest ids of each prompt token, in the same form.
     pub topk_prompt_logprobs: Option<Vec<Option<TopK>>>,
     /// Tokens of the prompt that were not computed again.
     pub n_cached: u32,
@@ -25,9 +25,9 @@ pub struct SampleOutput {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sequence {
     pub stop_reason: StopReason,
-    /// Its ids, with the token that ended it.
+    /// The sampled ids, including the ending token.
     pub tokens: Vec<u32>,
-    /// Their log-probabilities, one per token.
+    /// The log-probability of each id.
     pub logprobs: Option<Vec<f32>>,
     /// The likeliest ids at each token.
     pub topk_logprobs: Option<Vec<Option<TopK>>>,
@@ -49,7 +49,7 @@ impl SampleOutput {
         }
     }
 
-    /// From protobuf.
+    /// Converts from protobuf.
     ///
     /// # Errors
     /// [`WireError`] where bytes do not make whole numbers, or a table does not have its size.
@@ -78,7 +78,7 @@ impl SampleOutput {
         })
     }
 
-    /// As JSON; `ids` are those of asample's promise.
+    /// Converts to JSON. `ids` are those of asample's promise.
     pub fn to_json(&self, ids: &[String]) -> JsonSample {
         let sequences = self.sequences.iter().enumerate();
         let sequences = sequences.map(|(at, sequence)| JsonSequence {
@@ -120,13 +120,13 @@ fn field(name: &str, why: String) -> WireError {
 // === impl Sequence ===
 
 impl Sequence {
-    fn to_proto(&self) -> SampledSequence {
+    fn to_proto(&self) -> ProtoSequence {
         let stop = match self.stop_reason {
-            StopReason::Stop => Stop::Stop,
-            StopReason::Length => Stop::Length,
+            StopReason::Stop => SequenceEnd::Stop,
+            StopReason::Length => SequenceEnd::Length,
         };
         let logprobs = self.logprobs.as_ref();
-        SampledSequence {
+        ProtoSequence {
             stop_reason: stop.into(),
             tokens: tensor::id_bytes(&self.tokens),
             logprobs: logprobs.map(|all| tensor::bytes(all.iter().copied())),
@@ -134,10 +134,10 @@ impl Sequence {
         }
     }
 
-    fn from_proto(sequence: &SampledSequence) -> Result<Self, String> {
-        let stop_reason = match Stop::try_from(sequence.stop_reason) {
-            Ok(Stop::Stop) => StopReason::Stop,
-            Ok(Stop::Length) => StopReason::Length,
+    fn from_proto(sequence: &ProtoSequence) -> Result<Self, String> {
+        let stop_reason = match SequenceEnd::try_from(sequence.stop_reason) {
+            Ok(SequenceEnd::Stop) => StopReason::Stop,
+            Ok(SequenceEnd::Length) => StopReason::Length,
             Err(_) => return Err(format!("stop_reason {} is not known", sequence.stop_reason)),
         };
         let tokens = tensor::ids(&sequence.tokens)?;

@@ -16,14 +16,14 @@ pub const MAX_ELEMENTS: usize = 32 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct WireError {
-    /// Which field; `data[3].loss_fn_inputs.weights` where it is one of a datum's.
+    /// The wrong field, such as `data[3].loss_fn_inputs.weights`.
     pub field: String,
-    /// What was given and what is allowed.
+    /// The given value, and what is allowed.
     pub why: String,
 }
 
 /// A number of a tensor.
-pub(super) trait Element: Copy + Default {
+pub(super) trait TensorElement: Copy + Default {
     const DTYPE: DType;
     const NAME: &'static str;
     const BYTES: usize;
@@ -35,7 +35,7 @@ pub(super) trait Element: Copy + Default {
 
 macro_rules! element {
     ($type:ty, $dtype:ident, $name:literal, $of:expr, $to:expr) => {
-        impl Element for $type {
+        impl TensorElement for $type {
             const DTYPE: DType = DType::$dtype;
             const NAME: &'static str = $name;
             const BYTES: usize = size_of::<$type>();
@@ -87,14 +87,14 @@ fn single(number: &Number) -> Option<f32> {
     number.as_f64().map(|value| value as f32)
 }
 
-pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = T>) -> Vec<u8> {
+pub(super) fn bytes<T: TensorElement>(values: impl IntoIterator<Item = T>) -> Vec<u8> {
     let values = values.into_iter();
     let mut bytes = Vec::with_capacity(values.size_hint().0 * T::BYTES);
     values.for_each(|value| value.put(&mut bytes));
     bytes
 }
 
-pub(super) fn values<T: Element>(bytes: &[u8]) -> Result<Vec<T>, String> {
+pub(super) fn values<T: TensorElement>(bytes: &[u8]) -> Result<Vec<T>, String> {
     if !bytes.len().is_multiple_of(T::BYTES) {
         let (n, unit, name) = (bytes.len(), T::BYTES, T::NAME);
         return Err(format!(
@@ -146,7 +146,7 @@ impl Room {
 }
 
 /// Sparse rows, from either dialect.
-struct Rows<T> {
+struct SparseRows<T> {
     values: Vec<T>,
     crow: Vec<i64>,
     col: Vec<i64>,
@@ -154,7 +154,7 @@ struct Rows<T> {
 
 // === impl Rows ===
 
-impl<T: Element> Rows<T> {
+impl<T: TensorElement> SparseRows<T> {
     fn dense(self, shape: &[usize], room: &mut Room) -> Result<Tensor2<T>, String> {
         let [rows, width] = *shape else {
             return Err(format!(
@@ -214,7 +214,7 @@ fn shaped<T>(values: Vec<T>, shape: Option<&[usize]>) -> Result<Tensor2<T>, Stri
 // === impl Tensor ===
 
 impl Tensor {
-    pub(super) fn of<T: Element>(values: &[T], shape: &[usize]) -> Self {
+    pub(super) fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
         let whole = |n: &usize| i64::try_from(*n).unwrap_or(i64::MAX);
         Self {
             values: Some(Values::Dense(bytes(values.iter().copied()))),
@@ -223,7 +223,7 @@ impl Tensor {
         }
     }
 
-    pub(super) fn read<T: Element>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+    pub(super) fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype() != T::DTYPE {
             return Err(format!(
                 "dtype is {:?}: {} is needed",
@@ -247,8 +247,8 @@ impl Tensor {
 // === impl SparseCsr ===
 
 impl SparseCsr {
-    fn rows<T: Element>(&self) -> Result<Rows<T>, String> {
-        Ok(Rows {
+    fn rows<T: TensorElement>(&self) -> Result<SparseRows<T>, String> {
+        Ok(SparseRows {
             values: values(&self.values)?,
             crow: values(&self.crow_indices)?,
             col: values(&self.col_indices)?,
@@ -259,8 +259,8 @@ impl SparseCsr {
 // === impl TensorData ===
 
 impl TensorData {
-    /// What is not a number becomes 0: JSON has no word for it.
-    pub(super) fn of<T: Element>(values: &[T], shape: &[usize]) -> Self {
+    /// A value that is not finite becomes 0, because JSON cannot express it.
+    pub(super) fn of<T: TensorElement>(values: &[T], shape: &[usize]) -> Self {
         let number = |value: &T| value.number().unwrap_or_else(|| Number::from(0));
         Self {
             data: values.iter().map(number).collect(),
@@ -271,7 +271,7 @@ impl TensorData {
         }
     }
 
-    pub(super) fn read<T: Element>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
+    pub(super) fn read<T: TensorElement>(self, room: &mut Room) -> Result<Tensor2<T>, String> {
         if self.dtype != T::NAME {
             return Err(format!(
                 "dtype is {:?}: {:?} is needed",
@@ -290,7 +290,7 @@ impl TensorData {
             }
             (crow, col) => {
                 let (crow, col) = (crow.unwrap_or_default(), col.unwrap_or_default());
-                Rows { values, crow, col }.dense(&self.shape.unwrap_or_default(), room)
+                SparseRows { values, crow, col }.dense(&self.shape.unwrap_or_default(), room)
             }
         }
     }

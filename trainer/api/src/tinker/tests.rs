@@ -39,11 +39,11 @@ fn datums() -> Vec<Datum> {
 #[test]
 fn the_captured_forward_backward_is_read_and_written() {
     let captured = hex(FORWARD_BACKWARD);
-    let read = proto::ForwardBackwardRequest::decode(captured.as_slice()).unwrap();
+    let read = proto::ProtoForwardBackward::decode(captured.as_slice()).unwrap();
     assert_eq!(read.model_id, "sess-0001:train:0");
     assert_eq!((read.seq_id, read.loss_fn.as_str()), (1, "cross_entropy"));
     assert_eq!(from_proto(read.data.clone()).unwrap(), datums());
-    let written = proto::ForwardBackwardRequest {
+    let written = proto::ProtoForwardBackward {
         model_id: "sess-0001:train:0".to_owned(),
         seq_id: 1,
         data: datums().iter().map(to_proto).collect(),
@@ -112,7 +112,7 @@ fn the_captured_json_bodies_are_read_and_written() {
         &json!({"model_id": "sess-0001:train:0", "path": "step-1", "kind": "snapshot", "seq_id": 7,
         "ttl_seconds": 3600, "type": "save_weights_for_sampler"}),
     );
-    same::<Sample>(
+    same::<SampleCall>(
         &json!({"num_samples": 2, "prompt": {"chunks": [{"tokens": [1, 2, 3], "type": "encoded_text"}]},
         "sampling_params": {"max_tokens": 3, "stop": ["\n"], "temperature": 0.7, "top_k": -1, "top_p": 1.0},
         "sampling_session_id": "sess-0001:sample:0", "seq_id": 0, "prompt_logprobs": true, "topk_prompt_logprobs": 2,
@@ -236,8 +236,8 @@ fn a_datum_that_cannot_be_read_is_refused_by_its_field() {
             .unwrap_err()
             .to_string()
     };
-    let image = proto::Chunk {
-        piece: Some(proto::Piece::Image(proto::ImageChunk::default())),
+    let image = proto::ProtoChunk {
+        piece: Some(proto::ChunkPiece::Image(proto::ImageChunk::default())),
     };
     let mut picture = to_proto(&datums()[0]);
     picture.model_input.push(image);

@@ -30,24 +30,25 @@ pub(super) struct Completions<'a> {
     seed: Option<u64>,
     stop_token_ids: &'a [u32],
     ignore_eos: bool,
-    /// So many of the likeliest ids; 0 gives those of the sampled ids alone.
+    /// How many of the likeliest ids to return; 0 returns the sampled ids only.
     logprobs: usize,
     return_token_ids: bool,
     /// Ids in place of texts as keys of the likeliest.
     return_tokens_as_token_ids: bool,
     stream: bool,
-    stream_options: StreamOptions,
+    stream_options: VllmStreamOptions,
 }
 
 #[derive(Debug, Serialize)]
-struct StreamOptions {
+struct VllmStreamOptions {
     include_usage: bool,
 }
 
 // === impl Completions ===
 
 impl<'a> Completions<'a> {
-    /// At most `max_tokens` a reply, by the base model or the adapter that the server calls `model`.
+    /// The body for replies of at most `max_tokens` tokens, by the base model or the adapter that the server calls
+    /// `model`.
     pub(super) fn new(model: &'a str, request: &'a SamplerRequest, max_tokens: usize) -> Self {
         let sampling = request.sampling;
         Self {
@@ -70,7 +71,7 @@ impl<'a> Completions<'a> {
             return_token_ids: true,
             return_tokens_as_token_ids: true,
             stream: true,
-            stream_options: StreamOptions {
+            stream_options: VllmStreamOptions {
                 include_usage: true,
             },
         }

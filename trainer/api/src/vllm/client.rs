@@ -11,10 +11,10 @@ use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{body::Completions, events::Events, said::said};
+use super::{body::Completions, events::VllmEvents, said::said};
 use crate::ApiKey;
 
-/// A server that is busy with a long prompt answers these all the same.
+/// The deadline of short calls. A server that is busy with a long prompt still answers these.
 const SHORT: Duration = Duration::from_secs(10);
 /// Weights are read from the disk.
 const LOADING: Duration = Duration::from_secs(120);
@@ -28,10 +28,10 @@ pub struct VllmClient {
     key: Option<ApiKey>,
 }
 
-/// What a server serves.
+/// The models of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VllmModels {
-    /// What requests call the base model.
+    /// The base model's name in requests.
     pub base: String,
     /// The longest sequence, in tokens.
     pub context: usize,
@@ -113,7 +113,7 @@ impl VllmClient {
             .map(|_| ())
     }
 
-    /// Unloads an adapter. Its running replies go on to their ends.
+    /// Unloads an adapter. Its running replies continue to their ends.
     ///
     /// # Errors
     /// [`SamplerFailure::UnknownModel`] where it is not loaded.
@@ -142,7 +142,7 @@ impl VllmClient {
         let body = Completions::new(model, request, max_tokens);
         let call = self.http.post(format!("{}/v1/completions", self.url));
         let answer = self.send(call.json(&body)).await?;
-        let events = Events::new(request.n, request.sampling.top_logprobs);
+        let events = VllmEvents::new(request.n, request.sampling.top_logprobs);
         let reading = Reading {
             client: self.clone(),
             answer,
@@ -201,7 +201,7 @@ impl VllmClient {
 struct Reading {
     client: VllmClient,
     answer: Response,
-    events: Events,
+    events: VllmEvents,
     is_over: bool,
 }
 

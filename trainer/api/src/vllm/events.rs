@@ -15,7 +15,7 @@ const ID: &str = "token_id:";
 ///
 /// The ends are held back until the usage has come, which tells how much of the prompt was cached.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct VllmEvents {
     n_top: usize,
     /// Replies that have not ended.
     n_open: u32,
@@ -26,10 +26,10 @@ pub(super) struct Events {
 }
 
 #[derive(Debug, Deserialize)]
-struct Chunk {
+struct StreamChunk {
     #[serde(default)]
     choices: Vec<Choice>,
-    usage: Option<Usage>,
+    usage: Option<VllmUsage>,
     error: Option<Said>,
 }
 
@@ -37,19 +37,19 @@ struct Chunk {
 struct Choice {
     index: u32,
     token_ids: Option<Vec<u32>>,
-    logprobs: Option<Logprobs>,
+    logprobs: Option<VllmLogprobs>,
     finish_reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Logprobs {
+struct VllmLogprobs {
     token_logprobs: Vec<Option<f32>>,
     #[serde(default)]
     top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Usage {
+struct VllmUsage {
     prompt_tokens_details: Option<Details>,
 }
 
@@ -60,8 +60,8 @@ struct Details {
 
 // === impl Events ===
 
-impl Events {
-    /// Of `n` replies, with `n_top` of the likeliest ids for each of theirs.
+impl VllmEvents {
+    /// A reader for `n` replies with the `n_top` likeliest ids of each token.
     pub(super) fn new(n: u32, n_top: usize) -> Self {
         Self {
             n_top,
@@ -78,7 +78,7 @@ impl Events {
         self.ready.pop_front()
     }
 
-    /// Whether the server has said all.
+    /// Whether the server has sent everything.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -109,7 +109,7 @@ impl Events {
         if data == b"[DONE]" {
             return self.done();
         }
-        let chunk: Chunk = serde_json::from_slice(data)
+        let chunk: StreamChunk = serde_json::from_slice(data)
             .map_err(|error| format!("an event cannot be read: {error}"))?;
         if let Some(error) = chunk.error {
             return Err(format!("it gave up: {}", error.message));
@@ -210,7 +210,7 @@ data: [DONE]
     fn read(
         pieces: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Vec<SampleEvent>, String> {
-        let mut events = Events::new(1, 1);
+        let mut events = VllmEvents::new(1, 1);
         for piece in pieces {
             events.push(piece.as_ref())?;
         }

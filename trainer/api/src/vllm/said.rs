@@ -6,7 +6,7 @@ use serde::Deserialize;
 const SHOWN: usize = 600;
 
 #[derive(Debug, Deserialize)]
-struct ErrorBody {
+struct VllmErrorBody {
     error: Said,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Said {
 
 /// The message of an error's body, or its text.
 pub(super) fn said(body: &[u8]) -> String {
-    let message = serde_json::from_slice::<ErrorBody>(body).map(|it| it.error.message);
+    let message = serde_json::from_slice::<VllmErrorBody>(body).map(|it| it.error.message);
     let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
     text.chars().take(SHOWN).collect()
 }

@@ -4,14 +4,14 @@
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::think::{Piece, ThinkSplitter};
+use super::think::{ReplyPiece, ThinkSplitter};
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
 
 /// A call in Hermes' format, which Qwen's and other models write.
 #[derive(Debug, Deserialize)]
-struct Call<'a> {
+struct GivenCall<'a> {
     name: String,
     #[serde(borrow)]
     arguments: &'a RawValue,
@@ -23,7 +23,7 @@ pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
     let mut splitter = ThinkSplitter::new(prompt);
     let mut piece = splitter.push(reply);
     piece.push(&splitter.finish());
-    let Piece { reasoning, content } = piece;
+    let ReplyPiece { reasoning, content } = piece;
     let said = |content: &str| {
         let mut message = json!({"role": "assistant", "content": content});
         if !reasoning.is_empty() {
@@ -57,7 +57,7 @@ fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
     let mut calls = Vec::new();
     loop {
         let (written, after) = rest.split_once(CLOSE)?;
-        let call: Call<'_> = serde_json::from_str(written).ok()?;
+        let call: GivenCall<'_> = serde_json::from_str(written).ok()?;
         let function = json!({"name": call.name, "arguments": call.arguments.get()});
         let id = format!("call_{}", calls.len());
         calls.push(json!({"id": id, "type": "function", "function": function}));

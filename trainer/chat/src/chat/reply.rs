@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{logprobs::TokenLogprob, think::Piece, usage::Usage};
+use super::{logprobs::TokenLogprob, think::ReplyPiece, usage::ChatUsage};
 
 /// Fields that all parts of one reply have.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct Delta {
 }
 
 #[derive(Debug, Serialize)]
-struct Logprobs {
+struct ChatLogprobs {
     content: Vec<TokenLogprob>,
 }
 
@@ -35,12 +35,12 @@ struct Logprobs {
 struct ChunkChoice {
     index: u32,
     delta: Delta,
-    logprobs: Option<Logprobs>,
+    logprobs: Option<ChatLogprobs>,
     finish_reason: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-struct Chunk<'a> {
+struct ReplyChunk<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
@@ -56,11 +56,11 @@ struct Chunk<'a> {
 enum ToldUsage {
     /// It is null here, and the last event has it.
     Later,
-    Now(Usage),
+    Now(ChatUsage),
 }
 
 #[derive(Debug, Serialize)]
-struct Message {
+struct ReplyMessage {
     role: &'static str,
     content: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -71,19 +71,19 @@ struct Message {
 #[derive(Debug, Serialize)]
 pub(crate) struct Choice {
     index: u32,
-    message: Message,
-    logprobs: Option<Logprobs>,
+    message: ReplyMessage,
+    logprobs: Option<ChatLogprobs>,
     finish_reason: &'static str,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Completion {
+pub(crate) struct ChatCompletion {
     id: String,
     object: &'static str,
     created: u64,
     model: String,
     choices: Vec<Choice>,
-    usage: Usage,
+    usage: ChatUsage,
 }
 
 // === impl Head ===
@@ -111,8 +111,8 @@ impl Head {
         }
     }
 
-    pub(crate) fn completion(self, choices: Vec<Choice>, usage: Usage) -> Completion {
-        Completion {
+    pub(crate) fn completion(self, choices: Vec<Choice>, usage: ChatUsage) -> ChatCompletion {
+        ChatCompletion {
             id: self.id,
             object: "chat.completion",
             created: self.created,
@@ -122,8 +122,8 @@ impl Head {
         }
     }
 
-    fn chunk(&self, choices: Vec<ChunkChoice>, usage: Option<ToldUsage>) -> Chunk<'_> {
-        Chunk {
+    fn chunk(&self, choices: Vec<ChunkChoice>, usage: Option<ToldUsage>) -> ReplyChunk<'_> {
+        ReplyChunk {
             id: &self.id,
             object: "chat.completion.chunk",
             created: self.created,
@@ -139,18 +139,18 @@ impl Head {
 impl Choice {
     pub(crate) fn new(
         index: u32,
-        piece: Piece,
+        piece: ReplyPiece,
         logprobs: Option<Vec<TokenLogprob>>,
         finish_reason: &'static str,
     ) -> Self {
         Self {
             index,
-            message: Message {
+            message: ReplyMessage {
                 role: "assistant",
                 content: piece.content,
                 reasoning_content: piece.reasoning,
             },
-            logprobs: logprobs.map(|content| Logprobs { content }),
+            logprobs: logprobs.map(|content| ChatLogprobs { content }),
             finish_reason,
         }
     }
@@ -184,13 +184,18 @@ impl EventWriter {
     }
 
     /// Writes new text of a choice.
-    pub(crate) fn news(&self, index: u32, piece: Piece, logprobs: Vec<TokenLogprob>) -> String {
+    pub(crate) fn news(
+        &self,
+        index: u32,
+        piece: ReplyPiece,
+        logprobs: Vec<TokenLogprob>,
+    ) -> String {
         let delta = Delta {
             role: None,
             reasoning_content: some(piece.reasoning),
             content: some(piece.content),
         };
-        let logprobs = (!logprobs.is_empty()).then_some(Logprobs { content: logprobs });
+        let logprobs = (!logprobs.is_empty()).then_some(ChatLogprobs { content: logprobs });
         self.event(index, delta, logprobs, None)
     }
 
@@ -199,7 +204,7 @@ impl EventWriter {
     }
 
     /// Writes the end: the usage if it was requested, and `[DONE]`.
-    pub(crate) fn end(&self, usage: Usage) -> String {
+    pub(crate) fn end(&self, usage: ChatUsage) -> String {
         let usage = self
             .include_usage
             .then(|| event(&self.head.chunk(vec![], Some(ToldUsage::Now(usage)))));
@@ -210,7 +215,7 @@ impl EventWriter {
         &self,
         index: u32,
         delta: Delta,
-        logprobs: Option<Logprobs>,
+        logprobs: Option<ChatLogprobs>,
         finish_reason: Option<&'static str>,
     ) -> String {
         let choice = ChunkChoice {
@@ -248,7 +253,7 @@ mod tests {
         head.id = "chatcmpl-0".to_owned();
         head.created = 7;
         let writer = EventWriter::new(head, true);
-        let piece = Piece {
+        let piece = ReplyPiece {
             reasoning: "hm".to_owned(),
             content: "Paris".to_owned(),
         };
@@ -257,7 +262,7 @@ mod tests {
             writer.role(0),
             writer.news(0, piece, logprobs),
             writer.finish(0, "stop"),
-            writer.end(Usage::new(3, 2, 1)),
+            writer.end(ChatUsage::new(3, 2, 1)),
         ];
         insta::assert_snapshot!(events.concat());
     }

@@ -59,17 +59,17 @@ struct ResponseFormat {
 }
 
 #[derive(Debug)]
-pub(crate) struct ChatRequest {
+pub(crate) struct CompletionRequest {
     /// The name in `model`.
     pub(crate) model: Option<String>,
     pub(crate) conversation: Conversation,
     /// The sampling request, without a prompt yet.
     pub(crate) draw: SamplerRequest,
-    pub(crate) form: Form,
+    pub(crate) form: ReplyForm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct ReplyForm {
     /// Whether the reply is an event stream.
     pub(crate) stream: bool,
     /// Whether a last event has the usage.
@@ -97,7 +97,7 @@ impl ChatBody {
     ///
     /// # Errors
     /// Names the field, the given value and the allowed ones.
-    pub(crate) fn check(self) -> Result<ChatRequest, ApiError> {
+    pub(crate) fn check(self) -> Result<CompletionRequest, ApiError> {
         let own = self.own;
         messages::check(&own.messages)?;
         check_format(own.response_format)?;
@@ -117,7 +117,7 @@ impl ChatBody {
         draw.n = n;
         draw.max_tokens = max_tokens;
         draw.sampling.top_logprobs = top_logprobs;
-        Ok(ChatRequest {
+        Ok(CompletionRequest {
             model: own.model,
             draw,
             conversation: Conversation {
@@ -126,7 +126,7 @@ impl ChatBody {
                 variables: self.thinking.variables()?,
                 system_append: own.metaclaw_system_append,
             },
-            form: Form {
+            form: ReplyForm {
                 stream: own.stream.unwrap_or(false),
                 include_usage: options.and_then(|it| it.include_usage).unwrap_or(false),
                 logprobs,

@@ -13,8 +13,8 @@ use super::{
     given,
     logprobs::TokenLogprob,
     reply::Head,
-    think::{Piece, ThinkSplitter},
-    usage::Usage,
+    think::{ReplyPiece, ThinkSplitter},
+    usage::ChatUsage,
 };
 use crate::{
     error::ApiError,
@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// Replies that are being sampled. Dropping it cancels the sampling.
-pub(crate) struct Running {
+pub(crate) struct RunningReplies {
     front: Front,
     model: Arc<Model>,
     prompt: Prompt,
     drawing: Drawing,
-    replies: Vec<Reply>,
+    replies: Vec<RunningReply>,
     n_open: usize,
     /// Events that were not delivered yet.
     news: VecDeque<(u32, News)>,
@@ -48,7 +48,7 @@ enum Drawing {
 
 /// One of the replies.
 #[derive(Debug)]
-struct Reply {
+struct RunningReply {
     splitter: ThinkSplitter,
     reader: IdReader,
     /// Whether the sampler returned a token without its text.
@@ -65,20 +65,20 @@ pub(crate) enum News {
     /// A token was sampled. Its text may be empty: for an end token, within a character, or while it may still be part
     /// of a tag or of a stop string.
     Text {
-        piece: Piece,
+        piece: ReplyPiece,
         logprob: Option<TokenLogprob>,
     },
     /// The reply is complete, and its record can be fetched.
     End {
-        rest: Piece,
+        rest: ReplyPiece,
         reason: &'static str,
-        usage: Usage,
+        usage: ChatUsage,
     },
 }
 
 // === impl Running ===
 
-impl fmt::Debug for Running {
+impl fmt::Debug for RunningReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running")
             .field("replies", &self.replies)
@@ -86,7 +86,7 @@ impl fmt::Debug for Running {
     }
 }
 
-impl Running {
+impl RunningReplies {
     /// Sends the sampler a request for replies to a prompt, whose ids are added to `request`. `head` gives the id under
     /// which each reply's record is stored.
     pub(crate) fn new(
@@ -101,7 +101,7 @@ impl Running {
         if !request.ignore_eos {
             request.stop_token_ids.extend_from_slice(model.end_ids());
         }
-        let reply = |index: u32| Reply {
+        let reply = |index: u32| RunningReply {
             splitter: ThinkSplitter::new(prompt.rendered.text()),
             reader: IdReader::new(
                 model.tokenizer(),
@@ -122,7 +122,7 @@ impl Running {
                 base_fingerprint: model.fingerprint().map(str::to_owned),
             }),
         };
-        let replies: Vec<Reply> = (0..request.n).map(reply).collect();
+        let replies: Vec<RunningReply> = (0..request.n).map(reply).collect();
         let sampler = Arc::clone(front.sampler());
         Self {
             front: front.clone(),
@@ -229,12 +229,12 @@ impl Running {
         let Some(sampled) = reply.sampled.take() else {
             return;
         };
-        let mut rest = Piece::default();
+        let mut rest = ReplyPiece::default();
         if reply.is_read_here {
             rest.push(&reply.splitter.push(&reply.reader.finish()));
         }
         rest.push(&reply.splitter.finish());
-        let usage = Usage::new(sampled.prompt_ids.len(), sampled.ids.len(), n_cached);
+        let usage = ChatUsage::new(sampled.prompt_ids.len(), sampled.ids.len(), n_cached);
         let tokenizer = self.model.tokenizer();
         let rendered = &self.prompt.rendered;
         self.front

@@ -9,7 +9,7 @@ const CLOSE: &str = "</think>";
 
 /// A piece of a reply.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct ReplyPiece {
     pub(crate) reasoning: String,
     pub(crate) content: String,
 }
@@ -36,7 +36,7 @@ enum State {
 
 // === impl Piece ===
 
-impl Piece {
+impl ReplyPiece {
     pub(crate) fn is_empty(&self) -> bool {
         self.reasoning.is_empty() && self.content.is_empty()
     }
@@ -63,22 +63,22 @@ impl ThinkSplitter {
     }
 
     /// Processes the next piece of text.
-    pub(crate) fn push(&mut self, text: &str) -> Piece {
+    pub(crate) fn push(&mut self, text: &str) -> ReplyPiece {
         self.held.push_str(text);
-        let mut piece = Piece::default();
+        let mut piece = ReplyPiece::default();
         while self.step(&mut piece) {}
         piece
     }
 
     /// Returns the held text when nothing follows.
-    pub(crate) fn finish(&mut self) -> Piece {
+    pub(crate) fn finish(&mut self) -> ReplyPiece {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Thinking { .. } => Piece {
+            State::Thinking { .. } => ReplyPiece {
                 reasoning: held.trim_end().to_owned(),
                 content: String::new(),
             },
-            State::Start | State::Closed | State::Reply => Piece {
+            State::Start | State::Closed | State::Reply => ReplyPiece {
                 reasoning: String::new(),
                 content: held,
             },
@@ -86,7 +86,7 @@ impl ThinkSplitter {
     }
 
     /// Processes held text. Returns whether there may be more to do.
-    fn step(&mut self, piece: &mut Piece) -> bool {
+    fn step(&mut self, piece: &mut ReplyPiece) -> bool {
         match self.state {
             State::Start => self.start(),
             State::Thinking { begun } => self.think(begun, piece),
@@ -122,7 +122,7 @@ impl ThinkSplitter {
         true
     }
 
-    fn think(&mut self, begun: bool, piece: &mut Piece) -> bool {
+    fn think(&mut self, begun: bool, piece: &mut ReplyPiece) -> bool {
         if !begun {
             let kept = self.held.trim_start();
             if kept.is_empty() {
@@ -163,7 +163,7 @@ mod tests {
     fn split(prompt: &str, text: &str) -> (String, String) {
         let run = |parts: &[&str]| {
             let mut splitter = ThinkSplitter::new(prompt);
-            let mut whole = Piece::default();
+            let mut whole = ReplyPiece::default();
             for part in parts {
                 whole.push(&splitter.push(part));
             }

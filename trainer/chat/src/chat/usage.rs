@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct ChatUsage {
     prompt_tokens: usize,
     completion_tokens: usize,
     total_tokens: usize,
@@ -17,7 +17,7 @@ struct PromptDetails {
 
 // === impl Usage ===
 
-impl Usage {
+impl ChatUsage {
     pub(crate) fn new(n_prompt: usize, n_generated: usize, n_cached: usize) -> Self {
         Self {
             prompt_tokens: n_prompt,

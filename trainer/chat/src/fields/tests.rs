@@ -51,7 +51,7 @@ fn every_field_that_is_said_to_be_done_is_read() {
 fn every_refused_field_is_refused_by_its_name_and_passes_where_it_says_nothing() {
     let mut lines = String::new();
     for field in CHAT {
-        let Rule::Refused(neutral) = field.rule else {
+        let FieldRule::Refused(neutral) = field.rule else {
             continue;
         };
         let body = |value: &str| format!("{{\"{}\": {value}}}", field.name);

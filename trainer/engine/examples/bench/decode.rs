@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use metaclaw_engine::adapter;
 use metaclaw_engine::engine::Engine;
-use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::run::{OpenRun, RunConfig};
 use metaclaw_trainer_terms::AdapterName;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ pub(crate) fn save_adapters(engine: &Engine, names: Vec<AdapterName>) -> Result<
                 seed: seed as u64,
                 ..RunConfig::default()
             };
-            let run = Run::new(&state.model, &config)?;
+            let run = OpenRun::new(&state.model, &config)?;
             adapter::save(&scratch()?, name, run.lora(), &state.base.id, run.step())?;
         }
         Ok(())

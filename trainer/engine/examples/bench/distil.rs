@@ -1,11 +1,11 @@
 //! Measures a distillation batch with and without its teacher.
 
-use metaclaw_engine::head::TopK;
+use metaclaw_engine::head::TopTokens;
 use metaclaw_trainer_terms::{Datum, DatumParts, Tensor2};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::input::{Distil, Input, Sample};
+use crate::input::{BenchSample, Distillation, Input};
 use crate::measure::Clock;
 use crate::training::{Trainer, load};
 
@@ -13,7 +13,7 @@ use crate::training::{Trainer, load};
 ///
 /// # Errors
 /// Returns the engine's error.
-pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
+pub(crate) fn run(input: &Input, work: &Distillation) -> Result<Value, Failure> {
     let model = load(input)?;
     let mut trainer = Trainer::new(&model)?;
     let hinted = hinted(work);
@@ -33,12 +33,12 @@ pub(crate) fn run(input: &Input, work: &Distil) -> Result<Value, Failure> {
 }
 
 /// Makes each sample with each of its hints between prompt and reply.
-fn hinted(work: &Distil) -> Vec<Sample> {
+fn hinted(work: &Distillation) -> Vec<BenchSample> {
     let pairs = work.samples.iter().zip(&work.hints);
-    let with = |sample: &Sample, hint: &Vec<u32>| {
+    let with = |sample: &BenchSample, hint: &Vec<u32>| {
         // The position that predicts the reply's first token is the prompt's last one.
         let (prompt, reply) = sample.ids.split_at(sample.loss_from + 1);
-        Sample {
+        BenchSample {
             ids: [prompt, hint, reply].concat(),
             loss_from: sample.loss_from + hint.len(),
         }
@@ -48,14 +48,14 @@ fn hinted(work: &Distil) -> Vec<Sample> {
 }
 
 /// Makes the student's samples with the targets of its most certain hinted teacher: `[N, K]` targets.
-fn targets(work: &Distil, tops: &[TopK]) -> Result<Vec<Datum>, Failure> {
-    let n_batch: usize = work.samples.iter().map(Sample::n_targets).sum();
+fn targets(work: &Distillation, tops: &[TopTokens]) -> Result<Vec<Datum>, Failure> {
+    let n_batch: usize = work.samples.iter().map(BenchSample::n_targets).sum();
     let mut rest = tops;
     let mut datums = Vec::new();
     for (sample, hints) in work.samples.iter().zip(&work.hints) {
         let (own, others) = rest.split_at(hints.len());
         rest = others;
-        let sum = |top: &TopK| top.logprobs.iter().sum::<f32>();
+        let sum = |top: &TopTokens| top.logprobs.iter().sum::<f32>();
         let surest = own.iter().max_by(|a, b| sum(a).total_cmp(&sum(b)));
         let surest = surest.ok_or("a sample without hints")?;
         let silent = sample.loss_from * work.top_k;

@@ -25,13 +25,13 @@ pub(crate) struct Input {
     #[serde(default)]
     pub(crate) devices: Option<String>,
     #[serde(flatten)]
-    pub(crate) work: Work,
+    pub(crate) work: BenchWork,
 }
 
 /// The measurement, selected by `kind`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Work {
+pub(crate) enum BenchWork {
     /// The machine's memory bandwidth.
     Bandwidth,
     /// The speed of the first device in multiplying two matrices of `side` by `side`.
@@ -39,7 +39,7 @@ pub(crate) enum Work {
     /// One training step: forward, backward, optimiser.
     Train(Train),
     /// One step towards a teacher's most likely tokens.
-    Distil(Distil),
+    Distil(Distillation),
     /// Greedy replies, all at once.
     Decode(Decode),
     /// The first token of a second turn, with and without the first turn's cache.
@@ -56,7 +56,7 @@ pub(crate) enum Work {
 
 /// A sequence and the beginning of its loss.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Sample {
+pub(crate) struct BenchSample {
     /// The token ids, one more than the model reads.
     pub(crate) ids: Vec<u32>,
     /// The first position whose prediction counts.
@@ -65,14 +65,14 @@ pub(crate) struct Sample {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Train {
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<BenchSample>,
     /// Number of tokens to which the first sample is cut for the warm-up. Without it, the warm-up is the whole step.
     pub(crate) warm_tokens: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Distil {
-    pub(crate) samples: Vec<Sample>,
+pub(crate) struct Distillation {
+    pub(crate) samples: Vec<BenchSample>,
     /// For each sample, the hints that the teacher reads between prompt and reply.
     pub(crate) hints: Vec<Vec<Vec<u32>>>,
     /// Number of most likely tokens per position.
@@ -100,7 +100,7 @@ pub(crate) struct Served {
     /// Tokens of each stream without training.
     pub(crate) new_tokens: usize,
     /// The samples of the training step.
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<BenchSample>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -163,7 +163,7 @@ impl Input {
 
 // === impl Sample ===
 
-impl Sample {
+impl BenchSample {
     /// Makes a datum with the mean cross-entropy over `n_batch` predictions.
     ///
     /// # Errors

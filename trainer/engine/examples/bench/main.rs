@@ -19,7 +19,7 @@ use metaclaw_engine::weights;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::input::{Input, Work};
+use crate::input::{BenchWork, Input};
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,16 +43,16 @@ fn main() -> Result<(), Failure> {
 
 fn run(input: &Input) -> Result<Value, Failure> {
     match &input.work {
-        Work::Bandwidth => measure::bandwidth(input.threads),
-        Work::Peak { side } => measure::peak(input, *side),
-        Work::Train(work) => training::run(input, work),
-        Work::Distil(work) => distil::run(input, work),
-        Work::Decode(work) => decode::run(input, work),
-        Work::NextTurn(work) => decode::next_turn(input, work),
-        Work::Adapters(work) => serving::adapters(input, work),
-        Work::Served(work) => serving::served(input, work),
-        Work::Arrivals(work) => serving::arrivals(input, work),
-        Work::Swaps(work) => serving::swaps(input, work),
+        BenchWork::Bandwidth => measure::bandwidth(input.threads),
+        BenchWork::Peak { side } => measure::peak(input, *side),
+        BenchWork::Train(work) => training::run(input, work),
+        BenchWork::Distil(work) => distil::run(input, work),
+        BenchWork::Decode(work) => decode::run(input, work),
+        BenchWork::NextTurn(work) => decode::next_turn(input, work),
+        BenchWork::Adapters(work) => serving::adapters(input, work),
+        BenchWork::Served(work) => serving::served(input, work),
+        BenchWork::Arrivals(work) => serving::arrivals(input, work),
+        BenchWork::Swaps(work) => serving::swaps(input, work),
     }
 }
 

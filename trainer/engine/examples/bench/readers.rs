@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use metaclaw_engine::engine::Engine;
-use metaclaw_engine::generate::{Finished, GenerateEvent, GenerateRequest};
+use metaclaw_engine::generate::{FinishedReply, GenerateEvent, GenerateRequest};
 use metaclaw_engine::sampler::SamplingParams;
 use metaclaw_trainer_terms::AdapterName;
 
@@ -13,12 +13,12 @@ use crate::failure::Failure;
 
 /// A received reply.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct TimedReply {
     /// When each token arrived.
     pub(crate) at: Vec<Instant>,
     pub(crate) ids: Vec<u32>,
     /// `None` if the reader left before the end.
-    pub(crate) finished: Option<Finished>,
+    pub(crate) finished: Option<FinishedReply>,
 }
 
 /// Makes a greedy request for exactly `max_tokens`.
@@ -46,10 +46,10 @@ pub(crate) fn read(
     engine: &Engine,
     request: GenerateRequest,
     leave: &AtomicBool,
-) -> Result<Heard, Failure> {
+) -> Result<TimedReply, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
-        let mut heard = Heard::default();
+        let mut heard = TimedReply::default();
         let mut stream = engine.generate(request).await?;
         while let Some(event) = stream.recv().await {
             match event? {
@@ -75,7 +75,7 @@ pub(crate) fn read_all(
     engine: &Engine,
     requests: Vec<GenerateRequest>,
     leave: &AtomicBool,
-) -> Result<Vec<Heard>, Failure> {
+) -> Result<Vec<TimedReply>, Failure> {
     thread::scope(|scope| {
         let readers: Vec<_> = requests
             .into_iter()
@@ -89,7 +89,7 @@ pub(crate) fn read_all(
 }
 
 /// Returns the seconds between tokens of the same stream, for tokens from `from` on.
-pub(crate) fn gaps(heard: &[Heard], from: Option<Instant>) -> Vec<f64> {
+pub(crate) fn gaps(heard: &[TimedReply], from: Option<Instant>) -> Vec<f64> {
     let pairs = heard.iter().flat_map(|it| it.at.windows(2));
     let within = pairs.filter(|pair| from.is_none_or(|from| pair[0] >= from));
     within

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::decode::{save_adapters, scratch};
 use crate::failure::Failure;
-use crate::input::{Arrivals, Decode, Input, Sample, Served, Swaps};
+use crate::input::{Arrivals, BenchSample, Decode, Input, Served, Swaps};
 use crate::measure::Clock;
-use crate::readers::{Heard, gaps, quantile, read, read_all, request};
+use crate::readers::{TimedReply, gaps, quantile, read, read_all, request};
 use crate::training::StepJob;
 
 /// A number of tokens that no stream reaches here. A stream ends when its purpose is fulfilled.
@@ -111,7 +111,7 @@ pub(crate) fn served(input: &Input, work: &Served) -> Result<Value, Failure> {
 }
 
 /// Returns the seconds of a step.
-fn train(engine: &Engine, samples: &[Sample]) -> Result<f64, Failure> {
+fn train(engine: &Engine, samples: &[BenchSample]) -> Result<f64, Failure> {
     let begun = Instant::now();
     let (job, answer) = StepJob::new(samples)?;
     engine.submit(Box::new(job))?;
@@ -164,7 +164,7 @@ pub(crate) fn swaps(input: &Input, work: &Swaps) -> Result<Value, Failure> {
     read_all(&engine, warm.collect(), &never)?;
     let n_tokens = AtomicUsize::new(0);
     let clock = Clock::start()?;
-    let slot = |(i, prompt): (usize, &Vec<u32>)| -> Result<Vec<(usize, Heard)>, Failure> {
+    let slot = |(i, prompt): (usize, &Vec<u32>)| -> Result<Vec<(usize, TimedReply)>, Failure> {
         let mut heard = Vec::new();
         let current = || n_tokens.load(Ordering::Relaxed) / work.tokens_a_swap;
         // The replies have different lengths, because otherwise all streams would change their adapter at once.

@@ -3,20 +3,20 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use metaclaw_engine::engine::{EngineState, Job, Progress};
-use metaclaw_engine::head::TopK;
+use metaclaw_engine::engine::{EngineState, JobProgress, SlicedJob};
+use metaclaw_engine::head::TopTokens;
 use metaclaw_engine::lora::LoraSpec;
 use metaclaw_engine::loss::Loss;
 use metaclaw_engine::model::Model;
 use metaclaw_engine::optim::AdamConfig;
-use metaclaw_engine::run::{Run, RunConfig};
+use metaclaw_engine::run::{OpenRun, RunConfig};
 use metaclaw_engine::train::{SliceSizes, TrainJob, TrainOut, Wanted};
 use metaclaw_trainer_terms::{Datum, DatumError};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
-use crate::input::{Input, Sample, Train};
+use crate::input::{BenchSample, Input, Train};
 use crate::measure::Clock;
 
 /// The adapter's rank, the same as in `peer.py`.
@@ -24,7 +24,7 @@ const RANK: i64 = 16;
 
 /// A run and the sizes of its slices.
 pub(crate) struct Trainer {
-    run: Run,
+    run: OpenRun,
     sizes: SliceSizes,
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn load(input: &Input) -> Result<Model, Failure> {
 ///
 /// # Errors
 /// Fails for a sample without a prediction.
-pub(crate) fn batch(samples: &[Sample]) -> Result<Vec<Datum>, DatumError> {
-    let n_targets = samples.iter().map(Sample::n_targets).sum();
+pub(crate) fn batch(samples: &[BenchSample]) -> Result<Vec<Datum>, DatumError> {
+    let n_targets = samples.iter().map(BenchSample::n_targets).sum();
     samples.iter().map(|it| it.datum(n_targets)).collect()
 }
 
@@ -92,7 +92,7 @@ impl Trainer {
             ..LoraSpec::default()
         };
         Ok(Self {
-            run: Run::new(model, &RunConfig { lora, seed: 1 })?,
+            run: OpenRun::new(model, &RunConfig { lora, seed: 1 })?,
             sizes: SliceSizes::measured(model, None)?,
         })
     }
@@ -114,9 +114,9 @@ impl Trainer {
     pub(crate) fn teacher(
         &self,
         model: &Model,
-        samples: &[Sample],
+        samples: &[BenchSample],
         top_k: usize,
-    ) -> Result<Vec<TopK>, Failure> {
+    ) -> Result<Vec<TopTokens>, Failure> {
         let datums = samples.iter().map(|it| it.datum(1));
         let datums: Vec<Datum> = datums.collect::<Result<_, _>>()?;
         let positions = samples
@@ -156,7 +156,7 @@ impl StepJob {
     /// # Errors
     /// Fails for a sample without a prediction.
     pub(crate) fn new(
-        samples: &[Sample],
+        samples: &[BenchSample],
     ) -> Result<(Self, oneshot::Receiver<Result<f64, Failure>>), DatumError> {
         let (answer, receiver) = oneshot::channel();
         let job = Self {
@@ -189,15 +189,15 @@ impl StepJob {
     }
 }
 
-impl Job for StepJob {
-    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress {
+impl SlicedJob for StepJob {
+    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> JobProgress {
         let Some(answer) = self.work(state, slice).transpose() else {
-            return Progress::More;
+            return JobProgress::More;
         };
         if let Some(sender) = self.answer.take() {
             // The receiver may be gone.
             let _ = sender.send(answer);
         }
-        Progress::Done
+        JobProgress::Done
     }
 }

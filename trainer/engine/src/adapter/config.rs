@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::{AdapterError, from_json};
-use crate::lora::{IN_PART, Lora, LoraSpec, Targets};
+use super::error::AdapterError;
+use super::json::from_json;
+use crate::lora::{IN_PART, Lora, LoraSpec, LoraTargets};
 
 /// `adapter_config.json`, with its path for error messages.
-pub(super) struct Config {
+pub(super) struct AdapterConfigFile {
     file: PathBuf,
     fields: Map<String, Value>,
 }
@@ -74,7 +75,7 @@ const REFUSED: [&str; 21] = [
     "velora_config",
 ];
 
-impl Config {
+impl AdapterConfigFile {
     pub(super) fn read(file: &Path) -> Result<Self, AdapterError> {
         let fields = from_json(file)?;
         Ok(Self {
@@ -112,14 +113,14 @@ impl Config {
         })
     }
 
-    fn targets(&self) -> Result<Targets, AdapterError> {
+    fn targets(&self) -> Result<LoraTargets, AdapterError> {
         const FIELD: &str = "target_modules";
         const ALLOWED: &str =
             "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head";
         let names = self.fields.get(FIELD).and_then(Value::as_array);
         let names: Option<Vec<&str>> =
             names.and_then(|all| all.iter().map(Value::as_str).collect());
-        let targets = names.and_then(|names| Targets::named(names).ok());
+        let targets = names.and_then(|names| LoraTargets::named(names).ok());
         targets.ok_or_else(|| self.error(FIELD, ALLOWED))
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::base::BaseId;
-use super::{AdapterError, from_json};
+use super::error::AdapterError;
+use super::json::from_json;
 
 pub(super) const FILE: &str = "metaclaw.json";
 /// The format that is written. Format 1 hashed the base in another way, so its fingerprints cannot be compared.

@@ -7,7 +7,7 @@ use metaclaw_kernels::Heads;
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::window;
-use crate::{few_rows, kv::Run};
+use crate::{few_rows, kv::PositionRun};
 
 /// More runs than this are gathered into one: a call costs more than the copy then.
 const MAX_RUNS: usize = 8;
@@ -25,12 +25,12 @@ const MASK_ALIGNMENT: usize = 8;
 pub struct NewRows {
     pub len: usize,
     /// The positions before the new rows. A single row is among them itself.
-    pub past: Vec<Run>,
+    pub past: Vec<PositionRun>,
 }
 
 /// The rows of one sequence in a batch, and what they attend to besides one another.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct SequenceSpan {
     pub(super) row: i64,
     pub(super) len: i64,
     pub(super) past: Past,
@@ -39,7 +39,7 @@ pub(super) struct Span {
 /// Cached positions of one sequence; a single row is among them.
 #[derive(Debug)]
 pub(super) enum Past {
-    Runs(Vec<Run>),
+    Runs(Vec<PositionRun>),
     /// Slots, `[n]`, i64.
     Scattered(Tensor),
     /// The newest positions, the rows themselves among them. Each row sees a different part of them.
@@ -73,7 +73,7 @@ pub struct PagePlan {
 #[derive(Debug)]
 pub(super) enum Reads {
     /// One entry for each sequence, in the order of the rows.
-    Spans(Vec<Span>),
+    Spans(Vec<SequenceSpan>),
     /// Single rows on a CPU with vector units: the positions of each, read where they lie in the cache.
     Few(Vec<Vec<Range<usize>>>),
     Singles(Singles),
@@ -107,7 +107,7 @@ impl PagePlan {
         } else {
             match Singles::new(&rows, heads.n_kv * heads.width, device)? {
                 Some(singles) => Reads::Singles(singles),
-                None => Reads::Spans(Span::each(rows, slots, window, device)?),
+                None => Reads::Spans(SequenceSpan::each(rows, slots, window, device)?),
             }
         };
         let slots: Vec<i64> = slots.iter().copied().map(to_i64).collect();
@@ -175,7 +175,7 @@ impl Singles {
 
 // === impl Span ===
 
-impl Span {
+impl SequenceSpan {
     fn to_device(&self, device: Device) -> Result<Self, TchError> {
         Ok(Self {
             row: self.row,
@@ -288,7 +288,7 @@ impl Past {
     }
 }
 
-fn slots_of(run: &Run) -> impl Iterator<Item = i64> + use<> {
+fn slots_of(run: &PositionRun) -> impl Iterator<Item = i64> + use<> {
     (run.start..run.start + run.len).map(to_i64)
 }
 

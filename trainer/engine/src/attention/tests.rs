@@ -13,14 +13,14 @@ fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
 }
 
 /// Rows of sequences, so many of each, with what is before them, written to these slots.
-fn plan(config: &ModelConfig, rows: &[(usize, Vec<Run>)], slots: &[usize]) -> PagePlan {
+fn plan(config: &ModelConfig, rows: &[(usize, Vec<PositionRun>)], slots: &[usize]) -> PagePlan {
     plan_of(config, rows, slots, None)
 }
 
 /// The same where a position sees the newest ones alone.
 fn plan_of(
     config: &ModelConfig,
-    rows: &[(usize, Vec<Run>)],
+    rows: &[(usize, Vec<PositionRun>)],
     slots: &[usize],
     window: Option<usize>,
 ) -> PagePlan {
@@ -40,12 +40,12 @@ fn config(head_dim: i64) -> ModelConfig {
     }
 }
 
-fn runs(at: &[usize]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(at: &[usize]) -> Vec<PositionRun> {
+    let mut runs: Vec<PositionRun> = Vec::new();
     for &start in at {
         match runs.last_mut() {
             Some(run) if run.start + run.len == start => run.len += 1,
-            _ => runs.push(Run { start, len: 1 }),
+            _ => runs.push(PositionRun { start, len: 1 }),
         }
     }
     runs
@@ -211,7 +211,7 @@ fn single_rows_side_by_side_are_what_each_is_alone() {
         layer
             .write(&first(&k), &first(&v), &Tensor::from_slice(&slots))
             .unwrap();
-        let run = |start, len| Run { start, len };
+        let run = |start, len| PositionRun { start, len };
         let rows = [
             (1, vec![run(0, 16), run(20, 1)]),
             (1, vec![run(0, 16), run(32, 9), run(60, 1)]),
@@ -250,7 +250,7 @@ fn what_is_much_to_gather_is_read_where_it_lies() {
     let config = tiny_model_config();
     let long = MAX_GATHERED / usize::try_from(config.n_kv_heads * config.head_dim).unwrap() / 2;
     let of = |len| {
-        let past = vec![Run { start: 0, len }];
+        let past = vec![PositionRun { start: 0, len }];
         let reads = plan(&config, &[(1, past.clone()), (1, past)], &[0, 1]).reads;
         matches!(reads, Reads::Singles(_))
     };

@@ -14,7 +14,7 @@ use crate::tensors::FileError;
 
 /// A checkpoint on disk.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CheckpointInfo {
+pub struct CheckpointEntry {
     pub name: CheckpointName,
     pub path: PathBuf,
     /// Optimiser steps behind it.
@@ -32,7 +32,7 @@ pub struct CheckpointInfo {
 /// The index of the checkpoints in a folder. A checkpoint is read once, and again if it was replaced.
 #[derive(Debug, Default)]
 pub struct CheckpointIndex {
-    known: BTreeMap<CheckpointName, (Stamp, CheckpointInfo)>,
+    known: BTreeMap<CheckpointName, (Stamp, CheckpointEntry)>,
 }
 
 impl CheckpointIndex {
@@ -40,7 +40,7 @@ impl CheckpointIndex {
     ///
     /// # Errors
     /// When the folder is there and cannot be listed.
-    pub fn list(&mut self, checkpoint_dir: &Path) -> Result<Vec<CheckpointInfo>, AdapterError> {
+    pub fn list(&mut self, checkpoint_dir: &Path) -> Result<Vec<CheckpointEntry>, AdapterError> {
         let root = folder::checkpoints(checkpoint_dir);
         let mut known = std::mem::take(&mut self.known);
         for name in names_in(&root)? {
@@ -81,7 +81,7 @@ fn names_in(root: &Path) -> Result<Vec<CheckpointName>, AdapterError> {
     Ok(names)
 }
 
-fn info(root: &Path, name: CheckpointName) -> Result<CheckpointInfo, AdapterError> {
+fn info(root: &Path, name: CheckpointName) -> Result<CheckpointEntry, AdapterError> {
     let path = root.join(name.as_str());
     let State {
         step,
@@ -90,7 +90,7 @@ fn info(root: &Path, name: CheckpointName) -> Result<CheckpointInfo, AdapterErro
         ..
     } = State::read(&path)?;
     let manifest = from_json(&path.join(MANIFEST))?;
-    Ok(CheckpointInfo {
+    Ok(CheckpointEntry {
         name,
         step,
         line,

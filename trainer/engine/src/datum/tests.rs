@@ -11,8 +11,8 @@ fn datum() -> Datum {
     Datum::cross_entropy(vec![1, 2, 3], vec![2, 3, 4], vec![0.0, 1.0, 0.5]).unwrap()
 }
 
-fn check(datum: Datum, loss: &Loss) -> Result<Sample, TrainInputError> {
-    let checked = Sample::check_all(&[datum], Some(loss), LIMITS);
+fn check(datum: Datum, loss: &Loss) -> Result<LossSample, TrainInputError> {
+    let checked = LossSample::check_all(&[datum], Some(loss), LIMITS);
     checked.map(|mut samples| samples.remove(0))
 }
 
@@ -48,7 +48,7 @@ fn several_targets_share_a_position() {
 
 #[test]
 fn forward_is_wanted_where_it_is_asked_for() {
-    let samples = Sample::check_all(&[datum(), datum()], None, LIMITS).unwrap();
+    let samples = LossSample::check_all(&[datum(), datum()], None, LIMITS).unwrap();
     let ask = |positions: &[Vec<usize>]| wanted(&samples, Some(positions));
     assert_eq!(wanted(&samples, None).unwrap(), [[true; 3], [true; 3]]);
     let found = ask(&[vec![0, 2], vec![]]).unwrap();
@@ -106,6 +106,6 @@ fn says_what_is_wrong() {
     for (found, wanted) in cases {
         assert_eq!(found, wanted);
     }
-    let none = Sample::check_all(&[], None, LIMITS).unwrap_err();
+    let none = LossSample::check_all(&[], None, LIMITS).unwrap_err();
     assert_eq!(none.to_string(), "datums is empty: at least one is needed");
 }

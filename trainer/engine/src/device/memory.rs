@@ -7,7 +7,7 @@ use crate::free_memory;
 
 /// Memory of a device, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Memory {
+pub struct DeviceMemory {
     /// Bytes that are free.
     pub free: usize,
     pub total: usize,
@@ -20,15 +20,15 @@ pub struct Memory {
 ///
 /// libtorch keeps what it has freed of a GPU's memory for itself, and CUDA counts that as taken: what is free is to be asked
 /// before training begins.
-pub fn memory(device: Device) -> Option<Memory> {
+pub fn memory(device: Device) -> Option<DeviceMemory> {
     match device {
-        Device::Cpu => Some(Memory {
+        Device::Cpu => Some(DeviceMemory {
             free: free_memory::available()?,
             total: free_memory::total()?,
         }),
         Device::Cuda(number) => {
             let (free, total) = card::memory(number)?;
-            Some(Memory { free, total })
+            Some(DeviceMemory { free, total })
         }
         Device::Mps | Device::Vulkan => None,
     }

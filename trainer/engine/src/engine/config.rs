@@ -60,7 +60,7 @@ pub struct EngineConfig {
 
 /// The model that an engine serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelInfo {
+pub struct EngineInfo {
     /// The file's or folder's name.
     pub name: String,
     /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`, `gemma3_text`.

@@ -7,13 +7,13 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
+use super::config::{Dtype, EngineConfig, EngineInfo};
 use super::guard::guarded;
 use super::memory;
-use super::serving::{Serving, Waiting};
-use super::state::{EngineState, Job, Progress};
+use super::serving::{LiveReplies, Waiting};
+use super::state::{EngineState, JobProgress, SlicedJob};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
-use super::{Dtype, EngineConfig, ModelInfo};
 use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::PAGE;
 use crate::lora::LoraSpec;
@@ -28,21 +28,21 @@ pub(super) enum Command {
     /// A request for a reply.
     Generate(Waiting),
     Now(Box<dyn FnOnce(&mut EngineState) + Send>),
-    Job(Box<dyn Job>),
+    Job(Box<dyn SlicedJob>),
 }
 
 /// Everything the thread owns.
 pub(super) struct Core {
     state: EngineState,
     tokenizer: Arc<ChatTokenizer>,
-    serving: Serving,
-    jobs: VecDeque<Box<dyn Job>>,
+    serving: LiveReplies,
+    jobs: VecDeque<Box<dyn SlicedJob>>,
     share: TimeShare,
 }
 
 impl Core {
     /// Loads the model on this thread, which from then on owns it.
-    pub(super) fn load(config: &EngineConfig) -> Result<(Self, ModelInfo), LoadError> {
+    pub(super) fn load(config: &EngineConfig) -> Result<(Self, EngineInfo), LoadError> {
         set_threads(config.threads)?;
         let (dir, name) = locate(config)?;
         let name = config.name.clone().unwrap_or(name);
@@ -69,7 +69,7 @@ impl Core {
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
         tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
         let model_config = &model.config;
-        let info = ModelInfo {
+        let info = EngineInfo {
             name: name.clone(),
             family: model_config.architecture.name(),
             context: model_config.context,
@@ -97,7 +97,7 @@ impl Core {
         let core = Self {
             state: EngineState::new(model, base, runs, sizes, adapters).serving_from(serving),
             tokenizer,
-            serving: Serving::new(config, device, pool, seeds),
+            serving: LiveReplies::new(config, device, pool, seeds),
             jobs: VecDeque::new(),
             share: TimeShare::default(),
         };
@@ -133,12 +133,12 @@ impl Core {
     }
 
     #[cfg(test)]
-    pub(super) fn serving(&self) -> &Serving {
+    pub(super) fn serving(&self) -> &LiveReplies {
         &self.serving
     }
 
     #[cfg(test)]
-    pub(super) fn serving_mut(&mut self) -> &mut Serving {
+    pub(super) fn serving_mut(&mut self) -> &mut LiveReplies {
         &mut self.serving
     }
 
@@ -185,7 +185,7 @@ impl Core {
         let state = &mut self.state;
         let progress = guarded("job", || job.advance(state, SLICE));
         self.share.job_took(begun.elapsed());
-        if progress != Ok(Progress::More) {
+        if progress != Ok(JobProgress::More) {
             self.jobs.pop_front();
         }
     }

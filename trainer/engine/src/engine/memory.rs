@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tch::Device;
 
-use super::EngineConfig;
+use super::config::EngineConfig;
 use crate::device::{self, Devices};
 use crate::kv::{self, KvPool, PAGE};
 use crate::model::Model;

@@ -4,7 +4,7 @@ use tch::{TchError, Tensor};
 
 use super::stream::Stream;
 use crate::generate::{PromptScoring, Scores};
-use crate::head::{LogProbs, TopK};
+use crate::head::{LogProbs, TopTokens};
 use crate::linear::Segment;
 use crate::model::Model;
 
@@ -32,7 +32,7 @@ pub(super) fn score(
     };
     let mut scores = Scores {
         logprobs: Vec::new(),
-        top: TopK::default(),
+        top: TopTokens::default(),
     };
     for start in scored.clone().step_by(ROWS) {
         let at = start..scored.end.min(start + ROWS);

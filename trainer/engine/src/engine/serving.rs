@@ -6,14 +6,16 @@ use std::time::Instant;
 use tch::Device;
 use tokio::sync::{mpsc, oneshot};
 
-use super::EngineConfig;
 use super::adapters::refusal;
+use super::config::EngineConfig;
 use super::scheduler::{self, RoundBudget};
 use super::state::EngineState;
-use super::step::{self, Outcome};
+use super::step::{self, StreamOutcome};
 use super::stream::Stream;
 use crate::device;
-use crate::generate::{GenerateError, GenerateRequest, GenerationStream, Reply, ReplyEnds, Step};
+use crate::generate::{
+    BegunReply, GenerateError, GenerateRequest, GenerationStream, ReplyEnds, TokenOutcome,
+};
 use crate::kv::{BlockManager, KvPool, PAGE, PageTable};
 use crate::rng::SplitMix64;
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
@@ -29,7 +31,7 @@ pub(super) struct Waiting {
 }
 
 /// All live replies, and the pages of their keys and values.
-pub(super) struct Serving {
+pub(super) struct LiveReplies {
     pool: KvPool,
     blocks: BlockManager,
     /// The live replies in order of age.
@@ -44,7 +46,7 @@ pub(super) struct Serving {
     seeds: SplitMix64,
 }
 
-impl Serving {
+impl LiveReplies {
     pub(super) fn new(
         config: &EngineConfig,
         device: Device,
@@ -111,7 +113,7 @@ impl Serving {
         state.served().placement.wait();
         let n_rows = chosen.iter().map(|&(_, n)| n).sum();
         self.budget.took(n_rows, begun.elapsed());
-        let lacks_memory = |outcome: &Result<Outcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
+        let lacks_memory = |outcome: &Result<StreamOutcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
         let is_smaller = outcomes.iter().any(lacks_memory) && self.budget.shrink();
         let pairs = chosen.into_iter().zip(outcomes);
         // Prompts that lacked memory continue with fewer rows. A single row cannot shrink.
@@ -202,7 +204,7 @@ impl Serving {
         };
         let seed = self.seeds.next_u64();
         let (scoring, prompt) = request.scoring().unzip();
-        match Reply::new(request, &ends, seed, tokenizer.stream_decoder(), events) {
+        match BegunReply::new(request, &ends, seed, tokenizer.stream_decoder(), events) {
             Ok(begun) => {
                 let begun = begun.scored(scoring);
                 let step = adapter.as_ref().map(|adapter| adapter.step);
@@ -271,24 +273,28 @@ impl Serving {
         self.preempted.insert(at, youngest);
     }
 
-    fn apply(&mut self, chosen: &[(usize, usize)], outcomes: Vec<Result<Outcome, GenerateError>>) {
+    fn apply(
+        &mut self,
+        chosen: &[(usize, usize)],
+        outcomes: Vec<Result<StreamOutcome, GenerateError>>,
+    ) {
         let mut ended = Vec::new();
         for (&(i, n), outcome) in chosen.iter().zip(outcomes) {
             let stream = &mut self.live[i];
             let step = match outcome {
-                Ok(Outcome { scores, token }) => {
+                Ok(StreamOutcome { scores, token }) => {
                     stream.ran(n, &mut self.blocks);
                     stream.reply.score(scores.as_ref());
                     token.map(|token| token.map(|token| stream.reply.push(token)))
                 }
                 Err(error) => {
                     stream.reply.fail(error);
-                    Some(Ok(Step::Ended))
+                    Some(Ok(TokenOutcome::Ended))
                 }
             };
             match step {
-                None | Some(Ok(Step::More)) => {}
-                Some(Ok(Step::Ended)) => ended.push(i),
+                None | Some(Ok(TokenOutcome::More)) => {}
+                Some(Ok(TokenOutcome::Ended)) => ended.push(i),
                 Some(Err(error)) => {
                     stream.reply.fail(error.into());
                     ended.push(i);
@@ -308,7 +314,7 @@ fn pages_of(n_positions: usize) -> usize {
 }
 
 #[cfg(test)]
-impl Serving {
+impl LiveReplies {
     pub(super) fn n_live(&self) -> usize {
         self.live.len()
     }

@@ -32,14 +32,14 @@ pub struct EngineState {
 }
 
 /// Long work on the engine's thread, done in slices.
-pub trait Job: Send {
+pub trait SlicedJob: Send {
     /// Works for about `slice`; gradients are on when it is called.
-    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress;
+    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> JobProgress;
 }
 
 /// What a slice left of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum JobProgress {
     /// Something: it will be called again.
     More,
     /// The job has answered and is dropped.
@@ -47,7 +47,7 @@ pub enum Progress {
 }
 
 /// A function as a job of one slice.
-pub(super) struct Call<F> {
+pub(super) struct CallJob<F> {
     function: Option<F>,
 }
 
@@ -90,7 +90,7 @@ impl EngineState {
     }
 }
 
-impl<F> Call<F> {
+impl<F> CallJob<F> {
     pub(super) fn new(function: F) -> Self {
         Self {
             function: Some(function),
@@ -98,16 +98,16 @@ impl<F> Call<F> {
     }
 }
 
-impl<F: FnOnce(&mut EngineState) + Send> Job for Call<F> {
-    fn advance(&mut self, state: &mut EngineState, _: Duration) -> Progress {
+impl<F: FnOnce(&mut EngineState) + Send> SlicedJob for CallJob<F> {
+    fn advance(&mut self, state: &mut EngineState, _: Duration) -> JobProgress {
         if let Some(function) = self.function.take() {
             function(state);
         }
-        Progress::Done
+        JobProgress::Done
     }
 }
 
-impl fmt::Debug for dyn Job {
+impl fmt::Debug for dyn SlicedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Job")
     }

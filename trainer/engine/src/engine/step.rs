@@ -9,15 +9,15 @@ use crate::batch::{Keep, segments};
 use crate::generate::{GenerateError, Scores};
 use crate::kv::KvPool;
 use crate::model::Model;
-use crate::sampler::{self, SampleError, SampledToken, Sampler};
+use crate::sampler::{self, DrawnToken, SampleError, SequenceSampler};
 
 /// The result of a step for one stream.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct StreamOutcome {
     /// Log-probabilities of the prompt's next tokens, if the request asks for them.
     pub(super) scores: Option<Scores>,
     /// A token, once all its ids are run.
-    pub(super) token: Option<Result<SampledToken, SampleError>>,
+    pub(super) token: Option<Result<DrawnToken, SampleError>>,
 }
 
 /// Runs rows (which of the live streams, how many) together; where that fails, each stream's alone, so that one of
@@ -27,7 +27,7 @@ pub(super) fn run(
     pool: &mut KvPool,
     live: &[Stream],
     chosen: &[(usize, usize)],
-) -> Vec<Result<Outcome, GenerateError>> {
+) -> Vec<Result<StreamOutcome, GenerateError>> {
     match guarded_together(model, pool, live, chosen) {
         Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
         Err(error) if chosen.len() == 1 => vec![Err(error)],
@@ -48,7 +48,7 @@ fn guarded_together(
     pool: &mut KvPool,
     live: &[Stream],
     chosen: &[(usize, usize)],
-) -> Result<Vec<Outcome>, GenerateError> {
+) -> Result<Vec<StreamOutcome>, GenerateError> {
     let done = guarded("batch", || {
         let _guard = tch::no_grad_guard();
         together(model, pool, live, chosen)
@@ -62,7 +62,7 @@ fn together(
     pool: &mut KvPool,
     live: &[Stream],
     chosen: &[(usize, usize)],
-) -> Result<Vec<Outcome>, TchError> {
+) -> Result<Vec<StreamOutcome>, TchError> {
     let rows: Vec<_> = chosen.iter().map(|&(i, n)| live[i].rows(n)).collect();
     let hidden_md = model.forward_batch(&rows, pool)?;
     let mut outcomes = Vec::with_capacity(chosen.len());
@@ -76,7 +76,7 @@ fn together(
             drawn.push((at, i, end - 1));
         }
         let own_nd = hidden_md.f_narrow(0, start, end - start)?;
-        outcomes.push(Outcome {
+        outcomes.push(StreamOutcome {
             scores: score(model, stream, n, &own_nd)?,
             token: None,
         });
@@ -99,7 +99,7 @@ fn draw(
     live: &[Stream],
     drawn: &[(usize, usize, i64)],
     hidden_md: &Tensor,
-    outcomes: &mut [Outcome],
+    outcomes: &mut [StreamOutcome],
 ) -> Result<(), TchError> {
     if drawn.is_empty() {
         return Ok(());
@@ -109,7 +109,7 @@ fn draw(
     let streams = || drawn.iter().map(|&(_, i, _)| &live[i]);
     let adapters = segments(streams().map(|stream| (1, stream.lora())));
     let logits_nv = model.logits_of_rows(&hidden_md.f_index_select(0, &rows)?, &adapters)?;
-    let samplers: Vec<&Sampler> = streams().map(|stream| stream.reply.sampler()).collect();
+    let samplers: Vec<&SequenceSampler> = streams().map(|stream| stream.reply.sampler()).collect();
     let tokens = sampler::sample(&logits_nv, &samplers)?;
     for (&(at, _, _), token) in drawn.iter().zip(tokens) {
         outcomes[at].token = Some(token);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::adapters::ServedAdapter;
 use crate::batch::{Keep, Rows};
-use crate::generate::Reply;
+use crate::generate::BegunReply;
 use crate::kv::{BlockManager, PageTable, WeightsKey};
 use crate::lora::Lora;
 
@@ -13,7 +13,7 @@ use crate::lora::Lora;
 pub(super) struct Stream {
     /// Counts up with admission: the oldest keeps its place longest.
     pub(super) age: u64,
-    pub(super) reply: Reply,
+    pub(super) reply: BegunReply,
     adapter: Option<Rc<ServedAdapter>>,
     pub(super) table: PageTable,
     /// Positions whose keys and values are there.
@@ -23,7 +23,7 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn new(
         age: u64,
-        reply: Reply,
+        reply: BegunReply,
         adapter: Option<Rc<ServedAdapter>>,
         table: PageTable,
     ) -> Self {
@@ -84,7 +84,7 @@ impl Stream {
         };
         let end = scoring.n_wanted().min(self.n_cached + n);
         let start = scoring.n_done().max(self.n_cached);
-        // Cached positions were scored before: see `Reply::reusable_ids`.
+        // Cached positions were scored before: see `BegunReply::reusable_ids`.
         start - self.n_cached..end.max(start) - self.n_cached
     }
 

@@ -10,8 +10,8 @@ use super::*;
 
 use crate::adapter::{self, BaseId};
 use crate::device::Devices;
-use crate::generate::{FinishReason, Finished, GenerateEvent, Token};
-use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
+use crate::generate::{FinishReason, FinishedReply, GenerateEvent, Token};
+use crate::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
 use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
@@ -53,7 +53,7 @@ impl Place {
         let dims = BaseDims::of(&model.config);
         let spec = LoraSpec {
             rank: 4,
-            targets: Targets::groups(true, true, true),
+            targets: LoraTargets::groups(true, true, true),
             ..LoraSpec::default()
         };
         let lora = Lora::init(spec, dims, model.config.n_layers, seed).unwrap();
@@ -102,7 +102,9 @@ fn prompt(n: u32) -> Vec<u32> {
     (0..n).map(|i| (i * 37 + 11) % 250).collect()
 }
 
-async fn collect(stream: &mut GenerationStream) -> Result<(Vec<Token>, Finished), GenerateError> {
+async fn collect(
+    stream: &mut GenerationStream,
+) -> Result<(Vec<Token>, FinishedReply), GenerateError> {
     let mut tokens = Vec::new();
     while let Some(event) = stream.recv().await {
         match event? {
@@ -116,7 +118,7 @@ async fn collect(stream: &mut GenerationStream) -> Result<(Vec<Token>, Finished)
 async fn run(
     engine: &Engine,
     request: GenerateRequest,
-) -> Result<(Vec<Token>, Finished), GenerateError> {
+) -> Result<(Vec<Token>, FinishedReply), GenerateError> {
     collect(&mut engine.generate(request).await?).await
 }
 
@@ -159,7 +161,7 @@ async fn a_reply_is_that_of_the_plain_forward_pass() {
     for (token, (_, logprob)) in tokens.iter().zip(want) {
         assert!((f64::from(token.logprob) - logprob).abs() < 1e-3);
     }
-    let wanted = Finished {
+    let wanted = FinishedReply {
         reason: FinishReason::Length,
         n_prompt: 300,
         n_generated: 12,
@@ -324,11 +326,11 @@ struct Clumsy {
     _reply: oneshot::Sender<()>,
 }
 
-impl Job for Clumsy {
-    fn advance(&mut self, _: &mut EngineState, _: Duration) -> Progress {
+impl SlicedJob for Clumsy {
+    fn advance(&mut self, _: &mut EngineState, _: Duration) -> JobProgress {
         self.slices += 1;
         assert!(self.slices < 3, "clumsy");
-        Progress::More
+        JobProgress::More
     }
 }
 
@@ -423,15 +425,15 @@ fn stream(
 
 struct Slices(u32);
 
-impl Job for Slices {
-    fn advance(&mut self, _: &mut EngineState, slice: Duration) -> Progress {
+impl SlicedJob for Slices {
+    fn advance(&mut self, _: &mut EngineState, slice: Duration) -> JobProgress {
         let end = std::time::Instant::now() + slice / 10;
         while std::time::Instant::now() < end {}
         self.0 -= 1;
         if self.0 == 0 {
-            Progress::Done
+            JobProgress::Done
         } else {
-            Progress::More
+            JobProgress::More
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::head::TopK;
+use crate::head::TopTokens;
 use crate::sampler::ParamError;
 
 /// The most top tokens that can be reported for a prompt's position.
@@ -30,7 +30,7 @@ pub struct PromptToken {
 pub(crate) struct Scores {
     pub(crate) logprobs: Vec<f32>,
     /// Empty unless asked for.
-    pub(crate) top: TopK,
+    pub(crate) top: TopTokens,
 }
 
 /// A prompt whose tokens are being scored.

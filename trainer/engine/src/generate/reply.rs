@@ -4,21 +4,21 @@ use metaclaw_trainer_text::{stop::StopMatcher, tokenizer::StreamDecoder};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::{
-    FinishReason, Finished, GenerateError, GenerateEvent, GenerateRequest, PromptScoring, Scores,
-    Token,
+    FinishReason, FinishedReply, GenerateError, GenerateEvent, GenerateRequest, PromptScoring,
+    Scores, Token,
 };
-use crate::sampler::{SampledToken, Sampler};
+use crate::sampler::{DrawnToken, SequenceSampler};
 
 /// What a token left of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum TokenOutcome {
     More,
     /// The reply has ended, or its caller has left.
     Ended,
 }
 
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct BegunReply {
     /// The prompt, then the generated ids.
     ids: Vec<u32>,
     n_prompt: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Reply {
     max_tokens: usize,
     min_tokens: usize,
     end_ids: Vec<u32>,
-    sampler: Sampler,
+    sampler: SequenceSampler,
     decoder: StreamDecoder,
     stops: StopMatcher,
     events: mpsc::Sender<Result<GenerateEvent, GenerateError>>,
@@ -42,7 +42,7 @@ pub(crate) struct ReplyEnds<'a> {
     pub(crate) eos_ids: &'a [u32],
 }
 
-impl Reply {
+impl BegunReply {
     /// Begins a reply. A request without a seed takes `seed`.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Reply {
             end_ids.extend(ends.eos_ids);
         }
         Ok(Self {
-            sampler: Sampler::new(params, seed, &request.prompt_ids, &end_ids)?,
+            sampler: SequenceSampler::new(params, seed, &request.prompt_ids, &end_ids)?,
             n_prompt: request.prompt_ids.len(),
             n_prefilled: 0,
             ids: request.prompt_ids,
@@ -103,7 +103,7 @@ impl Reply {
         &self.ids
     }
 
-    pub(crate) fn sampler(&self) -> &Sampler {
+    pub(crate) fn sampler(&self) -> &SequenceSampler {
         &self.sampler
     }
 
@@ -125,7 +125,7 @@ impl Reply {
         let _ = self.events.try_send(Err(error));
     }
 
-    pub(crate) fn push(&mut self, sampled: SampledToken) -> Step {
+    pub(crate) fn push(&mut self, sampled: DrawnToken) -> TokenOutcome {
         self.ids.push(sampled.id);
         self.sampler.accept(sampled.id);
         let n_generated = self.ids.len() - self.n_prompt;
@@ -148,13 +148,13 @@ impl Reply {
         } else {
             FinishReason::Length
         };
-        self.send(GenerateEvent::Finished(Finished {
+        self.send(GenerateEvent::Finished(FinishedReply {
             reason,
             n_prompt: self.n_prompt,
             n_generated,
             cached: self.n_prompt.saturating_sub(self.n_prefilled),
         }));
-        Step::Ended
+        TokenOutcome::Ended
     }
 
     /// The text that is certain with a token, and whether a stop text ended it.
@@ -181,11 +181,11 @@ impl Reply {
         (text, stopped)
     }
 
-    fn send(&self, event: GenerateEvent) -> Step {
+    fn send(&self, event: GenerateEvent) -> TokenOutcome {
         match self.events.try_send(Ok(event)) {
-            Ok(()) => Step::More,
+            Ok(()) => TokenOutcome::More,
             // The channel holds a whole reply, so it is never full; a listener that left cancels.
-            Err(TrySendError::Closed(_) | TrySendError::Full(_)) => Step::Ended,
+            Err(TrySendError::Closed(_) | TrySendError::Full(_)) => TokenOutcome::Ended,
         }
     }
 }

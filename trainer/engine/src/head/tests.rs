@@ -1,7 +1,7 @@
 use tch::Device;
 
 use super::*;
-use crate::lora::{BaseDims, Lora, LoraSpec, Targets};
+use crate::lora::{BaseDims, Lora, LoraSpec, LoraTargets};
 
 const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 
@@ -56,7 +56,7 @@ fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
     let spec = LoraSpec {
         rank: 2,
         alpha: 4,
-        targets: Targets::groups(false, true, true),
+        targets: LoraTargets::groups(false, true, true),
     };
     let adapter = |seed| {
         let fresh = Lora::init(spec.clone(), dims, 1, seed).unwrap();

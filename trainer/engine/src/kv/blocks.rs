@@ -2,7 +2,7 @@
 
 use super::pages::PageAllocator;
 use super::radix::{NodeId, RadixTree, WeightsKey};
-use super::{PAGE, Run};
+use super::{PAGE, PositionRun};
 
 /// The pages of one sequence, in the order of its positions.
 #[derive(Debug, Default)]
@@ -42,13 +42,13 @@ impl PageTable {
     }
 
     /// The first `len` positions as runs of the pool.
-    pub(crate) fn runs(&self, len: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    pub(crate) fn runs(&self, len: usize) -> Vec<PositionRun> {
+        let mut runs: Vec<PositionRun> = Vec::new();
         for (i, page) in self.pages.iter().take(len.div_ceil(PAGE)).enumerate() {
             let (start, n) = (page * PAGE, PAGE.min(len - i * PAGE));
             match runs.last_mut() {
                 Some(run) if run.start + run.len == start => run.len += n,
-                _ => runs.push(Run { start, len: n }),
+                _ => runs.push(PositionRun { start, len: n }),
             }
         }
         runs

@@ -2,7 +2,7 @@
 
 use tch::{TchError, Tensor};
 
-use super::projection::{Part, Projection};
+use super::projection::{FusedPart, Projection};
 
 /// `A` and `B` of one projection.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl LayerLora {
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn delta(&self, parts: &[Part], x: &Tensor) -> Result<Option<Tensor>, TchError> {
+    pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<Tensor>, TchError> {
         let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
         let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
         let Some(first) = adapted.first() else {
@@ -120,7 +120,7 @@ impl LayerLora {
         Tensor::f_cat(&deltas, -1)?.f_to_kind(x.f_kind()?).map(Some)
     }
 
-    fn stacked_a(&self, parts: &[Part], adapted: &[&LoraPair]) -> Result<Tensor, TchError> {
+    fn stacked_a(&self, parts: &[FusedPart], adapted: &[&LoraPair]) -> Result<Tensor, TchError> {
         let first = parts.first().map(|part| part.projection);
         let groups = GROUPS.iter().zip(&self.stacked);
         let made = groups

@@ -17,7 +17,7 @@ pub enum Projection {
 
 /// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct FusedPart {
     pub projection: Projection,
     /// The projection's rows of the weight.
     pub width: i64,

@@ -3,7 +3,7 @@
 use metaclaw_trainer_terms::{DEFAULT_ALPHA, DEFAULT_RANK};
 
 use super::error::LoraError;
-use super::target::{BaseDims, Targets};
+use super::target::{BaseDims, LoraTargets};
 
 /// The shape of a set of adapters without weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct LoraSpec {
     /// The numerator of the scale `alpha / rank`.
     pub alpha: u32,
     /// The maps that get a pair.
-    pub targets: Targets,
+    pub targets: LoraTargets,
 }
 
 // === impl LoraSpec ===
@@ -23,7 +23,7 @@ impl Default for LoraSpec {
         Self {
             rank: DEFAULT_RANK.into(),
             alpha: DEFAULT_ALPHA,
-            targets: Targets::default(),
+            targets: LoraTargets::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::model_config::ModelConfig;
 
 /// Which maps of a model have an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Targets {
+pub struct LoraTargets {
     /// The adapted projections, the same in every layer. Once checked, each is listed once, in the order of
     /// [`Projection::ALL`].
     pub layers: Vec<Projection>,
@@ -40,14 +40,14 @@ pub const IN_PART: &str = "model.language_model.layers";
 
 // === impl Targets ===
 
-impl Default for Targets {
+impl Default for LoraTargets {
     /// The seven projections of a layer, and not the LM head.
     fn default() -> Self {
         Self::groups(true, true, false)
     }
 }
 
-impl From<Vec<Projection>> for Targets {
+impl From<Vec<Projection>> for LoraTargets {
     fn from(layers: Vec<Projection>) -> Self {
         Self {
             layers,
@@ -56,7 +56,7 @@ impl From<Vec<Projection>> for Targets {
     }
 }
 
-impl Targets {
+impl LoraTargets {
     /// Chooses targets by Tinker's groups (`train_attn`, `train_mlp`, `train_unembed`): q, k, v and o; gate, up and
     /// down; the LM head.
     ///

@@ -1,7 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::*;
-use crate::lora::Part;
+use crate::lora::FusedPart;
 
 const DIMS: BaseDims = BaseDims {
     hidden: 8,
@@ -60,8 +60,8 @@ fn a_fresh_set_is_reproducible_bounded_and_adds_nothing() {
     assert!(delta.equal(&delta.zeros_like()));
 }
 
-fn parts(projections: &[Projection]) -> Vec<Part> {
-    let part = |&projection: &Projection| Part {
+fn parts(projections: &[Projection]) -> Vec<FusedPart> {
+    let part = |&projection: &Projection| FusedPart {
         projection,
         width: DIMS.widths(projection).1,
     };
@@ -146,11 +146,11 @@ fn refuses_what_cannot_work() {
     };
     assert_eq!(text(alpha), "lora alpha 0 is not allowed: 1 or more");
     let none = LoraSpec {
-        targets: Targets::groups(false, false, false),
+        targets: LoraTargets::groups(false, false, false),
         ..spec(2)
     };
     assert!(text(none).starts_with("lora targets are empty"));
-    let unknown = Targets::named(["q_proj", "embed_tokens"]).unwrap_err();
+    let unknown = LoraTargets::named(["q_proj", "embed_tokens"]).unwrap_err();
     assert_eq!(
         unknown.to_string(),
         "lora target \"embed_tokens\" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head"
@@ -191,7 +191,7 @@ fn names_the_tensor_that_does_not_fit() {
 
 #[test]
 fn targets_go_by_name_or_by_tinkers_groups() {
-    let names = |attn, mlp, unembed| Targets::groups(attn, mlp, unembed).names();
+    let names = |attn, mlp, unembed| LoraTargets::groups(attn, mlp, unembed).names();
     assert_eq!(
         names(true, false, false),
         ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -201,22 +201,22 @@ fn targets_go_by_name_or_by_tinkers_groups() {
         ["gate_proj", "up_proj", "down_proj"]
     );
     assert_eq!(names(false, false, true), ["lm_head"]);
-    assert!(Targets::groups(false, false, false).is_empty());
-    let all = Targets::groups(true, true, true);
+    assert!(LoraTargets::groups(false, false, false).is_empty());
+    let all = LoraTargets::groups(true, true, true);
     let mut backwards = all.names();
     backwards.reverse();
-    let targets = Targets::named(backwards).unwrap();
+    let targets = LoraTargets::named(backwards).unwrap();
     let checked = LoraSpec { targets, ..spec(2) }.checked(&DIMS).unwrap();
     assert_eq!(checked.targets, all);
     assert_eq!(
         LoraSpec::default().targets,
-        Targets::groups(true, true, false)
+        LoraTargets::groups(true, true, false)
     );
 }
 
 fn with_head() -> LoraSpec {
     LoraSpec {
-        targets: Targets::groups(false, true, true),
+        targets: LoraTargets::groups(false, true, true),
         ..spec(2)
     }
 }
@@ -240,7 +240,7 @@ fn the_lm_head_is_the_last_of_the_parameters() {
     assert_eq!(set.n_params(), 2 * 2 * (20 + 20 + 20) + 2 * (8 + 20));
     // Its first numbers equal those of a set that adapts nothing else. None of them belongs to a layer.
     let alone = LoraSpec {
-        targets: Targets::groups(false, false, true),
+        targets: LoraTargets::groups(false, false, true),
         ..spec
     };
     let alone = Lora::init(alone, DIMS, 5, 4).unwrap();

@@ -12,7 +12,7 @@ fn all() -> [Loss; 5] {
 }
 
 fn term(loss: Loss, l: f64, weight: f32, sampled: f32) -> Term {
-    loss.term(l, Signal { weight, sampled })
+    loss.term(l, LossSignal { weight, sampled })
 }
 
 #[track_caller]
@@ -96,7 +96,7 @@ fn a_masked_target_gives_zero_where_exp_overflows() {
 #[test]
 fn advantage_0_is_masked_whatever_the_loss() {
     for loss in all() {
-        let prompt = Signal {
+        let prompt = LossSignal {
             weight: 0.0,
             sampled: -1.5,
         };
@@ -126,7 +126,7 @@ proptest! {
     /// constant.
     #[test]
     fn gradients_are_finite_differences(l in -6.0..-0.05f64, q in -6.0..-0.05f32, weight in -3.0..3.0f32) {
-        let (signal, h) = (Signal { weight, sampled: q }, 1e-6);
+        let (signal, h) = (LossSignal { weight, sampled: q }, 1e-6);
         let ratio = (l - f64::from(q)).exp();
         for loss in all() {
             let corner = matches!(loss, Loss::Ppo { clip }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::batch::{Keep, Rows};
 use crate::device::Devices;
-use crate::kv::{KvPool, Run};
+use crate::kv::{KvPool, PositionRun};
 use crate::lora::{BaseDims, LoraSpec};
 use crate::testing::{tiny_config, write_model, write_tiny_model};
 use serde_json::json;
@@ -30,7 +30,7 @@ fn pool(model: &Model) -> KvPool {
 /// Makes rows of a sequence whose positions are consecutive in the pool from `slot` on.
 fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -> Rows<'a> {
     let past = if ids.len() == 1 { start + 1 } else { start };
-    let run = Run {
+    let run = PositionRun {
         start: slot,
         len: past,
     };

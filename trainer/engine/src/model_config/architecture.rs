@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::fields::Fields;
-use super::{ModelConfigError, unsupported};
+use super::error::ModelConfigError;
+use super::fields::ConfigFields;
+use super::unsupported;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub enum Architecture {
 pub(super) struct Described {
     pub(super) architecture: Architecture,
     /// The text model's fields. Optional fields have their defaults.
-    pub(super) text: Fields,
+    pub(super) text: ConfigFields,
     /// The text model is a part of one that takes images too.
     pub(super) is_part: bool,
 }
@@ -57,7 +58,7 @@ impl Architecture {
 ///
 /// # Errors
 /// An architecture that this engine does not compute.
-pub(super) fn described(file: Fields) -> Result<Described, ModelConfigError> {
+pub(super) fn described(file: ConfigFields) -> Result<Described, ModelConfigError> {
     let given = file.text("model_type")?;
     let is_part = given == Some(GEMMA3_WITH_IMAGES);
     let known = Architecture::ALL.into_iter();
@@ -81,7 +82,7 @@ pub(super) fn described(file: Fields) -> Result<Described, ModelConfigError> {
 }
 
 /// The fields of the text model within those of a model that takes images too.
-fn text_part(file: &Fields) -> Result<Fields, ModelConfigError> {
+fn text_part(file: &ConfigFields) -> Result<ConfigFields, ModelConfigError> {
     let missing = || file.wrong("text_config", "an object that describes the text model");
     let mut text = file.object("text_config")?.ok_or_else(missing)?;
     unsupported::refuse_quantised(file)?;

@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::ModelConfigError;
+use super::error::ModelConfigError;
 
 /// Sizes beyond this are typing errors or attacks; products of three still fit an `i64`.
 pub(super) const LARGEST: i64 = 1 << 20;
 
-pub(super) struct Fields {
+pub(super) struct ConfigFields {
     file: PathBuf,
     /// The prefix of field names in errors: `rope_scaling.`.
     prefix: String,
     map: Map<String, Value>,
 }
 
-impl Fields {
+impl ConfigFields {
     pub(super) fn read(file: &Path) -> Result<Self, ModelConfigError> {
         let text = std::fs::read_to_string(file).map_err(|source| ModelConfigError::Read {
             file: file.to_owned(),

@@ -1,8 +1,9 @@
 //! The properties that differ between layers: how far each sees, and its angles.
 
-use super::fields::Fields;
-use super::rope::{self, FULL};
-use super::{Architecture, ModelConfigError, RopeSpec};
+use super::architecture::Architecture;
+use super::error::ModelConfigError;
+use super::fields::ConfigFields;
+use super::rope::{self, FULL, RopeSpec};
 
 /// How one layer attends.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +24,7 @@ const QWEN_FULL_LAYERS: i64 = 28;
 /// # Errors
 /// Kinds of layers that this engine does not compute, a window that is missing, angles that it does not know.
 pub(super) fn read(
-    c: &Fields,
+    c: &ConfigFields,
     architecture: Architecture,
     n_layers: usize,
 ) -> Result<Vec<LayerSpec>, ModelConfigError> {
@@ -54,7 +55,7 @@ pub(super) fn read(
 
 /// Which layers have a window.
 fn sliding(
-    c: &Fields,
+    c: &ConfigFields,
     architecture: Architecture,
     n_layers: usize,
 ) -> Result<Vec<bool>, ModelConfigError> {
@@ -94,7 +95,7 @@ fn sliding(
 }
 
 /// The field `layer_types`, if the file has it.
-fn listed(c: &Fields, n_layers: usize) -> Result<Option<Vec<bool>>, ModelConfigError> {
+fn listed(c: &ConfigFields, n_layers: usize) -> Result<Option<Vec<bool>>, ModelConfigError> {
     const FIELD: &str = "layer_types";
     let Some(names) = c.texts(FIELD)? else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! Refuses models that this engine does not compute.
 
-use super::ModelConfigError;
-use super::fields::Fields;
+use super::error::ModelConfigError;
+use super::fields::ConfigFields;
 use super::rope;
 
 /// The reason why this engine does not compute a model type, if it is known.
@@ -29,7 +29,7 @@ pub(super) fn reason(model_type: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// The first such field.
-pub(super) fn refuse(c: &Fields) -> Result<(), ModelConfigError> {
+pub(super) fn refuse(c: &ConfigFields) -> Result<(), ModelConfigError> {
     for flag in [
         "mlp_bias",
         "use_bidirectional_attention",
@@ -58,7 +58,7 @@ pub(super) fn refuse(c: &Fields) -> Result<(), ModelConfigError> {
 ///
 /// # Errors
 /// The field that says so.
-pub(super) fn refuse_quantised(c: &Fields) -> Result<(), ModelConfigError> {
+pub(super) fn refuse_quantised(c: &ConfigFields) -> Result<(), ModelConfigError> {
     for field in ["quantization_config", "compression_config"] {
         if c.has(field) {
             return Err(c.wrong(field, "absent (bf16, f16 or f32 weights)"));
@@ -68,7 +68,7 @@ pub(super) fn refuse_quantised(c: &Fields) -> Result<(), ModelConfigError> {
 }
 
 /// Refuses models that end in something else than the next token's logits: classifiers, reward models, encoders.
-fn refuse_other_heads(c: &Fields) -> Result<(), ModelConfigError> {
+fn refuse_other_heads(c: &ConfigFields) -> Result<(), ModelConfigError> {
     let Some(classes) = c.texts("architectures")? else {
         return Ok(());
     };

@@ -47,12 +47,12 @@ fn name<T: FromStr<Err = NameError>>(text: &str) -> T {
     text.parse().unwrap()
 }
 
-fn save(run: &Run, dir: &Path, as_name: &str, manifest: &Value) -> PathBuf {
+fn save(run: &OpenRun, dir: &Path, as_name: &str, manifest: &Value) -> PathBuf {
     let snapshot = run.snapshot().unwrap();
     checkpoint::save(dir, &name(as_name), &base(), &snapshot, manifest).unwrap()
 }
 
-fn list(dir: &Path) -> Vec<checkpoint::CheckpointInfo> {
+fn list(dir: &Path) -> Vec<checkpoint::CheckpointEntry> {
     checkpoint::CheckpointIndex::default().list(dir).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn datum(salt: u32) -> Datum {
     Datum::cross_entropy(ids[..11].to_vec(), ids[1..].to_vec(), vec![1.0; 11]).unwrap()
 }
 
-fn forward_backward(run: &mut Run, model: &Model, salt: u32) -> f64 {
+fn forward_backward(run: &mut OpenRun, model: &Model, salt: u32) -> f64 {
     let (version, sizes) = (run.version(), SliceSizes::default());
     let (datums, loss) = ([datum(salt)], Loss::CrossEntropy);
     let job = TrainJob::forward_backward(model, run.lora(), &datums, loss, sizes).unwrap();
@@ -70,7 +70,7 @@ fn forward_backward(run: &mut Run, model: &Model, salt: u32) -> f64 {
     out.loss
 }
 
-fn train(run: &mut Run, model: &Model, salt: u32) -> StepOut {
+fn train(run: &mut OpenRun, model: &Model, salt: u32) -> StepOut {
     forward_backward(run, model, salt);
     run.optim_step(&AdamConfig {
         learning_rate: 0.01,
@@ -79,8 +79,8 @@ fn train(run: &mut Run, model: &Model, salt: u32) -> StepOut {
     .unwrap()
 }
 
-fn same(a: &Run, b: &Run) -> bool {
-    let tensors = |run: &Run| -> Vec<Tensor> {
+fn same(a: &OpenRun, b: &OpenRun) -> bool {
+    let tensors = |run: &OpenRun| -> Vec<Tensor> {
         let adam = &run.state.adam;
         let moments = adam.exp_avg.iter().chain(&adam.exp_avg_sq);
         run.lora()
@@ -95,7 +95,7 @@ fn same(a: &Run, b: &Run) -> bool {
 #[test]
 fn learns_what_it_is_shown() {
     let model = model();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     let first = forward_backward(&mut run, &model, 0);
     for _ in 0..30 {
         train(&mut run, &model, 0);
@@ -110,7 +110,7 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = serde_json::json!({"z": [1, 2], "a": "kept in order"});
 
-    let mut whole = Run::new(&model, &config()).unwrap();
+    let mut whole = OpenRun::new(&model, &config()).unwrap();
     train(&mut whole, &model, 1);
     save(&whole, dir.path(), "one", &manifest);
     train(&mut whole, &model, 2);
@@ -122,13 +122,13 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
         },
         seed: 99,
     };
-    let mut resumed = Run::new(&model, &other).unwrap();
+    let mut resumed = OpenRun::new(&model, &other).unwrap();
     forward_backward(&mut resumed, &model, 3);
     let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
     assert_eq!(resumed.restore(name("one"), &saved).unwrap(), 1);
     let error = resumed.optim_step(&AdamConfig::default()).unwrap_err();
     assert!(
-        matches!(error, StepError::NoGradients),
+        matches!(error, OptimError::NoGradients),
         "loading drops what waits"
     );
     train(&mut resumed, &model, 2);
@@ -145,7 +145,7 @@ fn going_on_from_a_checkpoint_changes_no_bit() {
 fn a_checkpoint_of_the_first_format_is_read() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "one", &Value::Null);
     let file = folder.join("optimizer.safetensors");
@@ -162,20 +162,20 @@ fn a_checkpoint_of_the_first_format_is_read() {
     assert_ne!(older, state);
     std::fs::write(&file, older).unwrap();
     let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
-    assert!(same(&run, &Run::from(saved)));
+    assert!(same(&run, &OpenRun::from(saved)));
 }
 
 #[test]
 fn gradients_add_up_until_the_step() {
     let model = model();
-    let mut apart = Run::new(&model, &config()).unwrap();
+    let mut apart = OpenRun::new(&model, &config()).unwrap();
     let first = forward_backward(&mut apart, &model, 1);
     let second = forward_backward(&mut apart, &model, 2);
     let step = apart.optim_step(&AdamConfig::default()).unwrap();
     assert_eq!(step.step, 1);
     assert!((step.avg_loss - (first + second) / 22.0).abs() < 1e-9);
 
-    let mut together = Run::new(&model, &config()).unwrap();
+    let mut together = OpenRun::new(&model, &config()).unwrap();
     let (datums, sizes) = ([datum(1), datum(2)], SliceSizes::default());
     let (version, loss) = (together.version(), Loss::CrossEntropy);
     let job = TrainJob::forward_backward(&model, together.lora(), &datums, loss, sizes).unwrap();
@@ -189,8 +189,8 @@ fn gradients_add_up_until_the_step() {
 #[test]
 fn a_job_that_is_dropped_or_late_leaves_nothing() {
     let model = model();
-    let mut run = Run::new(&model, &config()).unwrap();
-    let job = |run: &Run| {
+    let mut run = OpenRun::new(&model, &config()).unwrap();
+    let job = |run: &OpenRun| {
         let (datums, sizes) = ([datum(5)], SliceSizes::default());
         let loss = Loss::CrossEntropy;
         TrainJob::forward_backward(&model, run.lora(), &datums, loss, sizes).unwrap()
@@ -201,7 +201,7 @@ fn a_job_that_is_dropped_or_late_leaves_nothing() {
             .unwrap(),
     );
     let none = run.optim_step(&AdamConfig::default()).unwrap_err();
-    assert!(matches!(none, StepError::NoGradients));
+    assert!(matches!(none, OptimError::NoGradients));
 
     let (version, late) = (run.version(), job(&run));
     train(&mut run, &model, 1);
@@ -215,18 +215,18 @@ fn a_job_that_is_dropped_or_late_leaves_nothing() {
 #[test]
 fn a_gradient_that_is_not_finite_is_dropped_and_the_run_goes_on() {
     let model = model();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     forward_backward(&mut run, &model, 1);
     run.gradients[0] = run.gradients[0].full_like(f64::NAN);
     let before: Vec<Tensor> = run.lora().params().map(Tensor::copy).collect();
     let error = run.optim_step(&AdamConfig::default()).unwrap_err();
-    assert!(matches!(error, StepError::NotFinite { .. }), "{error}");
+    assert!(matches!(error, OptimError::NotFinite { .. }), "{error}");
     assert!(run.lora().params().zip(&before).all(|(a, b)| a.equal(b)));
     assert_eq!(train(&mut run, &model, 1).step, 1);
 }
 
 /// Adds one pending gradient with this norm.
-fn wait_with(run: &mut Run, norm: f64) {
+fn wait_with(run: &mut OpenRun, norm: f64) {
     let mut gradients: Vec<Tensor> = run.lora().params().map(Tensor::zeros_like).collect();
     let n = gradients[0].numel() as f64;
     gradients[0] = gradients[0].full_like(norm / n.sqrt());
@@ -236,7 +236,7 @@ fn wait_with(run: &mut Run, norm: f64) {
 #[test]
 fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
     let model = model();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     let plain = AdamConfig::default();
     let mut step = |norm: f64, config: &AdamConfig| {
         wait_with(&mut run, norm);
@@ -276,7 +276,7 @@ fn a_gradient_far_out_of_line_is_skipped_and_the_run_goes_on() {
 #[test]
 fn only_the_adapter_is_trained() {
     let model = model();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     let base = |model: &Model| {
         model.weights.layers[0]
             .gate_up
@@ -302,7 +302,7 @@ fn only_the_adapter_is_trained() {
 fn a_damaged_checkpoint_is_named() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
     let folder = save(&run, dir.path(), "x", &Value::Null);
     let error = |text: &str| {
@@ -345,25 +345,25 @@ fn a_damaged_checkpoint_is_named() {
 fn a_checkpoint_that_is_being_written_sees_no_later_step() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     train(&mut run, &model, 1);
     let (snapshot, then) = (run.snapshot().unwrap(), run.snapshot().unwrap());
     train(&mut run, &model, 2);
     checkpoint::save(dir.path(), &name("one"), &base(), &snapshot, &Value::Null).unwrap();
     let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();
-    assert!(same(&Run::from(saved), &Run::from(then)));
+    assert!(same(&OpenRun::from(saved), &OpenRun::from(then)));
 }
 
 #[test]
 fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     let inode = |folder: &Path| {
         let file = folder.join("adapter_model.safetensors");
         std::fs::metadata(file).unwrap().ino()
     };
-    let adapter = |run: &Run, text: &str| {
+    let adapter = |run: &OpenRun, text: &str| {
         let saved = adapter::save(dir.path(), &name(text), run.lora(), &base(), run.step());
         saved.unwrap()
     };
@@ -394,10 +394,10 @@ fn adapter_and_checkpoint_of_one_name_share_their_numbers() {
 fn a_replaced_checkpoint_is_listed_anew() {
     let model = model();
     let dir = tempfile::tempdir().unwrap();
-    let mut run = Run::new(&model, &config()).unwrap();
+    let mut run = OpenRun::new(&model, &config()).unwrap();
     let mut index = checkpoint::CheckpointIndex::default();
     assert!(index.list(dir.path()).unwrap().is_empty());
-    let mut listed = |run: &Run, manifest: i32| {
+    let mut listed = |run: &OpenRun, manifest: i32| {
         save(run, dir.path(), "one", &manifest.into());
         let listed = index.list(dir.path()).unwrap();
         (listed[0].step, listed[0].manifest.clone())
@@ -419,7 +419,7 @@ fn several_runs_live_side_by_side() {
         },
         5,
     );
-    let open = |runs: &mut Runs| runs.open(Run::new(&model, &config()).unwrap());
+    let open = |runs: &mut Runs| runs.open(OpenRun::new(&model, &config()).unwrap());
     let (a, b) = (open(&mut runs), open(&mut runs));
     assert_ne!(a, b);
     train(runs.get(&a).unwrap(), &model, 1);
@@ -440,7 +440,7 @@ fn several_runs_live_side_by_side() {
 #[test]
 fn runs_are_bounded_in_bytes_and_can_be_closed() {
     let model = model();
-    let run = || Run::new(&model, &config()).unwrap();
+    let run = || OpenRun::new(&model, &config()).unwrap();
     let one = run().bytes();
     assert_eq!(one, 4096 * 4 * 4);
     let limit = |bytes| RunLimit { runs: 9, bytes };
@@ -469,7 +469,7 @@ fn a_line_of_checkpoints_goes_on_in_the_run_that_loads_one() {
         },
         5,
     );
-    let new = || Run::new(&model, &config()).unwrap();
+    let new = || OpenRun::new(&model, &config()).unwrap();
     let (a, b) = (runs.open(new()), runs.open(new()));
     save(runs.get(&a).unwrap(), dir.path(), "one", &Value::Null);
     let saved = checkpoint::load(dir.path(), &name("one"), &spec(&model)).unwrap();

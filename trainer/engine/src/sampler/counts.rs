@@ -6,7 +6,7 @@ use metaclaw_trainer_terms::SamplingParams;
 
 /// Ids that a reply has met, as far as its penalties need them.
 #[derive(Debug, Clone)]
-pub(super) struct Counts {
+pub(super) struct TokenCounts {
     /// Ids of the prompt with 0, and ids of the reply with their number.
     pub(super) seen: BTreeMap<u32, u32>,
     is_counting: bool,
@@ -14,7 +14,7 @@ pub(super) struct Counts {
 
 // === impl Counts ===
 
-impl Counts {
+impl TokenCounts {
     pub(super) fn new(params: &SamplingParams, prompt_ids: &[u32]) -> Self {
         let repeats = differs(params.repetition_penalty, 1.0);
         let prompt: BTreeSet<u32> = prompt_ids.iter().copied().filter(|_| repeats).collect();

@@ -2,7 +2,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::sequence::{Sampler, column};
+use super::sequence::{SequenceSampler, column};
 
 /// Cuts the rows that ask for it; the likeliest `look` tokens are looked at.
 ///
@@ -11,11 +11,11 @@ use super::sequence::{Sampler, column};
 /// top-p would keep more than the look.
 pub(super) fn cut(
     logprobs_nv: Tensor,
-    samplers: &[&Sampler],
+    samplers: &[&SequenceSampler],
     look: i64,
 ) -> Result<(Tensor, Tensor), TchError> {
     let v = logprobs_nv.size2()?.1;
-    let top_k = |s: &Sampler| match i64::try_from(s.params.top_k).unwrap_or(v) {
+    let top_k = |s: &SequenceSampler| match i64::try_from(s.params.top_k).unwrap_or(v) {
         k if k == 0 || k > v => v,
         k => k,
     };
@@ -27,9 +27,9 @@ pub(super) fn cut(
         let cut = above_floor(&kept_nv.f_index_select(0, &which)?, &floors)?;
         kept_nv = kept_nv.f_index_copy(0, &which, &cut)?;
     }
-    let is_cut = |s: &Sampler| s.params.top_p < 1.0 || top_k(s) < v;
+    let is_cut = |s: &SequenceSampler| s.params.top_p < 1.0 || top_k(s) < v;
     if let Some((which, rows)) = rows(samplers, device, is_cut)? {
-        let limits = Limits {
+        let limits = CutLimits {
             look: rows
                 .iter()
                 .map(|s| top_k(s))
@@ -48,14 +48,14 @@ pub(super) fn cut(
 
 /// The rows that ask for something, and their places, `[m]`, i64; `None` when there are none.
 fn rows<'a>(
-    samplers: &[&'a Sampler],
+    samplers: &[&'a SequenceSampler],
     device: Device,
-    asks: impl Fn(&Sampler) -> bool,
-) -> Result<Option<(Tensor, Vec<&'a Sampler>)>, TchError> {
+    asks: impl Fn(&SequenceSampler) -> bool,
+) -> Result<Option<(Tensor, Vec<&'a SequenceSampler>)>, TchError> {
     let asking = (0_i64..)
         .zip(samplers)
         .filter(|(_, s)| !s.is_greedy() && asks(s));
-    let (which, rows): (Vec<i64>, Vec<&Sampler>) = asking.map(|(i, s)| (i, *s)).unzip();
+    let (which, rows): (Vec<i64>, Vec<&SequenceSampler>) = asking.map(|(i, s)| (i, *s)).unzip();
     if rows.is_empty() {
         return Ok(None);
     }
@@ -74,7 +74,7 @@ fn above_floor(logprobs_mv: &Tensor, log_shares_m1: &Tensor) -> Result<Tensor, T
         .f_log_softmax(-1, Kind::Float)
 }
 
-struct Limits {
+struct CutLimits {
     /// How many of the likeliest tokens are looked at; at least every top-k.
     look: i64,
     /// `v` where off.
@@ -83,7 +83,7 @@ struct Limits {
     top_p_m1: Tensor,
 }
 
-impl Limits {
+impl CutLimits {
     /// Top-k, then top-p as a share of what top-k left.
     fn likeliest(&self, logprobs_mv: &Tensor) -> Result<(Tensor, Tensor), TchError> {
         let (m, v) = logprobs_mv.size2()?;

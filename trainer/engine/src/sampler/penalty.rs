@@ -3,7 +3,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::counts::differs;
-use super::sequence::Sampler;
+use super::sequence::SequenceSampler;
 use metaclaw_trainer_terms::SamplingParams;
 
 /// A copy of the logits with what each sequence asks for; `None` when none asks for anything.
@@ -12,9 +12,9 @@ use metaclaw_trainer_terms::SamplingParams;
 /// `logits_nv`: `[n, v]`, f32; returns the same.
 pub(super) fn adjust(
     logits_nv: &Tensor,
-    samplers: &[&Sampler],
+    samplers: &[&SequenceSampler],
 ) -> Result<Option<Tensor>, TchError> {
-    let is_bent = |s: &&Sampler| must_go_on(s) || !s.counts.seen.is_empty();
+    let is_bent = |s: &&SequenceSampler| must_go_on(s) || !s.counts.seen.is_empty();
     if !samplers.iter().any(is_bent) {
         return Ok(None);
     }
@@ -33,12 +33,12 @@ pub(super) fn adjust(
     Ok(Some(copy_nv))
 }
 
-fn must_go_on(sampler: &Sampler) -> bool {
+fn must_go_on(sampler: &SequenceSampler) -> bool {
     sampler.n_generated < sampler.params.min_tokens && !sampler.end_ids.is_empty()
 }
 
 /// Penalises a row of the copy in place.
-fn penalise(row_v: &mut Tensor, sampler: &Sampler) -> Result<(), TchError> {
+fn penalise(row_v: &mut Tensor, sampler: &SequenceSampler) -> Result<(), TchError> {
     let SamplingParams {
         repetition_penalty: repetition,
         presence_penalty: presence,

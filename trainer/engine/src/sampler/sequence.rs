@@ -2,24 +2,24 @@
 
 use tch::{Device, TchError, Tensor};
 
-use super::counts::Counts;
+use super::counts::TokenCounts;
 use crate::rng::SplitMix64;
 use metaclaw_trainer_terms::{ParamError, SamplingParams};
 
 /// The parameters and the history that a draw for one sequence depends on.
 #[derive(Debug, Clone)]
-pub struct Sampler {
+pub struct SequenceSampler {
     pub(super) params: SamplingParams,
     seed: u64,
     /// Ids that are not drawn before `min_tokens`.
     pub(super) end_ids: Vec<i64>,
-    pub(super) counts: Counts,
+    pub(super) counts: TokenCounts,
     pub(super) n_generated: usize,
 }
 
 // === impl Sampler ===
 
-impl Sampler {
+impl SequenceSampler {
     /// The state before the first token of a reply to `prompt_ids`; `end_ids` are the ids that would end it.
     ///
     /// # Errors
@@ -32,7 +32,7 @@ impl Sampler {
     ) -> Result<Self, ParamError> {
         params.check()?;
         Ok(Self {
-            counts: Counts::new(&params, prompt_ids),
+            counts: TokenCounts::new(&params, prompt_ids),
             end_ids: end_ids.iter().copied().map(i64::from).collect(),
             params,
             seed,

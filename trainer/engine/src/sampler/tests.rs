@@ -16,20 +16,20 @@ fn params(temperature: f64, top_p: f64, top_k: usize) -> SamplingParams {
     }
 }
 
-fn one(logits: &Tensor, sampler: &Sampler) -> Result<SampledToken, SampleError> {
+fn one(logits: &Tensor, sampler: &SequenceSampler) -> Result<DrawnToken, SampleError> {
     sample(&logits.unsqueeze(0), &[sampler]).unwrap().remove(0)
 }
 
-fn seeded(params: SamplingParams, prompt_ids: &[u32], end_ids: &[u32]) -> Sampler {
-    Sampler::new(params, 11, prompt_ids, end_ids).unwrap()
+fn seeded(params: SamplingParams, prompt_ids: &[u32], end_ids: &[u32]) -> SequenceSampler {
+    SequenceSampler::new(params, 11, prompt_ids, end_ids).unwrap()
 }
 
 /// Returns how often each id is sampled, and its two log-probabilities.
-fn draws(params: SamplingParams, n: usize) -> ([f64; 4], Vec<SampledToken>) {
+fn draws(params: SamplingParams, n: usize) -> ([f64; 4], Vec<DrawnToken>) {
     draws_of(seeded(params, &[], &[]), n)
 }
 
-fn draws_of(mut sampler: Sampler, n: usize) -> ([f64; 4], Vec<SampledToken>) {
+fn draws_of(mut sampler: SequenceSampler, n: usize) -> ([f64; 4], Vec<DrawnToken>) {
     let mut shares = [0.0; 4];
     let mut drawn = Vec::new();
     for _ in 0..n {
@@ -204,7 +204,7 @@ fn the_likeliest_are_told_with_the_models_own_probabilities() {
 #[test]
 fn a_seed_repeats_and_another_differs() {
     let ids = |seed| -> Vec<u32> {
-        let sampler = Sampler::new(params(1.0, 1.0, 0), seed, &[], &[]).unwrap();
+        let sampler = SequenceSampler::new(params(1.0, 1.0, 0), seed, &[], &[]).unwrap();
         draws_of(sampler, 40).1.iter().map(|d| d.id).collect()
     };
     assert_eq!(ids(5), ids(5));
@@ -236,7 +236,7 @@ fn a_batch_draws_what_each_row_draws_alone() {
     });
     tch::manual_seed(3);
     let logits = Tensor::randn([6, 900], (Kind::Float, Device::Cpu)) * 3.0;
-    let rows: Vec<&Sampler> = samplers.iter().collect();
+    let rows: Vec<&SequenceSampler> = samplers.iter().collect();
     let together = sample(&logits, &rows).unwrap();
     for (i, token) in together.into_iter().enumerate() {
         let alone = one(&logits.get(i64::try_from(i).unwrap()), &samplers[i]).unwrap();

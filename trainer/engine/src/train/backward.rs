@@ -7,7 +7,7 @@ use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
 use super::forward::{Kept, LayerGraph, whole};
 use super::vjp::{leaf, vjp};
-use super::work::{TrainOut, Work};
+use super::work::{PassWork, TrainOut};
 use crate::lora::{LayerLora, Projection};
 use crate::model::Model;
 use crate::pack::to_i64;
@@ -55,7 +55,7 @@ impl LayerBackward {
         layer: usize,
         kept: Kept,
         grad: Tensor,
-        work: &Work,
+        work: &PassWork,
     ) -> Result<Option<Self>, TchError> {
         let (graph, x) = match kept {
             Kept::Graph(graph) => (*graph, None),

@@ -9,32 +9,32 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::attention::window;
 use crate::by_layer::ByLayer;
 use crate::model::Model;
-use crate::pack::{Row, Span, push, to_i64};
-use crate::placement::Staged;
+use crate::pack::{PlaceSpan, Row, push, to_i64};
+use crate::placement::PerDevice;
 use crate::rope::RopeSlice;
 
 /// Consecutive places of a row.
 #[derive(Debug)]
 pub(super) struct Chunk {
-    pub(super) span: Span,
+    pub(super) span: PlaceSpan,
     /// Which positions of their samples its places are.
     positions: Vec<i64>,
     /// Angles of its positions, of each kind and on each of the devices.
-    pub(super) ropes: ByLayer<Staged<RopeSlice>>,
+    pub(super) ropes: ByLayer<PerDevice<RopeSlice>>,
     /// Places before it that some place of it sees, in order.
-    keys: Vec<Span>,
-    parts: Vec<Part>,
+    keys: Vec<PlaceSpan>,
+    parts: Vec<BranchPart>,
 }
 
 /// The places of a chunk that belong to one branch.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct BranchPart {
     /// Counted from the chunk's start.
-    own: Span,
+    own: PlaceSpan,
     /// How many of the chunk's keys it sees: the first ones.
     n_keys: usize,
     /// Earlier places of the chunk that it sees, counted from its start.
-    inside: Vec<Span>,
+    inside: Vec<PlaceSpan>,
 }
 
 /// Cuts a row evenly into chunks of about `limit` places, at most a quarter more: two halves of a row that is
@@ -47,7 +47,7 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, 
     let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
     let chunks = (0..n).map(|i| {
-        let span = Span {
+        let span = PlaceSpan {
             start: edge(i),
             len: edge(i + 1) - edge(i),
         };
@@ -65,7 +65,7 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>, 
     chunks.collect()
 }
 
-fn seen(row: &Row, chunk: Span) -> (Vec<Span>, Vec<Part>) {
+fn seen(row: &Row, chunk: PlaceSpan) -> (Vec<PlaceSpan>, Vec<BranchPart>) {
     let (from, to) = (chunk.start, chunk.end());
     let (mut keys, mut parts) = (Vec::new(), Vec::new());
     for branch in &row.branches {
@@ -82,11 +82,11 @@ fn seen(row: &Row, chunk: Span) -> (Vec<Span>, Vec<Part>) {
         if parts.is_empty() {
             keys = before;
         }
-        let within = |span: Span| Span {
+        let within = |span: PlaceSpan| PlaceSpan {
             start: span.start - from,
             ..span
         };
-        parts.push(Part {
+        parts.push(BranchPart {
             own: within(own),
             n_keys,
             inside: inside.into_iter().map(within).collect(),
@@ -104,7 +104,7 @@ impl Chunk {
     }
 
     /// The spans of the chunk's keys in a row, the chunk itself last.
-    pub(super) fn visible(&self) -> Vec<Span> {
+    pub(super) fn visible(&self) -> Vec<PlaceSpan> {
         let mut spans = self.keys.clone();
         push(&mut spans, self.span);
         spans

@@ -5,7 +5,7 @@ use tch::{TchError, Tensor};
 use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
 use super::vjp::leaf;
-use super::work::Work;
+use super::work::PassWork;
 use crate::lora::LayerLora;
 use crate::model::Model;
 
@@ -49,7 +49,7 @@ impl LayerForward {
     pub(super) fn begin(
         layer: usize,
         x: Tensor,
-        work: &Work,
+        work: &PassWork,
         graph: bool,
     ) -> Result<Self, TchError> {
         let lora = match work.adapter(layer) {

@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::positions::{self, LossPosition};
 use super::vjp::{leaf, vjp, with_grad};
-use super::work::{TrainError, TrainOut, Work};
+use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::head::{self, LogProbs};
 use crate::linear::Segment;
 use crate::model::Model;
@@ -38,10 +38,10 @@ impl LmHeadPass {
     pub(super) fn chunk(
         &mut self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         positions: &[LossPosition],
         out: &mut TrainOut,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), TrainJobError> {
         let end = positions
             .len()
             .min(self.next + work.sizes.head_positions.max(1));
@@ -98,7 +98,7 @@ impl LmHeadPass {
 
 /// Adds up the gradients by the LM head's adapter, and gives its part of that by the hidden states, `[n, d]`, f32.
 fn backward(
-    work: &Work,
+    work: &PassWork,
     hidden_nd: &Tensor,
     grad_nv: &Tensor,
     out: &mut TrainOut,

@@ -8,13 +8,13 @@ use super::forward::{Kept, LayerForward};
 use super::lm_head::LmHeadPass;
 use super::plan::{Costs, rank};
 use super::positions::{self, LossPosition};
-use super::work::{TrainError, TrainOut, Work};
+use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::model::Model;
 use crate::pack::Row;
 
 /// A row and how far it is.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct RowPass {
     chunks: Vec<Chunk>,
     positions: Vec<LossPosition>,
     /// Layers from this one on keep their graphs; those below are computed again on the way down.
@@ -37,9 +37,13 @@ enum Stage {
 
 // === impl Pass ===
 
-impl Pass {
+impl RowPass {
     /// Embeds a row; `None` when no position of it has a loss.
-    pub(super) fn begin(model: &Model, work: &Work, row: &Row) -> Result<Option<Self>, TchError> {
+    pub(super) fn begin(
+        model: &Model,
+        work: &PassWork,
+        row: &Row,
+    ) -> Result<Option<Self>, TchError> {
         let positions = positions::of_row(work, row);
         if positions.is_empty() {
             return Ok(None);
@@ -72,9 +76,9 @@ impl Pass {
     pub(super) fn step(
         mut self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         out: &mut TrainOut,
-    ) -> Result<Option<Self>, TrainError> {
+    ) -> Result<Option<Self>, TrainJobError> {
         let stage = std::mem::replace(&mut self.stage, Stage::End);
         self.stage = match stage {
             Stage::Up(layer) => self.up(model, work, layer)?,
@@ -90,7 +94,7 @@ impl Pass {
     fn layer(
         &self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         layer: usize,
         x: &Tensor,
     ) -> Result<Stage, TchError> {
@@ -103,7 +107,7 @@ impl Pass {
     fn up(
         &mut self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         mut layer: Box<LayerForward>,
     ) -> Result<Stage, TchError> {
         if !layer.step(&self.chunks, model)? {
@@ -124,10 +128,10 @@ impl Pass {
     fn lm_head(
         &mut self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         out: &mut TrainOut,
         mut head: LmHeadPass,
-    ) -> Result<Stage, TrainError> {
+    ) -> Result<Stage, TrainJobError> {
         head.chunk(model, work, &self.positions, out)?;
         if !head.is_done(&self.positions) {
             return Ok(Stage::LmHead(head));
@@ -142,7 +146,7 @@ impl Pass {
     fn down(
         &mut self,
         model: &Model,
-        work: &Work,
+        work: &PassWork,
         out: &mut TrainOut,
         mut layer: Box<LayerBackward>,
     ) -> Result<Stage, TchError> {
@@ -156,7 +160,12 @@ impl Pass {
     }
 
     /// The topmost layer that is left, by whose output `grad` is; it moves to where the layer is.
-    fn begin_down(&mut self, model: &Model, work: &Work, grad: &Tensor) -> Result<Stage, TchError> {
+    fn begin_down(
+        &mut self,
+        model: &Model,
+        work: &PassWork,
+        grad: &Tensor,
+    ) -> Result<Stage, TchError> {
         let Some(kept) = self.kept.pop() else {
             return Ok(Stage::End);
         };

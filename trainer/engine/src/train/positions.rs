@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use tch::{Device, TchError, Tensor};
 
-use super::work::{TrainError, TrainOut, Work};
-use crate::head::TopK;
-use crate::loss::{Loss, Signal};
+use super::work::{PassWork, TrainJobError, TrainOut};
+use crate::head::TopTokens;
+use crate::loss::{Loss, LossSignal};
 use crate::pack::{Row, to_i64};
 
 /// A place of a row that goes through the LM head.
@@ -22,7 +22,7 @@ pub(super) struct LossPosition {
 }
 
 /// The loss positions of a row, in order of place.
-pub(super) fn of_row(work: &Work, row: &Row) -> Vec<LossPosition> {
+pub(super) fn of_row(work: &PassWork, row: &Row) -> Vec<LossPosition> {
     let mut found: BTreeMap<usize, LossPosition> = BTreeMap::new();
     for branch in &row.branches {
         let sample = &work.samples[branch.sample];
@@ -71,13 +71,13 @@ pub(super) fn targets(positions: &[LossPosition], device: Device) -> Result<Tens
 /// `[n, k]` as [`targets`].
 ///
 /// # Errors
-/// [`TrainError::NotFinite`].
+/// [`TrainJobError::NotFinite`].
 pub(super) fn record(
     positions: &[LossPosition],
-    work: &Work,
+    work: &PassWork,
     logprobs: &[f32],
     out: &mut TrainOut,
-) -> Result<Vec<f64>, TrainError> {
+) -> Result<Vec<f64>, TrainJobError> {
     let k = width(positions);
     let mut gradients = vec![0.0; logprobs.len()];
     let rows = logprobs.chunks_exact(k).zip(gradients.chunks_exact_mut(k));
@@ -116,12 +116,12 @@ fn add_term(
     loss: &Loss,
     place: TermPlace,
     logprob: f32,
-    signal: Signal,
+    signal: LossSignal,
     out: &mut TrainOut,
-) -> Result<f64, TrainError> {
+) -> Result<f64, TrainJobError> {
     let term = loss.term(f64::from(logprob), signal);
     if !(term.loss.is_finite() && term.grad_logprob.abs() <= f64::from(f32::MAX)) {
-        return Err(TrainError::NotFinite {
+        return Err(TrainJobError::NotFinite {
             loss: loss.loss_fn(),
             datum: place.datum,
             position: place.position,
@@ -135,7 +135,12 @@ fn add_term(
 }
 
 /// Appends the likeliest tokens of a chunk; positions of a sample come in order.
-pub(super) fn record_top(positions: &[LossPosition], k: usize, top: &TopK, out: &mut TrainOut) {
+pub(super) fn record_top(
+    positions: &[LossPosition],
+    k: usize,
+    top: &TopTokens,
+    out: &mut TrainOut,
+) {
     let rows = top.ids.chunks_exact(k).zip(top.logprobs.chunks_exact(k));
     for (position, (ids, logprobs)) in positions.iter().zip(rows) {
         for &(datum, _) in &position.users {

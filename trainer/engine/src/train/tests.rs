@@ -12,7 +12,7 @@ use tch::{Kind, Tensor};
 
 use super::*;
 use crate::device::Devices;
-use crate::lora::{BaseDims, LoraSpec, Projection, Targets};
+use crate::lora::{BaseDims, LoraSpec, LoraTargets, Projection};
 use crate::rng::SplitMix64;
 use crate::testing::{tiny_config, write_model};
 
@@ -23,7 +23,7 @@ fn model() -> Model {
 }
 
 /// An adapter whose B is not zero, so that every gradient is felt.
-fn lora(model: &Model, targets: &Targets) -> Lora {
+fn lora(model: &Model, targets: &LoraTargets) -> Lora {
     let spec = LoraSpec {
         rank: 4,
         alpha: 8,
@@ -86,7 +86,7 @@ fn by_autograd(model: &Model, lora: &Lora, datums: &[Datum], loss: Loss) -> (f64
     let leaves = lora
         .try_map(|t| t.f_detach()?.f_set_requires_grad(true))
         .unwrap();
-    let samples = Sample::check_all(datums, Some(&loss), limits(model)).unwrap();
+    let samples = LossSample::check_all(datums, Some(&loss), limits(model)).unwrap();
     let mut total = 0.0;
     for sample in samples {
         let ids = Tensor::from_slice(&sample.input_ids).unsqueeze(0);
@@ -142,25 +142,28 @@ fn close(a: Option<f32>, b: Option<f32>) -> bool {
 #[test]
 fn layer_by_layer_is_the_gradient_of_the_whole() {
     let model = model();
-    let some = |layers: &[Projection]| Targets::from(layers.to_vec());
+    let some = |layers: &[Projection]| LoraTargets::from(layers.to_vec());
     for (name, targets) in [
-        (LossFn::CrossEntropy, Targets::default()),
-        (LossFn::CrossEntropy, Targets::groups(true, true, true)),
-        (LossFn::CrossEntropy, Targets::groups(false, false, true)),
+        (LossFn::CrossEntropy, LoraTargets::default()),
+        (LossFn::CrossEntropy, LoraTargets::groups(true, true, true)),
+        (
+            LossFn::CrossEntropy,
+            LoraTargets::groups(false, false, true),
+        ),
         (
             LossFn::ImportanceSampling,
             some(&[Projection::Q, Projection::Down]),
         ),
         (
             LossFn::ImportanceSampling,
-            Targets::groups(false, true, true),
+            LoraTargets::groups(false, true, true),
         ),
-        (LossFn::Ppo, Targets::default()),
-        (LossFn::Ppo, Targets::groups(true, true, true)),
+        (LossFn::Ppo, LoraTargets::default()),
+        (LossFn::Ppo, LoraTargets::groups(true, true, true)),
         (LossFn::Cispo, some(&[Projection::V])),
-        (LossFn::Cispo, Targets::groups(true, false, true)),
-        (LossFn::Dro, Targets::default()),
-        (LossFn::Dro, Targets::groups(false, false, true)),
+        (LossFn::Cispo, LoraTargets::groups(true, false, true)),
+        (LossFn::Dro, LoraTargets::default()),
+        (LossFn::Dro, LoraTargets::groups(false, false, true)),
     ] {
         let lora = lora(&model, &targets);
         let loss = Loss::new(name, &LossConfig::new()).unwrap();
@@ -192,7 +195,7 @@ fn beside<T: Copy>(firsts: &[T], seconds: &[T]) -> Tensor2<T> {
 #[test]
 fn targets_side_by_side_are_the_sum_of_their_losses() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let one = datums(false).remove(0);
     let parts = one.parts();
     let firsts = parts.target_tokens.values();
@@ -225,7 +228,7 @@ fn targets_side_by_side_are_the_sum_of_their_losses() {
 #[test]
 fn what_runs_between_slices_changes_no_bit() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let job = || {
         let (datums, loss) = (datums(true), Loss::ImportanceSampling);
         TrainJob::forward_backward(&model, &lora, &datums, loss, sizes()).unwrap()
@@ -262,7 +265,7 @@ fn what_runs_between_slices_changes_no_bit() {
 #[test]
 fn forward_gives_every_position_and_needs_no_adapter() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let datums = datums(false);
     let run = |lora: Option<&Lora>, top_k| {
         let wanted = Wanted {
@@ -318,7 +321,7 @@ fn forward_gives_every_position_and_needs_no_adapter() {
 #[test]
 fn positions_without_a_loss_are_not_computed() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let mut datums = datums(false);
     datums[1] = changed(&datums[1], |parts| {
         parts.weights = Some(Tensor2::vector(vec![0.0; 30]));
@@ -343,7 +346,7 @@ fn positions_without_a_loss_are_not_computed() {
 #[test]
 fn an_infinite_loss_is_refused_with_its_place() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let mut datums = datums(true);
     datums[2] = changed(&datums[2], |parts| {
         parts.logprobs.as_mut().unwrap()[4] = -1e30;

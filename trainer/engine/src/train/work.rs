@@ -6,14 +6,14 @@ use metaclaw_trainer_terms::LossFn;
 use tch::{TchError, Tensor};
 
 use super::sizes::SliceSizes;
-use crate::datum::{Sample, TrainInputError};
-use crate::head::TopK;
+use crate::datum::{LossSample, TrainInputError};
+use crate::head::TopTokens;
 use crate::lora::{HeadLora, LayerLora, Lora};
 use crate::loss::Loss;
 
 /// Why a job stopped. Nothing of it remains.
 #[derive(Debug, thiserror::Error)]
-pub enum TrainError {
+pub enum TrainJobError {
     /// Datums, or positions of them, that do not fit.
     #[error(transparent)]
     Input(#[from] TrainInputError),
@@ -71,7 +71,7 @@ pub struct TrainOut {
     /// loss, or were not wanted, and hence were not computed.
     pub logprobs: Vec<Vec<Option<f32>>>,
     /// The likeliest tokens of every position that was wanted, one a datum; empty unless asked for.
-    pub top: Vec<TopK>,
+    pub top: Vec<TopTokens>,
     /// One f32 tensor for each parameter, in [`Lora::params`]' order and shape; empty for a forward job.
     pub gradients: Vec<Tensor>,
     /// How the work was cut.
@@ -91,8 +91,8 @@ pub struct Slices {
 
 /// The fixed input of a job.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) samples: Vec<Sample>,
+pub(super) struct PassWork {
+    pub(super) samples: Vec<LossSample>,
     /// For each sample, which positions go through the LM head.
     pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
@@ -105,7 +105,7 @@ pub(super) struct Work {
 
 // === impl Work ===
 
-impl Work {
+impl PassWork {
     /// The adapters of a layer, if any are on.
     pub(super) fn adapter(&self, layer: usize) -> Option<&LayerLora> {
         self.lora.as_ref()?.layer(layer)
@@ -128,7 +128,7 @@ impl Work {
     }
 
     pub(super) fn empty_out(&self) -> Result<TrainOut, TchError> {
-        let none = |sample: &Sample| vec![None; sample.target_ids.len()];
+        let none = |sample: &LossSample| vec![None; sample.target_ids.len()];
         let trained = self.lora.iter().filter(|_| self.loss.is_some());
         let gradients = trained.flat_map(Lora::params).map(Tensor::f_zeros_like);
         Ok(TrainOut {
@@ -139,7 +139,7 @@ impl Work {
             top: if self.top_k == 0 {
                 Vec::new()
             } else {
-                vec![TopK::default(); self.samples.len()]
+                vec![TopTokens::default(); self.samples.len()]
             },
             gradients: gradients.collect::<Result<_, _>>()?,
             slices: Slices::default(),

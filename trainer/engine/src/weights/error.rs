@@ -14,7 +14,7 @@ pub enum LoadError {
     ModelConfig(#[from] ModelConfigError),
     /// The tokenizer or the chat template is not usable.
     #[error(transparent)]
-    Text(#[from] metaclaw_trainer_text::LoadError),
+    Text(#[from] metaclaw_trainer_text::TextLoadError),
     /// A file of the model cannot be read.
     #[error("cannot read {file}: {source}", file = file.display())]
     Read {

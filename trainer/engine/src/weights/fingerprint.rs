@@ -4,7 +4,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::LoadError;
+use super::error::LoadError;
 use super::index::SafeFiles;
 use super::shapes::expected;
 use crate::digest::hex;

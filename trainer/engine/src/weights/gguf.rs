@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use self::header::Header;
+use self::header::GgufHeader;
 use self::output::write;
-use super::LoadError;
+use super::error::LoadError;
 use crate::digest::{hash_all, hex};
 
 /// The version of the conversion. Raise it when the conversion changes, so that old results are made anew.
@@ -61,7 +61,7 @@ pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf, LoadError> {
 }
 
 fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
-    let header = Header::read(gguf, file)?;
+    let header = GgufHeader::read(gguf, file)?;
     refuse_part(&header)?;
     let config = config::config(&header, file)?;
     let model_config = crate::model_config::from_json(gguf, config.clone())?;
@@ -85,7 +85,7 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<(), LoadError> {
 }
 
 /// Refuses one part of a split model. A part does not name the others.
-fn refuse_part(header: &Header) -> Result<(), LoadError> {
+fn refuse_part(header: &GgufHeader) -> Result<(), LoadError> {
     let n_parts = header.optional_int("split.count")?.unwrap_or(1);
     if n_parts < 2 {
         return Ok(());

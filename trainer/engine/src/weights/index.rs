@@ -7,15 +7,16 @@ use safetensors::Dtype;
 use serde_json::Value;
 use tch::{Device, Kind, Tensor};
 
+use super::blob;
+use super::error::LoadError;
 use super::finite::has_non_finite;
 use super::shapes::LM_HEAD;
-use super::{LoadError, blob};
 use crate::tensors::parse;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-struct Entry {
+struct TensorEntry {
     file: PathBuf,
     dtype: Dtype,
     shape: Vec<i64>,
@@ -27,7 +28,7 @@ struct Entry {
 /// All tensors of a directory, mapped.
 pub(super) struct SafeFiles {
     dir: PathBuf,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TensorEntry>,
 }
 
 impl SafeFiles {
@@ -75,7 +76,7 @@ impl SafeFiles {
         let harmless =
             |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == LM_HEAD);
         let other =
-            |(name, _): &(&String, &Entry)| !known.contains(name.as_str()) && !harmless(name);
+            |(name, _): &(&String, &TensorEntry)| !known.contains(name.as_str()) && !harmless(name);
         match self.entries.iter().find(other) {
             None => Ok(()),
             Some((name, entry)) => Err(LoadError::Unsupported {
@@ -120,7 +121,7 @@ impl SafeFiles {
         Ok((entry.dtype, entry.bytes))
     }
 
-    fn entry(&self, name: &str) -> Result<&Entry, LoadError> {
+    fn entry(&self, name: &str) -> Result<&TensorEntry, LoadError> {
         self.entries.get(name).ok_or_else(|| LoadError::Damaged {
             file: self.dir.clone(),
             detail: format!("tensor {name} is missing"),
@@ -146,7 +147,7 @@ fn name_in_part(name: String) -> Option<String> {
 
 // === impl Entry ===
 
-impl Entry {
+impl TensorEntry {
     fn tensor(&self, name: &str, kind: Kind, device: Device) -> Result<Tensor, LoadError> {
         let stored = match self.dtype {
             Dtype::BF16 => Kind::BFloat16,
@@ -188,10 +189,11 @@ impl Entry {
 }
 
 /// Joins adjacent entries of one file, if they are adjacent.
-fn joint(entries: &[&Entry]) -> Option<Entry> {
+fn joint(entries: &[&TensorEntry]) -> Option<TensorEntry> {
     let first = *entries.first()?;
-    let offset =
-        |entry: &Entry| (entry.bytes.as_ptr() as usize).checked_sub(first.map.as_ptr() as usize);
+    let offset = |entry: &TensorEntry| {
+        (entry.bytes.as_ptr() as usize).checked_sub(first.map.as_ptr() as usize)
+    };
     let start = offset(first)?;
     let (mut end, mut rows) = (start, 0);
     for entry in entries {
@@ -204,7 +206,7 @@ fn joint(entries: &[&Entry]) -> Option<Entry> {
     }
     let mut shape = first.shape.clone();
     *shape.first_mut()? = rows;
-    Some(Entry {
+    Some(TensorEntry {
         file: first.file.clone(),
         dtype: first.dtype,
         shape,
@@ -252,7 +254,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, LoadError> {
         .collect()
 }
 
-fn read(file: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), LoadError> {
+fn read(file: &Path, entries: &mut BTreeMap<String, TensorEntry>) -> Result<(), LoadError> {
     let bytes = blob::map(file).map_err(|source| LoadError::Read {
         file: file.to_owned(),
         source,
@@ -267,7 +269,7 @@ fn read(file: &Path, entries: &mut BTreeMap<String, Entry>) -> Result<(), LoadEr
             .iter()
             .map(|&n| i64::try_from(n).unwrap_or(i64::MAX))
             .collect();
-        let entry = Entry {
+        let entry = TensorEntry {
             file: file.to_owned(),
             dtype: view.dtype(),
             shape,

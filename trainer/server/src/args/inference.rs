@@ -7,7 +7,7 @@ use metaclaw_trainer_api::ApiKey;
 
 /// The ranks that vLLM reserves memory for.
 const RANKS: [u32; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
-/// The rank of adapters where nobody says another.
+/// The default rank of adapters.
 const USUAL_RANK: u32 = 32;
 
 /// Flags about who answers chats.
@@ -33,14 +33,14 @@ pub(crate) struct InferenceArgs {
 
 /// A vLLM server that answers chats.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Inference {
-    /// One that runs already.
+pub(crate) enum InferenceServer {
+    /// A server that already runs.
     Found {
         url: String,
         key: Option<ApiKey>,
         max_rank: Option<u32>,
     },
-    /// One that we start.
+    /// A server that we start.
     Started {
         python: PathBuf,
         arguments: Vec<String>,
@@ -53,12 +53,12 @@ pub(crate) enum Inference {
 /// Why these flags or variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InferenceError {
-    /// Not a server that is known.
+    /// The server is of an unknown kind.
     #[error(
         "inference backend {value:?} is not known: builtin or hf (the engine in this process), or vllm"
     )]
     Backend {
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// An address for an engine that has none.
@@ -66,23 +66,23 @@ pub(crate) enum InferenceError {
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}, and the inference backend is {backend}, the engine in this process: set the backend to vllm, or leave the address out"
     )]
     Useless {
-        /// What was given.
+        /// The given URL.
         url: String,
         /// The backend.
         backend: String,
     },
-    /// Not an address.
+    /// The value is no URL.
     #[error(
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}: an address as in http://127.0.0.1:8001"
     )]
     Url {
-        /// What was given.
+        /// The given URL.
         url: String,
     },
     /// A rank that vLLM cannot reserve memory for.
     #[error("the largest rank for vLLM is {value:?}: from 1 to 512")]
     Rank {
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// vLLM needs a model when it is started.
@@ -103,7 +103,7 @@ impl InferenceArgs {
         &self,
         env: &impl Fn(&str) -> Option<String>,
         has_model: bool,
-    ) -> Result<Option<Inference>, InferenceError> {
+    ) -> Result<Option<InferenceServer>, InferenceError> {
         let url = self.inference_url.clone();
         let url = url.or_else(|| env("METACLAW_INFERENCE_URL"));
         let backend = self.inference_backend.clone();
@@ -117,7 +117,7 @@ impl InferenceArgs {
             (None | Some("vllm"), Some(url)) if !url.starts_with("http://") => {
                 Err(InferenceError::Url { url })
             }
-            (None | Some("vllm"), Some(url)) => Ok(Some(Inference::Found {
+            (None | Some("vllm"), Some(url)) => Ok(Some(InferenceServer::Found {
                 url,
                 key: env("METACLAW_INFERENCE_KEY").map(ApiKey::new),
                 max_rank: self.max_rank(env)?,
@@ -130,7 +130,10 @@ impl InferenceArgs {
         }
     }
 
-    fn started(&self, env: &impl Fn(&str) -> Option<String>) -> Result<Inference, InferenceError> {
+    fn started(
+        &self,
+        env: &impl Fn(&str) -> Option<String>,
+    ) -> Result<InferenceServer, InferenceError> {
         let python = self.inference_python.clone();
         let python = python.or_else(|| env("METACLAW_INFERENCE_PYTHON").map(PathBuf::from));
         let more = self.inference_args.clone();
@@ -139,7 +142,7 @@ impl InferenceArgs {
         let wanted = self.max_rank(env)?.unwrap_or(USUAL_RANK);
         // Checked: no rank is over the last one.
         let max_rank = RANKS.into_iter().find(|rank| *rank >= wanted);
-        Ok(Inference::Started {
+        Ok(InferenceServer::Started {
             python: python.unwrap_or_else(|| PathBuf::from("python3")),
             arguments: words.map(str::to_owned).collect(),
             max_rank: max_rank.unwrap_or(wanted),

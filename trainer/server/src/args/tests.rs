@@ -66,7 +66,7 @@ fn vllm_is_found_or_started() {
     };
     assert_eq!(inference(&[], &[]), None);
     let url = ("METACLAW_INFERENCE_URL", "http://127.0.0.1:9");
-    let found = Inference::Found {
+    let found = InferenceServer::Found {
         url: url.1.to_owned(),
         key: Some(ApiKey::new("k")),
         max_rank: None,
@@ -74,7 +74,7 @@ fn vllm_is_found_or_started() {
     let key = ("METACLAW_INFERENCE_KEY", "k");
     assert_eq!(inference(&[], &[url, key]), Some(found));
     let more = "--inference-args=--enforce-eager --seed 1";
-    let started = Inference::Started {
+    let started = InferenceServer::Started {
         python: "/v/python".into(),
         arguments: ["--enforce-eager", "--seed", "1"].map(str::to_owned).into(),
         max_rank: 64,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::{
     error::ApiError,
-    json::{self as body, ReadBody},
+    json::{self as body, ReadApiJson},
     sample::SampleBody,
     train::SaveCheckpointBody,
 };
@@ -27,7 +27,7 @@ fn wrong() -> [Value; 5] {
 }
 
 /// Each field that is said to be done is looked at: a wrong value of it is refused by its name.
-fn all_are_read<T: ReadBody>(
+fn all_are_read<T: ReadApiJson>(
     rest: &Value,
     check: impl Fn(T) -> Result<(), ApiError>,
     any: &[&str],

@@ -21,12 +21,12 @@ impl Host {
         adapter::existing(&self.store.folder, name).is_ok()
     }
 
-    /// Every adapter on disk, by name, and what is known of it.
+    /// Describes every adapter on disk, by name.
     ///
     /// # Errors
     /// When the folder cannot be read.
     pub(crate) async fn adapters(&self) -> Result<Vec<AdapterInfo>, ApiError> {
-        // Whoever asks whether one was saved waits for the save.
+        // A caller that asks whether an adapter was saved waits for a running save.
         drop(self.store.turn().await);
         let names = self.adapter_names()?;
         let engine = self.engine.get().ok();
@@ -40,7 +40,7 @@ impl Host {
 
     fn adapter_info(&self, name: AdapterName, lease: Option<&AdapterLease>) -> AdapterInfo {
         let folder = adapter::folder_of(&self.store.folder, &name);
-        // What is wrong with one is told to whoever asks for it.
+        // Damage is reported when the adapter is requested.
         let said = adapter::info(&folder).ok();
         let step = said.as_ref().map_or(0, |said| said.step);
         let sha256 = lease.map(|lease| lease.sha256().to_owned());
@@ -53,7 +53,7 @@ impl Host {
         }
     }
 
-    /// Where an adapter is, the SHA-256 of its content as it was written, and the optimiser steps behind it.
+    /// The folder of an adapter, the SHA-256 of its content when it was written, and its optimiser steps.
     ///
     /// # Errors
     /// Where there is none, or what stands beside it is damaged.
@@ -142,7 +142,7 @@ impl Host {
                 return Err(ApiError::internal(text));
             }
         };
-        // What is half written has a name that is none.
+        // A half-written folder has a name that does not parse.
         let name = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
         let names = entries.flatten().filter_map(name);
         let mut names: Vec<AdapterName> = names.filter(|name| self.has_adapter(name)).collect();

@@ -1,4 +1,4 @@
-//! `base_model`: which model a run is to be of, and where it is.
+//! `base_model`: which model a run needs, and where it is.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use metaclaw_trainer_text::hub::HubName;
 use super::Host;
 use crate::{error::ApiError, fields::cut};
 
-/// What names the model that is loaded, whatever it is.
+/// Names that stand for the loaded model.
 const LOADED: [&str; 3] = ["", "base", "default"];
 
 // === impl Host ===
 
 impl Host {
-    /// Sees that the model that is asked for is the one that is loaded, and loads it if none is.
+    /// Checks that the requested model is the loaded one. If no model is loaded, it loads this one.
     ///
     /// # Errors
     /// 400 `base_model`: another one is loaded, or it is nowhere, or cannot be used. 503 `model_fetching`: it is being
@@ -33,7 +33,7 @@ impl Host {
         )))
     }
 
-    /// By its name, the path that it was started with, another path to it, or `owner/name`.
+    /// Whether `wanted` names the base: by its name, by a path to it, or as `owner/name`.
     fn is_base(&self, wanted: &str) -> bool {
         let path = Path::new(wanted);
         if LOADED.contains(&wanted) || wanted == self.base() || Some(path) == self.engine.path() {

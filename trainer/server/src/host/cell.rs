@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use metaclaw_engine::device::Devices;
-use metaclaw_engine::engine::{Engine, EngineConfig, EngineState, Job, ModelInfo};
+use metaclaw_engine::engine::{Engine, EngineConfig, EngineInfo, EngineState, SlicedJob};
 use metaclaw_trainer_chat::Model;
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 use tokio::sync::Mutex;
@@ -21,16 +21,16 @@ const NO_MODEL: &str = "no model is loaded yet: POST /v1/lora/create with a base
 #[derive(Debug)]
 pub(super) struct EngineCell {
     settings: EngineConfig,
-    engine: OnceLock<Loaded>,
+    engine: OnceLock<LoadedEngine>,
     loading: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedEngine {
     engine: Engine,
-    /// Where the model was asked for.
+    /// The path of the model, as it was requested.
     path: PathBuf,
-    /// It as far as it is text.
+    /// The tokenizer and templates of the model.
     model: Arc<Model>,
 }
 
@@ -59,8 +59,8 @@ impl EngineCell {
         let info = engine.info();
         let text = Model::new(info.name.clone(), info.context, engine.tokenizer())
             .with_fingerprint(engine.base().id.fingerprint.clone());
-        // Loaded twice only where two threads asked at once, which the caller's lock prevents.
-        let _ = self.engine.set(Loaded {
+        // A second load can only happen without the caller's lock.
+        let _ = self.engine.set(LoadedEngine {
             engine,
             path: model.to_owned(),
             model: Arc::new(text),
@@ -68,7 +68,7 @@ impl EngineCell {
         Ok(())
     }
 
-    /// Loads a model on a thread that may take its time, unless there is one meanwhile.
+    /// Loads a model on a blocking thread, unless one is loaded meanwhile.
     ///
     /// # Errors
     /// 400 `base_model`, naming the file or setting that cannot be used.
@@ -88,12 +88,12 @@ impl EngineCell {
         done.map_err(|error| ApiError::field("base_model", format!("base_model {error:#}")))
     }
 
-    /// Where training and where replies are computed.
+    /// The devices of training, and of replies.
     pub(super) fn devices(&self) -> (&Devices, &Devices) {
         (&self.settings.training, &self.settings.inference)
     }
 
-    fn loaded(&self) -> Result<&Loaded, ApiError> {
+    fn loaded(&self) -> Result<&LoadedEngine, ApiError> {
         let loaded = self.engine.get();
         loaded.ok_or_else(|| ApiError::unavailable(NO_MODEL).with_code(ErrorCode::NoModel))
     }
@@ -102,19 +102,19 @@ impl EngineCell {
         self.loaded().map(|loaded| &loaded.engine)
     }
 
-    /// The engine, for whoever samples.
+    /// The engine for samples.
     pub(super) fn for_samples(&self) -> Result<&Engine, SamplerError> {
         let engine = self.engine.get().map(|loaded| &loaded.engine);
         let none = || SamplerError::new(SamplerFailure::Unavailable, NO_MODEL);
         engine.ok_or_else(|| none().with_code(ErrorCode::NoModel))
     }
 
-    /// What is served, if anything is.
-    pub(super) fn info(&self) -> Option<&ModelInfo> {
+    /// The served model, if one is loaded.
+    pub(super) fn info(&self) -> Option<&EngineInfo> {
         self.engine.get().map(|loaded| loaded.engine.info())
     }
 
-    /// Where the model was asked for.
+    /// The path of the model, as it was requested.
     pub(super) fn path(&self) -> Option<&Path> {
         self.engine.get().map(|loaded| loaded.path.as_path())
     }
@@ -140,7 +140,7 @@ impl EngineCell {
         Ok(done.map_err(RunError::from)?)
     }
 
-    pub(super) fn submit(&self, job: Box<dyn Job>) -> Result<(), ApiError> {
+    pub(super) fn submit(&self, job: Box<dyn SlicedJob>) -> Result<(), ApiError> {
         let done = self.get()?.submit(job);
         Ok(done.map_err(RunError::from)?)
     }

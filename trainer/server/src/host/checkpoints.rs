@@ -1,7 +1,8 @@
-//! What is kept on disk: adapters of runs, checkpoints, and which of them go.
+//! Saves runs as adapters and checkpoints, and deletes old ones.
 
 use metaclaw_engine::{
-    adapter, checkpoint, checkpoint::Snapshot, engine::EngineState, folder, optim::AdamState,
+    adapter, checkpoint, checkpoint::TrainingSnapshot, engine::EngineState, folder,
+    optim::AdamState,
 };
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, RunId,
@@ -49,7 +50,7 @@ impl Host {
         })
     }
 
-    /// Saves all that a run goes on from.
+    /// Saves the whole state of a run.
     ///
     /// # Errors
     /// 404 for an unknown run, 500 when it cannot be written.
@@ -72,7 +73,7 @@ impl Host {
             move |_: &mut _| checkpoint::save(&folder, &saved_as, &base, &snapshot, &manifest);
         let path = turn.work(save).await?;
         let note = move |state: &mut EngineState| {
-            // One that was closed meanwhile stands nowhere.
+            // A run that was closed meanwhile has no checkpoint to note.
             if let Ok(run) = state.runs.get(&run) {
                 run.saved_as(name);
             }
@@ -138,7 +139,7 @@ impl Host {
         Ok(infos.collect())
     }
 
-    /// Deletes a checkpoint. The adapter of its name stays.
+    /// Deletes a checkpoint. The adapter with the same name stays.
     ///
     /// # Errors
     /// 404 for an unknown one, 409 while an open run stands there.
@@ -160,7 +161,8 @@ impl Host {
         turn.work(delete).await
     }
 
-    /// Deletes the checkpoints that nobody needs, with the adapters of their names; returns what went.
+    /// Deletes checkpoints that are not needed any more, with their adapters. Returns the deleted names. `default` is
+    /// the adapter that serves requests without a model.
     ///
     /// `default` serves requests that name no model.
     ///
@@ -179,7 +181,7 @@ impl Host {
         let adapters = self.engine.get()?.adapters().clone();
         let prune = move |index: &mut checkpoint::CheckpointIndex| {
             let mut listed = index.list(&folder)?;
-            // Those of Tinker's clients go when they say so: whoever prunes does not know them.
+            // Checkpoints of Tinker's clients are deleted only by those clients.
             listed.retain(|it| stored::path(it.name.as_str(), WeightsKind::Training).is_none());
             let is_needed = |name: &CheckpointName| {
                 kept.contains(name) || adapters.is_in_use(&AdapterName::from(name))
@@ -204,7 +206,7 @@ impl Host {
     }
 
     /// A run as it is after the jobs that were submitted before.
-    async fn snapshot(&self, run: &RunId) -> Result<Snapshot, ApiError> {
+    async fn snapshot(&self, run: &RunId) -> Result<TrainingSnapshot, ApiError> {
         let run = run.clone();
         let snapshot = move |state: &mut EngineState| -> Result<_, RunError> {
             Ok(state.runs.get(&run)?.snapshot()?)
@@ -220,7 +222,7 @@ impl Host {
         Ok(self.engine.call_now(check).await??)
     }
 
-    /// The checkpoints that open runs stand at.
+    /// The checkpoints that open runs depend on.
     async fn standing(&self) -> Result<Vec<CheckpointName>, ApiError> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
         self.engine.call_now(standing).await

@@ -1,9 +1,9 @@
 //! Between the API's terms and the engine's.
 
 use metaclaw_engine::{
-    head::TopK,
-    lora::{LoraSpec, Targets},
-    loss::{Loss, Signal},
+    head::TopTokens,
+    lora::{LoraSpec, LoraTargets},
+    loss::{Loss, LossSignal},
     optim::AdamConfig,
 };
 use metaclaw_trainer_api::{
@@ -18,7 +18,7 @@ pub(super) fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> 
     Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
 
-/// What is not said has Tinker's default.
+/// Missing fields have Tinker's defaults.
 pub(super) fn adam(request: &OptimStepRequest) -> AdamConfig {
     let default = AdamConfig::default();
     let given = request.adam;
@@ -60,8 +60,8 @@ fn alpha(given: f64) -> Result<u32, ApiError> {
     Err(ApiError::field("lora_alpha", text))
 }
 
-fn named(names: &[String]) -> Result<Targets, ApiError> {
-    let targets = Targets::named(names.iter().map(String::as_str));
+fn named(names: &[String]) -> Result<LoraTargets, ApiError> {
+    let targets = LoraTargets::named(names.iter().map(String::as_str));
     targets.map_err(|error| ApiError::field("targets", error.to_string()))
 }
 
@@ -87,7 +87,7 @@ pub(super) fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f
     let terms = logprobs.iter().zip(weights).enumerate();
     let terms = terms.map(|(at, (logprob, weight))| {
         let sampled = sampled.and_then(|all| all.get(at)).copied();
-        let signal = Signal {
+        let signal = LossSignal {
             weight: *weight,
             sampled: sampled.unwrap_or_default(),
         };
@@ -99,10 +99,10 @@ pub(super) fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f
     Ok(terms.sum())
 }
 
-/// What was computed, and the likeliest ids of each position as lists of lists.
+/// The log-probabilities, and the likeliest ids of each position as lists of lists.
 pub(super) fn forward_reply(
     logprobs: Vec<Vec<Option<f32>>>,
-    top: &[TopK],
+    top: &[TopTokens],
     k: usize,
 ) -> ForwardReply {
     let computed = |all: Vec<Option<f32>>| all.into_iter().flatten().collect();

@@ -4,8 +4,8 @@ use std::{fmt::Display, io::ErrorKind};
 
 use metaclaw_engine::{
     adapter::AdapterError, datum::TrainInputError, device::is_out_of_memory, engine::EngineError,
-    generate::GenerateError, lora::LoraError, optim::StepError, run::AccumulateError,
-    runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainError,
+    generate::GenerateError, lora::LoraError, optim::OptimError, run::AccumulateError,
+    runs::UnknownRun, sampler::SampleError, tensors::FileError, train::TrainJobError,
 };
 
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
@@ -24,11 +24,11 @@ pub(super) enum RunError {
     #[error("{0}")]
     Lora(#[from] LoraError),
     #[error("{0}")]
-    Train(#[from] TrainError),
+    Train(#[from] TrainJobError),
     #[error("{0}")]
     Accumulate(#[from] AccumulateError),
     #[error("{0}")]
-    Step(#[from] StepError),
+    Step(#[from] OptimError),
     #[error("{0}")]
     Adapter(#[from] AdapterError),
 }
@@ -113,31 +113,31 @@ fn lora(error: &LoraError, text: String) -> ApiError {
     }
 }
 
-fn train(error: &TrainError, text: String) -> ApiError {
+fn train(error: &TrainJobError, text: String) -> ApiError {
     match error {
-        TrainError::Input(TrainInputError::Positions { .. } | TrainInputError::Position { .. }) => {
-            ApiError::field("positions", text)
-        }
-        TrainError::Input(error) => match error.datum() {
+        TrainJobError::Input(
+            TrainInputError::Positions { .. } | TrainInputError::Position { .. },
+        ) => ApiError::field("positions", text),
+        TrainJobError::Input(error) => match error.datum() {
             Some(at) => ApiError::field(datum(at), text),
             None => ApiError::field("datums", text),
         },
         // A model that computes with numbers answers with one: these weights do not, whatever they are shown.
-        TrainError::NotFinite { logprob, .. } if logprob.is_nan() => {
+        TrainJobError::NotFinite { logprob, .. } if logprob.is_nan() => {
             ApiError::bad(text).with_code(ErrorCode::WeightsNotFinite)
         }
-        TrainError::NotFinite { datum: at, .. } => {
+        TrainJobError::NotFinite { datum: at, .. } => {
             ApiError::field(datum(*at), text).with_code(ErrorCode::LossNotFinite)
         }
-        TrainError::Memory { datum: at, .. } => {
+        TrainJobError::Memory { datum: at, .. } => {
             ApiError::field(datum(*at), text).with_code(ErrorCode::OutOfMemory)
         }
-        TrainError::TopK { .. } => ApiError::field("top_k", text),
-        TrainError::OutOfMemory { .. } => {
+        TrainJobError::TopK { .. } => ApiError::field("top_k", text),
+        TrainJobError::OutOfMemory { .. } => {
             ApiError::unavailable(text).with_code(ErrorCode::OutOfMemory)
         }
-        TrainError::Torch(error) => torch(error, text),
-        TrainError::Layers { .. } => ApiError::internal(text),
+        TrainJobError::Torch(error) => torch(error, text),
+        TrainJobError::Layers { .. } => ApiError::internal(text),
     }
 }
 
@@ -146,12 +146,12 @@ fn datum(at: usize) -> String {
     format!("datums[{at}]")
 }
 
-fn step(error: &StepError, text: String) -> ApiError {
+fn step(error: &OptimError, text: String) -> ApiError {
     match error {
-        StepError::NoGradients => ApiError::bad(text).with_code(ErrorCode::NoGradients),
-        StepError::Setting { field, .. } => ApiError::field(*field, text),
-        StepError::NotFinite { .. } => ApiError::bad(text).with_code(ErrorCode::GradientNotFinite),
-        StepError::Torch(error) => torch(error, text),
+        OptimError::NoGradients => ApiError::bad(text).with_code(ErrorCode::NoGradients),
+        OptimError::Setting { field, .. } => ApiError::field(*field, text),
+        OptimError::NotFinite { .. } => ApiError::bad(text).with_code(ErrorCode::GradientNotFinite),
+        OptimError::Torch(error) => torch(error, text),
     }
 }
 
@@ -187,14 +187,14 @@ mod tests {
     use super::*;
 
     /// `param` and `code` of what a client is told.
-    fn told(error: TrainError) -> (Option<String>, Option<ErrorCode>) {
+    fn told(error: TrainJobError) -> (Option<String>, Option<ErrorCode>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)
     }
 
     #[test]
     fn a_client_is_told_which_datum_is_wrong_and_when_none_is() {
-        let not_finite = |logprob: f32| TrainError::NotFinite {
+        let not_finite = |logprob: f32| TrainJobError::NotFinite {
             loss: LossFn::ImportanceSampling,
             datum: 3,
             position: 1,
@@ -208,7 +208,7 @@ mod tests {
         );
         let weights = (None, Some(ErrorCode::WeightsNotFinite));
         assert_eq!(told(not_finite(f32::NAN)), weights);
-        let long = TrainError::Memory {
+        let long = TrainJobError::Memory {
             datum: 3,
             n_tokens: 9,
             needed: 9,
@@ -216,7 +216,7 @@ mod tests {
             max_tokens: 1,
         };
         assert_eq!(told(long), (third(), Some(ErrorCode::OutOfMemory)));
-        let smallest = || TrainError::OutOfMemory {
+        let smallest = || TrainJobError::OutOfMemory {
             detail: "can't allocate memory".into(),
         };
         assert_eq!(told(smallest()), (None, Some(ErrorCode::OutOfMemory)));
@@ -227,8 +227,8 @@ mod tests {
             found: 9,
             max: 8,
         };
-        assert_eq!(told(TrainError::Input(long)), (third(), None));
-        let none = TrainError::Input(TrainInputError::None);
+        assert_eq!(told(TrainJobError::Input(long)), (third(), None));
+        let none = TrainJobError::Input(TrainInputError::None);
         assert_eq!(told(none), (Some("datums".to_owned()), None));
     }
 }

@@ -1,4 +1,4 @@
-//! Models that are named as they are at the hub: found in its cache, or fetched beside everything else.
+//! Models that are given by their names at the hub: found in the cache, or fetched in the background.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use metaclaw_trainer_text::hub::{self, Hub, HubName, Progress};
 
 use crate::{error::ApiError, fields::cut};
 
-/// How often the log says how far it is.
+/// The time between two log lines about a download.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Makes the hub's client, which takes certificates of the system's: only where something is to be fetched.
@@ -26,7 +26,7 @@ pub(crate) struct Fetcher {
     state: Arc<Mutex<State>>,
 }
 
-/// What is being fetched for callers. There is one base model, so one at a time.
+/// The running download. There is one base model, so there is one download at a time.
 #[derive(Debug, Default)]
 enum State {
     #[default]
@@ -41,7 +41,7 @@ enum State {
     },
 }
 
-/// Says in the log how far a file is, now and then.
+/// Logs a file's progress at intervals.
 struct Told(Mutex<Option<Instant>>);
 
 // === impl Fetcher ===
@@ -64,7 +64,7 @@ impl Fetcher {
         }
     }
 
-    /// What knows no hub.
+    /// A fetcher without a hub.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         fn no_hub() -> Result<Hub> {
@@ -73,7 +73,7 @@ impl Fetcher {
         Self::new(None, Box::new(no_hub))
     }
 
-    /// The folder of a model; what is missing of it is fetched first.
+    /// The folder of a model. Missing files are fetched first.
     ///
     /// # Errors
     /// In words: no cache, no such model, no room on the disk, and what else stops it.
@@ -94,7 +94,7 @@ impl Fetcher {
         hub::whole(self.cache.as_deref()?, model)
     }
 
-    /// The folder of a model that a caller asks for. Where it is not here, it is fetched without anybody waiting for it.
+    /// The folder of a model that a caller requests. If it is missing, a download starts in the background.
     ///
     /// # Errors
     /// 503 `model_fetching` while it is fetched; 400 `base_model`, once, with why it could not be.
@@ -142,7 +142,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fetches a model, and says in `state` how far it is and how it ended.
+/// Fetches a model, and records in `state` the progress and the end.
 async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
     let told = Told::default();
     let progress = |progress: Progress<'_>| {
@@ -200,7 +200,7 @@ impl Told {
 /// # Errors
 /// No cache, or no certificates to know the hub by.
 pub(crate) fn from_env(env: &impl Fn(&str) -> Option<String>) -> Result<Hub> {
-    // Refused only where there is one already.
+    // A second provider is refused, which does no harm.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -212,7 +212,7 @@ pub(crate) fn from_env(env: &impl Fn(&str) -> Option<String>) -> Result<Hub> {
         .context("no folder for models of the hub: set HF_HOME, HF_HUB_CACHE or HOME")
 }
 
-/// The name at the hub that a model is given by; none where it is a path.
+/// The model's name at the hub; `None` if the model is given by a path.
 pub(crate) fn hub_name(model: &Path) -> Option<HubName> {
     if model.exists() {
         return None;

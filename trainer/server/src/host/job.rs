@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, time::Duration};
 
 use metaclaw_engine::{
-    engine::{EngineState, Job, Progress},
+    engine::{EngineState, JobProgress, SlicedJob},
     run::ParamsVersion,
     train::{TrainJob, TrainOut},
 };
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::failure::RunError;
 
-/// Prepares a pass on the engine's thread, and says which parameters it is about.
+/// Prepares a pass on the engine's thread, and returns the parameters that it uses.
 type Begin =
     Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;
 /// Makes an answer of what a pass found.
@@ -50,7 +50,7 @@ impl<T> PassJob<T> {
         (job, received)
     }
 
-    /// Whether nobody waits for the answer.
+    /// Whether the caller has left.
     fn has_left(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -69,7 +69,7 @@ impl<T> PassJob<T> {
                 self.stage = Stage::Going(Box::new(job), version);
                 None
             }
-            // Whoever left during the last slice will ask again: nothing of it may count.
+            // A caller that left during the last slice will send the request again, so nothing of this one may count.
             Ok((ControlFlow::Break(_), _)) if self.has_left() => None,
             Ok((ControlFlow::Break(out), version)) => {
                 Some(self.finish.take()?(state, version, out))
@@ -79,20 +79,20 @@ impl<T> PassJob<T> {
     }
 }
 
-impl<T: Send> Job for PassJob<T> {
-    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> Progress {
+impl<T: Send> SlicedJob for PassJob<T> {
+    fn advance(&mut self, state: &mut EngineState, slice: Duration) -> JobProgress {
         if self.has_left() {
-            return Progress::Done;
+            return JobProgress::Done;
         }
         if let Some(answer) = self.work(state, slice)
             && let Some(to) = self.answer.take()
         {
-            // A caller that left meanwhile needs no answer.
+            // A send fails only if the caller has left.
             let _ = to.send(answer);
         }
         match self.stage {
-            Stage::Waiting(_) | Stage::Going(..) => Progress::More,
-            Stage::Over => Progress::Done,
+            Stage::Waiting(_) | Stage::Going(..) => JobProgress::More,
+            Stage::Over => JobProgress::Done,
         }
     }
 }

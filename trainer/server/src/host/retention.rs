@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metaclaw_engine::checkpoint::CheckpointInfo;
+use metaclaw_engine::checkpoint::CheckpointEntry;
 use metaclaw_trainer_api::CheckpointName;
 
 /// Those that are not among the last `n` of their line and are not needed, oldest first.
@@ -10,7 +10,7 @@ use metaclaw_trainer_api::CheckpointName;
 /// A line is a run's checkpoints and those of the runs that went on from one of them: an agent's, in general. So one
 /// that trains often does not push out the checkpoints of one that seldom does.
 pub(super) fn outdated(
-    oldest_first: &[CheckpointInfo],
+    oldest_first: &[CheckpointEntry],
     n: usize,
     is_needed: impl Fn(&CheckpointName) -> bool,
 ) -> Vec<&CheckpointName> {
@@ -33,8 +33,8 @@ mod tests {
 
     use super::*;
 
-    fn info(line: &str, step: u64) -> CheckpointInfo {
-        CheckpointInfo {
+    fn info(line: &str, step: u64) -> CheckpointEntry {
+        CheckpointEntry {
             name: format!("{line}-{step}").parse().unwrap(),
             path: "x".into(),
             step,

@@ -2,7 +2,7 @@
 
 use metaclaw_engine::{
     engine::{EngineError, EngineState},
-    run::{Run, RunConfig},
+    run::{OpenRun, RunConfig},
     train::{TrainJob, TrainOut, Wanted},
 };
 use metaclaw_trainer_api::{
@@ -18,7 +18,7 @@ use tokio::sync::oneshot::error::RecvError;
 use super::{Host, convert, failure::RunError, job::PassJob};
 use crate::error::ApiError;
 
-/// What a job answered, or that the engine failed meanwhile.
+/// The answer of a job, or the engine's failure.
 fn ended<T>(answer: Result<Result<T, RunError>, RecvError>) -> Result<T, RunError> {
     answer.map_err(|_| RunError::from(EngineError::Failed))?
 }
@@ -44,7 +44,7 @@ impl Host {
         drop(self.store.turn().await);
         let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
         let create = move |state: &mut EngineState| -> Result<_, RunError> {
-            let run = Run::new(&state.model, &config)?;
+            let run = OpenRun::new(&state.model, &config)?;
             let params = run.trainable_params(n_base);
             Ok((state.runs.open(run), params))
         };

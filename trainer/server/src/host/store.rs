@@ -13,7 +13,7 @@ use super::failure::RunError;
 use crate::error::ApiError;
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct CheckpointFolder {
     /// Holds `adapters/` and `checkpoints/`.
     pub(super) folder: PathBuf,
     /// Checkpoints of each line that a prune leaves at least.
@@ -25,7 +25,7 @@ pub(super) struct Store {
 
 /// The turn of one caller; the next has its when this drops.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct StoreTurn {
     index: OwnedMutexGuard<CheckpointIndex>,
     #[cfg(test)]
     gate: Gate,
@@ -33,7 +33,7 @@ pub(super) struct Turn {
 
 // === impl Store ===
 
-impl Store {
+impl CheckpointFolder {
     /// Removes what a killed process left half written: the caller has locked the folder.
     pub(super) fn new(folder: PathBuf, keep: usize) -> Self {
         folder::sweep(&folder::adapters(&folder));
@@ -51,8 +51,8 @@ impl Store {
     ///
     /// # Cancel safety
     /// Who leaves before its turn takes none.
-    pub(super) async fn turn(&self) -> Turn {
-        Turn {
+    pub(super) async fn turn(&self) -> StoreTurn {
+        StoreTurn {
             index: Arc::clone(&self.index).lock_owned().await,
             #[cfg(test)]
             gate: self.gate.clone(),
@@ -62,8 +62,8 @@ impl Store {
 
 // === impl Turn ===
 
-impl Turn {
-    /// Work on the disk, on a thread that may wait for it: replies go on meanwhile.
+impl StoreTurn {
+    /// Runs work on the disk on a blocking thread, so replies continue meanwhile.
     ///
     /// # Errors
     /// Those of the work.
@@ -86,7 +86,7 @@ impl Turn {
     }
 }
 
-/// How a test makes one piece of work a slow one: it says that it has begun, and goes on when it is told to.
+/// Lets a test slow one piece of work down: the work reports that it has begun and then waits for the test.
 #[cfg(test)]
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gate(Arc<std::sync::Mutex<Option<Closed>>>);

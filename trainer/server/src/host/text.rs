@@ -82,8 +82,8 @@ impl Generation {
         self.stream.adapter_step()
     }
 
-    /// The prompt's tokens from the second on, if they were asked for; `None` also where the reply ended before, and
-    /// [`Generation::next`] says why.
+    /// The prompt's tokens from the second on, if they were requested. `None` also if the reply ended before;
+    /// [`Generation::next`] then returns the error.
     pub(crate) async fn prompt(&mut self) -> Option<Vec<PromptToken>> {
         self.stream.prompt().await
     }

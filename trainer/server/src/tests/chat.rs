@@ -196,9 +196,9 @@ async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
 
 #[tokio::test]
 async fn hanging_up_gives_the_place_back() {
-    let limits = Limits {
+    let limits = ServerLimits {
         n_queue: 1,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let rig = rig_with(limits, None);
     let long = chat(&json!({"stream": true, "max_tokens": 400}));

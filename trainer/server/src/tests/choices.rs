@@ -140,7 +140,7 @@ fn thinker() -> Rig {
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     config["chat_template"] = json!(THINKS);
     fs::write(file, config.to_string()).unwrap();
-    rig_in(folder, Limits::default(), None)
+    rig_in(folder, ServerLimits::default(), None)
 }
 
 /// It vanished in silence: Qwen3 could not be told not to think.

@@ -177,7 +177,7 @@ async fn an_adapter_of_another_model_is_refused() {
 
 #[tokio::test]
 async fn all_but_health_need_the_key() {
-    let rig = rig_with(Limits::default(), Some("sk-trainer-secret"));
+    let rig = rig_with(ServerLimits::default(), Some("sk-trainer-secret"));
     assert_eq!(rig.get("/v1/health").await.0, StatusCode::OK);
     let mut lines = vec![line(&rig, &rig.get("/v1/models").await)];
     let with = |name: &str, value: &str| {
@@ -205,9 +205,9 @@ async fn all_but_health_need_the_key() {
 
 #[tokio::test]
 async fn a_body_has_a_bound_and_a_type() {
-    let limits = Limits {
+    let limits = ServerLimits {
         body: 1000,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     let rig = rig_with(limits, None);
     let large = rig
@@ -261,7 +261,7 @@ async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
     let program = asked_by_a_page("/v1/lora/create", "127.0.0.1:8000", None);
     assert_eq!(open.send(program).await.status(), StatusCode::OK);
 
-    let locked = rig_with(Limits::default(), Some("secret"));
+    let locked = rig_with(ServerLimits::default(), Some("secret"));
     let behind_a_name = asked_by_a_page("/v1/health", "trainer.example", None);
     let status = locked.send(behind_a_name).await.status();
     assert_eq!(

@@ -35,7 +35,7 @@ fn backend(url: String) -> RemoteBackend {
 
 /// Runs `work` against a server that listens.
 async fn with_server(work: impl AsyncFnOnce(RemoteBackend)) {
-    let rig = rig_with(Limits::default(), Some(KEY));
+    let rig = rig_with(ServerLimits::default(), Some(KEY));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::select! {

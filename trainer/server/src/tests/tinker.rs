@@ -15,13 +15,13 @@ use crate::tinker::shared::TinkerLimits;
 
 /// With a hold that no test waits for.
 fn rig_of_tinker(hold: Duration, session_idle: Duration) -> Rig {
-    let limits = Limits {
+    let limits = ServerLimits {
         tinker: TinkerLimits {
             hold,
             session_idle,
             ..TinkerLimits::default()
         },
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     rig_with(limits, None)
 }
@@ -36,8 +36,8 @@ fn datum(n: u32) -> Datum {
     Datum::cross_entropy(tokens, targets, vec![1.0; n as usize]).unwrap()
 }
 
-fn forward_backward(model: &str, seq_id: i32, datums: &[Datum]) -> proto::ForwardBackwardRequest {
-    proto::ForwardBackwardRequest {
+fn forward_backward(model: &str, seq_id: i32, datums: &[Datum]) -> proto::ProtoForwardBackward {
+    proto::ProtoForwardBackward {
         model_id: model.to_owned(),
         seq_id,
         data: datums.iter().map(tinker::to_proto).collect(),
@@ -67,7 +67,7 @@ impl Rig {
         made["model_id"].as_str().unwrap().to_owned()
     }
 
-    async fn train(&self, request: &proto::ForwardBackwardRequest) -> (StatusCode, Value) {
+    async fn train(&self, request: &proto::ProtoForwardBackward) -> (StatusCode, Value) {
         let mut sent = post("/api/v1/forward_backward", request.encode_to_vec());
         let media = header::HeaderValue::from_static(PROTOBUF);
         sent.headers_mut().insert(header::CONTENT_TYPE, media);
@@ -218,7 +218,7 @@ async fn protobuf_compressed_or_not_and_json_are_one_call_in_three_forms() {
 
 #[tokio::test]
 async fn a_key_is_the_servers_own_after_tinkers_beginning() {
-    let rig = rig_with(Limits::default(), Some("secret"));
+    let rig = rig_with(ServerLimits::default(), Some("secret"));
     let status = async |key: &str| {
         let asked = Request::get("/api/v1/healthz").header("x-api-key", key);
         rig.send(asked.body(Body::empty()).unwrap()).await.status()

@@ -1,13 +1,13 @@
-//! What a model is: its rank, and which of its modules are trained.
+//! The description of a model: its rank, and which of its modules are trained.
 
 use std::sync::{Mutex, PoisonError};
 
-use metaclaw_engine::lora::Targets;
+use metaclaw_engine::lora::LoraTargets;
 use metaclaw_trainer_api::{tinker::json::LoraConfig, wire::CreateRequest};
 
 use super::stored::Origin;
 
-/// What a model is.
+/// A model's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) rank: u32,
@@ -16,7 +16,7 @@ pub(crate) struct About {
     pub(crate) train_unembed: bool,
 }
 
-/// What a model is, from when that is known on. Loading a checkpoint changes it.
+/// A model's description, once it is known. Loading a checkpoint changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<Option<About>>);
 
@@ -45,8 +45,8 @@ impl From<&Origin> for About {
 }
 
 impl About {
-    pub(crate) fn targets(self) -> Targets {
-        Targets::groups(self.train_attn, self.train_mlp, self.train_unembed)
+    pub(crate) fn targets(self) -> LoraTargets {
+        LoraTargets::groups(self.train_attn, self.train_mlp, self.train_unembed)
     }
 
     /// A run of this rank with these modules.

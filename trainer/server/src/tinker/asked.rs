@@ -1,10 +1,10 @@
-//! What is asked of a model, read from a body.
+//! A request to a model, read from a body.
 
 use metaclaw_trainer_api::{
     LossConfig,
     tinker::{
         ModelId,
-        proto::{ForwardBackwardRequest, Setting},
+        proto::{ProtoForwardBackward, Setting},
     },
 };
 use prost::Message as _;
@@ -12,7 +12,7 @@ use prost::Message as _;
 use super::registry::{Data, Work};
 use crate::{error::ApiError, fields::cut};
 
-/// What is asked of a model.
+/// A request to a model.
 pub(super) struct Asked {
     pub(super) work: Work,
     /// Tells the same call from another one of its number.
@@ -23,7 +23,7 @@ pub(super) struct Asked {
 // === impl Asked ===
 
 impl Asked {
-    /// Of a body that is small.
+    /// A request with a small body.
     pub(super) fn small(work: Work, hash: blake3::Hash) -> Self {
         let n_bytes = 0;
         Self {
@@ -35,18 +35,18 @@ impl Asked {
 }
 
 /// A forward_backward that was read.
-pub(super) struct Train {
+pub(super) struct ParsedPass {
     pub(super) id: ModelId,
     pub(super) seq: u32,
     pub(super) asked: Asked,
 }
 
-/// Reads a protobuf body.
+/// Reads a protobuf body. Errors in its data become part of the result.
 ///
 /// # Errors
 /// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
-pub(super) fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
-    let request = ForwardBackwardRequest::decode(bytes).map_err(|error| {
+pub(super) fn from_proto(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
+    let request = ProtoForwardBackward::decode(bytes).map_err(|error| {
         let text = format!("the body is no ForwardBackwardRequest: {error}");
         ApiError::bad(text)
     })?;
@@ -75,11 +75,11 @@ pub(super) fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
         hash,
         n_bytes: bytes.len(),
     };
-    Ok(Train { id, seq, asked })
+    Ok(ParsedPass { id, seq, asked })
 }
 
-/// The second map has all settings where there is one.
-fn loss_config(request: &ForwardBackwardRequest) -> Result<LossConfig, String> {
+/// The second map has all settings, if it is there.
+fn loss_config(request: &ProtoForwardBackward) -> Result<LossConfig, String> {
     if request.loss_fn_config_v2.is_empty() {
         return Ok(request.loss_fn_config.clone());
     }

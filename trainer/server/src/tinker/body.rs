@@ -14,16 +14,20 @@ use metaclaw_trainer_chat::bodies::{Hold, Largest};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{error::ApiError, fields::cut, json, state::App};
+use crate::{error::ApiError, fields::cut, json, state::TrainerApp};
 
 /// Bodies of calls that wait for something else.
 const SMALL: usize = 64 << 10;
 
-/// What a body takes of the server until it is done with.
+/// The memory and the permit that a body holds until it is processed.
 type Taken = (Hold, Option<OwnedSemaphorePermit>);
 
 /// Reads the body of a call that puts something into a queue; its place among bodies is free once it has answered.
-pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn read_body(
+    State(app): State<TrainerApp>,
+    request: Request,
+    next: Next,
+) -> Response {
     match whole(&app, request, app.tinker.limits.body).await {
         Ok((request, _until_it_is_answered)) => next.run(request).await,
         Err(error) => error.into_response(),
@@ -31,7 +35,11 @@ pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Ne
 }
 
 /// Reads the body of a call that waits; its place is free once it is read.
-pub(crate) async fn read_small(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn read_small(
+    State(app): State<TrainerApp>,
+    request: Request,
+    next: Next,
+) -> Response {
     match whole(&app, request, SMALL).await {
         Ok((request, taken)) => {
             drop(taken);
@@ -42,7 +50,11 @@ pub(crate) async fn read_small(State(app): State<App>, request: Request, next: N
 }
 
 /// The request with its body read, and as it was before it was compressed.
-async fn whole(app: &App, request: Request, most: usize) -> Result<(Request, Taken), ApiError> {
+async fn whole(
+    app: &TrainerApp,
+    request: Request,
+    most: usize,
+) -> Result<(Request, Taken), ApiError> {
     let (head, body) = request.into_parts();
     let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
     let coding = head.headers.get(header::CONTENT_ENCODING);
@@ -50,7 +62,7 @@ async fn whole(app: &App, request: Request, most: usize) -> Result<(Request, Tak
     let (bytes, unpacked) = match coding {
         "identity" => (bytes, None),
         "zstd" => {
-            // What it becomes is not known before: few at a time.
+            // The decompressed size is not known beforehand, so few bodies are decompressed in parallel.
             let turn = Arc::clone(&app.tinker.unpacking).acquire_owned().await;
             let turn = turn.map_err(|_| ApiError::unavailable("the server ends"))?;
             let done = tokio::task::spawn_blocking(move || unzstd(&bytes, most)).await;

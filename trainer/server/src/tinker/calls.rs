@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use metaclaw_trainer_api::tinker::{
-    ModelId, PROTOBUF, RequestId, SessionId,
+    ModelId, PROTOBUF, RequestId, TinkerSessionId,
     json::{
         CreateModel, ForwardBackward, GetInfo, LoadWeights, LoraConfig, ModelData, ModelInfo,
         OptimStep, OptimizerConfig, Promise, SaveForSampler, SaveWeights, UnloadModel,
@@ -18,20 +18,20 @@ use metaclaw_trainer_api::tinker::{
 
 use super::{
     about::About,
-    asked::{self, Asked, Train},
+    asked::{self, Asked, ParsedPass},
     body::{self, Json},
-    futures::{Found, Opened, Outcome},
+    futures::{Found, PromiseOpening, PromiseOutcome},
     lane::NoPlace,
-    registry::{Call, Data, Load, Model, Work},
+    registry::{Data, ModelCall, SessionModel, WeightsLoad, Work},
     work,
 };
-use crate::{error::ApiError, fields::cut, state::App};
+use crate::{error::ApiError, fields::cut, state::TrainerApp};
 
 type Answer = Result<Reply<Promise>, ApiError>;
 
 /// `POST create_model`.
 pub(crate) async fn create_model(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<CreateModel>,
 ) -> Answer {
     app.host.load_base(&body.base_model).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn create_model(
     let work = Work::Create {
         seed: seed.map(i64::cast_unsigned),
     };
-    let model = Model::new(id, body.session_id, body.user_metadata);
+    let model = SessionModel::new(id, body.session_id, body.user_metadata);
     model.about.set(about);
     begin(&app, model, work, hash)
 }
@@ -66,12 +66,12 @@ fn check_optimizer(config: Option<&OptimizerConfig>) -> Result<(), ApiError> {
     }
 }
 
-fn model_id(session: &SessionId, n: u32) -> Result<ModelId, ApiError> {
+fn model_id(session: &TinkerSessionId, n: u32) -> Result<ModelId, ApiError> {
     ModelId::of(session, n).map_err(|error| ApiError::field("session_id", error.to_string()))
 }
 
 /// A model with its first call.
-fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
+fn begin(app: &TrainerApp, model: SessionModel, first: Work, hash: blake3::Hash) -> Answer {
     let promise = promise(&model.id, 0)?;
     let (model, is_new) = app.tinker.registry.add_model(model)?;
     if is_new {
@@ -83,11 +83,11 @@ fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
 
 /// `POST load_weights`: makes a model, or loads into one.
 pub(crate) async fn load_weights(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<LoadWeights>,
 ) -> Answer {
     check_optimizer(body.optimizer_config.as_ref())?;
-    let load = Load {
+    let load = WeightsLoad {
         path: body.path,
         optimizer: body.optimizer,
     };
@@ -100,7 +100,7 @@ pub(crate) async fn load_weights(
             if let Some(base) = &body.base_model {
                 app.host.load_base(base).await?;
             }
-            let model = Model::new(model_id(&session, n)?, session, body.user_metadata);
+            let model = SessionModel::new(model_id(&session, n)?, session, body.user_metadata);
             begin(&app, model, Work::CreateFrom(load), hash)
         }
         _ => {
@@ -112,7 +112,7 @@ pub(crate) async fn load_weights(
 
 /// `POST forward_backward` by protobuf, or by JSON as SDK 0.24 and older send it.
 pub(crate) async fn forward_backward(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     headers: HeaderMap,
     bytes: Bytes,
 ) -> Answer {
@@ -120,7 +120,7 @@ pub(crate) async fn forward_backward(
         PROTOBUF => {
             let done = tokio::task::spawn_blocking(move || asked::from_proto(&bytes)).await;
             let done = done.map_err(|error| ApiError::internal(format!("reading: {error}")))?;
-            let Train { id, seq, asked } = done?;
+            let ParsedPass { id, seq, asked } = done?;
             call(&app, &id, Some(seq), asked)
         }
         "application/json" => from_json(&app, bytes, false).await,
@@ -135,11 +135,11 @@ pub(crate) async fn forward_backward(
 }
 
 /// `POST forward` of SDK 0.24 and older.
-pub(crate) async fn forward(State(app): State<App>, bytes: Bytes) -> Answer {
+pub(crate) async fn forward(State(app): State<TrainerApp>, bytes: Bytes) -> Answer {
     from_json(&app, bytes, true).await
 }
 
-async fn from_json(app: &App, bytes: Bytes, forward_only: bool) -> Answer {
+async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer {
     let Json {
         body,
         hash,
@@ -162,7 +162,7 @@ async fn from_json(app: &App, bytes: Bytes, forward_only: bool) -> Answer {
 
 /// `POST optim_step`.
 pub(crate) async fn optim_step(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<OptimStep>,
 ) -> Answer {
     let adam = match (body.adam_params, body.optimizer_params) {
@@ -178,7 +178,7 @@ pub(crate) async fn optim_step(
 
 /// `POST save_weights`.
 pub(crate) async fn save_weights(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<SaveWeights>,
 ) -> Answer {
     let work = Work::Save {
@@ -192,7 +192,7 @@ pub(crate) async fn save_weights(
 
 /// `POST save_weights_for_sampler`.
 pub(crate) async fn save_for_sampler(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<SaveForSampler>,
 ) -> Answer {
     let work = Work::SaveForSampler {
@@ -213,14 +213,14 @@ fn promise(model: &ModelId, seq: u32) -> Result<Promise, ApiError> {
 }
 
 /// Puts a call into its model's lane.
-fn call(app: &App, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answer {
+fn call(app: &TrainerApp, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answer {
     let model = app.tinker.registry.model(id)?;
     let seq = seq.unwrap_or_else(|| model.lane.behind_all());
     let promise = promise(id, seq)?;
     put(app, &model, seq, promise, asked)
 }
 
-fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> Answer {
+fn put(app: &TrainerApp, model: &SessionModel, seq: u32, promise: Promise, asked: Asked) -> Answer {
     let Asked {
         work,
         hash,
@@ -228,15 +228,15 @@ fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> An
     } = asked;
     let futures = &app.tinker.futures;
     let request = promise.request_id.clone();
-    // Before room is asked for: a call that is asked again has its room.
-    if let Opened::Known = futures.open(promise.clone(), hash)? {
+    // This comes before the room check, because a repeated call already has its room.
+    if let PromiseOpening::Known = futures.open(promise.clone(), hash)? {
         return Ok(Reply(promise));
     }
     let placed = app
         .tinker
         .room(n_bytes, model.lane.waits_for(seq))
         .and_then(|room| {
-            let call = Call {
+            let call = ModelCall {
                 request: request.clone(),
                 work,
                 room,
@@ -253,7 +253,7 @@ fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> An
     Ok(Reply(promise))
 }
 
-fn no_place(model: &Model, seq: u32, why: NoPlace) -> ApiError {
+fn no_place(model: &SessionModel, seq: u32, why: NoPlace) -> ApiError {
     match why {
         NoPlace::Taken => ApiError::gone(format!(
             "call {seq} of model {} was executed, and its result is no longer kept",
@@ -266,7 +266,7 @@ fn no_place(model: &Model, seq: u32, why: NoPlace) -> ApiError {
 
 /// `POST get_info`; of a model that is being loaded once it is.
 pub(crate) async fn get_info(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, .. }: Json<GetInfo>,
 ) -> Result<Reply<ModelInfo>, ApiError> {
     let model = app.tinker.registry.model(&body.model_id)?;
@@ -278,7 +278,7 @@ pub(crate) async fn get_info(
             .wait(&first, app.tinker.limits.hold)
             .await;
         if let Found::Done(outcome) = &found
-            && let Outcome::Failed(failed) = outcome.as_ref()
+            && let PromiseOutcome::Failed(failed) = outcome.as_ref()
         {
             return Err(ApiError::bad(failed.error.clone()));
         }
@@ -302,9 +302,9 @@ pub(crate) async fn get_info(
     }))
 }
 
-/// `POST unload_model`: gives a model back at once.
+/// `POST unload_model`: releases a model immediately.
 pub(crate) async fn unload_model(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<UnloadModel>,
 ) -> Answer {
     let promise = Promise {
@@ -314,14 +314,14 @@ pub(crate) async fn unload_model(
         model_id: Some(body.model_id.clone()),
         sample_sequence_ids: None,
     };
-    if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
+    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), hash)? {
         if let Some(model) = app.tinker.registry.remove_model(&body.model_id) {
             work::close(&app, &model);
         }
         let done = serde_json::to_value(&body);
         let done = done.map_err(|error| ApiError::internal(format!("writing: {error}")))?;
         let futures = &app.tinker.futures;
-        futures.finish(&promise.request_id, Outcome::Json(done));
+        futures.finish(&promise.request_id, PromiseOutcome::Json(done));
     }
     Ok(Reply(promise))
 }

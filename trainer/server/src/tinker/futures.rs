@@ -12,7 +12,7 @@ use std::{
 
 use metaclaw_trainer_api::tinker::{
     RequestId, SampleOutput, TopK, TrainOutput,
-    json::{Failed, FailureCategory, Promise},
+    json::{FailedPromise, FailureCategory, Promise},
 };
 use metaclaw_trainer_terms::ErrorCode;
 use tokio::{
@@ -23,20 +23,20 @@ use tokio::{
 
 use crate::error::ApiError;
 
-/// What a promise became.
+/// The result of a promise.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum PromiseOutcome {
     Json(serde_json::Value),
-    /// Of forward and forward_backward.
+    /// The result of forward and forward_backward.
     Train(TrainOutput),
-    /// Of asample, with the ids that the promise named.
+    /// The result of asample, with the ids that the promise gave.
     Sample(SampleOutput, Vec<String>),
-    Failed(Failed),
+    Failed(FailedPromise),
 }
 
-/// Bounds of what is kept.
+/// The limits on kept promises.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keep {
+pub(crate) struct PromiseLimits {
     /// Promises, open ones among them.
     pub(crate) n: usize,
     pub(crate) bytes: usize,
@@ -47,47 +47,47 @@ pub(crate) struct Keep {
 #[derive(Debug)]
 pub(crate) struct Futures {
     inner: Mutex<Inner>,
-    keep: Keep,
+    keep: PromiseLimits,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: HashMap<RequestId, Entry>,
-    /// Those that are done, the oldest first.
+    entries: HashMap<RequestId, PromiseEntry>,
+    /// The finished promises, the oldest first.
     done: VecDeque<(Instant, RequestId)>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PromiseEntry {
     asked: blake3::Hash,
-    outcome: watch::Sender<Option<Arc<Outcome>>>,
+    outcome: watch::Sender<Option<Arc<PromiseOutcome>>>,
     bytes: usize,
     task: Option<AbortHandle>,
 }
 
 /// Whether a call is a new one.
 #[derive(Debug)]
-pub(crate) enum Opened {
-    /// It is to be done.
+pub(crate) enum PromiseOpening {
+    /// The call is new and will be carried out.
     New,
-    /// It was asked before.
+    /// The call is a repetition.
     Known,
 }
 
-/// What is known of a promise.
+/// The state of a promise.
 #[derive(Debug)]
 pub(crate) enum Found {
-    Done(Arc<Outcome>),
+    Done(Arc<PromiseOutcome>),
     Pending,
-    /// Nothing: never made here, or made too long ago.
+    /// The promise was never made here, or too long ago.
     Gone,
 }
 
 // === impl Outcome ===
 
-impl Outcome {
-    /// Of an error that is the answer.
+impl PromiseOutcome {
+    /// A result that is an error.
     pub(crate) fn failed(error: &ApiError) -> Self {
         let category = if error.is_ours() {
             FailureCategory::Server
@@ -95,7 +95,7 @@ impl Outcome {
             FailureCategory::User
         };
         let error = error.body().error.message;
-        Self::Failed(Failed { error, category })
+        Self::Failed(FailedPromise { error, category })
     }
 
     /// About how much it takes.
@@ -128,7 +128,7 @@ impl Outcome {
 // === impl Futures ===
 
 impl Futures {
-    pub(crate) fn new(keep: Keep) -> Self {
+    pub(crate) fn new(keep: PromiseLimits) -> Self {
         Self {
             inner: Mutex::default(),
             keep,
@@ -136,7 +136,7 @@ impl Futures {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it is held.
+        // No code under this lock panics.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,11 +144,15 @@ impl Futures {
     ///
     /// # Errors
     /// 409 where it was made for another call; 429 where too many are open.
-    pub(crate) fn open(&self, promise: Promise, asked: blake3::Hash) -> Result<Opened, ApiError> {
+    pub(crate) fn open(
+        &self,
+        promise: Promise,
+        asked: blake3::Hash,
+    ) -> Result<PromiseOpening, ApiError> {
         let mut inner = self.lock();
         if let Some(known) = inner.entries.get(&promise.request_id) {
             if known.asked == asked {
-                return Ok(Opened::Known);
+                return Ok(PromiseOpening::Known);
             }
             let text = format!(
                 "request {} was made with another body: a seq_id stands for one call",
@@ -161,14 +165,14 @@ impl Futures {
             let text = format!("{} requests are open: try again later", inner.entries.len());
             return Err(ApiError::busy(text));
         }
-        let entry = Entry {
+        let entry = PromiseEntry {
             asked,
             outcome: watch::channel(None).0,
             bytes: 0,
             task: None,
         };
         inner.entries.insert(promise.request_id, entry);
-        Ok(Opened::New)
+        Ok(PromiseOpening::New)
     }
 
     /// Takes a promise back that nothing was done for yet.
@@ -184,7 +188,7 @@ impl Futures {
     }
 
     /// Keeps what a promise became. The first outcome counts.
-    pub(crate) fn finish(&self, id: &RequestId, outcome: Outcome) {
+    pub(crate) fn finish(&self, id: &RequestId, outcome: PromiseOutcome) {
         let mut inner = self.lock();
         let bytes = outcome.bytes();
         let Some(entry) = inner.entries.get_mut(id) else {
@@ -212,7 +216,7 @@ impl Futures {
             task.abort();
             self.finish(
                 id,
-                Outcome::Failed(Failed {
+                PromiseOutcome::Failed(FailedPromise {
                     error: "the request was cancelled by its client".to_owned(),
                     category: FailureCategory::User,
                 }),
@@ -220,7 +224,7 @@ impl Futures {
         }
     }
 
-    /// What a promise became, or is to become within `hold`.
+    /// The result of a promise, waiting at most `hold` for it.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -240,7 +244,7 @@ impl Futures {
 
 impl Inner {
     /// Drops results that are too old or too many.
-    fn drop_old(&mut self, keep: &Keep) {
+    fn drop_old(&mut self, keep: &PromiseLimits) {
         while let Some((since, id)) = self.done.front() {
             let too_many = self.bytes > keep.bytes || self.entries.len() >= keep.n;
             if since.elapsed() < keep.time && !too_many {
@@ -259,7 +263,7 @@ mod tests {
     use super::*;
 
     fn futures(bytes: usize) -> Futures {
-        Futures::new(Keep {
+        Futures::new(PromiseLimits {
             n: 3,
             bytes,
             time: Duration::from_secs(60),
@@ -274,16 +278,22 @@ mod tests {
         }
     }
 
-    fn json() -> Outcome {
-        Outcome::Json(serde_json::Value::Null)
+    fn json() -> PromiseOutcome {
+        PromiseOutcome::Json(serde_json::Value::Null)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_same_call_is_one_promise_and_another_is_refused() {
         let futures = futures(1 << 20);
         let (one, other) = (blake3::hash(b"one"), blake3::hash(b"other"));
-        assert!(matches!(futures.open(promise("a"), one), Ok(Opened::New)));
-        assert!(matches!(futures.open(promise("a"), one), Ok(Opened::Known)));
+        assert!(matches!(
+            futures.open(promise("a"), one),
+            Ok(PromiseOpening::New)
+        ));
+        assert!(matches!(
+            futures.open(promise("a"), one),
+            Ok(PromiseOpening::Known)
+        ));
         insta::assert_snapshot!(futures.open(promise("a"), other).unwrap_err(), @"request a was made with another body: a seq_id stands for one call");
         let id: RequestId = "a".parse().unwrap();
         let hold = Duration::from_secs(30);
@@ -291,7 +301,10 @@ mod tests {
         futures.finish(&id, json());
         assert!(matches!(futures.wait(&id, hold).await, Found::Done(_)));
         tokio::time::advance(Duration::from_secs(61)).await;
-        assert!(matches!(futures.open(promise("b"), one), Ok(Opened::New)));
+        assert!(matches!(
+            futures.open(promise("b"), one),
+            Ok(PromiseOpening::New)
+        ));
         assert!(matches!(futures.wait(&id, hold).await, Found::Gone));
     }
 

@@ -1,4 +1,4 @@
-//! The calls of one model, in the order of their numbers whatever order they arrive in.
+//! The calls of one model, executed in the order of their numbers.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ struct State<C> {
 /// Why a call did not get its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// Its number was executed, or another call has it.
+    /// The number was executed, or another call has it.
     Taken,
     Full,
     /// The model is gone.
@@ -53,11 +53,11 @@ impl<C> Lane<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<C>> {
-        // Nothing panics while it is held.
+        // No code under this lock panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all wait for this number: whatever else is full, it must be let in.
+    /// Whether all other calls wait for this number. Such a call must be accepted even if the server is full.
     pub(crate) fn waits_for(&self, seq: u32) -> bool {
         let state = self.lock();
         !state.running && state.next == seq

@@ -12,7 +12,7 @@ use metaclaw_trainer_api::{
     tinker::{
         ModelId, TinkerPath, WeightsKind,
         json::{
-            Checkpoint, CheckpointsReply, Cursor, OptimizerConfig, TrainingRun, TrainingRunsReply,
+            Checkpoint, CheckpointList, Cursor, OptimizerConfig, TrainingRun, TrainingRunsReply,
             WeightsInfo, WeightsInfoRequest,
         },
     },
@@ -23,11 +23,11 @@ use serde_json::{Map, Value};
 
 use super::{
     body::Json,
-    registry::Model,
-    stored::{self, Manifest, Origin},
+    registry::SessionModel,
+    stored::{self, Origin, StoredManifest},
     work,
 };
-use crate::{error::ApiError, state::App};
+use crate::{error::ApiError, state::TrainerApp};
 
 /// Entries of a page where the caller names no number.
 const PAGE: u64 = 20;
@@ -36,13 +36,13 @@ const MAX_PAGE: u64 = 1000;
 
 /// A page of a list.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(crate) struct Page {
+pub(crate) struct ListPage {
     #[serde(default)]
     offset: u64,
     limit: Option<u64>,
 }
 
-/// A checkpoint on disk, and what its manifest says.
+/// A checkpoint on disk with its manifest.
 struct Found {
     path: TinkerPath,
     ms: u64,
@@ -51,7 +51,7 @@ struct Found {
 
 // === impl Page ===
 
-impl Page {
+impl ListPage {
     fn of<T>(self, all: Vec<T>) -> (Vec<T>, Cursor) {
         let limit = self.limit.unwrap_or(PAGE).min(MAX_PAGE);
         let cursor = Cursor {
@@ -88,12 +88,12 @@ fn iso(ms: u64) -> String {
     time.to_string()
 }
 
-/// All of Tinker's checkpoints, the newest first.
-async fn all(app: &App) -> Result<Vec<Found>, ApiError> {
+/// All checkpoints of Tinker's clients, the newest first.
+async fn all(app: &TrainerApp) -> Result<Vec<Found>, ApiError> {
     let saved = app.host.checkpoints().await?.into_iter();
     let saved = saved.filter_map(|info| {
         let path = stored::path(info.name.as_str(), WeightsKind::Training)?;
-        let manifest = serde_json::from_value::<Manifest>(info.manifest).ok();
+        let manifest = serde_json::from_value::<StoredManifest>(info.manifest).ok();
         Some(Found {
             path,
             ms: info.created_ms,
@@ -122,12 +122,12 @@ fn written_ms(folder: &FsPath) -> u64 {
 
 /// `GET checkpoints`.
 pub(crate) async fn checkpoints(
-    State(app): State<App>,
-    Query(page): Query<Page>,
-) -> Result<Reply<CheckpointsReply>, ApiError> {
+    State(app): State<TrainerApp>,
+    Query(page): Query<ListPage>,
+) -> Result<Reply<CheckpointList>, ApiError> {
     let all = all(&app).await?;
     let (page, cursor) = page.of(all.iter().map(Found::checkpoint).collect());
-    Ok(Reply(CheckpointsReply {
+    Ok(Reply(CheckpointList {
         checkpoints: page,
         cursor: Some(cursor),
     }))
@@ -135,12 +135,12 @@ pub(crate) async fn checkpoints(
 
 /// `GET training_runs/{id}/checkpoints`.
 pub(crate) async fn of_run(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(run): Path<String>,
-) -> Result<Reply<CheckpointsReply>, ApiError> {
+) -> Result<Reply<CheckpointList>, ApiError> {
     let all = all(&app).await?;
     let own = all.iter().filter(|found| found.path.run.as_str() == run);
-    Ok(Reply(CheckpointsReply {
+    Ok(Reply(CheckpointList {
         checkpoints: own.map(Found::checkpoint).collect(),
         cursor: None,
     }))
@@ -148,7 +148,7 @@ pub(crate) async fn of_run(
 
 /// `DELETE training_runs/{id}/checkpoints/{weights|sampler_weights}/{name}`.
 pub(crate) async fn delete(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path((run, kind, name)): Path<(String, String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let path: TinkerPath = format!("tinker://{run}/{kind}/{name}")
@@ -168,7 +168,7 @@ pub(crate) async fn delete(
 
 /// `POST weights_info`.
 pub(crate) async fn weights_info(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, .. }: Json<WeightsInfoRequest>,
 ) -> Result<Reply<WeightsInfo>, ApiError> {
     let path: TinkerPath = body
@@ -187,10 +187,10 @@ pub(crate) async fn weights_info(
     }))
 }
 
-/// `GET training_runs`: open models and those that left checkpoints.
+/// `GET training_runs`: the open models, and those that left checkpoints.
 pub(crate) async fn runs(
-    State(app): State<App>,
-    Query(page): Query<Page>,
+    State(app): State<TrainerApp>,
+    Query(page): Query<ListPage>,
 ) -> Result<Reply<TrainingRunsReply>, ApiError> {
     let runs = all_runs(&app).await?;
     let (training_runs, cursor) = page.of(runs.into_values().collect());
@@ -202,7 +202,7 @@ pub(crate) async fn runs(
 
 /// `GET training_runs/{id}`.
 pub(crate) async fn run(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(id): Path<String>,
 ) -> Result<Reply<TrainingRun>, ApiError> {
     let id: ModelId = id
@@ -218,7 +218,7 @@ pub(crate) async fn run(
     Ok(Reply(found))
 }
 
-async fn all_runs(app: &App) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
+async fn all_runs(app: &TrainerApp) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError> {
     let base = app.host.base();
     let mut runs: BTreeMap<ModelId, TrainingRun> = BTreeMap::new();
     for model in app.tinker.registry.models() {
@@ -248,7 +248,7 @@ async fn all_runs(app: &App) -> Result<BTreeMap<ModelId, TrainingRun>, ApiError>
     Ok(runs)
 }
 
-fn open(base: &str, model: &Model) -> TrainingRun {
+fn open(base: &str, model: &SessionModel) -> TrainingRun {
     let mut run = empty(
         &model.id,
         base,

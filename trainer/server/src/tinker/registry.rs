@@ -12,7 +12,7 @@ use std::{
 use metaclaw_trainer_api::{
     AdapterName, LossConfig,
     tinker::{
-        ModelId, RequestId, SamplerId, SessionId, TinkerPath,
+        ModelId, RequestId, SamplerId, TinkerPath, TinkerSessionId,
         json::{AdamParams, JsonDatum},
         proto,
     },
@@ -25,29 +25,29 @@ use super::{about::Known, lane::Lane, stored};
 use crate::error::ApiError;
 
 const MAX_SESSIONS: usize = 256;
-/// Models at once: the engine closes runs beyond 8, and some of these are the REST API's.
+/// The most open models. The engine closes runs beyond 8, and some of these belong to the REST API.
 const MAX_MODELS: usize = 6;
 /// Samplers of one session.
 const MAX_SAMPLERS: usize = 4096;
 
 /// A call of a model, on its way.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ModelCall {
     pub(crate) request: RequestId,
     pub(crate) work: Work,
-    /// Its bytes among those that wait.
+    /// The call's part of the memory for waiting calls.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-/// What a model is to do.
+/// The work of a call.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Begin, with fresh weights.
     Create { seed: Option<u64> },
     /// Begin, with saved ones.
-    CreateFrom(Load),
-    /// Go on from saved ones.
-    Load(Load),
+    CreateFrom(WeightsLoad),
+    /// Load saved weights.
+    Load(WeightsLoad),
     /// Log-probabilities and, unless `forward_only`, gradients.
     Train {
         data: Data,
@@ -57,13 +57,13 @@ pub(crate) enum Work {
     },
     /// A step; the other optimisers are refused by their names.
     Step(Result<AdamParams, String>),
-    /// Save all that training goes on from.
+    /// Save the whole training state.
     Save {
         path: Option<String>,
         overwrite: bool,
         user_metadata: Option<Map<String, Value>>,
     },
-    /// Save to sample from, under a name or for one sampler.
+    /// Save weights to sample from, under a name or for one sampler.
     SaveForSampler {
         path: Option<String>,
         sampler: Option<u32>,
@@ -71,7 +71,7 @@ pub(crate) enum Work {
 }
 
 #[derive(Debug)]
-pub(crate) struct Load {
+pub(crate) struct WeightsLoad {
     pub(crate) path: String,
     pub(crate) optimizer: bool,
 }
@@ -79,16 +79,16 @@ pub(crate) struct Load {
 /// Datums as they came.
 #[derive(Debug)]
 pub(crate) enum Data {
-    Proto(Vec<proto::Datum>),
+    Proto(Vec<proto::ProtoDatum>),
     Json(Vec<JsonDatum>),
 }
 
 /// A model of a session.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub(crate) struct SessionModel {
     pub(crate) id: ModelId,
-    pub(crate) session: SessionId,
-    pub(crate) lane: Lane<Call>,
+    pub(crate) session: TinkerSessionId,
+    pub(crate) lane: Lane<ModelCall>,
     /// Known from the beginning, or once its weights were loaded.
     pub(crate) about: Known,
     pub(crate) user_metadata: Option<Map<String, Value>>,
@@ -97,17 +97,17 @@ pub(crate) struct Model {
 
 /// Weights to sample from.
 #[derive(Debug, Clone)]
-pub(crate) struct Weights {
-    /// None is the base.
+pub(crate) struct SamplerWeights {
+    /// The adapter; `None` is the base.
     pub(crate) adapter: Option<AdapterName>,
-    /// None is the base, or weights of this sampler alone.
+    /// The path; `None` is the base, or weights of this sampler alone.
     pub(crate) path: Option<TinkerPath>,
 }
 
 #[derive(Debug)]
 struct Session {
     seen: Instant,
-    samplers: HashMap<SamplerId, Weights>,
+    samplers: HashMap<SamplerId, SamplerWeights>,
 }
 
 #[derive(Debug, Default)]
@@ -117,15 +117,15 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: HashMap<SessionId, Session>,
-    models: HashMap<ModelId, Arc<Model>>,
+    sessions: HashMap<TinkerSessionId, Session>,
+    models: HashMap<ModelId, Arc<SessionModel>>,
 }
 
-/// What a session leaves.
+/// The leftovers of a session, to be released.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    pub(crate) models: Vec<Arc<Model>>,
-    /// Adapters that nobody else may ask for.
+    pub(crate) models: Vec<Arc<SessionModel>>,
+    /// Adapters that only this session could use.
     pub(crate) adapters: Vec<AdapterName>,
 }
 
@@ -136,10 +136,10 @@ fn now_ms() -> u64 {
 
 // === impl Model ===
 
-impl Model {
+impl SessionModel {
     pub(crate) fn new(
         id: ModelId,
-        session: SessionId,
+        session: TinkerSessionId,
         user_metadata: Option<Map<String, Value>>,
     ) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Model {
 
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it is held.
+        // No code under this lock panics.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,7 @@ impl Registry {
     ///
     /// # Errors
     /// 429 where there are too many.
-    pub(crate) fn open_session(&self) -> Result<SessionId, ApiError> {
+    pub(crate) fn open_session(&self) -> Result<TinkerSessionId, ApiError> {
         let id = stored::new_session()?;
         let mut inner = self.lock();
         if inner.sessions.len() >= MAX_SESSIONS {
@@ -190,7 +190,7 @@ impl Registry {
     ///
     /// # Errors
     /// 410 for one that is not open.
-    pub(crate) fn touch(&self, id: &SessionId) -> Result<(), ApiError> {
+    pub(crate) fn touch(&self, id: &TinkerSessionId) -> Result<(), ApiError> {
         let mut inner = self.lock();
         let session = inner.sessions.get_mut(id).ok_or_else(|| no_session(id))?;
         session.seen = Instant::now();
@@ -201,7 +201,10 @@ impl Registry {
     ///
     /// # Errors
     /// 410 for a session that is not open, 429 where there are too many models.
-    pub(crate) fn add_model(&self, model: Model) -> Result<(Arc<Model>, bool), ApiError> {
+    pub(crate) fn add_model(
+        &self,
+        model: SessionModel,
+    ) -> Result<(Arc<SessionModel>, bool), ApiError> {
         let mut inner = self.lock();
         let session = inner.sessions.get_mut(&model.session);
         let session = session.ok_or_else(|| no_session(&model.session))?;
@@ -224,7 +227,7 @@ impl Registry {
     ///
     /// # Errors
     /// 404 for one that is not open.
-    pub(crate) fn model(&self, id: &ModelId) -> Result<Arc<Model>, ApiError> {
+    pub(crate) fn model(&self, id: &ModelId) -> Result<Arc<SessionModel>, ApiError> {
         let mut inner = self.lock();
         let model = inner.models.get(id).map(Arc::clone).ok_or_else(|| {
             let text = format!(
@@ -239,12 +242,12 @@ impl Registry {
         Ok(model)
     }
 
-    pub(crate) fn models(&self) -> Vec<Arc<Model>> {
+    pub(crate) fn models(&self) -> Vec<Arc<SessionModel>> {
         self.lock().models.values().map(Arc::clone).collect()
     }
 
     /// Takes a model out.
-    pub(crate) fn remove_model(&self, id: &ModelId) -> Option<Arc<Model>> {
+    pub(crate) fn remove_model(&self, id: &ModelId) -> Option<Arc<SessionModel>> {
         self.lock().models.remove(id)
     }
 
@@ -254,9 +257,9 @@ impl Registry {
     /// 410 for a session that is not open, 429 where it has too many.
     pub(crate) fn add_sampler(
         &self,
-        session: &SessionId,
+        session: &TinkerSessionId,
         sampler: SamplerId,
-        weights: Weights,
+        weights: SamplerWeights,
     ) -> Result<(), ApiError> {
         let mut inner = self.lock();
         let found = inner.sessions.get_mut(session);
@@ -274,7 +277,7 @@ impl Registry {
     ///
     /// # Errors
     /// 404 for one that there is not.
-    pub(crate) fn sampler(&self, id: &SamplerId) -> Result<Weights, ApiError> {
+    pub(crate) fn sampler(&self, id: &SamplerId) -> Result<SamplerWeights, ApiError> {
         let unknown = || {
             let text = format!(
                 "sampler {id} is not open here: its session ended, or the server was started anew"
@@ -288,8 +291,8 @@ impl Registry {
         session.samplers.get(id).cloned().ok_or_else(unknown)
     }
 
-    /// Sessions that were silent for `idle`, whatever of theirs is at work: a client that lives says so.
-    pub(crate) fn expired(&self, idle: Duration) -> Vec<SessionId> {
+    /// Sessions without a heartbeat for `idle`, even if they have work under way.
+    pub(crate) fn expired(&self, idle: Duration) -> Vec<TinkerSessionId> {
         let inner = self.lock();
         let silent = inner.sessions.iter();
         let silent = silent.filter(|(_, session)| session.seen.elapsed() >= idle);
@@ -297,7 +300,7 @@ impl Registry {
     }
 
     /// Ends a session; nothing of it can be asked for any more.
-    pub(crate) fn end(&self, id: &SessionId) -> Option<Left> {
+    pub(crate) fn end(&self, id: &TinkerSessionId) -> Option<Left> {
         let mut inner = self.lock();
         let session = inner.sessions.remove(id)?;
         let mut models = Vec::new();
@@ -317,7 +320,7 @@ impl Registry {
     }
 }
 
-fn no_session(id: &SessionId) -> ApiError {
+fn no_session(id: &TinkerSessionId) -> ApiError {
     let text = format!("session {id} is not open here: it ended, or the server was started anew");
     ApiError::gone(text)
 }

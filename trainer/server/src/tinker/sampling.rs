@@ -14,23 +14,23 @@ use metaclaw_trainer_api::{
     AdapterName,
     tinker::{
         RequestId, SampleOutput, SamplerId, Sequence, StopReason, TinkerPath, TopK, WeightsKind,
-        json::{CreateSamplingSession, Promise, Sample, Sampler, SamplingSession},
+        json::{CreateSamplingSession, Promise, SampleCall, SamplerInfo, SamplingSession},
     },
 };
 use metaclaw_trainer_terms::{ErrorCode, FinishReason, SampleEvent};
 
-use self::draw::{Draw, Scoring, draw};
+use self::draw::{Scoring, TinkerDraw, draw};
 use super::{
     body::Json,
-    futures::{Opened, Outcome},
-    registry::Weights,
+    futures::{PromiseOpening, PromiseOutcome},
+    registry::SamplerWeights,
     stored,
 };
-use crate::{error::ApiError, host::Generation, state::App};
+use crate::{error::ApiError, host::Generation, state::TrainerApp};
 
 /// `POST create_sampling_session`.
 pub(crate) async fn create(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, .. }: Json<CreateSamplingSession>,
 ) -> Result<Reply<SamplingSession>, ApiError> {
     let weights = weights(&app, body.model_path.as_deref(), body.base_model.as_deref()).await?;
@@ -44,8 +44,12 @@ pub(crate) async fn create(
     }))
 }
 
-/// What a path or a base model stands for.
-async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<Weights, ApiError> {
+/// The weights that a path or a base model stands for.
+async fn weights(
+    app: &TrainerApp,
+    path: Option<&str>,
+    base: Option<&str>,
+) -> Result<SamplerWeights, ApiError> {
     if let Some(base) = base {
         app.host.load_base(base).await?;
     }
@@ -54,7 +58,7 @@ async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<We
             let text = "base_model or model_path is needed: the base that is loaded, or tinker://RUN/sampler_weights/NAME";
             return Err(ApiError::field("model_path", text));
         }
-        return Ok(Weights {
+        return Ok(SamplerWeights {
             adapter: None,
             path: None,
         });
@@ -73,7 +77,7 @@ async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<We
         let text = format!("there are no weights {path} here");
         return Err(ApiError::not_found(ErrorCode::CheckpointNotFound, text));
     }
-    Ok(Weights {
+    Ok(SamplerWeights {
         adapter: Some(adapter),
         path: Some(path),
     })
@@ -81,14 +85,14 @@ async fn weights(app: &App, path: Option<&str>, base: Option<&str>) -> Result<We
 
 /// `GET samplers/{id}`.
 pub(crate) async fn sampler(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(id): Path<String>,
-) -> Result<Reply<Sampler>, ApiError> {
+) -> Result<Reply<SamplerInfo>, ApiError> {
     let sampler_id: SamplerId = id
         .parse()
         .map_err(|error| ApiError::field("sampler_id", format!("{error}")))?;
     let weights = app.tinker.registry.sampler(&sampler_id)?;
-    Ok(Reply(Sampler {
+    Ok(Reply(SamplerInfo {
         sampler_id,
         base_model: app.host.base().to_owned(),
         model_path: weights.path.map(|path| path.to_string()),
@@ -97,12 +101,12 @@ pub(crate) async fn sampler(
 
 /// `POST asample`.
 pub(crate) async fn asample(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json {
         body,
         hash,
         n_bytes,
-    }: Json<Sample>,
+    }: Json<SampleCall>,
 ) -> Result<Reply<Promise>, ApiError> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
@@ -117,13 +121,13 @@ pub(crate) async fn asample(
         sample_sequence_ids: Some(ids.clone()),
     };
     let room = app.tinker.room(n_bytes, false)?;
-    if let Opened::New = app.tinker.futures.open(promise.clone(), hash)? {
+    if let PromiseOpening::New = app.tinker.futures.open(promise.clone(), hash)? {
         let id = request_id.clone();
         let own = app.clone();
         let task = app.tinker.tasks.spawn(async move {
             let outcome = match sample(&own, draw).await {
-                Ok(output) => Outcome::Sample(output, ids),
-                Err(error) => Outcome::failed(&error),
+                Ok(output) => PromiseOutcome::Sample(output, ids),
+                Err(error) => PromiseOutcome::failed(&error),
             };
             drop(room);
             own.tinker.futures.finish(&id, outcome);
@@ -135,8 +139,8 @@ pub(crate) async fn asample(
     Ok(Reply(promise))
 }
 
-/// The same call of a sampler has the same id.
-fn request_id(body: &Sample) -> Result<RequestId, ApiError> {
+/// The id of a sampler's call. A repeated call has the same id.
+fn request_id(body: &SampleCall) -> Result<RequestId, ApiError> {
     let id = match (&body.sampling_session_id, body.seq_id) {
         (Some(sampler), Some(seq)) => format!("{sampler}:{seq}"),
         _ => format!("sample:{:016x}", rand::random::<u64>()),
@@ -145,7 +149,7 @@ fn request_id(body: &Sample) -> Result<RequestId, ApiError> {
         .map_err(|error| ApiError::field("sampling_session_id", format!("{error}")))
 }
 
-async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {
+async fn sample(app: &TrainerApp, draw: TinkerDraw) -> Result<SampleOutput, ApiError> {
     let places = Arc::clone(&app.tinker.samples).acquire_many_owned(draw.n);
     let _place = places
         .await
@@ -165,14 +169,14 @@ async fn sample(app: &App, draw: Draw) -> Result<SampleOutput, ApiError> {
         ..SampleOutput::default()
     };
     if let Some(scoring) = draw.scoring {
-        // One that failed before has said so.
+        // A continuation that failed before has returned its error.
         let prompt = prompt.ok_or_else(|| ApiError::internal("the prompt has no scores"))?;
         put_scores(&mut output, scoring, prompt, n_prompt);
     }
     Ok(output)
 }
 
-/// One entry a token of the prompt: the first has none, nor have those before `from`.
+/// Adds one entry for each prompt token. The first token has none, nor have those before `from`.
 fn put_scores(
     output: &mut SampleOutput,
     scoring: Scoring,

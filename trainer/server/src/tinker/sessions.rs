@@ -9,21 +9,21 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use metaclaw_trainer_api::tinker::{
-    PROTOBUF, SessionId,
+    PROTOBUF, TinkerSessionId,
     json::{
-        CancelFuture, ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig,
-        FinishSession, Heartbeat, HeartbeatReply, QueueState, RetrieveFuture, ServerCapabilities,
-        Session, Status, SupportedModel, TryAgain,
+        CancelFuture, ClientConfig, ClientConfigRequest, CreateSession, CreatedSession,
+        DynamicConfig, FinishSession, HealthStatus, Heartbeat, HeartbeatReply, QueueState,
+        RetrieveFuture, ServerCapabilities, SupportedModel, TryAgain,
     },
 };
 use prost::Message as _;
 
 use super::{
     body::{self, Json},
-    futures::{Found, Outcome},
+    futures::{Found, PromiseOutcome},
     stored, work,
 };
-use crate::{error::ApiError, state::App};
+use crate::{error::ApiError, state::TrainerApp};
 
 /// How often a client asks for [`DynamicConfig`] again.
 const REFRESH_S: u32 = 300;
@@ -50,22 +50,22 @@ pub(crate) async fn dynamic_config(Json { .. }: Json<ClientConfigRequest>) -> Re
 }
 
 /// `GET healthz`.
-pub(crate) async fn healthz() -> Reply<Status> {
+pub(crate) async fn healthz() -> Reply<HealthStatus> {
     status("ok")
 }
 
-/// `POST telemetry`: taken, and looked at by nobody.
-pub(crate) async fn telemetry() -> Reply<Status> {
+/// `POST telemetry`: accepted and dropped.
+pub(crate) async fn telemetry() -> Reply<HealthStatus> {
     status("accepted")
 }
 
-fn status(word: &str) -> Reply<Status> {
+fn status(word: &str) -> Reply<HealthStatus> {
     let status = word.to_owned();
-    Reply(Status { status })
+    Reply(HealthStatus { status })
 }
 
 /// `GET get_server_capabilities`: the model that is loaded.
-pub(crate) async fn capabilities(State(app): State<App>) -> Reply<ServerCapabilities> {
+pub(crate) async fn capabilities(State(app): State<TrainerApp>) -> Reply<ServerCapabilities> {
     let base = app.host.base();
     let model = SupportedModel {
         model_name: Some(base.to_owned()),
@@ -85,13 +85,13 @@ pub(crate) async fn capabilities(State(app): State<App>) -> Reply<ServerCapabili
 
 /// `POST create_session`.
 pub(crate) async fn create_session(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { .. }: Json<CreateSession>,
-) -> Result<Reply<Session>, ApiError> {
+) -> Result<Reply<CreatedSession>, ApiError> {
     watch(&app);
     let session_id = app.tinker.registry.open_session()?;
     tracing::info!(session = %session_id, "session opened");
-    Ok(Reply(Session {
+    Ok(Reply(CreatedSession {
         session_id,
         info_message: None,
         warning_message: None,
@@ -100,7 +100,7 @@ pub(crate) async fn create_session(
 }
 
 /// Sees to it that somebody ends the sessions that expire.
-fn watch(app: &App) {
+fn watch(app: &TrainerApp) {
     if app.tinker.watched.set(()).is_err() {
         return;
     }
@@ -120,7 +120,7 @@ fn watch(app: &App) {
 }
 
 /// Ends a session: its models give their memory back, weights that only it could sample from are deleted.
-async fn end(app: &App, session: &SessionId) {
+async fn end(app: &TrainerApp, session: &TinkerSessionId) {
     let Some(left) = app.tinker.registry.end(session) else {
         return;
     };
@@ -129,7 +129,7 @@ async fn end(app: &App, session: &SessionId) {
     }
     for adapter in left.adapters {
         app.host.unload(&adapter);
-        // One that a sample still reads is deleted at the next start.
+        // An adapter that a sample still reads is deleted at the next start.
         if let Err(error) = app.host.delete_adapter(adapter).await {
             tracing::warn!(%session, %error, "weights of an ended session stay for now");
         }
@@ -138,7 +138,7 @@ async fn end(app: &App, session: &SessionId) {
 
 /// `POST session_heartbeat`.
 pub(crate) async fn heartbeat(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, .. }: Json<Heartbeat>,
 ) -> Result<Reply<HeartbeatReply>, ApiError> {
     app.tinker.registry.touch(&body.session_id)?;
@@ -147,11 +147,11 @@ pub(crate) async fn heartbeat(
 
 /// `POST sessions/{id}/finish`. One that has ended is finished.
 pub(crate) async fn finish(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Path(id): Path<String>,
     Json { body, .. }: Json<FinishSession>,
 ) -> Result<StatusCode, ApiError> {
-    let session: SessionId = id
+    let session: TinkerSessionId = id
         .parse()
         .map_err(|error| ApiError::field("session_id", format!("{error}")))?;
     tracing::info!(%session, reason = ?body.reason, "session finished");
@@ -161,7 +161,7 @@ pub(crate) async fn finish(
 
 /// `POST retrieve_future`: waits for a while, then 408 and the same again.
 pub(crate) async fn retrieve(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     headers: HeaderMap,
     Json { body, .. }: Json<RetrieveFuture>,
 ) -> Result<Response, ApiError> {
@@ -189,21 +189,21 @@ pub(crate) async fn retrieve(
     }
 }
 
-fn answer(outcome: &Outcome, protobuf: bool) -> Response {
+fn answer(outcome: &PromiseOutcome, protobuf: bool) -> Response {
     let bytes = |bytes: Vec<u8>| ([(header::CONTENT_TYPE, PROTOBUF)], bytes).into_response();
     match outcome {
-        Outcome::Json(value) => Reply(value).into_response(),
-        Outcome::Failed(failed) => Reply(failed).into_response(),
-        Outcome::Train(output) if protobuf => bytes(output.to_proto().encode_to_vec()),
-        Outcome::Train(output) => Reply(output.to_json()).into_response(),
-        Outcome::Sample(output, _) if protobuf => bytes(output.to_proto().encode_to_vec()),
-        Outcome::Sample(output, ids) => Reply(output.to_json(ids)).into_response(),
+        PromiseOutcome::Json(value) => Reply(value).into_response(),
+        PromiseOutcome::Failed(failed) => Reply(failed).into_response(),
+        PromiseOutcome::Train(output) if protobuf => bytes(output.to_proto().encode_to_vec()),
+        PromiseOutcome::Train(output) => Reply(output.to_json()).into_response(),
+        PromiseOutcome::Sample(output, _) if protobuf => bytes(output.to_proto().encode_to_vec()),
+        PromiseOutcome::Sample(output, ids) => Reply(output.to_json(ids)).into_response(),
     }
 }
 
 /// `POST cancel_future`: ends a sample. What changes a model is not taken back: later calls count on it.
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    State(app): State<TrainerApp>,
     Json { body, .. }: Json<CancelFuture>,
 ) -> StatusCode {
     app.tinker.futures.cancel(&body.request_id);

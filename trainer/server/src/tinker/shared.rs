@@ -1,4 +1,4 @@
-//! What the routes of Tinker share, and its bounds.
+//! The state and the limits that Tinker's routes share.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    futures::{Futures, Keep},
+    futures::{Futures, PromiseLimits},
     registry::Registry,
 };
 use crate::error::ApiError;
@@ -17,17 +17,16 @@ use crate::error::ApiError;
 /// Unit of the room for waiting calls.
 const UNIT: usize = 1 << 10;
 
-/// Bodies that are decompressed at once.
+/// The most bodies that are decompressed in parallel.
 const UNPACKING: usize = 2;
 
-/// Continuations that are drawn at once for Tinker's clients; others wait.
+/// The most continuations that are sampled in parallel for Tinker's clients; others wait.
 pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 
 /// Bounds of Tinker's dialect.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TinkerLimits {
-    /// How long `retrieve_future` waits before it says "not yet", and never more than half of `session_idle`: clients
-    /// wait 45 s.
+    /// How long `retrieve_future` waits for a result, at most half of `session_idle`. Clients wait 45 s.
     pub(crate) hold: Duration,
     /// A session ends whose client was silent for so long; clients send a heartbeat every 10 s.
     pub(crate) session_idle: Duration,
@@ -39,13 +38,13 @@ pub(crate) struct TinkerLimits {
     pub(crate) bodies: usize,
     /// Bodies that are being read.
     pub(crate) n_bodies: usize,
-    /// Continuations that are drawn at once; others wait.
+    /// The most continuations that are sampled in parallel; others wait.
     pub(crate) n_samples: u32,
     /// Promises and their results.
-    pub(crate) keep: Keep,
+    pub(crate) keep: PromiseLimits,
 }
 
-/// What the routes of Tinker share.
+/// The state that Tinker's routes share.
 #[derive(Debug)]
 pub(crate) struct Tinker {
     pub(crate) registry: Registry,
@@ -71,7 +70,7 @@ impl Default for TinkerLimits {
             bodies: 256 << 20,
             n_bodies: 1024,
             n_samples: u32::from(SAMPLES_AT_ONCE),
-            keep: Keep {
+            keep: PromiseLimits {
                 n: 16_384,
                 bytes: 256 << 20,
                 time: Duration::from_secs(600),
@@ -96,8 +95,8 @@ impl Tinker {
         }
     }
 
-    /// Room for a call that waits; a call that others wait for has it in any case, so that no model is held up by
-    /// what waits behind it.
+    /// Room for a waiting call. A call that other calls wait for always gets room, so that they cannot block each
+    /// other.
     ///
     /// # Errors
     /// 429 where there is none.

@@ -6,7 +6,7 @@
 
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName,
-    tinker::{ModelId, RequestId, SamplerId, SessionId, TinkerPath, WeightsKind},
+    tinker::{ModelId, RequestId, SamplerId, TinkerPath, TinkerSessionId, WeightsKind},
 };
 use metaclaw_trainer_terms::ErrorCode;
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use crate::error::ApiError;
 /// Hex digits of a session's number.
 const DIGITS: usize = 16;
 
-/// What a checkpoint's manifest says of it, so that a later session knows what it is.
+/// The part of a checkpoint's manifest by which a later session recognises it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
+pub(crate) struct StoredManifest {
     pub(crate) tinker: Origin,
 }
 
@@ -38,14 +38,14 @@ pub(crate) struct Origin {
     pub(crate) model_metadata: Option<Map<String, Value>>,
 }
 
-pub(crate) fn new_session() -> Result<SessionId, ApiError> {
+pub(crate) fn new_session() -> Result<TinkerSessionId, ApiError> {
     let id = format!("s{:016x}", rand::random::<u64>());
     id.parse()
         .map_err(|error| ApiError::internal(format!("session id: {error}")))
 }
 
 /// The session whose model or sampler a request was made to.
-pub(crate) fn session_of(request: &RequestId) -> Option<SessionId> {
+pub(crate) fn session_of(request: &RequestId) -> Option<TinkerSessionId> {
     let first = request.as_str().split(':').next()?;
     first.parse().ok().filter(|_| is_session(first))
 }
@@ -85,7 +85,7 @@ pub(crate) fn path(flat: &str, kind: WeightsKind) -> Option<TinkerPath> {
     Some(TinkerPath { run, kind, name })
 }
 
-/// The adapter of a sampler that has weights of its own.
+/// The adapter of a sampler's own weights.
 ///
 /// # Errors
 /// 404 for an id of another server.

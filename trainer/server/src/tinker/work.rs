@@ -8,7 +8,7 @@ use metaclaw_trainer_api::{
     CheckpointName, Datum, LossConfig, LossFn, RunId, Tensor2,
     tinker::{
         self, TinkerPath, TrainOutput, WeightsKind,
-        json::{AdamParams, Model as Created, OptimStepped, SavedWeights},
+        json::{AdamParams, CreatedModel as Created, OptimStepped, SavedWeights},
     },
     wire::{AdamSettings, ForwardBackwardRequest, ForwardRequest, OptimStepRequest},
 };
@@ -17,35 +17,35 @@ use serde::Serialize;
 
 use super::{
     about::About,
-    futures::Outcome,
-    registry::{Call, Data, Load, Model, Work},
-    stored::{self, Manifest, Origin},
+    futures::PromiseOutcome,
+    registry::{Data, ModelCall, SessionModel, WeightsLoad, Work},
+    stored::{self, Origin, StoredManifest},
 };
-use crate::{error::ApiError, host::Host, state::App};
+use crate::{error::ApiError, host::Host, state::TrainerApp};
 
 /// Executes a model's calls one after the other, until its session ends.
-pub(crate) async fn run(app: App, model: Arc<Model>) {
+pub(crate) async fn run(app: TrainerApp, model: Arc<SessionModel>) {
     let mut worker = Worker {
         app: app.clone(),
         model: Arc::clone(&model),
         run: None,
     };
     while let Some(call) = model.lane.next().await {
-        let Call {
+        let ModelCall {
             request,
             work,
             room,
         } = call;
         let done = tokio::select! {
             done = worker.execute(work) => done,
-            // What a client that has gone asked for ends here; nothing of a pass that is not done counts.
+            // Work of a client that has gone ends here. Nothing of an unfinished pass counts.
             () = model.lane.closed() => Err(ended(&model)),
         };
         drop(room);
-        let outcome = done.unwrap_or_else(|error| Outcome::failed(&error));
+        let outcome = done.unwrap_or_else(|error| PromiseOutcome::failed(&error));
         app.tinker.futures.finish(&request, outcome);
         if worker.run.is_none() {
-            // It never began: its place is another's.
+            // The model never began: its place has gone to another.
             app.tinker.registry.remove_model(&model.id);
             close(&app, &model);
         }
@@ -57,30 +57,30 @@ pub(crate) async fn run(app: App, model: Arc<Model>) {
     }
 }
 
-/// Ends a model: what waited is told so, and its worker gives its run back.
-pub(crate) fn close(app: &App, model: &Model) {
+/// Ends a model: waiting calls get an error, and its worker closes the run.
+pub(crate) fn close(app: &TrainerApp, model: &SessionModel) {
     for call in model.lane.close() {
-        let outcome = Outcome::failed(&ended(model));
+        let outcome = PromiseOutcome::failed(&ended(model));
         app.tinker.futures.finish(&call.request, outcome);
     }
 }
 
-/// What a call is told whose model is gone.
-pub(crate) fn ended(model: &Model) -> ApiError {
+/// The error for calls of a model that has gone.
+pub(crate) fn ended(model: &SessionModel) -> ApiError {
     ApiError::bad(format!("model {} was closed: its session ended", model.id))
 }
 
 struct Worker {
-    app: App,
-    model: Arc<Model>,
-    /// None until its first call has succeeded.
+    app: TrainerApp,
+    model: Arc<SessionModel>,
+    /// The run; `None` until the model's first call has succeeded.
     run: Option<RunId>,
 }
 
 // === impl Worker ===
 
 impl Worker {
-    async fn execute(&mut self, work: Work) -> Result<Outcome, ApiError> {
+    async fn execute(&mut self, work: Work) -> Result<PromiseOutcome, ApiError> {
         match work {
             Work::Create { seed } => self.create(seed).await,
             Work::CreateFrom(load) => self.create_from(load).await,
@@ -133,7 +133,7 @@ impl Worker {
         about.ok_or_else(|| ApiError::internal("the model's rank is not known"))
     }
 
-    async fn create(&mut self, seed: Option<u64>) -> Result<Outcome, ApiError> {
+    async fn create(&mut self, seed: Option<u64>) -> Result<PromiseOutcome, ApiError> {
         let request = self.about()?.run(seed);
         let created = self.app.host.create_run(request).await?;
         self.run = Some(created.session_id);
@@ -143,7 +143,7 @@ impl Worker {
         })
     }
 
-    async fn create_from(&mut self, load: Load) -> Result<Outcome, ApiError> {
+    async fn create_from(&mut self, load: WeightsLoad) -> Result<PromiseOutcome, ApiError> {
         let (_, origin) = self.find(&load.path).await?;
         // Loading replaces its parameters: few are enough.
         let small = About {
@@ -161,7 +161,7 @@ impl Worker {
         loaded
     }
 
-    async fn load(&mut self, load: Load) -> Result<Outcome, ApiError> {
+    async fn load(&mut self, load: WeightsLoad) -> Result<PromiseOutcome, ApiError> {
         let run = self.run()?;
         let (name, origin) = self.find(&load.path).await?;
         let host = &self.app.host;
@@ -175,7 +175,7 @@ impl Worker {
         })
     }
 
-    /// A checkpoint of Tinker's, and what it says of itself.
+    /// Finds a checkpoint of Tinker's clients, with its manifest.
     async fn find(&self, path: &str) -> Result<(CheckpointName, Origin), ApiError> {
         let path: TinkerPath = path
             .parse()
@@ -198,7 +198,7 @@ impl Worker {
         loss_fn: &str,
         config: LossConfig,
         forward_only: bool,
-    ) -> Result<Outcome, ApiError> {
+    ) -> Result<PromiseOutcome, ApiError> {
         let loss_fn: LossFn = loss_fn
             .parse()
             .map_err(|error| ApiError::unsupported("loss_fn", format!("{error}")))?;
@@ -240,10 +240,10 @@ impl Worker {
             Tensor2::shaped(values, shape).map_err(wrong)
         });
         let tensors = tensors.collect::<Result<_, _>>()?;
-        Ok(Outcome::Train(TrainOutput::new(tensors, loss)))
+        Ok(PromiseOutcome::Train(TrainOutput::new(tensors, loss)))
     }
 
-    async fn step(&self, adam: Result<AdamParams, String>) -> Result<Outcome, ApiError> {
+    async fn step(&self, adam: Result<AdamParams, String>) -> Result<PromiseOutcome, ApiError> {
         let run = self.run()?;
         let adam = adam.map_err(|text| ApiError::unsupported("optimizer_params", text))?;
         let request = OptimStepRequest {
@@ -255,7 +255,7 @@ impl Worker {
                 eps: Some(adam.eps),
                 weight_decay: Some(adam.weight_decay),
                 grad_clip_norm: Some(adam.grad_clip_norm),
-                // Tinker takes every step that it is asked for.
+                // Tinker makes every step that a client requests.
                 skip_over: Some(0.0),
             },
         };
@@ -268,14 +268,18 @@ impl Worker {
     }
 }
 
-/// What a checkpoint of Tinker's says of itself.
+/// The manifest of a checkpoint of Tinker's clients.
 ///
 /// # Errors
 /// 404 for an unknown one.
-pub(crate) async fn checkpoint(app: &App, name: &CheckpointName) -> Result<Origin, ApiError> {
+pub(crate) async fn checkpoint(
+    app: &TrainerApp,
+    name: &CheckpointName,
+) -> Result<Origin, ApiError> {
     let listed = app.host.checkpoints().await?;
     let found = listed.into_iter().find(|info| info.name == *name);
-    let manifest = found.and_then(|info| serde_json::from_value::<Manifest>(info.manifest).ok());
+    let manifest =
+        found.and_then(|info| serde_json::from_value::<StoredManifest>(info.manifest).ok());
     manifest.map(|it| it.tinker).ok_or_else(|| {
         let text = format!("there is no checkpoint {name} here");
         ApiError::not_found(ErrorCode::CheckpointNotFound, text)
@@ -297,6 +301,6 @@ fn value(body: &impl Serialize) -> Result<serde_json::Value, ApiError> {
     serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
 }
 
-fn json(body: &impl Serialize) -> Result<Outcome, ApiError> {
-    value(body).map(Outcome::Json)
+fn json(body: &impl Serialize) -> Result<PromiseOutcome, ApiError> {
+    value(body).map(PromiseOutcome::Json)
 }

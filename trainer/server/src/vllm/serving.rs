@@ -10,13 +10,13 @@ use metaclaw_trainer_terms::{
 };
 
 use super::link::Link;
-use crate::{error::ApiError, serving::Serving};
+use crate::{error::ApiError, serving::EngineSampler};
 
 /// vLLM, asked for samples. What a request may ask for, the engine knows.
 #[derive(Debug)]
 pub(crate) struct VllmServing {
     link: Arc<Link>,
-    engine: Serving,
+    engine: EngineSampler,
     model: OnceLock<Arc<Model>>,
 }
 
@@ -48,7 +48,7 @@ impl From<Unbegun> for SamplerError {
 // === impl VllmServing ===
 
 impl VllmServing {
-    pub(crate) fn new(link: Arc<Link>, engine: Serving) -> Self {
+    pub(crate) fn new(link: Arc<Link>, engine: EngineSampler) -> Self {
         let model = OnceLock::new();
         Self {
             link,

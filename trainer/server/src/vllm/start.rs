@@ -15,7 +15,7 @@ use super::{
     link::{Link, LinkConfig},
     process::{Process, ProcessConfig},
 };
-use crate::{args::Inference, host::Host};
+use crate::{args::InferenceServer, host::Host};
 
 /// Below the checkpoint folder: what vLLM loads.
 const FOLDER: &str = "vllm";
@@ -33,14 +33,14 @@ const IN_MEMORY: u32 = 32;
 /// # Errors
 /// Where no port is free, or no client can be built.
 pub(crate) fn prepare(
-    inference: Inference,
+    inference: InferenceServer,
     checkpoint_dir: &Path,
     host: Arc<Host>,
 ) -> Result<(Link, Option<Process>)> {
     let folder = checkpoint_dir.canonicalize();
     let folder = folder.context("--checkpoint-dir")?.join(FOLDER);
     let (config, process) = match inference {
-        Inference::Found { url, key, max_rank } => {
+        InferenceServer::Found { url, key, max_rank } => {
             let config = LinkConfig {
                 url,
                 key,
@@ -49,7 +49,7 @@ pub(crate) fn prepare(
             };
             (config, None)
         }
-        Inference::Started {
+        InferenceServer::Started {
             python,
             arguments,
             max_rank,

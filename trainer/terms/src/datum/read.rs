@@ -34,7 +34,7 @@ struct DatumWire {
     loss_fn_inputs: BTreeMap<String, TensorWire>,
 }
 
-/// One named tensor of the second form.
+/// A named tensor of the second form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorWire {
@@ -51,7 +51,7 @@ enum RawTensor {
     List(Vec<f64>),
 }
 
-/// What a tensor of one dtype is made of.
+/// The number type of a tensor of one dtype.
 trait NumberElement: Copy {
     const DTYPE: &'static str;
     const BYTES: usize;

@@ -9,7 +9,7 @@ use super::{
 
 /// Information about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct FileMeta {
     /// The commit that it belongs to.
     pub(super) commit: String,
     /// The hash of its content: SHA-256 of a large file, git's hash of a small one.
@@ -22,7 +22,7 @@ pub(super) struct Meta {
 ///
 /// # Errors
 /// Returns [`HubError::Unreadable`] if a header is missing that a hub sends.
-pub(super) fn meta(url: &str, response: &Response) -> Result<Meta, HubError> {
+pub(super) fn meta(url: &str, response: &Response) -> Result<FileMeta, HubError> {
     let headers = response.headers();
     let unreadable = |why: &str| HubError::Unreadable {
         url: url.to_owned(),
@@ -33,7 +33,7 @@ pub(super) fn meta(url: &str, response: &Response) -> Result<Meta, HubError> {
     let etag = text(headers, "x-linked-etag").or_else(|| text(headers, "etag"));
     let etag = etag.map(|etag| etag.trim_start_matches("W/").trim_matches('"').to_owned());
     let size = text(headers, "x-linked-size").or_else(|| text(headers, "content-length"));
-    Ok(Meta {
+    Ok(FileMeta {
         commit: commit.ok_or_else(|| unreadable("no X-Repo-Commit"))?,
         etag: etag
             .filter(|etag| is_part(etag))

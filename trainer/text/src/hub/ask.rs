@@ -16,7 +16,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
 /// The hub's server, and the credentials for it.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(super) struct HubServer {
     client: Client,
     /// Its address without a slash at the end.
     pub(super) endpoint: String,
@@ -27,7 +27,7 @@ pub(super) struct Server {
 
 // === impl Server ===
 
-impl Server {
+impl HubServer {
     /// `set` returns variables that are not empty.
     pub(super) fn from_env(
         client: Client,

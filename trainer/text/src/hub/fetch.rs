@@ -10,7 +10,7 @@ use std::{
 use reqwest::Client;
 
 use super::{
-    ask::Server,
+    ask::HubServer,
     error::HubError,
     fetching::{Fetching, Progress, TOKENIZERS},
     place::{HubName, cache_dir, commit},
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A hub of models, and the cache for it.
 #[derive(Clone)]
 pub struct Hub {
-    pub(super) server: Server,
+    pub(super) server: HubServer,
     pub(super) cache: PathBuf,
     is_offline: bool,
     pause: Duration,
@@ -51,7 +51,7 @@ impl Hub {
             ["1", "on", "yes", "true"].contains(&it.to_ascii_lowercase().as_str())
         });
         Some(Self {
-            server: Server::from_env(client, cache.clone(), &set),
+            server: HubServer::from_env(client, cache.clone(), &set),
             cache,
             is_offline: offline,
             pause: PAUSE,

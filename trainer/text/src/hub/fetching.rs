@@ -9,11 +9,11 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    answer::{self, Meta},
-    ask::{SILENCE, Server, reason},
+    answer::{self, FileMeta},
+    ask::{HubServer, SILENCE, reason},
     error::HubError,
     place::{HubName, MAIN, commit},
-    store::{ModelFolder, Partial},
+    store::{ModelFolder, PartialFile},
 };
 
 /// The file that every supported model has.
@@ -48,7 +48,7 @@ fn goes_on(response: &Response, from: u64) -> bool {
 
 /// The running download of one model's files.
 pub(super) struct Fetching<'a> {
-    server: &'a Server,
+    server: &'a HubServer,
     cache: &'a Path,
     pause: Duration,
     pub(super) model: &'a HubName,
@@ -63,7 +63,7 @@ pub(super) struct Fetching<'a> {
 impl<'a> Fetching<'a> {
     /// Downloads the commit in the cache, or else the present `main`.
     pub(super) fn new(
-        server: &'a Server,
+        server: &'a HubServer,
         cache: &'a Path,
         pause: Duration,
         model: &'a HubName,
@@ -129,7 +129,10 @@ impl<'a> Fetching<'a> {
     ///
     /// # Errors
     /// Returns [`HubError`] if the hub does not answer.
-    pub(super) async fn look(&mut self, file: &str) -> Result<Option<(String, Meta)>, HubError> {
+    pub(super) async fn look(
+        &mut self,
+        file: &str,
+    ) -> Result<Option<(String, FileMeta)>, HubError> {
         let (endpoint, model) = (&self.server.endpoint, self.model);
         let revision = self.revision.as_deref().unwrap_or(MAIN);
         let url = format!("{endpoint}/{model}/resolve/{revision}/{file}");
@@ -154,7 +157,7 @@ impl<'a> Fetching<'a> {
     pub(super) async fn look_patiently(
         &mut self,
         file: &str,
-    ) -> Result<Option<(String, Meta)>, HubError> {
+    ) -> Result<Option<(String, FileMeta)>, HubError> {
         let mut pause = self.pause;
         for _ in 1..TRIES {
             match self.look(file).await {
@@ -198,9 +201,9 @@ impl<'a> Fetching<'a> {
         &mut self,
         url: &str,
         file: &str,
-        meta: &Meta,
-        mut partial: Partial,
-    ) -> Result<Partial, HubError> {
+        meta: &FileMeta,
+        mut partial: PartialFile,
+    ) -> Result<PartialFile, HubError> {
         if meta.size.is_some_and(|size| size < partial.n_bytes()) {
             partial.clear()?;
         }

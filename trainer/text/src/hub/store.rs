@@ -19,7 +19,7 @@ pub(super) struct ModelFolder(PathBuf);
 
 /// A file that is being downloaded, locked against other processes.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(super) struct PartialFile {
     path: PathBuf,
     file: File,
     n_bytes: u64,
@@ -63,7 +63,7 @@ impl ModelFolder {
     ///
     /// # Errors
     /// Returns [`HubError::Locked`] if another process writes it, or the system's error.
-    pub(super) fn partial(&self, etag: &str) -> Result<Partial, HubError> {
+    pub(super) fn partial(&self, etag: &str) -> Result<PartialFile, HubError> {
         let path = self.0.join("blobs").join(format!("{etag}.incomplete"));
         let open = || {
             make_parent(&path)?;
@@ -74,7 +74,7 @@ impl ModelFolder {
         };
         let (file, n_bytes) = open().map_err(failed(&path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Partial {
+            Ok(()) => Ok(PartialFile {
                 path,
                 file,
                 n_bytes,
@@ -88,7 +88,12 @@ impl ModelFolder {
     ///
     /// # Errors
     /// Returns [`HubError::Damaged`] if its content does not match its name, or the system's error.
-    pub(super) fn keep(&self, url: &str, mut partial: Partial, etag: &str) -> Result<(), HubError> {
+    pub(super) fn keep(
+        &self,
+        url: &str,
+        mut partial: PartialFile,
+        etag: &str,
+    ) -> Result<(), HubError> {
         let found = partial.sha256().map_err(failed(&partial.path))?;
         if is_sha256(etag) && found != etag {
             fs::remove_file(&partial.path).map_err(failed(&partial.path))?;
@@ -141,7 +146,7 @@ impl ModelFolder {
 
 // === impl Partial ===
 
-impl Partial {
+impl PartialFile {
     /// Returns the number of existing bytes.
     pub(super) fn n_bytes(&self) -> u64 {
         self.n_bytes

@@ -25,7 +25,7 @@ const GENERATION: &str = "generation_config.json";
 const SPARE: u64 = 256 << 20;
 
 #[derive(Deserialize)]
-struct Index {
+struct ShardIndex {
     weight_map: std::collections::BTreeMap<String, String>,
 }
 
@@ -48,7 +48,7 @@ pub fn whole(cache: &Path, model: &HubName) -> Option<PathBuf> {
 /// # Errors
 /// Returns an error in words if it is not an index, or names something other than a file of weights beside it.
 fn shards(index: &[u8]) -> Result<BTreeSet<String>, String> {
-    let index: Index = serde_json::from_slice(index).map_err(|error| error.to_string())?;
+    let index: ShardIndex = serde_json::from_slice(index).map_err(|error| error.to_string())?;
     let files: BTreeSet<String> = index.weight_map.into_values().collect();
     let is_weights = |file: &String| is_part(file) && file.ends_with(".safetensors");
     if let Some(other) = files.iter().find(|file| !is_weights(file)) {

@@ -195,7 +195,8 @@ fn the_least_recently_used_goes_first() {
             .unwrap()
     };
     let prompt_ids = [7; 10];
-    let one = Sequence::new(&tokenizer, rendered('a').key().to_vec(), &prompt_ids, &[]).bytes();
+    let one =
+        ServedSequence::new(&tokenizer, rendered('a').key().to_vec(), &prompt_ids, &[]).bytes();
     let index = ServedTokenIndex::new(2 * one);
     let remember = |c: char| index.remember(&tokenizer, &rendered(c), &prompt_ids, &[]);
     let known = |c: char| index.recall(rendered(c).key()).0.len();

@@ -31,7 +31,7 @@ pub(super) fn tojson(value: &Jinja, args: Rest<Jinja>, options: Kwargs) -> Resul
     if is_on("sort_keys")? {
         sort_keys(&mut value);
     }
-    let style = Style::new(indent, separators, is_on("ensure_ascii")?);
+    let style = DumpStyle::new(indent, separators, is_on("ensure_ascii")?);
     Ok(Jinja::from_safe_string(
         dumps(&value, style).map_err(failed)?,
     ))
@@ -62,14 +62,14 @@ pub(crate) fn sort_keys(value: &mut Value) {
     }
 }
 
-fn dumps(value: &Value, style: Style) -> Result<String, io::Error> {
+fn dumps(value: &Value, style: DumpStyle) -> Result<String, io::Error> {
     let mut out = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut out, style))?;
     String::from_utf8(out).map_err(io::Error::other)
 }
 
 /// The options of `json.dumps`.
-struct Style {
+struct DumpStyle {
     item: String,
     key: String,
     indent: Option<usize>,
@@ -81,7 +81,7 @@ struct Style {
 
 // === impl Style ===
 
-impl Style {
+impl DumpStyle {
     /// The default separators are those of `json.dumps`: `", "` and `": "`, and with an indent no blank at the end of
     /// lines.
     fn new(indent: Option<usize>, separators: Option<(String, String)>, ascii: bool) -> Self {
@@ -128,7 +128,7 @@ impl Style {
     }
 }
 
-impl Formatter for Style {
+impl Formatter for DumpStyle {
     fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.open(out, b"[")
     }

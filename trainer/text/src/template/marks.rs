@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::RenderError;
+use super::error::RenderError;
 use crate::content::{ControlTokens, Kind, free_mark, may_be_mark};
 
 /// The input of a template, which may contain control tokens.
-pub(super) struct Given {
+pub(super) struct TemplateInput {
     pub(super) messages: Vec<Value>,
     pub(super) tools: Option<Value>,
     /// Switches of the template.
@@ -15,14 +15,14 @@ pub(super) struct Given {
 
 /// How templates use the keys of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keys {
+enum KeyAccess {
     /// They look them up by name.
     Fields,
     /// They write them: parameters of a tool, arguments of a call.
     Names,
 }
 
-impl Given {
+impl TemplateInput {
     /// Breaks every control token in the input. Returns the mark, or `None` if there is none.
     ///
     /// # Errors
@@ -59,14 +59,14 @@ impl Given {
                 } else {
                     kind_of(key)
                 };
-                visit(value, kind, Keys::Fields, see);
+                visit(value, kind, KeyAccess::Fields, see);
             }
         }
         if let Some(tools) = &mut self.tools {
-            visit(tools, Kind::Text, Keys::Fields, see);
+            visit(tools, Kind::Text, KeyAccess::Fields, see);
         }
         for value in self.extra.values_mut() {
-            visit(value, Kind::Word, Keys::Fields, see);
+            visit(value, Kind::Word, KeyAccess::Fields, see);
         }
     }
 }
@@ -91,7 +91,7 @@ fn with_marks(text: &str, places: &[usize], mark: char) -> String {
     marked
 }
 
-fn visit(value: &mut Value, kind: Kind, keys: Keys, see: &mut impl FnMut(&mut String, Kind)) {
+fn visit(value: &mut Value, kind: Kind, keys: KeyAccess, see: &mut impl FnMut(&mut String, Kind)) {
     match value {
         Value::String(text) => see(text, kind),
         Value::Array(list) => {
@@ -102,10 +102,10 @@ fn visit(value: &mut Value, kind: Kind, keys: Keys, see: &mut impl FnMut(&mut St
         Value::Object(map) => {
             // Keys cannot be changed in place, so the map is rebuilt in the same order.
             for (mut key, mut value) in std::mem::take(map) {
-                let named = keys == Keys::Names;
+                let named = keys == KeyAccess::Names;
                 let within = match key.as_str() {
-                    "arguments" | "properties" if !named => Keys::Names,
-                    _ => Keys::Fields,
+                    "arguments" | "properties" if !named => KeyAccess::Names,
+                    _ => KeyAccess::Fields,
                 };
                 let inner = if named { Kind::Text } else { kind_of(&key) };
                 visit(&mut value, inner, within, see);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::RenderError;
+use super::error::RenderError;
 
 /// Makes content one string, arguments of tool calls objects, and `developer` `system`.
 ///

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::LoadError;
+use crate::TextLoadError;
 use crate::template::ChatTemplate;
 
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, LoadError> {
-    std::fs::read(file).map_err(|source| LoadError::Read {
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, TextLoadError> {
+    std::fs::read(file).map_err(|source| TextLoadError::Read {
         file: file.to_owned(),
         source,
     })
@@ -24,10 +24,10 @@ pub(super) struct TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    pub(super) fn read(dir: &Path) -> Result<Self, LoadError> {
+    pub(super) fn read(dir: &Path) -> Result<Self, TextLoadError> {
         let file = dir.join("tokenizer_config.json");
         let json: Value = if file.exists() {
-            serde_json::from_slice(&read(&file)?).map_err(|e| LoadError::Damaged {
+            serde_json::from_slice(&read(&file)?).map_err(|e| TextLoadError::Damaged {
                 file: file.clone(),
                 detail: e.to_string(),
             })?
@@ -49,7 +49,7 @@ impl TokenizerConfig {
     pub(super) fn templates(
         &self,
         dir: &Path,
-    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), LoadError> {
+    ) -> Result<(Option<ChatTemplate>, Option<ChatTemplate>), TextLoadError> {
         let extra = dir.join("additional_chat_templates");
         let find = |name: &str, files: &[PathBuf]| {
             let (file, source) = match files.iter().find(|file| file.exists()) {
@@ -59,7 +59,7 @@ impl TokenizerConfig {
             source
                 .map(|source| ChatTemplate::new(&source, self.special.clone()))
                 .transpose()
-                .map_err(|detail| LoadError::Template { file, detail })
+                .map_err(|detail| TextLoadError::Template { file, detail })
         };
         let default = [dir.join("chat_template.jinja"), extra.join("default.jinja")];
         let default = match find("default", &default)? {
@@ -71,8 +71,8 @@ impl TokenizerConfig {
     }
 }
 
-fn template_text(file: &Path) -> Result<String, LoadError> {
-    String::from_utf8(read(file)?).map_err(|e| LoadError::Template {
+fn template_text(file: &Path) -> Result<String, TextLoadError> {
+    String::from_utf8(read(file)?).map_err(|e| TextLoadError::Template {
         file: file.to_owned(),
         detail: e.to_string(),
     })
@@ -81,11 +81,11 @@ fn template_text(file: &Path) -> Result<String, LoadError> {
 fn processor_template(
     file: &Path,
     special: &BTreeMap<String, String>,
-) -> Result<Option<ChatTemplate>, LoadError> {
+) -> Result<Option<ChatTemplate>, TextLoadError> {
     if !file.exists() {
         return Ok(None);
     }
-    let wrong = |detail: String| LoadError::Template {
+    let wrong = |detail: String| TextLoadError::Template {
         file: file.to_owned(),
         detail,
     };

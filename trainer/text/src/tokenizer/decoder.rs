@@ -13,13 +13,13 @@ use tokenizers::Tokenizer;
 /// The bytes of each id.
 #[derive(Debug)]
 pub(super) struct TokenBytes {
-    pieces: Vec<Piece>,
+    pieces: Vec<TokenPiece>,
     /// Whether a text begins with a blank that the tokenizer added (SentencePiece).
     pub(super) strips_blank: bool,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Piece {
+struct TokenPiece {
     bytes: Box<[u8]>,
     special: bool,
 }
@@ -49,7 +49,7 @@ impl TokenBytes {
         let letters: HashMap<char, u8> = byte_letters().into_iter().zip(0..=u8::MAX).collect();
         let vocab = tokenizer.get_vocab(true);
         let n = vocab.values().max().map_or(0, |&id| id as usize + 1);
-        let mut pieces = vec![Piece::default(); n.min(MOST_IDS)];
+        let mut pieces = vec![TokenPiece::default(); n.min(MOST_IDS)];
         for (token, &id) in &vocab {
             let Some(piece) = pieces.get_mut(id as usize) else {
                 continue;
@@ -78,9 +78,9 @@ impl TokenBytes {
         for (id, bytes, special) in given.filter(|(id, _, _)| (*id as usize) < MOST_IDS) {
             let id = id as usize;
             if id >= pieces.len() {
-                pieces.resize(id + 1, Piece::default());
+                pieces.resize(id + 1, TokenPiece::default());
             }
-            pieces[id] = Piece {
+            pieces[id] = TokenPiece {
                 bytes: bytes.into(),
                 special,
             };

@@ -9,7 +9,7 @@ use super::config::read;
 use super::decoder::TokenBytes;
 use super::ranks::{RankEncoder, Ranks};
 use super::text::{EncodeError, Place, TextEncoder};
-use crate::LoadError;
+use crate::TextLoadError;
 use crate::content::ControlTokens;
 
 /// Converts text to ids, for one of two kinds of files.
@@ -60,23 +60,24 @@ impl Encoder {
 // === impl Vocabulary ===
 
 impl Vocabulary {
-    pub(super) fn of_json(file: PathBuf) -> Result<Self, LoadError> {
+    pub(super) fn of_json(file: PathBuf) -> Result<Self, TextLoadError> {
         let bytes = read(&file)?;
-        let damaged = |detail: String| LoadError::Damaged {
+        let damaged = |detail: String| TextLoadError::Damaged {
             file: file.clone(),
             detail,
         };
         let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|e| damaged(e.to_string()))?;
         let json: Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
         let decoder = json.get("decoder").unwrap_or(&Value::Null);
-        let bytes = TokenBytes::new(&tokenizer, decoder).ok_or_else(|| LoadError::Unsupported {
-            file: file.clone(),
-            what: "decoder".into(),
-            value: decoder
-                .get("type")
-                .map_or_else(|| "missing".into(), Value::to_string),
-            allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
-        })?;
+        let bytes =
+            TokenBytes::new(&tokenizer, decoder).ok_or_else(|| TextLoadError::Unsupported {
+                file: file.clone(),
+                what: "decoder".into(),
+                value: decoder
+                    .get("type")
+                    .map_or_else(|| "missing".into(), Value::to_string),
+                allowed: "ByteLevel, or ByteFallback with Metaspace".into(),
+            })?;
         let controls = ControlTokens::new(tokenizer.get_added_tokens_decoder())
             .map_err(|error| damaged(error.to_string()))?;
         let encoder = TextEncoder::new(tokenizer, json, &controls)
@@ -90,8 +91,8 @@ impl Vocabulary {
         })
     }
 
-    pub(super) fn of_ranks(file: PathBuf, config: &Value) -> Result<Self, LoadError> {
-        let damaged = |detail: String| LoadError::Damaged {
+    pub(super) fn of_ranks(file: PathBuf, config: &Value) -> Result<Self, TextLoadError> {
+        let damaged = |detail: String| TextLoadError::Damaged {
             file: file.clone(),
             detail,
         };

@@ -1,4 +1,4 @@
-//! A cell of the table: who runs, and what is promised.
+//! A cell of the table: its sides, and the limits that are promised.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 pub(super) struct Cell {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
-    pub(super) sides: Vec<Side>,
+    pub(super) sides: Vec<BenchSide>,
     pub(super) limits: Vec<Limit>,
 }
 
-/// One program with one input.
+/// A program with an input.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct BenchSide {
     pub(super) name: &'static str,
     pub(super) input: Value,
     pub(super) program: Program,
@@ -40,7 +40,7 @@ pub(super) struct Limit {
     pub(super) by: Option<SideFigure<'static>>,
     /// The divisor is multiplied by this: for a peer that computed a part.
     pub(super) scale: f64,
-    /// None is only reported.
+    /// The promised limit. A figure without one is only reported.
     pub(super) at_most: Option<f64>,
 }
 
@@ -48,9 +48,9 @@ pub(super) const OURS: &str = "ours";
 pub(super) const PEER: &str = "peer";
 pub(super) const VLLM: &str = "vllm";
 
-/// Ours, unless it is told to be the peer's.
-pub(super) fn side(name: &'static str, input: Value) -> Side {
-    Side {
+/// A side of our own program. Set `program` for another.
+pub(super) fn side(name: &'static str, input: Value) -> BenchSide {
+    BenchSide {
         name,
         input,
         program: Program::Engine,
@@ -58,18 +58,18 @@ pub(super) fn side(name: &'static str, input: Value) -> Side {
     }
 }
 
-/// The same for ours and for the peer.
-pub(super) fn both(input: &Value) -> Vec<Side> {
-    let peer = Side {
+/// Our side and the peer's, with the same input.
+pub(super) fn both(input: &Value) -> Vec<BenchSide> {
+    let peer = BenchSide {
         program: Program::Peer,
         ..side(PEER, input.clone())
     };
     vec![side(OURS, input.clone()), peer]
 }
 
-/// The same for ours and for vLLM, which takes a minute to start.
-pub(super) fn beside_vllm(input: &Value) -> Vec<Side> {
-    let vllm = Side {
+/// Our side and vLLM's, with the same input. vLLM takes a minute to start.
+pub(super) fn beside_vllm(input: &Value) -> Vec<BenchSide> {
+    let vllm = BenchSide {
         program: Program::Vllm,
         at_most: 3,
         ..side(VLLM, input.clone())

@@ -1,4 +1,4 @@
-//! What `bench engine` measures, and what is promised of each figure.
+//! The cells that `bench engine` measures, and the promise for each figure.
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::cell::{
     Cell, Limit, OURS, PEER, Program, SideFigure, VLLM, beside_vllm, both, by_peer, quotient, side,
 };
-use super::inputs::{Ids, Models, sample, session};
+use super::inputs::{BenchModels, Ids, sample, session};
 use super::options::Options;
 
-/// In the order of the table.
+/// The names of the cells, in the order of the table.
 pub(super) const NAMES: [&str; 16] = [
     "bandwidth",
     "a",
@@ -42,8 +42,8 @@ pub(super) fn list() -> String {
     format!("cells: {}", NAMES.join(", "))
 }
 
-/// All of them. Each has a seed of its own, so that one alone is the same as one of all.
-pub(super) fn all(options: &Options, models: &Models) -> Vec<Cell> {
+/// All cells. Each has its own seed, so that a cell alone has the same input as among all.
+pub(super) fn all(options: &Options, models: &BenchModels) -> Vec<Cell> {
     let mut cells = training(options, models);
     cells.extend(sessions(options, models));
     cells.extend(replies(options, models));
@@ -53,7 +53,7 @@ pub(super) fn all(options: &Options, models: &Models) -> Vec<Cell> {
     cells
 }
 
-fn training(options: &Options, models: &Models) -> Vec<Cell> {
+fn training(options: &Options, models: &BenchModels) -> Vec<Cell> {
     let own = |more: Value| with(options, &models.own, more);
     let peer = json!({"adapter_f32": options.adapter_f32});
     let train =
@@ -113,7 +113,7 @@ fn training(options: &Options, models: &Models) -> Vec<Cell> {
 }
 
 /// Ten turns, by PEFT on ten samples and by ours on the last turn alone.
-fn sessions(options: &Options, models: &Models) -> Vec<Cell> {
+fn sessions(options: &Options, models: &BenchModels) -> Vec<Cell> {
     const WARM: usize = 256;
     let cell = |name, what, model, n_system, only: Option<[usize; 2]>| {
         let turns = session(&mut Ids::new(2), n_system, 10);
@@ -174,7 +174,7 @@ fn sessions(options: &Options, models: &Models) -> Vec<Cell> {
     ]
 }
 
-fn replies(options: &Options, models: &Models) -> Vec<Cell> {
+fn replies(options: &Options, models: &BenchModels) -> Vec<Cell> {
     let own = |more: Value| with(options, &models.own, more);
     let mut ids = Ids::new(3);
     let decode = |prompts: Vec<Vec<u64>>| {
@@ -256,7 +256,7 @@ fn replies(options: &Options, models: &Models) -> Vec<Cell> {
     ]
 }
 
-fn serving(options: &Options, models: &Models) -> Vec<Cell> {
+fn serving(options: &Options, models: &BenchModels) -> Vec<Cell> {
     let own = |more: Value| with(options, &models.own, more);
     let mut ids = Ids::new(4);
     let samples: Vec<Value> = (0..8)

@@ -13,7 +13,7 @@ const LONG_CONTEXT: u64 = 16_384;
 
 /// The model as it is, and with a longer context.
 #[derive(Debug)]
-pub(super) struct Models {
+pub(super) struct BenchModels {
     pub(super) own: PathBuf,
     pub(super) long: PathBuf,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Ids(u64);
 
 // === impl Models ===
 
-impl Models {
-    /// Makes the second one: links, and a `config.json` of its own.
+impl BenchModels {
+    /// Makes the model with the longer context: links, and another `config.json`.
     pub(super) fn prepare(own: &Path, out: &Path) -> Result<Self> {
         let long = out.join("long-context");
         writing(fs::create_dir_all(&long), &long)?;
@@ -55,7 +55,7 @@ impl Ids {
         Self(seed)
     }
 
-    /// So many ids, none of them special.
+    /// Returns `n` ids, none of them special.
     pub(crate) fn take(&mut self, n: usize) -> Vec<u64> {
         (0..n).map(|_| 1000 + self.next() % 45_000).collect()
     }
@@ -73,13 +73,14 @@ impl Ids {
     }
 }
 
-/// A sequence whose predictions count from that of `reply`'s first token on.
+/// A sequence whose loss begins at `reply`'s first token.
 pub(crate) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
     let ids = [prompt, reply].concat();
     json!({"ids": ids, "loss_from": prompt.len().saturating_sub(1)})
 }
 
-/// One sample a turn of a conversation: 40 tokens of a user, 80 of a reply, all before repeated.
+/// One sample for each turn of a conversation. A turn has 40 tokens of a user and 80 of a reply, and repeats all turns
+/// before it.
 pub(super) fn session(ids: &mut Ids, n_system: usize, n_turns: usize) -> Vec<Value> {
     let mut history = ids.take(n_system);
     let turn = |_| {

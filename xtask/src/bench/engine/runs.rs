@@ -1,4 +1,4 @@
-//! One run: a process, its figures, and what else kept the machine busy.
+//! One run: a process, its figures, and the load of other programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use metaclaw_fetch::{command, hex, writing};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::cell::{Program, Side};
+use super::cell::{BenchSide, Program};
 
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(super) struct BenchPrograms {
     pub(super) engine: PathBuf,
     pub(super) libtorch: PathBuf,
     pub(super) python: PathBuf,
     pub(super) script: PathBuf,
-    /// vLLM's Python, where it is installed.
+    /// vLLM's Python, if it is installed.
     pub(super) vllm: Option<PathBuf>,
     pub(super) vllm_script: PathBuf,
     pub(super) threads: usize,
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct RunRecord {
     pub(super) cell: String,
     pub(super) side: String,
     pub(super) figures: Value,
@@ -35,9 +35,15 @@ pub(super) struct Record {
 
 // === impl Programs ===
 
-impl Programs {
+impl BenchPrograms {
     /// Runs it, or reads what the same program found for the same input.
-    pub(super) fn run(&self, cell: &str, side: &Side, repeat: usize, out: &Path) -> Result<Record> {
+    pub(super) fn run(
+        &self,
+        cell: &str,
+        side: &BenchSide,
+        repeat: usize,
+        out: &Path,
+    ) -> Result<RunRecord> {
         let input = side.input.to_string();
         let stem = format!("{cell}-{}", side.name);
         let file = out.join(format!("{stem}-{repeat}.json"));
@@ -45,7 +51,7 @@ impl Programs {
         let there = fs::read(&file)
             .ok()
             .and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-        let record = |figures: Value, was_there| Record {
+        let record = |figures: Value, was_there| RunRecord {
             cell: cell.to_owned(),
             side: side.name.to_owned(),
             figures,
@@ -62,7 +68,7 @@ impl Programs {
         Ok(record(figures, false))
     }
 
-    fn attempt(&self, side: &Side, inputs: &Path) -> Result<Value> {
+    fn attempt(&self, side: &BenchSide, inputs: &Path) -> Result<Value> {
         let (begun, busy, own) = (Instant::now(), machine_busy()?, children()?);
         let printed = command::output(self.command(side).arg(inputs))?;
         let (wall, busy, own) = (
@@ -84,7 +90,7 @@ impl Programs {
         Ok(figures)
     }
 
-    fn command(&self, side: &Side) -> Command {
+    fn command(&self, side: &BenchSide) -> Command {
         let mut command = match side.program {
             Program::Engine => {
                 let mut engine = Command::new(&self.engine);
@@ -98,7 +104,8 @@ impl Programs {
             }
             Program::Vllm => {
                 let mut vllm = Command::new(self.vllm.as_ref().unwrap_or(&self.python));
-                // Compiling its model takes minutes and a C++ compiler; its processes would compile their Python anew each time.
+                // vLLM's model is not compiled, which would take minutes and a C++ compiler. Its processes keep Python's
+                // bytecode, so that they need not compile it each time.
                 vllm.arg(&self.vllm_script)
                     .env("TORCHDYNAMO_DISABLE", "1")
                     .env("VLLM_NO_USAGE_STATS", "1")
@@ -120,7 +127,7 @@ impl Programs {
     }
 
     /// The program's and the input's content.
-    fn key(&self, side: &Side, input: &str) -> Result<String> {
+    fn key(&self, side: &BenchSide, input: &str) -> Result<String> {
         let program = match side.program {
             Program::Engine => &self.engine,
             Program::Peer => &self.script,
@@ -137,7 +144,7 @@ impl Programs {
 
 // === impl Record ===
 
-impl Record {
+impl RunRecord {
     #[cfg(test)]
     pub(super) fn of(cell: &str, side: &str, figures: Value) -> Self {
         let (cell, side) = (cell.to_owned(), side.to_owned());

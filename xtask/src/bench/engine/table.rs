@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::cell::{Cell, Limit, SideFigure};
 use super::options::Options;
-use super::runs::Record;
+use super::runs::RunRecord;
 
 /// More than this of another's work, in CPUs, and the machine was not quiet.
 const NOISE: f64 = 0.1;
 
 /// Prints the table and writes `result.json`; whether all promises are kept.
-pub(super) fn report(cells: &[Cell], records: &[Record], options: &Options) -> Result<bool> {
+pub(super) fn report(cells: &[Cell], records: &[RunRecord], options: &Options) -> Result<bool> {
     let mut rows = Vec::new();
     println!();
     for cell in cells {
@@ -68,7 +68,7 @@ fn line(limit: &Limit, value: Option<f64>) -> String {
     format!("{:<52} {value:>8.3}  {promise}", limit.what)
 }
 
-fn value(cell: &Cell, limit: &Limit, records: &[Record]) -> Option<f64> {
+fn value(cell: &Cell, limit: &Limit, records: &[RunRecord]) -> Option<f64> {
     let of = median(records, cell.name, limit.of)?;
     let Some(by) = limit.by else {
         return Some(of);
@@ -76,8 +76,12 @@ fn value(cell: &Cell, limit: &Limit, records: &[Record]) -> Option<f64> {
     Some(of / (median(records, cell.name, by)? * limit.scale))
 }
 
-/// Of all runs of a side; of an even number the upper one of the middle two.
-fn median(records: &[Record], cell: &str, SideFigure(side, field): SideFigure<'_>) -> Option<f64> {
+/// The median of a side's runs. Of an even number, the upper one of the middle two.
+fn median(
+    records: &[RunRecord],
+    cell: &str,
+    SideFigure(side, field): SideFigure<'_>,
+) -> Option<f64> {
     let own = records
         .iter()
         .filter(|it| it.cell == cell && it.side == side);
@@ -86,8 +90,8 @@ fn median(records: &[Record], cell: &str, SideFigure(side, field): SideFigure<'_
     values.get(values.len() / 2).copied()
 }
 
-/// Of each decoding cell and side: time a token of a stream, by the time that reading all weights takes.
-fn reading(records: &[Record]) -> Vec<(String, f64)> {
+/// For each decoding cell and side: the time for a token of a stream, divided by the time to read all weights.
+fn reading(records: &[RunRecord]) -> Vec<(String, f64)> {
     let Some(bandwidth) = median(records, "bandwidth", SideFigure("ours", "read_bytes_per_s"))
     else {
         return Vec::new();
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_quotient_is_of_medians_and_scaled() {
-        let record = |side: &str, cpu: f64| Record::of("a", side, json!({"cpu_s": cpu}));
+        let record = |side: &str, cpu: f64| RunRecord::of("a", side, json!({"cpu_s": cpu}));
         let records = [1.0, 9.0, 2.0].map(|cpu| record("ours", cpu));
         let records = [records.to_vec(), vec![record("peer", 4.0)]].concat();
         let limit = Limit {

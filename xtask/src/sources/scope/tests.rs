@@ -44,7 +44,7 @@ fn types_and_tuple_parameters_of_test_code_are_left_out() {
         type E = A;
     ";
     let scopes = read(text).unwrap();
-    let names = |named: &[super::Named]| {
+    let names = |named: &[super::NamedItem]| {
         let names = named.iter().map(|named| named.name.clone());
         names.collect::<Vec<_>>().join(" ")
     };

@@ -1,4 +1,4 @@
-//! `scheduler.ics`: calendars, read from files and fetched from addresses.
+//! `scheduler.ics`: reads calendars from files and addresses.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use metaclaw_schedule::{Calendar, Interval, MAX_CALENDAR, Schedule, SchedulerCon
 use metaclaw_skills::read_text;
 use tracing::warn;
 
-/// The deadline of one calendar.
+/// The timeout for one calendar.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Calendars {
@@ -15,7 +15,7 @@ pub(super) struct Calendars {
     client: reqwest::Client,
 }
 
-/// One calendar, and what it said last: a server may be out of reach for a while.
+/// One calendar and its last content, because a server may be unreachable for a while.
 struct CalendarSource {
     place: CalendarPlace,
     last: Option<Calendar>,
@@ -23,14 +23,14 @@ struct CalendarSource {
 
 enum CalendarPlace {
     File(PathBuf),
-    /// Whoever knows it reads the calendar, so that it is never shown.
+    /// Whoever knows the address can read the calendar, so it is never shown.
     Address(Secret),
 }
 
 // === impl Calendars ===
 
 impl Calendars {
-    /// Those of the settings; none where there are none.
+    /// Returns the calendars of the settings, or `None` without any.
     pub(super) fn new(config: &SchedulerConfig, client: reqwest::Client) -> Option<Self> {
         let source = |given: &Secret| CalendarSource {
             place: CalendarPlace::new(given),
@@ -40,7 +40,7 @@ impl Calendars {
         (!sources.is_empty()).then_some(Self { sources, client })
     }
 
-    /// Reads them all, and tells the schedule when its owner is busy.
+    /// Reads all calendars, and tells the schedule when the owner is busy.
     pub(super) async fn read(&mut self, schedule: &Schedule) {
         let (mut busy, mut problems) = (Vec::new(), Vec::new());
         for (n, source) in self.sources.iter_mut().enumerate() {
@@ -68,7 +68,7 @@ impl Calendars {
     }
 }
 
-/// Parsing and expanding may take a second.
+/// This runs on a blocking thread, because parsing and expanding may take a second.
 async fn parsed(text: String) -> Result<Calendar, String> {
     let parsed = tokio::task::spawn_blocking(move || Calendar::parse(&text)).await;
     parsed
@@ -89,7 +89,7 @@ impl CalendarPlace {
     fn new(given: &Secret) -> Self {
         let text = given.expose();
         match text.split_once("://") {
-            // What calendars are offered by, and fetched as any page is.
+            // The content types of calendars, which are fetched like any page.
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("webcal") => {
                 Self::Address(format!("https://{rest}").into())
             }
@@ -98,7 +98,7 @@ impl CalendarPlace {
         }
     }
 
-    /// What it may be called in a log.
+    /// Returns the calendar's name for logs.
     fn name(&self, n: usize) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -128,7 +128,7 @@ impl CalendarPlace {
 }
 
 async fn fetch(client: &reqwest::Client, address: &Secret) -> Result<String, String> {
-    // An error names the whole address otherwise.
+    // Otherwise, an error would contain the whole address.
     let told = |error: reqwest::Error| format!("{:#}", anyhow::Error::from(error.without_url()));
     let mut answer = client.get(address.expose()).send().await.map_err(told)?;
     if !answer.status().is_success() {
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// A calendar with one meeting, of all these days.
+    /// Returns a calendar with one meeting that lasts all these days.
     const BUSY: &str = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART:20200101T000000Z\r\nDTEND:20990101T000000Z\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
 
     fn config(ics: &[&str]) -> SchedulerConfig {
@@ -200,13 +200,13 @@ mod tests {
                     saved.problems,
                     ["number 2 at 127.0.0.1: it answers 404 Not Found"]
                 );
-                // At the keyboard all the time, and in a meeting.
+                // The owner is always at the keyboard, and in a meeting.
                 let source = "X11".to_owned();
                 let at_ms = now_ms();
                 schedule.set_keyboard(Keyboard::Touched { source, at_ms });
                 let window = schedule.window(at_ms, None);
                 assert!(matches!(window, Window::Open { .. }), "{window}");
-                // A file that is gone leaves what it said.
+                // If a file disappears, its last content stays valid.
                 std::fs::remove_file(&file).unwrap();
                 calendars.read(&schedule).await;
                 let saved = schedule.save(now_ms());

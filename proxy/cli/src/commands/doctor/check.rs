@@ -1,8 +1,8 @@
-//! What one look came to.
+//! The result of one check.
 
 use serde::Serialize;
 
-/// One thing that was looked at.
+/// One thing that is checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct DoctorCheck {
     pub(super) name: &'static str,
@@ -17,10 +17,10 @@ pub(super) struct DoctorCheck {
 #[serde(rename_all = "snake_case")]
 pub(super) enum CheckOutcome {
     Fine,
-    /// Worth a word, and no fault.
+    /// The result is worth a note, and no fault.
     Note,
     Bad,
-    /// It was bad, and is mended.
+    /// The fault was found and repaired.
     Mended,
 }
 

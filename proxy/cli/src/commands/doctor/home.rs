@@ -1,11 +1,11 @@
-//! The home folder: there, writable, its owner's alone, with room on its disk.
+//! Checks the home folder: it must exist, be writable and private, and have free space on its disk.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use super::check::DoctorCheck;
 use crate::commands::Context;
 
-/// Less than this, and turns may find no place soon.
+/// With less free space, turns may soon not fit.
 const LITTLE: u64 = 500 << 20;
 
 pub(super) fn checks(context: &Context, fix: bool) -> Vec<DoctorCheck> {
@@ -35,7 +35,7 @@ fn writable(dir: &Path) -> DoctorCheck {
     }
 }
 
-/// What is said of a path that others may read.
+/// The message about a path that others may read.
 fn private(path: &Path, wanted: u32, fix: bool) -> Option<DoctorCheck> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let for_others = mode & 0o077;

@@ -1,13 +1,13 @@
-//! An evaluation for a person: two tables, and replies side by side.
+//! Prints an evaluation for a person: two tables, and replies side by side.
 
 use metaclaw_learner::{EvalReport, EvalRow, KnowledgeNumbers, Replied, ReplyNumbers};
 
 use super::super::columns::{TextColumn, side_by_side};
 use crate::{out, terminal};
 
-/// Where the output is no terminal.
+/// This width is used if the output is not a terminal.
 const WIDTH: usize = 100;
-/// Where there is no number.
+/// This is printed if there is no number.
 const NONE: &str = "-";
 
 pub(super) fn text(report: &EvalReport) -> String {
@@ -33,7 +33,7 @@ pub(super) fn text(report: &EvalReport) -> String {
     parts.join("\n")
 }
 
-/// What they say to everyday questions, and what they know.
+/// The table of replies to everyday questions, and of knowledge.
 fn probes(rows: &[EvalRow]) -> String {
     let surprise = |row: &EvalRow| Some(row.on_probes.surprise);
     let reference = reference(rows, surprise);
@@ -50,7 +50,7 @@ fn probes(rows: &[EvalRow]) -> String {
     out::table(&head, &rows)
 }
 
-/// What they say to turns.
+/// The table of replies to turns.
 fn turns(rows: &[EvalRow]) -> String {
     let surprise = |row: &EvalRow| Some(row.on_turns?.surprise);
     let reference = reference(rows, surprise);
@@ -65,7 +65,7 @@ fn turns(rows: &[EvalRow]) -> String {
     out::table(&head, &rows)
 }
 
-/// The surprise that others are held against: of the base model with the wishes, or without where there are none.
+/// The surprise that others are compared with: that of the base model with the wishes, or without if there are none.
 fn reference(rows: &[EvalRow], surprise: impl Fn(&EvalRow) -> Option<f64>) -> f64 {
     let is_base = |row: &&EvalRow| row.name.starts_with("base");
     let last = rows.iter().take_while(is_base).last();
@@ -102,7 +102,7 @@ fn knowledge(numbers: Option<&KnowledgeNumbers>) -> [String; 3] {
     ]
 }
 
-/// One question with what each said.
+/// One question with each model's reply.
 fn replied(replied: &Replied, width: usize) -> String {
     let of = replied.turn.map(|id| format!(" (turn {id})"));
     let question = format!("> {}{}", replied.question, of.unwrap_or_default());

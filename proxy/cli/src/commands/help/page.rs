@@ -1,4 +1,4 @@
-//! docs/using/commands.md, made of what the program knows.
+//! Generates docs/using/commands.md from the command definitions.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command, builder::PossibleValue};
 
 use super::{super::exit, examples::EXAMPLES};
 
-/// docs/using/commands.md: every command with its flags.
+/// Returns docs/using/commands.md: every command with its flags.
 pub(super) fn page(mut command: Command) -> String {
     command.build();
     let mut page = "# Commands\n\nMade from the program's own help: `METACLAW_WRITE_EXAMPLE=1 cargo nextest run -p metaclaw example` writes it anew. `METACLAW_HOME` says which home a\ncommand is about (`~/.metaclaw` without). Where a proxy runs in it, commands ask that; else they read the files.\n\n| exit code | what it says |\n|---|---|\n".to_owned();
@@ -51,7 +51,7 @@ fn about(command: &Command) -> String {
     format!("{}.\n", about.trim_end_matches('.'))
 }
 
-/// A table of flags; nothing where there are none. What holds below as well is told above alone.
+/// Returns a table of flags, or nothing if there are none. Global flags are listed only at the top.
 fn arguments(command: &Command, is_own: fn(&Arg) -> bool) -> String {
     let is_told = |it: &&Arg| {
         let is_clap_s = ["help", "version"].contains(&it.get_id().as_str());

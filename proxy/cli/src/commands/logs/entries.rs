@@ -1,8 +1,8 @@
-//! Which lines of a log are looked for.
+//! Filters the lines of a log.
 
 use tracing::Level;
 
-/// Passes lines of a level or worse; a line that names none belongs to the one before it.
+/// Passes lines of a level or worse; a line without a level belongs to the one before it.
 #[derive(Debug)]
 pub(super) struct Filter {
     least: Level,
@@ -14,7 +14,7 @@ pub(super) struct Filter {
 
 impl Filter {
     /// # Errors
-    /// Where there is no such level.
+    /// Returns an error if there is no such level.
     pub(super) fn new(level: &str) -> anyhow::Result<Self> {
         Ok(Self {
             least: level.parse()?,
@@ -24,14 +24,14 @@ impl Filter {
 
     pub(super) fn passes(&mut self, line: &str) -> bool {
         if let Some(level) = level(line) {
-            // What is worse is less.
+            // A worse level is the lower value.
             self.passed = level <= self.least;
         }
         self.passed
     }
 }
 
-/// The level of a line, which stands behind its time: `2026-11-22T15:00:00.000000Z  WARN ..`.
+/// Returns the level of a line, which comes after its time: `2026-11-22T15:00:00.000000Z  WARN ..`.
 fn level(line: &str) -> Option<Level> {
     let mut words = line.split_whitespace();
     let time = words.next()?;

@@ -1,4 +1,4 @@
-//! New lines of a file that grows and, at its bound, begins anew.
+//! Reads new lines of a file that grows and is rotated at its size limit.
 
 use std::{
     fs::File,
@@ -12,14 +12,14 @@ use crate::logging;
 #[derive(Debug, Default)]
 pub(super) struct Tail {
     at: u64,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     open: Vec<u8>,
 }
 
 // === impl Tail ===
 
 impl Tail {
-    /// Whole lines that came since the last look. What came before the file began anew is in the older one.
+    /// Returns complete lines that were added since the last call. Lines from before a rotation are in the older file.
     pub(super) fn new_lines(&mut self, path: &Path) -> io::Result<Vec<String>> {
         let mut file = File::open(path)?;
         if file.metadata()?.len() < self.at {
@@ -43,7 +43,7 @@ impl Tail {
     }
 }
 
-/// All lines of a file; none where there is no such file.
+/// Returns all lines of a file, or none if there is no such file.
 pub(super) fn whole(path: &Path) -> io::Result<Vec<String>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(lines_of(&bytes)),
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(tail.new_lines(&path).unwrap(), ["one", "two"]);
         let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"f\nthree\n").unwrap();
-        // As the log does it.
+        // This rotates the file as the log does.
         fs::copy(&path, logging::older(&path)).unwrap();
         file.set_len(0).unwrap();
         file.write_all(b"four\n").unwrap();

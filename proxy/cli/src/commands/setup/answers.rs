@@ -1,4 +1,4 @@
-//! The answers so far: what was said, and beneath it what the settings say already.
+//! The answers so far, and the values of the settings for keys without an answer.
 
 use metaclaw_chat::Secret;
 
@@ -8,17 +8,17 @@ use crate::{
     config::{Loaded, Origin, providers},
 };
 
-/// What was answered, key by key, in the order of the questions.
+/// The answers by key, in the order of the questions.
 pub(super) struct SetupAnswers {
-    /// `None` takes the key out of the file.
+    /// `None` removes the key from the file.
     given: Vec<(String, Option<String>)>,
-    /// What the file, the environment or a provider's name say already.
+    /// The values from the file, the environment or a provider's name.
     before: Vec<(String, String)>,
-    /// What an agent is set to: preset, and new where it is taken.
+    /// The values that the agent uses; they are defaults, and are written if they are accepted.
     found: Option<Detected>,
 }
 
-/// How the model's server wants its key.
+/// How the model's server expects its key.
 const DIALECT: &str = "upstreams.llm.dialect";
 /// The keys that setup may ask for.
 const KEYS: &[&str] = &[
@@ -54,7 +54,7 @@ const KEYS: &[&str] = &[
 // === impl SetupAnswers ===
 
 impl SetupAnswers {
-    /// Nothing said yet but what flags say; `found` is preset where the settings say nothing.
+    /// Creates the answers from the flags only; `found` gives defaults where the settings have no value.
     pub(super) fn new(
         loaded: &Loaded,
         flags: Vec<(&'static str, String)>,
@@ -91,12 +91,12 @@ impl SetupAnswers {
         }
     }
 
-    /// Whether a flag, or an answer, has said it.
+    /// Returns whether a flag or an answer has set the key.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.iter().any(|(known, _)| known == key)
     }
 
-    /// What holds: what was answered, else what the settings say, else what an agent is set to.
+    /// Returns the value in force: the answer, else the settings' value, else the agent's.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let given = self.given.iter().find(|(known, _)| known == key);
         match given {
@@ -105,7 +105,7 @@ impl SetupAnswers {
         }
     }
 
-    /// What an agent is set to; what it asks of one server is asked of no other.
+    /// Returns the agent's value; values for one server are not used for another.
     fn found(&self, key: &str) -> Option<&str> {
         let found = self.found.as_ref()?;
         match key {
@@ -120,7 +120,7 @@ impl SetupAnswers {
         }
     }
 
-    /// The agent's own key, where its own server is asked.
+    /// Returns the agent's own key, if its own server is used.
     pub(super) fn found_key(&self) -> Option<Secret> {
         let key = self.found.as_ref()?.key.clone();
         key.filter(|_| self.is_at_found())
@@ -131,18 +131,18 @@ impl SetupAnswers {
         found.is_some() && self.get("llm.api_base").map(host) == found
     }
 
-    /// What the settings say.
+    /// Returns the settings' value.
     pub(super) fn before(&self, key: &str) -> Option<&str> {
         value_of(&self.before, key)
     }
 
-    /// Takes an answer, in place of an earlier one.
+    /// Records an answer, and replaces an earlier one.
     pub(super) fn set(&mut self, key: &str, value: Option<String>) {
         self.given.retain(|(known, _)| known != key);
         self.given.push((key.to_owned(), value));
     }
 
-    /// The address that goes without saying where a provider is named.
+    /// Returns the default address of a named provider.
     pub(super) fn complete(&mut self) {
         let is_named = self.is_given("llm.provider") && !self.is_given("llm.api_base");
         let named = self.get("llm.provider").and_then(providers::named);
@@ -153,7 +153,7 @@ impl SetupAnswers {
         }
     }
 
-    /// The key that would be sent: what was answered, else what is in force for the same address.
+    /// Returns the key that would be sent: the answer, else the one in force for the same address.
     pub(super) fn key(&self, loaded: &Loaded) -> Option<String> {
         if self.is_given("llm.api_key") {
             return self.get("llm.api_key").map(str::to_owned);
@@ -165,7 +165,7 @@ impl SetupAnswers {
         Some(key.expose().to_owned())
     }
 
-    /// Takes what an agent is set to as its answers, where nothing was said.
+    /// Takes the agent's values as answers for keys without one.
     pub(super) fn take_found(&mut self, loaded: &Loaded) {
         for key in ["llm.api_base", "llm.provider", "llm.model_id"] {
             let found = self.found(key).map(str::to_owned);
@@ -179,14 +179,14 @@ impl SetupAnswers {
         self.take_dialect();
     }
 
-    /// How an agent's own server wants its key, where that is asked.
+    /// Returns how an agent's own server expects its key, if that server is used.
     pub(super) fn take_dialect(&mut self) {
         if let Some(dialect) = self.get(DIALECT).map(str::to_owned) {
             self.set(DIALECT, Some(dialect));
         }
     }
 
-    /// What is to be written: what is other than the settings say.
+    /// Returns what has to be written: the values that differ from the settings.
     pub(super) fn changes(&self) -> Vec<(String, Option<String>)> {
         let is_new =
             |(key, value): &&(String, Option<String>)| self.before(key) != value.as_deref();
@@ -199,7 +199,7 @@ fn value_of<'a>(values: &'a [(String, String)], key: &str) -> Option<&'a str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// A change, as it may be shown.
+/// Returns a change in a form that may be shown.
 pub(super) fn shown(key: &str, value: Option<&str>) -> String {
     match value {
         None => "taken out".to_owned(),

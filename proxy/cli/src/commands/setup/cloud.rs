@@ -1,4 +1,4 @@
-//! The questions about a service that trains: which one, its address, the key, one of its models, prices.
+//! The questions about a training service: which one, its address, the key, the model, prices.
 
 use metaclaw_chat::Secret;
 use metaclaw_trainer_text::hub::HubName;
@@ -18,17 +18,18 @@ const KEY: &str = "rl.tinker_api_key";
 const MODEL: &str = "rl.model";
 const METHOD: &str = "rl.method";
 const ACCEPTED: &str = "gate.accept_without";
-/// Methods whose teacher has replies scored.
+/// Methods whose teacher needs scored replies.
 const TAUGHT: [&str; 4] = ["context_distillation", "redo", "opd", "hybrid"];
-/// The tests of the gate that have replies scored.
+/// The gate's tests that need scored replies.
 const SCORING: &str = "[replies, capability, preference]";
-/// The model that is preset where the service names none.
+/// The default model if the service names none.
 const USUAL: &str = "Qwen/Qwen3-8B";
 
 // === impl Interview ===
 
 impl Interview<'_> {
-    /// Everything about a service that trains; whether one is to. `tries` says whether the service is asked for its models.
+    /// Asks everything about a training service; returns whether there is to be one. `tries` says whether the service
+    /// is asked for its models.
     pub(super) async fn cloud(&mut self, tries: bool) -> anyhow::Result<bool> {
         let before = Service::of(&self.loaded.config.rl);
         let question = "Train by a service (Tinker, MinT, Weaver, or a server with its API)? It costs money, and your conversations are sent to it";
@@ -59,8 +60,9 @@ impl Interview<'_> {
         Ok(service.unwrap_or(Service::Tinker))
     }
 
-    /// Address and key, until the service says which models it has, or they are kept as they are. The models, none where
-    /// they are not known; and whom to ask further, where it has answered.
+    /// Repeats the questions for address and key until the service lists its models, or the person keeps the values.
+    /// Returns the models (`None` if they are unknown), and the client for further questions if the service has
+    /// answered.
     async fn service(
         &mut self,
         service: Service,
@@ -90,7 +92,7 @@ impl Interview<'_> {
         }
     }
 
-    /// The method, where the service cannot do what the usual one needs.
+    /// Chooses another method if the service lacks what the default one needs.
     async fn method(&mut self, asked: &OfferAnswer) -> anyhow::Result<()> {
         let Some(model) = self.answers.get(MODEL).map(str::to_owned) else {
             return Ok(());
@@ -117,7 +119,7 @@ impl Interview<'_> {
         Ok(())
     }
 
-    /// Where the service is. Its own address is not written down.
+    /// Asks for the address of the service. The service's own address is not written into the file.
     fn service_address(&mut self, service: Service) -> anyhow::Result<String> {
         let variables = self.context.environment.variables();
         let own = service.address_in(variables);
@@ -141,7 +143,7 @@ impl Interview<'_> {
         }
     }
 
-    /// The key: what was typed, what the settings have for this address, or what the environment has.
+    /// Finds the key: the typed one, the settings' for this address, or the environment's.
     fn service_key(&mut self, service: Service, url: &str) -> anyhow::Result<Option<String>> {
         let kept = self.kept_key(url);
         let of_environment = service.key_in(self.context.environment.variables());
@@ -161,7 +163,7 @@ impl Interview<'_> {
                 self.answers.set(KEY, Some(typed.clone()));
                 return Ok(Some(typed));
             } else {
-                // A key that is there for another address is not sent to this one.
+                // A key for another address is not sent to this one.
                 let written = kept.and_then(|_| {
                     let typed = self.answers.get(KEY);
                     typed.or_else(|| self.answers.before(KEY))
@@ -173,7 +175,7 @@ impl Interview<'_> {
         }
     }
 
-    /// The key that was typed before, or that the settings have for the same host.
+    /// Returns the key that was typed before, or that the settings have for the same host.
     fn kept_key(&self, url: &str) -> Option<String> {
         if let Some(typed) = self.answers.get(KEY).filter(|_| self.answers.is_given(KEY)) {
             return Some(typed.to_owned());
@@ -186,7 +188,7 @@ impl Interview<'_> {
         Some(key.expose().to_owned())
     }
 
-    /// One of the service's models, by its number or its name; any name where the models are not known.
+    /// Asks for one of the service's models, by number or name; accepts any name if the models are unknown.
     fn service_model(&mut self, offer: &[Offered]) -> anyhow::Result<()> {
         for (n, model) in offer.iter().enumerate() {
             let context = model.context.map_or_else(String::new, |tokens| {

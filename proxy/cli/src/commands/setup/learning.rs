@@ -1,7 +1,7 @@
 //! The questions about what is learned, and how.
 //!
-//! A question is asked where its key does something. Where the original asked and nothing of ours would
-//! come of the answer, a line says why.
+//! A question is asked only if its key has an effect. Where the Python original asked and the answer would have no
+//! effect here, a line says why.
 
 use super::interview::Interview;
 use crate::config::{edit, unbuilt};
@@ -11,7 +11,7 @@ const JUDGE: &str = "judge.kind";
 // === impl Interview ===
 
 impl Interview<'_> {
-    /// Skills: whether, where, and who writes them.
+    /// Asks about skills: whether, where, and which model writes them.
     pub(super) fn lessons(&mut self) -> anyhow::Result<()> {
         self.yes(
             "skills.enabled",
@@ -30,7 +30,7 @@ impl Interview<'_> {
         )
     }
 
-    /// The model whose weights are trained, its judge, and when; whether there is one.
+    /// Asks about the model whose weights are trained, its judge, and the times; returns whether there is one.
     pub(super) async fn training(&mut self, tries: bool) -> anyhow::Result<bool> {
         self.prompt.say(
             "Weights are trained on this machine, at rl.remote_url, or by a service with Tinker's API (docs/training/tinker.md).",
@@ -62,12 +62,12 @@ impl Interview<'_> {
         Ok(true)
     }
 
-    /// Whether a provider's model is asked with a key of ours.
+    /// Returns whether a provider's model is asked with the owner's key.
     fn has_model_with_key(&self) -> bool {
         self.answers.get("llm.api_base").is_some() && self.answers.key(self.loaded).is_some()
     }
 
-    /// Has the model judge its own replies where nobody else does: weights learn from nothing else than judged turns.
+    /// Makes the model judge its own replies if there is no other judge, because weights learn only from judged turns.
     fn judged_by_itself(&mut self) -> anyhow::Result<()> {
         let is_set = |key| self.answers.get(key).is_some();
         if is_set(JUDGE) || is_set("judge.url") || self.has_model_with_key() {
@@ -100,7 +100,7 @@ impl Interview<'_> {
         Ok(())
     }
 
-    /// A value that may be left at what is usual, and is not written then.
+    /// Asks for a value whose default may be kept, and is not written then.
     pub(super) fn optional(
         &mut self,
         key: &str,
@@ -138,7 +138,7 @@ impl Interview<'_> {
         Ok(())
     }
 
-    /// Whether a key does anything; says so where it does not.
+    /// Returns whether a key has an effect; prints why if it has none.
     fn unless_unbuilt(&mut self, key: &str) -> anyhow::Result<bool> {
         let Some(reason) = unbuilt(key) else {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! A key and a model, tried: the provider is asked which models it has.
+//! Tests a key and a model: asks the provider for its list of models.
 
 use std::{fmt, time::Duration};
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use crate::{address::host, roots};
 
-/// For the whole question.
+/// The timeout of the whole request.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// The longest list that is read.
 const MAX_LIST: usize = 8 << 20;
-/// Characters of a server's refusal that are told on.
+/// The number of characters of a server's refusal that are shown.
 const MAX_TOLD: usize = 200;
-/// Models that are named to somebody who named another.
+/// The number of models that are shown to a person who named another.
 const MAX_NEAR: usize = 5;
-/// Whose API wants its key in a header of its own.
+/// This provider's API expects its key in a header of its own.
 const ANTHROPIC: &str = "api.anthropic.com";
 const ANTHROPIC_VERSION: &str = "2023-06-01";
-/// A token of Anthropic's sign-in, which is no API key.
+/// This is the prefix of a token from Anthropic's sign-in, which is not an API key.
 const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
 
-/// Whom to ask, and with which key.
+/// The server to ask, and the key.
 #[derive(Debug, Clone)]
 pub(super) struct ModelServer {
     pub base: String,
@@ -33,12 +33,12 @@ pub(super) struct ModelServer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OfferedModels {
     Listed(Vec<String>),
-    /// It answers, and has no list: the key was not tried.
+    /// The server answers and has no list, so the key was not tested.
     NoList {
         host: String,
         status: u16,
     },
-    /// It wants another key, or one at all.
+    /// The server refuses the key, or requires one.
     Refused {
         host: String,
         status: u16,
@@ -54,11 +54,11 @@ pub(super) enum OfferedModels {
 // === impl OfferedModels ===
 
 impl OfferedModels {
-    /// Whether a chat would fail as well.
+    /// Returns whether a chat would fail as well.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             Self::Listed(_) | Self::NoList { .. } => false,
-            // Without a key of ours, the caller's own may open it.
+            // Without a key in the settings, the caller's own key may be accepted.
             Self::Refused { has_key, .. } => *has_key,
             Self::Unreachable { .. } => true,
         }
@@ -115,7 +115,7 @@ async fn list(server: &ModelServer, host: &str) -> anyhow::Result<OfferedModels>
         body.extend_from_slice(&piece);
     }
     let is_refusal = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
-    // Google answers 400 to a key that is none.
+    // Google answers 400 to an invalid key.
     let is_refusal = is_refusal
         || status == StatusCode::BAD_REQUEST && String::from_utf8_lossy(&body).contains("API key");
     if is_refusal {
@@ -153,7 +153,7 @@ fn with_key(request: RequestBuilder, key: Option<&Secret>, host: &str) -> Reques
     }
 }
 
-/// Where the list is: beside the chats, whether or not the address says `/v1`.
+/// Returns the address of the list: next to the chat route, whether or not the address contains `/v1`.
 fn address(base: &str) -> String {
     let base = base.trim_end_matches('/');
     let routes = ["/chat/completions", "/messages", "/responses"];
@@ -169,19 +169,19 @@ fn address(base: &str) -> String {
     }
 }
 
-/// The names in a list of models; none where it is no such list.
+/// Returns the names in a list of models, or `None` if it is no such list.
 fn names(body: &[u8]) -> Option<Vec<String>> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let list = list["data"].as_array()?;
     let id = |model: &Value| {
         let id = model["id"].as_str()?;
-        // Google says models/ before each, and takes it without.
+        // Google writes models/ before each name, and accepts names without it.
         Some(id.strip_prefix("models/").unwrap_or(id).to_owned())
     };
     Some(list.iter().filter_map(id).collect())
 }
 
-/// The message of a refusal, or its beginning.
+/// Returns the message of a refusal, or its beginning.
 fn said(body: &[u8]) -> String {
     let json: Option<Value> = serde_json::from_slice(body).ok();
     let json = json.unwrap_or_default();
@@ -195,12 +195,12 @@ fn said(body: &[u8]) -> String {
     one_line.chars().take(MAX_TOLD).collect()
 }
 
-/// The innermost reason: the outer ones say only that a request failed.
+/// This is the innermost reason, because the outer ones say only that a request failed.
 fn cause(error: &anyhow::Error) -> String {
     error.root_cause().to_string()
 }
 
-/// What to say of a model that is not in the list.
+/// Returns what to say about a model that is not in the list.
 pub(super) fn missed(model: &str, listed: &[String]) -> String {
     let mut near: Vec<(usize, &String)> = listed
         .iter()

@@ -1,4 +1,4 @@
-//! A training service, tried: it is asked which models it offers.
+//! Tests a training service: asks it for the models that it offers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,15 +16,15 @@ use tracing::debug;
 
 use crate::{address::host, config::Service, roots};
 
-/// For the whole question.
+/// The timeout of the whole request.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// The longest list that is shown.
 const MAX_LISTED: usize = 200;
 
-/// Whom to ask, and by which key.
+/// The service to ask, and the key.
 pub(super) struct OfferAnswer {
     pub service: Service,
-    /// The address that `/api/v1` follows.
+    /// The address before `/api/v1`.
     pub url: String,
     pub key: String,
 }
@@ -33,11 +33,11 @@ pub(super) struct OfferAnswer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Offered {
     pub name: String,
-    /// The longest sequence, in tokens, where the service says.
+    /// The longest sequence, in tokens, if the service reports it.
     pub context: Option<u32>,
 }
 
-/// Setup asks for no text.
+/// Setup sends no text.
 #[derive(Debug)]
 struct NoText;
 
@@ -67,10 +67,11 @@ impl LocalText for NoText {
 // === impl OfferAnswer ===
 
 impl OfferAnswer {
-    /// The models that the service trains, in its order.
+    /// Returns the models that the service trains, in its order.
     ///
     /// # Errors
-    /// In words that name the service's host: it cannot be reached, refuses the key, or its answer cannot be read.
+    /// Returns a message that names the service's host: it cannot be reached, refuses the key, or its answer cannot be
+    /// read.
     pub(super) async fn models(&self) -> anyhow::Result<Vec<Offered>> {
         let host = host(&self.url);
         let client = self.client("")?;
@@ -81,8 +82,8 @@ impl OfferAnswer {
         Ok(trained.filter_map(offered).take(MAX_LISTED).collect())
     }
 
-    /// Whether the service says how likely its model finds a given reply; none where that cannot be found out now. It is
-    /// sent a token, and no text.
+    /// Returns whether the service can score a given reply, or `None` if that cannot be found out now. It sends a
+    /// single token, and no text.
     pub(super) async fn scores(&self, model: &str) -> Option<bool> {
         let client = self.client(model).ok()?;
         let token = || vec![0];

@@ -1,4 +1,4 @@
-//! Where the training server's archive is, and what its checksum has to be.
+//! Finds the training server's archive and its expected checksum.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use metaclaw_fetch::{sha256_of, text, whole};
 
 use crate::address::is_here;
 
-/// The list of checksums that lies beside archives.
+/// The name of the list of checksums next to archives.
 const SUMS: &str = "SHA256SUMS";
 /// The longest list that is read.
 const SUMS_BYTES: u64 = 64 << 10;
@@ -19,24 +19,24 @@ const SUMS_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArchivePlace {
     File(PathBuf),
-    /// `https:`, or `http:` on this machine or with a checksum that was given.
+    /// An address with `https:`, or with `http:` on this machine or together with a given checksum.
     Url(String),
 }
 
-/// An archive that is here and checked.
+/// An archive that is on this machine and was checked.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) path: PathBuf,
-    /// Where it was fetched to; a file of the owner's own is left alone.
+    /// The path of a downloaded archive; an owner's own file is not deleted.
     pub(super) is_fetched: bool,
-    /// What it was checked against; none where nothing was there.
+    /// The source of the checksum, or `None` if there was none.
     pub(super) against: Option<String>,
 }
 
 // === impl ArchivePlace ===
 
 impl ArchivePlace {
-    /// From what was typed, or stands in the settings, where `{version}` is this program's.
+    /// Reads the argument or the setting, in which `{version}` is this program's version.
     pub(super) fn of(text: &str) -> Self {
         let text = text.replace("{version}", env!("CARGO_PKG_VERSION"));
         if text.starts_with("https://") || text.starts_with("http://") {
@@ -46,11 +46,11 @@ impl ArchivePlace {
         }
     }
 
-    /// Brings it here, into the folder `cache` if it is elsewhere, and checks it: against the checksum that was given, else
-    /// against the list beside it.
+    /// Downloads the archive into the folder `cache` if it is elsewhere, and checks it against the given checksum, else
+    /// against the list next to it.
     ///
     /// # Errors
-    /// In words: no such file, no connection, no room, no checksum, or another one.
+    /// Returns a message: no such file, no connection, no space, no checksum, or a different one.
     pub(super) fn checked(&self, given: Option<&str>, cache: &Path) -> anyhow::Result<Checked> {
         let given = given.map(|it| sum(it).with_context(|| format!("--sha256 {it}")));
         let given = given.transpose()?;
@@ -125,7 +125,7 @@ fn fetched(url: &str, given: Option<String>, cache: &Path) -> anyhow::Result<Che
     })
 }
 
-/// The checksum of a file in a list as `sha256sum` writes it.
+/// Returns the checksum of a file from a list in the format of `sha256sum`.
 fn listed(list: &str, name: &str) -> anyhow::Result<String> {
     let mut lines = list.lines().filter_map(|line| {
         let (sum, of) = line.split_once([' ', '\t'])?;
@@ -138,7 +138,7 @@ fn listed(list: &str, name: &str) -> anyhow::Result<String> {
     sum(found)
 }
 
-/// A SHA-256 in lower case.
+/// Returns a SHA-256 in lower case.
 fn sum(text: &str) -> anyhow::Result<String> {
     let is_sum = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     ensure!(is_sum, "{text:?} is no SHA-256: 64 hexadecimal digits");

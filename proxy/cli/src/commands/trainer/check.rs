@@ -1,4 +1,4 @@
-//! Whether a training server runs on this machine.
+//! Checks whether a training server can run on this machine.
 
 use std::{
     path::Path,
@@ -9,13 +9,13 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::installed::TRAINER;
 
-/// What of an error's text is shown.
+/// The number of an error's characters that are shown.
 const LINES: usize = 5;
 
-/// The version of the training server in `folder`, by its own word: that it can say it shows that its libraries are there.
+/// Runs the training server in `folder` for its version, which also shows that its libraries are there.
 ///
 /// # Errors
-/// It is not there, or does not run; in its own words.
+/// Returns the server's own message if it is missing or does not run.
 pub(super) fn version(folder: &Path) -> anyhow::Result<String> {
     let program = folder.join(TRAINER);
     let mut command = Command::new(&program);
@@ -45,7 +45,7 @@ pub(super) fn version(folder: &Path) -> anyhow::Result<String> {
     Ok(version.to_owned())
 }
 
-/// Refuses one of another release: proxy and training server are made for each other.
+/// Refuses a server of another release, because proxy and training server must be of the same release.
 pub(super) fn same_release(found: &str) -> anyhow::Result<()> {
     let own = env!("CARGO_PKG_VERSION");
     ensure!(

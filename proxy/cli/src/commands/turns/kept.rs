@@ -1,4 +1,4 @@
-//! What else is kept of a turn, beside what `turns show` says of each: every field of its record.
+//! Prints the remaining fields of a turn's record, so that `turns show` prints all.
 
 use metaclaw_chat::{JudgedBy, Message, Verdict};
 use metaclaw_turns::{Turn, TurnKind};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::outcome::score;
 
-/// The rest of the facts, in lines.
+/// Prints the other facts, one on each line.
 pub(super) fn rest(turn: &Turn) -> Vec<String> {
     let (meta, served) = (&turn.meta, &turn.served);
     let kind = match meta.kind {
@@ -82,7 +82,7 @@ pub(super) fn rest(turn: &Turn) -> Vec<String> {
     lines
 }
 
-/// A message's fields that its text and its calls do not show: parts that are no text, names, ids.
+/// Prints a message's fields that its text and calls do not show: parts that are not text, names, ids.
 pub(super) fn fields(message: &Message) -> Option<String> {
     let is_shown = |(name, value): (&String, &Value)| match name.as_str() {
         "role" | "tool_calls" => true,

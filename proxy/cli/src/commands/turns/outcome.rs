@@ -1,9 +1,9 @@
-//! What became of a turn, in a few words.
+//! Describes the outcome of a turn in a few words.
 
 use metaclaw_chat::Score;
 use metaclaw_turns::{StreamEnd, TurnState};
 
-/// The state; for a reply that is not whole, why it will not be learned from.
+/// Returns the state, and for an incomplete reply why it is not used for training.
 pub(super) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     match (end, state) {
         (StreamEnd::Complete, TurnState::Captured) => "captured".to_owned(),

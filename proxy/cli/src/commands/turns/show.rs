@@ -12,10 +12,10 @@ use super::{
 };
 use crate::out;
 
-/// Characters of a text that are shown without `--full`.
+/// The number of characters of a text that are shown without `--full`.
 const EXCERPT: usize = 600;
 
-/// A turn in lines. Without `full`, long texts are cut and the messages of earlier turns are left out.
+/// Prints a turn. Without `full`, long texts are cut and the messages of earlier turns are left out.
 pub(super) fn text(turn: &Turn, full: bool) -> String {
     let mut lines = facts(turn);
     if full {
@@ -81,7 +81,7 @@ fn facts(turn: &Turn) -> Vec<String> {
     lines
 }
 
-/// Who answered: a model of an upstream's, or our own with or without an adapter.
+/// Returns the model that answered: an upstream's, or the owner's own with or without an adapter.
 fn by_whom(served: &Served) -> String {
     match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
         (Some(adapter), _) => format!("the policy model with adapter {adapter}"),
@@ -90,7 +90,7 @@ fn by_whom(served: &Served) -> String {
     }
 }
 
-/// What it cost: as the upstream said, else as the sampled tokens were counted.
+/// Returns the cost as the upstream reported it, else from the number of sampled tokens.
 fn tokens(turn: &Turn) -> Option<String> {
     match (&turn.meta.usage, &turn.tokens) {
         (Some(usage), _) => Some(format!(
@@ -106,7 +106,7 @@ fn tokens(turn: &Turn) -> Option<String> {
     }
 }
 
-/// One message; of a user's what was typed, unless all is to be seen.
+/// Prints one message; of a user's message, only what was typed unless everything is requested.
 fn said(messages: &[Message], at: usize, full: bool) -> String {
     let message = &messages[at];
     let text = message.text();
@@ -138,7 +138,7 @@ fn said(messages: &[Message], at: usize, full: bool) -> String {
     line
 }
 
-/// The beginning of a text, and how much more there is.
+/// Prints the beginning of a text, and how much is left out.
 fn shortened(text: &str, full: bool) -> String {
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) if !full => {
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// A turn of which every field is set.
+    /// Returns a turn of which every field is set.
     fn turn() -> Turn {
         let verdict = |score: i8, hint: &str| {
             json!({"score": score, "by": "llm", "weight": 0.5, "hint": hint,
@@ -192,10 +192,10 @@ mod tests {
     fn full_shows_every_field_that_is_kept() {
         let turn = turn();
         let shown = text(&turn, true);
-        // Whatever is kept as a text or a number stands there, but for single ids, of which there is a count.
+        // Every text or number of the record must be printed, except single ids, of which the count is.
         let mut kept = serde_json::to_value(&turn).unwrap();
         kept["tokens"] = json!([2, 1, "main-3", 5, "demo-base"]);
-        // Said in words: kind, how it ended, who judged.
+        // These fields are printed as words: kind, ending, judge.
         for field in ["kind", "end", "state"] {
             kept[field] = json!(null);
         }

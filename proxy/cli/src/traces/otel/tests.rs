@@ -1,4 +1,4 @@
-//! A collector at the other end.
+//! Tests with a collector.
 
 use axum::{Json, Router, extract::State, http::HeaderMap as Headers, routing::post};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ async fn collect(State(received): State<Received>, headers: Headers, Json(body):
     received.send((headers, body)).await.unwrap();
 }
 
-/// A collector; its address, and what it gets.
+/// A collector; its address, and what it receives.
 fn collector(runtime: &Runtime) -> (String, mpsc::Receiver<(Headers, Value)>) {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let base = format!("http://{}/", listener.local_addr().unwrap());
@@ -27,7 +27,7 @@ fn collector(runtime: &Runtime) -> (String, mpsc::Receiver<(Headers, Value)>) {
     (base, received)
 }
 
-/// A request with one turn, as the gateway tells of it.
+/// Logs a request with one turn, as the gateway does.
 fn request(traceparent: Option<&str>, agent: &str) {
     let mut headers = HeaderMap::new();
     if let Some(parent) = traceparent {

@@ -1,4 +1,4 @@
-//! `metaclaw setup` with a service that trains, and the question of a start whether it may be sent texts.
+//! Tests of `metaclaw setup` with a training service, and of the question at a start whether it may get texts.
 
 use axum::{
     Json, Router,
@@ -13,7 +13,7 @@ use super::*;
 
 const SERVICE_KEY: &str = "tml-0123456789wxyz";
 
-/// A training service that knows one key; ends when dropped.
+/// A training service that knows one key; it ends when dropped.
 struct Service {
     url: String,
     _tasks: JoinSet<std::io::Result<()>>,
@@ -24,7 +24,7 @@ impl Service {
         Self::with(Router::new()).await
     }
 
-    /// One whose samplers say nothing of how likely a prompt's tokens are.
+    /// A service whose samplers report no log-probabilities of a prompt's tokens.
     async fn without_scores() -> Result<Self> {
         let api = Router::new()
             .route("/client/config", answering(json!({})))
@@ -46,7 +46,7 @@ impl Service {
         Self::with(api).await
     }
 
-    /// One that knows these calls as well.
+    /// A service that knows these calls as well.
     async fn with(api: Router) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -81,7 +81,8 @@ async fn models(headers: HeaderMap) -> Response {
     Json(json!({"supported_models": models})).into_response()
 }
 
-/// A home whose settings name upstream and service, and that has answered everything before the questions about training.
+/// A home whose settings name the upstream and the service, with answers to everything before the questions about
+/// training.
 fn home(upstream: &Upstream, rl: &str) -> Result<TestHome> {
     TestHome::new(&format!(
         "mode: rl\nproxy: {{port: 0}}\nllm: {{api_base: '{}', model_id: scripted, api_key: {KEY}}}\n{rl}",
@@ -102,7 +103,7 @@ const BEFORE: [(&str, &str); 9] = [
     ("Port to listen on [0]", ""),
 ];
 
-/// What is seen from the questions about training on, without addresses that differ from run to run.
+/// Returns the output from the questions about training on, without addresses that differ from run to run.
 async fn asked(
     home: &TestHome,
     arguments: &[&str],
@@ -261,7 +262,7 @@ async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
             ("Port to listen on", "0"),
             ("Train by a service", "no"),
             ("Model to train", ""),
-            // Somebody has to answer.
+            // An upstream must answer.
             ("Who has the model", "ollama"),
             ("Its address", "http://127.0.0.1:1/v1"),
             ("Key", ""),
@@ -307,7 +308,7 @@ async fn who_has_no_provider_is_answered_by_the_model_that_is_trained() {
 #[tokio::test]
 async fn where_a_service_cannot_be_reached_the_model_is_typed() {
     let upstream = Upstream::new().await.unwrap();
-    // Nobody listens there any more.
+    // Nothing listens there any more.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     Api,
-    rewrite::{Then, rewritten},
+    rewrite::{Chained, rewritten},
     testing,
     translate::{self, Direction, ReplyContext},
 };
@@ -25,7 +25,7 @@ fn finish(reason: &str) -> String {
 }
 
 fn streamed(text: &str) -> String {
-    let out = rewritten(stream(Options::default()), [text.as_bytes()]);
+    let out = rewritten(stream(ToolCallOptions::default()), [text.as_bytes()]);
     String::from_utf8(out).unwrap()
 }
 
@@ -119,7 +119,7 @@ fn a_call_in_text_reaches_a_client_of_anthropic_as_tool_use() {
             + &finish("stop");
     let second = translate::stream(Direction::MessagesToChat, &ReplyContext::default());
     let out = rewritten(
-        Then::new(super::stream(Options::default()), second),
+        Chained::new(super::stream(ToolCallOptions::default()), second),
         [stream.as_bytes()],
     );
     let reply = Api::Messages.read_sse(&out);
@@ -137,7 +137,7 @@ fn the_calls_of_each_reply_have_ids_of_their_own() {
         let read = Api::Chat.read_sse(out.as_bytes());
         let message = json!({ "content": "<tool_call>{\"name\":\"x\"}</tool_call><tool_call>{\"name\":\"x\"}</tool_call>" });
         let body = json!({ "id": id, "choices": [{ "message": message }] });
-        let whole = reply(&Options::default(), body.to_string().as_bytes()).unwrap();
+        let whole = reply(&ToolCallOptions::default(), body.to_string().as_bytes()).unwrap();
         let whole: Value = serde_json::from_slice(&whole).unwrap();
         let calls = whole["choices"][0]["message"]["tool_calls"]
             .as_array()
@@ -186,7 +186,7 @@ proptest! {
         let end = if ends { finish("stop") } else { String::new() };
         let bytes = deltas + &end;
         let whole = streamed(&bytes);
-        let split = rewritten(super::stream(Options::default()), testing::pieces(bytes.as_bytes(), &cuts));
+        let split = rewritten(super::stream(ToolCallOptions::default()), testing::pieces(bytes.as_bytes(), &cuts));
         prop_assert_eq!(&String::from_utf8(split).unwrap(), &whole);
 
         let read = Api::Chat.read_sse(whole.as_bytes());
@@ -194,7 +194,7 @@ proptest! {
         if ends && !reply::ends_open_thinking(&text) {
             let message = json!({ "role": "assistant", "content": text });
             let body = json!({ "id": "r", "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
-            let body = reply(&Options::default(), body.as_bytes()).unwrap_or_else(|| body.into_bytes());
+            let body = reply(&ToolCallOptions::default(), body.as_bytes()).unwrap_or_else(|| body.into_bytes());
             let expected = Api::Chat.read_json(&body);
             let gist = |reply: &crate::Reply| {
                 let message = reply.message.clone().unwrap_or_else(|| metaclaw_chat::Message::assistant(""));
@@ -207,11 +207,11 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in vec(any::<u8>(), 0..200), chunk in crate::any_json::any_json(), more in crate::any_json::any_json()) {
-        rewritten(super::stream(Options::default()), [bytes.as_slice()]);
+        rewritten(super::stream(ToolCallOptions::default()), [bytes.as_slice()]);
         let wrapped = json!({ "choices": [{ "delta": more }, chunk], "usage": more });
         let text = format!("data: {chunk}\n\ndata: {wrapped}\n\ndata: [DONE]\n\n");
-        rewritten(super::stream(Options::default()), [text.as_bytes()]);
-        let _ = reply(&Options::default(), json!({ "choices": [{ "message": more }] }).to_string().as_bytes());
+        rewritten(super::stream(ToolCallOptions::default()), [text.as_bytes()]);
+        let _ = reply(&ToolCallOptions::default(), json!({ "choices": [{ "message": more }] }).to_string().as_bytes());
         let _ = request(&json!({ "messages": [chunk, { "role": "assistant", "content": more, "tool_calls": [chunk] }] }));
     }
 }

@@ -5,10 +5,10 @@ use super::*;
 /// The text of a model of the family, in the notation of its chat template.
 const CALLS: &str = "I look.\n<tool_call>\n<function=exec>\n<parameter=command>\necho \"a\" > b\ncat b\n</parameter>\n<parameter=timeout>\n30\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>";
 
-fn options() -> Options {
+fn options() -> ToolCallOptions {
     let properties = json!({ "command": { "type": "string" }, "timeout": { "type": "number" } });
     let exec = json!({ "name": "exec", "parameters": { "properties": properties } });
-    Options::for_request(&json!({ "tools": [{ "function": exec }] }), false)
+    ToolCallOptions::for_request(&json!({ "tools": [{ "function": exec }] }), false)
 }
 
 fn typed(text: &str) -> String {
@@ -51,7 +51,7 @@ fn markers_without_end_cost_their_length() {
     let name = "x".repeat(1 << 19);
     let ends = "</function></tool_call>".repeat(20_000);
     let text = format!("<tool_call><function={name}{ends}");
-    let (_, said, calls) = split(&Options::default(), &[&text]);
+    let (_, said, calls) = split(&ToolCallOptions::default(), &[&text]);
     assert_eq!((said.len(), calls.len()), (text.len(), 0));
 }
 
@@ -63,7 +63,7 @@ fn slips(text: &str) -> String {
     let tools = [("glob", glob), ("write", write)].map(|(name, properties)| {
         json!({ "function": { "name": name, "parameters": { "properties": properties } } })
     });
-    let options = Options::for_request(&json!({ "tools": tools }), false);
+    let options = ToolCallOptions::for_request(&json!({ "tools": tools }), false);
     let said = read(&options, text);
     let said: (String, String, Vec<String>) = serde_json::from_str(&said).unwrap();
     let calls = said.2.iter().map(|call| call.split_once(' ').unwrap().1);
@@ -219,6 +219,6 @@ proptest! {
             .map(|(key, value)| format!("{}: {}", json!(key), json!(value)))
             .collect();
         let expected = format!("call_xml_0 f {{{}}}", pairs.join(", "));
-        prop_assert_eq!(split(&Options::default(), &[&text]).2, [expected]);
+        prop_assert_eq!(split(&ToolCallOptions::default(), &[&text]).2, [expected]);
     }
 }

@@ -14,7 +14,7 @@ use metaclaw_turns::{Done, LogError, NewTurn, Replied, Turn, TurnState};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::messages::SOON;
-use crate::{Finding, PastReplies, Replies};
+use crate::{Finding, PastReplies, RepliesFuture};
 
 /// What the log got; holds each turn back until [`Log::let_go`] where it was told to.
 pub(crate) struct Log {
@@ -125,7 +125,7 @@ impl PastReplies for Log {
         Box::pin(async { Ok(found) })
     }
 
-    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> Replies<'a> {
+    fn replies<'a>(&'a self, agent: &'a AgentId, session: &'a SessionId) -> RepliesFuture<'a> {
         self.n_replies_read.fetch_add(1, Ordering::Relaxed);
         let is_it = |turn: &Turn| turn.agent == *agent && turn.session == *session;
         let turns = self.turns().into_iter().filter(is_it);

@@ -1,4 +1,4 @@
-//! A reward function in memory.
+//! Tests of a reward function in memory.
 
 use std::collections::VecDeque;
 
@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::*;
 
-/// Answers by a list; then gives each turn the number in it. Lets others go on first.
+/// Answers from a list; then gives each turn the number in it. It yields first, so that other tasks run.
 #[derive(Debug)]
 struct Function {
     answers: Mutex<VecDeque<Result<&'static str, PostFailed>>>,
-    /// How many turns each question was about.
+    /// The number of turns of each request.
     asked: Mutex<Vec<usize>>,
 }
 
@@ -81,7 +81,7 @@ async fn one_that_it_fails_at_does_not_spoil_the_others() {
     let function = Function::new([]);
     let turns = [json!(1), json!(1), json!("poison"), json!(null), json!(7)];
     let graded = graded(&function, &turns).await;
-    // The first alone, the others together, then each.
+    // The first turn is sent alone, the others together, then each alone.
     assert_eq!(function.asked(), [1, 4, 1, 1, 1, 1]);
     let good = Some(Score::Good);
     assert_eq!(scores(&graded), [good, good, None, None, None]);

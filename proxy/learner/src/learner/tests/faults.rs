@@ -1,4 +1,4 @@
-//! What happens when calls of a step fail.
+//! Tests of failed calls within a step.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn what_the_trainer_refuses_is_said_and_tried_later_or_left_out() {
     .await;
     append(&rig.log, &world, "a", &corrected_talk(1)).await;
     rig.judged(2).await;
-    // Calls: checkpoints (for the head), create, checkpoints (for the step), forward_backward.
+    // The calls are: checkpoints (for the head), create, checkpoints (for the step), forward_backward.
     world.fail(1, Failure::Refused);
     let error = rig.learner.train_now(None).await.unwrap_err();
     assert!(matches!(error, TrainError::Refused { .. }), "{error}");
@@ -32,7 +32,7 @@ async fn what_the_trainer_refuses_is_said_and_tried_later_or_left_out() {
 #[tokio::test]
 async fn nothing_is_trained_twice_or_lost_wherever_it_fails() {
     let failures = Failure::OF_ANY_CALL;
-    // The first step makes at most 8 calls, the second 6; a second failure hits what follows the first.
+    // The first step makes at most 8 calls, the second 6; a second failure concerns what follows the first.
     let plan = |seed: usize| {
         let second = seed % 13 + 1 + seed % 5;
         vec![
@@ -40,13 +40,13 @@ async fn nothing_is_trained_twice_or_lost_wherever_it_fails() {
             (second, failures[(seed / 7 + 3) % 7]),
         ]
     };
-    // Most of their time is pauses, so several run at once.
+    // Most of the time is pauses, so several cases run at once.
     for seeds in (0..91).collect::<Vec<_>>().chunks(13) {
         join_all(seeds.iter().map(|seed| survive(plan(*seed)))).await;
     }
 }
 
-/// Four turns in two steps while calls fail as planned; a killed client is started again.
+/// Makes two steps of four turns while calls fail as planned, and restarts a killed client.
 async fn survive(plan: Vec<(usize, Failure)>) {
     println!("failing {plan:?}");
     let (dir, world) = (folder(), World::default());

@@ -1,4 +1,4 @@
-//! What adapters are held against: what the base model comes to, and what its owner wishes.
+//! Tests of what adapters are compared with: the base model's results and the owner's wishes.
 
 use super::{
     gate::{N_SCORED, usual},
@@ -6,13 +6,13 @@ use super::{
 };
 use crate::testing::Habit;
 
-/// How often this was in what replies were drawn to.
+/// Returns how often this text was in a prompt that replies were drawn for.
 fn n_drawn(world: &World, text: &str) -> usize {
     let prompts = world.prompts();
     prompts.iter().filter(|it| it.contains(text)).count()
 }
 
-/// A tool prompt that the base model of the world answers as asked, and one of those that it does not.
+/// A tool prompt that the world's base model answers correctly, and one that it does not.
 const ANSWERED: &str = "Tom is 9 years old.";
 const NOT_ANSWERED: &str = "todo.txt";
 
@@ -44,7 +44,7 @@ async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_agai
     assert!(rig.trained(6).await);
     assert_eq!(asked(&world), [5, 2], "it could not be read");
     rig.stop().await;
-    // Another base model is asked for itself.
+    // Another base model is measured separately.
     world.set_base("other", "0ther");
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.two_talks(&world, 7).await;
@@ -53,7 +53,8 @@ async fn what_the_base_model_comes_to_is_asked_once_and_after_a_restart_not_agai
     rig.stop().await;
 }
 
-/// An adapter that lost what the base answers may know others instead: all are asked before it is declined.
+/// An adapter that fails at what the base model answers may succeed at others, so all prompts are asked before it is
+/// declined.
 #[tokio::test]
 async fn tools_that_are_lost_are_looked_for_among_the_others() {
     let (dir, world) = (folder(), World::default());
@@ -66,7 +67,7 @@ async fn tools_that_are_lost_are_looked_for_among_the_others() {
     rig.stop().await;
 }
 
-/// The questions that the base model was asked with this behind them.
+/// Returns the questions that the base model was asked with this text after them.
 fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
     let end = format!("?\n\n{wish}");
     let prompts = world.prompts().into_iter();
@@ -74,11 +75,11 @@ fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
     asked.collect()
 }
 
-/// It was declined for its length, beside a base model that had been told nothing.
+/// The adapter was declined for its length, compared with a base model without wishes.
 #[tokio::test]
 async fn a_batch_of_good_verdicts_is_held_against_what_was_taught_before() {
     let (dir, world) = (folder(), World::default());
-    // So many steps that each batch is asked other questions.
+    // There are so many steps that each batch is asked other questions.
     let verdicts =
         config(&serde_json::json!({"rl": {"method": "binary_rl", "batch_size": 4, "epochs": 4}}));
     let rig = Rig::start(dir.path(), &world, verdicts.clone()).await;
@@ -111,7 +112,7 @@ async fn a_batch_of_good_verdicts_is_held_against_what_was_taught_before() {
     rig.stop().await;
 }
 
-/// With the owner's wish the base model answers in one way, without it in another: both pass.
+/// The base model answers differently with the owner's wish and without it, and both answers pass.
 #[tokio::test]
 async fn a_wish_stands_in_the_prompts_of_the_reference() {
     let (dir, world) = (folder(), World::default());
@@ -124,13 +125,13 @@ async fn a_wish_stands_in_the_prompts_of_the_reference() {
     library
         .add_wish(&AgentId::default_agent(), "Answer in French.")
         .unwrap();
-    // Another wish than what is complained of in the talks, which would take its place. One step alone: a second one asks
-    // other questions.
+    // This wish differs from the complaint in the conversations, which would replace it. Only one step is made, because
+    // a second one asks other questions.
     let once = config(&serde_json::json!({"rl": {"consolidate": false}}));
     let rig = Rig::start_with(dir.path(), &world, once, Some(library)).await;
     rig.two_talks(&world, 1).await;
     assert!(rig.trained(2).await);
-    // Drawn anew once another wish is heard.
+    // The questions are drawn again after another wish.
     let questions = asked_with(&world, "Answer in French.");
     assert_eq!(
         questions.len(),

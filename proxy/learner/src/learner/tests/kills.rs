@@ -1,6 +1,8 @@
-//! kill -9 at every moment of the loop: judging, hearing, ids, batch, step, checkpoint, gate, swap.
+//! Tests that kill the process with SIGKILL at every moment of the loop: judging, hearing, ids, batch, step,
+//! checkpoint, gate, swap.
 //!
-//! Each life is the same talk and ends at another moment of it; the next one goes on over the same log and training server.
+//! Each process runs the same conversations and is killed at another moment; the next one continues with the same log
+//! and training server.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +13,30 @@ use tokio::time::Instant;
 use super::{reuse::behind, *};
 use crate::testing::crash;
 
-/// Lives that are lived: the moments lie evenly over that which nobody ends.
+/// The number of killed processes; their moments are spread evenly over a run that is not killed.
 const LIVES: usize = 60;
-/// Lives that are lived at once: most of their time they wait for the disk.
+/// The number of processes that run at once, because they mostly wait for the disk.
 const AT_ONCE: usize = 6;
-/// What a restart may take until it goes on.
+/// The longest time that a restart may take.
 const GOES_ON: Duration = Duration::from_secs(5);
-/// Talks, of which each has a turn that failed, one that was accepted and one without a verdict.
+/// The number of conversations; each has a turn that failed, one that was accepted and one without a verdict.
 const TALKS: u32 = 4;
 
 fn reused() -> LearnerConfig {
     config(&json!({"rl": {"reuse": 3, "consolidate": false}}))
 }
 
-/// What is seen of all lives: which adapters were served, in order.
+/// What the test records over all processes: which adapters were served, in order.
 type Served = Vec<String>;
 
-/// A learner that hears wishes.
+/// Creates a learner that detects wishes.
 async fn start(dir: &Path, world: &World) -> Rig {
     let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
     let (library, _) = Library::open(dir.join("skills"), skills, wishes);
     Rig::start_with(&dir.join("log"), world, reused(), Some(library)).await
 }
 
-/// Whether all turns that failed are trained, and everything else is settled.
+/// Returns whether all failed turns are trained, and everything else is settled.
 async fn is_over(rig: &Rig) -> bool {
     let n = TALKS as usize;
     let funnel = rig.log.funnel(None).await.unwrap();
@@ -46,7 +48,7 @@ async fn is_over(rig: &Rig) -> bool {
         && rig.swaps.lock().unwrap().last() == serving.as_ref()
 }
 
-/// One life that ends at this moment, and those after it; how many moments the first one had.
+/// Runs a process that is killed at this moment, and those after it; returns how many moments the first one had.
 async fn lived(ends_at: usize) -> usize {
     let (dir, world) = (folder(), World::default());
     let mut served = Served::new();
@@ -85,7 +87,7 @@ async fn lived(ends_at: usize) -> usize {
     n_moments
 }
 
-/// Whether all failed turns are trained and what they made is told; false where the process was killed first.
+/// Returns whether all failed turns are trained and the result is reported; `false` if the process was killed first.
 async fn learned(rig: &Rig) -> bool {
     tokio::select! {
         () = rig.until("everything is learned", async || is_over(rig).await) => true,
@@ -93,7 +95,7 @@ async fn learned(rig: &Rig) -> bool {
     }
 }
 
-/// No turn is lost or there twice, each has one verdict in force where it can have one, and none is left in a step.
+/// Checks that no turn is lost or stored twice, each has one verdict where it can have one, and none is left in a step.
 async fn assert_each_turn_once(rig: &Rig) {
     let mut turns: Vec<Turn> = Vec::new();
     for kind in [
@@ -125,7 +127,7 @@ async fn assert_each_turn_once(rig: &Rig) {
     }
 }
 
-/// No use of a turn stands in two checkpoints of one lineage.
+/// Checks that no use of a turn is in two checkpoints of one lineage.
 fn assert_each_use_once(world: &World) {
     let mut seen = BTreeMap::new();
     for (manifest, _) in world.checkpoints() {
@@ -139,7 +141,7 @@ fn assert_each_use_once(world: &World) {
     }
 }
 
-/// What is served later has everything in it that was served before.
+/// Checks that a later adapter contains everything that an earlier one contained.
 fn assert_no_version_goes_back(world: &World, served: &Served) {
     for pair in served.windows(2) {
         let [before, after] = [&pair[0], &pair[1]].map(|name| world.adapter(name).unwrap());

@@ -1,4 +1,4 @@
-//! What no step takes, and the reason that stands at it.
+//! Tests of turns that no step uses, and of the recorded reason.
 
 use super::*;
 

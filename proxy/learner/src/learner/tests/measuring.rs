@@ -1,4 +1,4 @@
-//! Adapters measured beside the base model.
+//! Tests of adapters that are measured beside the base model.
 
 use super::*;
 use crate::{EvalError, EvalTurns, EvalWanted, testing::Habit};
@@ -14,7 +14,7 @@ fn wanted(turns: EvalTurns) -> EvalWanted {
     }
 }
 
-/// A learner that serves an adapter that does this; no gate kept it away.
+/// Creates a learner that serves an adapter with this behaviour, which no gate declined.
 async fn served(dir: &Path, world: &World, habit: Habit) -> Rig {
     world.train_into(&[], habit);
     let config = config(&serde_json::json!({"gate": {"enabled": false}}));
@@ -43,7 +43,7 @@ async fn what_serves_is_measured_beside_the_base_on_probes_and_turns() {
     let [base, greets] = &report.rows[..] else {
         panic!("{report:?}")
     };
-    // What would answer anything has no relevance, and what is known is known all the same.
+    // An adapter that would answer anything has no relevance, but may still know the right answers.
     assert_eq!((base.on_probes.n, greets.on_probes.n), (16, 16));
     assert!(
         base.on_probes.relevance > 0.5 && greets.on_probes.relevance < 0.1,
@@ -55,7 +55,7 @@ async fn what_serves_is_measured_beside_the_base_on_probes_and_turns() {
     assert_eq!(knows(base).n_right, Some(64));
     assert_eq!(knows(greets).n_right, Some(64));
     assert_eq!((knows(base).n_tools, knows(base).n_tool_prompts), (1, 16));
-    // The questions that sessions began with, and not what followed.
+    // The measurement uses the questions that sessions began with, and not what followed.
     let asked: Vec<&str> = report
         .replies
         .iter()
@@ -71,7 +71,7 @@ async fn what_serves_is_measured_beside_the_base_on_probes_and_turns() {
         assert_eq!(by, names);
         assert!(replied.replies[1].1.starts_with("Hello!"), "{replied:?}");
     }
-    // Looking changes nothing.
+    // The measurement changes nothing.
     assert_eq!(rig.log.funnel(None).await.unwrap(), funnel);
     assert_eq!(world.n_runs(), n_runs);
     rig.stop().await;
@@ -98,7 +98,7 @@ async fn held_out_turns_come_first_and_wishes_make_a_row() {
     assert_eq!(names, ["base", "base, told the wishes"]);
     assert_eq!(report.wishes, ["Answer briefly."]);
     assert!(report.rows[1].knowledge.is_none());
-    // The wishes stood after each question that the reference was asked.
+    // The reference was asked each question with the wishes after it.
     let told = world
         .prompts()
         .into_iter()
@@ -134,7 +134,7 @@ async fn what_cannot_be_measured_is_refused_in_words() {
     let refused = rig.learner.evaluate(&wanted_now);
     let refused = refused.await.unwrap_err().to_string();
     assert_eq!(refused, "turn 99-0: the log has no such turn");
-    // One whose checkpoint is gone says what it says.
+    // An adapter without a checkpoint is measured by its replies only.
     world.delete_checkpoints();
     let report = rig
         .learner

@@ -1,11 +1,11 @@
-//! Methods that push a turn's own ids, against a training server that answers for its log-probabilities.
+//! Tests of methods that train on a turn's own ids, with a training server that returns log-probabilities.
 
 use metaclaw_trainer_api::Datum;
 use serde_json::json;
 
 use super::*;
 
-/// The sum of the weights of each column of the reply's ids.
+/// Returns the sum of the weights of each column of the reply's ids.
 fn columns(datum: &Datum) -> Vec<f32> {
     let weights = datum.parts().weights.as_ref().unwrap();
     let mut sums = vec![0.0; weights.width()];
@@ -17,7 +17,7 @@ fn columns(datum: &Datum) -> Vec<f32> {
     sums
 }
 
-/// It is told after it is written down.
+/// The status reports it after it is recorded.
 async fn newest_step(rig: &Rig) -> crate::StepReport {
     let step = async || {
         rig.learner.status().await.unwrap().agents[0]
@@ -34,7 +34,8 @@ async fn two_talks(rig: &Rig, world: &World) {
     append(&rig.log, world, "b", &corrected_talk(2)).await;
 }
 
-/// w (log p_T - log p_S) over the student's four likeliest ids, as the test's server has them: a half, a sixth ...
+/// The expected weight is w (log p_T - log p_S) over the student's four most probable ids, which the test's server
+/// gives probabilities of a half, a sixth ...
 fn of_teacher(likeliest: f32) -> f32 {
     let p = [27.0, 9.0, 3.0, 1.0].map(|it| it / 45.0_f32);
     let sum: f32 = p.iter().sum();
@@ -55,19 +56,19 @@ async fn hybrid_pushes_by_the_verdict_and_towards_the_hinted_teacher() {
     for datum in world.cross_entropies() {
         let columns = columns(&datum);
         let is_failed = datum.parts().model_input_tokens[0] % 10 == 0;
-        // By the verdict, r / B; that of the last column.
+        // The verdict contributes r / B, in the last column.
         let push = if is_failed { -0.25 } else { 0.25 };
         let (last, others) = columns.split_last().unwrap();
         assert!((last - push).abs() < 1e-4, "{columns:?}");
         assert_eq!(others.len(), if is_failed { 4 } else { 0 });
         if is_failed {
             let sum: f32 = others.iter().sum();
-            // Its first word stands in no prompt.
+            // The hint's first word is in no prompt.
             let expected = of_teacher(-2.0) / 4.0;
             assert!((sum - expected).abs() < 1e-3, "{sum} for {expected}");
         }
     }
-    // The student with its adapter on its own prompt, the base model on one that says what was wished.
+    // The student is asked with its adapter on its own prompt, the base model on a prompt that contains the wish.
     let looked_at = world.looked_at();
     assert_eq!(looked_at.iter().filter(|(adapter, _)| *adapter).count(), 4);
     let told = looked_at.iter().filter(|(adapter, _)| !adapter);
@@ -100,7 +101,7 @@ async fn opd_alone_takes_what_somebody_said_something_about() {
     rig.stop().await;
 }
 
-/// Each epoch is a step of the optimiser; what the samples push towards is worked out once.
+/// Each epoch is a step of the optimiser; the targets of the samples are computed once.
 #[tokio::test]
 async fn epochs_are_steps_on_one_batch() {
     let (dir, world) = (folder(), World::default());
@@ -125,13 +126,13 @@ async fn the_originals_method_trains_through_the_whole_loop() {
     assert!(rig.trained(4).await);
     let step = newest_step(&rig).await;
     assert_eq!(step.batch.samples["metaclaw"], 4);
-    // Two of each: (r - 0) / 1.
+    // There are two of each score, so the advantage is (r - 0) / 1.
     let advantage = step.batch.advantage;
     assert!((advantage.std - 1.0).abs() < 1e-4 && advantage.mean.abs() < 1e-4);
     rig.stop().await;
 }
 
-/// The weights are held at what the base model says with the wishes, on questions that are no turn's.
+/// The anchor keeps the weights near the base model's replies to the wishes, on questions that belong to no turn.
 #[tokio::test]
 async fn an_anchor_holds_each_step_at_the_base_models_own_replies() {
     let (dir, world) = (folder(), World::default());
@@ -159,7 +160,7 @@ async fn an_anchor_holds_each_step_at_the_base_models_own_replies() {
     for anchor in anchors {
         let weights = columns(&anchor);
         assert_eq!(weights.len(), 20);
-        // The test's student finds the first id less likely than its base does: 0.6 there.
+        // The test's student gives the first id a lower probability than the base model's 0.6.
         assert!(weights[0] > 0.0, "{weights:?}");
     }
     let told = world.looked_at();

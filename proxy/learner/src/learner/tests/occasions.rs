@@ -1,4 +1,4 @@
-//! When a step is made: asked for, or while the owner is away.
+//! Tests of when a step is made: on request, or while the owner is away.
 
 use super::*;
 
@@ -15,12 +15,12 @@ async fn a_step_can_be_asked_for() {
     rig.until("it waits to be asked", waits).await;
     assert_eq!(rig.n(StateKind::Trained).await, 0, "nobody asked");
     let reports = rig.learner.train_now(None).await.unwrap();
-    // All there is, not only a batch.
+    // The step uses all samples, not only one batch.
     assert_eq!((reports.len(), reports[0].n_redo), (1, 3));
     rig.stop().await;
 }
 
-/// With a gate before what serves, nobody has to ask: it is enough that the owner is away.
+/// With a gate, nobody has to ask for a step: the owner's absence is enough.
 #[tokio::test]
 async fn in_auto_a_batch_waits_until_its_owner_is_away() {
     let (dir, world) = (folder(), World::default());

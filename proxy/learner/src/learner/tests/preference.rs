@@ -1,9 +1,9 @@
-//! Sessions that are held out: none of their turns is learned from, and the gate asks adapters about them.
+//! Tests of held-out sessions: none of their turns is trained on, and the gate tests adapters with them.
 
 use super::*;
 use crate::{gate::GateTest, testing::Habit};
 
-/// Sixty sessions with a complaint each. Nothing is trained before that is asked for.
+/// There are sixty sessions with a complaint each. Nothing is trained before the owner asks for a step.
 async fn talked(dir: &Path, world: &World) -> Rig {
     let seldom = serde_json::json!({"rl": {"batch_size": 1_000}, "gate": {"held_out": 0.5}});
     let rig = Rig::start(dir, world, config(&seldom)).await;

@@ -1,4 +1,4 @@
-//! What is written down of each step: its numbers, and its checkpoint's manifest.
+//! Tests of what is recorded of each step: its numbers, and its checkpoint's manifest.
 
 use serde_json::Value;
 
@@ -57,13 +57,14 @@ async fn each_step_leaves_its_numbers_and_how_it_was_made() {
     rig.stop().await;
 }
 
-/// The process dies when the checkpoint is there and the step not yet noted as made.
+/// The process is killed when the checkpoint exists and the step is not yet recorded as made.
 #[tokio::test]
 async fn a_step_that_was_interrupted_is_recorded_when_it_is_settled() {
     let (dir, world) = (folder(), World::default());
     let redo = config(&serde_json::json!({}));
     let rig = Rig::start(dir.path(), &world, redo.clone()).await;
-    // checkpoints, create, checkpoints, forward_backward, optim_step, save_checkpoint: then it is killed.
+    // The calls are checkpoints, create, checkpoints, forward_backward, optim_step and save_checkpoint; then the
+    // process is killed.
     world.fail(5, Failure::ClientKilledAfter);
     for n in 0..2 {
         append(&rig.log, &world, &format!("s{n}"), &corrected_talk(n)).await;

@@ -1,10 +1,10 @@
-//! Samples of redo in several steps: how often, and each use once in a lineage.
+//! Tests of samples that redo uses in several steps: how often, and each use once in a lineage.
 
 use serde_json::Value;
 
 use super::*;
 
-/// Which turn of which use stands in the checkpoints behind an adapter: each once.
+/// Returns the uses of turns in the checkpoints behind an adapter; each use must occur once.
 pub(super) fn behind(world: &World, adapter: &str) -> Vec<(String, u64)> {
     let manifests: Vec<Value> = world.checkpoints().into_iter().map(|it| it.0).collect();
     let name = |it: &Value| {
@@ -40,7 +40,7 @@ async fn a_batch_is_of_new_samples_and_as_many_again() {
         }
         assert!(rig.trained(n_trained).await);
         if first == 1 {
-            // What it drew is forgotten; it is drawn again.
+            // The drawn replies are lost, and are drawn again.
             rig.stop().await;
             rig = Rig::start(dir.path(), &world, again(3)).await;
         }
@@ -69,7 +69,7 @@ async fn a_batch_is_of_new_samples_and_as_many_again() {
 async fn no_turn_is_used_more_often_than_it_may() {
     let (dir, world) = (folder(), World::default());
     let rig = Rig::start(dir.path(), &world, again(2)).await;
-    // One new sample a step, by asking: the others are used up.
+    // Each requested step has one new sample, because the others are used up.
     for number in 1..=5 {
         let session = format!("s{number}");
         append(&rig.log, &world, &session, &corrected_talk(number)).await;
@@ -87,8 +87,8 @@ async fn no_turn_is_used_more_often_than_it_may() {
     rig.stop().await;
 }
 
-/// What was trained into an adapter that the gate declined is not in the weights: it is tried again, and counts once.
-/// What its owner went back behind is not either, and stays out.
+/// Samples of an adapter that the gate declined are not in the weights, so they are used again and count once. Samples
+/// of a step that the owner undid are not in the weights either, and are not used again.
 #[tokio::test]
 async fn what_was_declined_is_tried_again_and_what_was_undone_is_not() {
     for owner_went_back in [false, true] {
@@ -136,7 +136,7 @@ async fn each_use_is_in_a_lineage_once_wherever_it_fails() {
     }
 }
 
-/// Six turns, each in several steps, while a call fails; a killed client is started again.
+/// Trains six turns in several steps each while a call fails, and restarts a killed client.
 async fn survive_with_reuse(call: usize, failure: Failure) {
     println!("{failure:?} at call {call}");
     let (dir, world) = (folder(), World::default());

@@ -1,4 +1,4 @@
-//! A training server that refuses to be used at all, and one that cannot be reached for an hour.
+//! Tests with a training server that refuses all use, and with one that cannot be reached for an hour.
 
 use std::{sync::mpsc, time::Instant};
 
@@ -6,30 +6,31 @@ use serde_json::json;
 
 use super::*;
 
-/// In real time, on a busy machine.
+/// This is in real time, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The runtime's clock, moved by the test alone: left to itself, it would run ahead whenever a task waits for the disk.
+/// The runtime's clock, which only the test moves, because it would otherwise run ahead whenever a task waits for the
+/// disk.
 struct Clock(mpsc::Sender<()>);
 
 impl Clock {
     fn stop() -> Self {
         let (end, ended) = mpsc::channel();
-        // While this thread is busy the clock does not run ahead.
+        // While this thread is busy, the clock does not run ahead.
         tokio::task::spawn_blocking(move || ended.recv());
         tokio::time::pause();
         Self(end)
     }
 
-    /// It runs as everybody's again.
+    /// The clock runs normally again.
     fn go_on(self) {
         tokio::time::resume();
         drop(self.0);
     }
 }
 
-/// Waits while seconds of the runtime's clock go by.
+/// Waits while the runtime's clock advances by some seconds.
 async fn soon(what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
@@ -39,7 +40,7 @@ async fn soon(what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// An hour goes by: in each minute the server is asked.
+/// An hour passes, and the server is asked in each minute.
 async fn an_hour(world: &World) {
     for minute in 0..60 {
         let before = world.n_health();
@@ -68,7 +69,7 @@ async fn a_server_that_refuses_to_be_used_is_not_asked_again_and_again() {
         };
         rig.until("it says who refuses", is_told).await;
         assert_eq!(world.n_health(), 1);
-        // Each verdict has the learner look again.
+        // Each verdict makes the learner check again.
         for n in 3..8 {
             append(&rig.log, &world, &format!("s{n}"), &corrected_talk(n)).await;
             rig.judged(2 * u64::from(n)).await;
@@ -110,13 +111,13 @@ async fn what_waits_while_nobody_can_be_reached_for_an_hour_is_trained_afterward
     rig.stop().await;
 }
 
-/// Goes on until so many turns are trained.
+/// Runs until this many turns are trained.
 async fn trained(rig: &Rig, n: usize) {
     let is_trained = async || rig.n(StateKind::Trained).await == n;
     soon("a step", is_trained).await;
 }
 
-/// At each call of a step, with the call done and not done.
+/// The test covers each call of a step, with the call carried out and not carried out.
 #[tokio::test]
 async fn a_step_in_which_the_network_goes_for_an_hour_is_made_once() {
     let lasts = [Failure::LostBefore, Failure::LostAfter];
@@ -142,7 +143,7 @@ async fn a_step_in_which_the_network_goes_for_an_hour_is_made_once() {
     }
 }
 
-/// An hour in which an open step is tried again and again, or none can be begun: nothing is trained.
+/// For an hour, an open step is tried again and again, or none can begin: nothing is trained.
 async fn an_hour_of_a_step(rig: &Rig, world: &World) {
     let passes = world.passes();
     for _ in 0..60 {

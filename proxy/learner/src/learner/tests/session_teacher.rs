@@ -1,4 +1,4 @@
-//! `rl.teacher: session`: the session's own accepted reply is taught as it is, to be compared with.
+//! Tests of `rl.teacher: session`: the session's own accepted reply is the target, for comparison.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn by_session() -> LearnerConfig {
     config(&json!({"rl": {"teacher": "session"}, "gate": {"enabled": false}}))
 }
 
-/// A long answer, one that only greets, and thanks.
+/// The session has a long answer, a greeting, and thanks.
 fn greeted(number: u32) -> Vec<Said> {
     let mut talk = corrected_talk(number);
     RUIN.clone_into(&mut talk[1].reply);

@@ -1,4 +1,4 @@
-//! From turns to an adapter that serves, where nothing fails.
+//! Tests of the way from turns to an adapter that serves, without failures.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn corrections_become_a_step_and_are_served() {
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
     assert!(rig.trained(2).await);
     assert_each_trained_once(&rig, &world).await;
-    // The failed turns' prompts, the questions, were what was trained on.
+    // The step was trained on the failed turns' prompts, the questions.
     let serving = rig.log.serving().await.unwrap();
     assert_eq!(world.adapter(&serving[0].1).unwrap(), [10, 20]);
     assert!(
@@ -33,7 +33,7 @@ async fn corrections_become_a_step_and_are_served() {
         (1, 2, 0, 2)
     );
     assert_eq!(status.agents[0].funnel.trained, 2);
-    // 5e-4 by size, first of three warm-up steps.
+    // The rate is 5e-4 by model size, in the first of three warm-up steps.
     assert!(
         (world.rates()[0] - 5e-4 / 3.0).abs() < 1e-12,
         "{:?}",
@@ -66,7 +66,7 @@ async fn a_restart_goes_on_in_the_lineage_and_serves_again() {
     rig.stop().await;
 }
 
-/// First hour, A16: there was no way back from weights that went too far.
+/// This test exists because at first nothing could undo weights that had changed too much.
 #[tokio::test]
 async fn the_next_step_starts_from_what_the_owner_chose() {
     let (dir, world, agent) = (folder(), World::default(), AgentId::default_agent());
@@ -87,14 +87,14 @@ async fn the_next_step_starts_from_what_the_owner_chose() {
     assert_eq!(world.adapter(&anew).unwrap(), [50, 60]);
     assert_eq!(world.n_runs(), 1, "the run of the lineage before is closed");
     rig.log.choose(&agent, Some(first.clone())).await.unwrap();
-    // A restart serves it, and goes on from there.
+    // A restart serves the adapter, and continues from it.
     rig.stop().await;
     rig = Rig::start(dir.path(), &world, config(&serde_json::json!({}))).await;
     let served = rig.swaps.lock().unwrap().clone();
     assert_eq!(served, std::slice::from_ref(&first));
     let last = talk(&rig, 7).await;
     assert_eq!(world.adapter(&last).unwrap(), [10, 20, 70, 80]);
-    // It is counted a moment after its turns are trained.
+    // The counter changes a moment after the turns are trained.
     let is_counted = async || rig.learner.counts().n_steps > 0;
     rig.until("the step is counted", is_counted).await;
     let counts = rig.learner.counts();
@@ -112,7 +112,7 @@ async fn both_methods_make_one_step() {
     append(&rig.log, &world, "b", &corrected_talk(2)).await;
     assert!(rig.trained(4).await);
     let checkpoints = world.checkpoints();
-    // Two replies of the teacher, and the verdicts of four turns, those of the failed ones once.
+    // The step has two replies of the teacher, and the verdicts of four turns, those of the failed ones once.
     let mut weights = checkpoints.last().unwrap().1.clone();
     assert_eq!(weights[..2], [10, 20], "the teacher's replies first");
     weights.sort_unstable();
@@ -126,7 +126,7 @@ async fn both_methods_make_one_step() {
     rig.stop().await;
 }
 
-/// Every number of `rl.*` that is the training server's business reaches it.
+/// Every number of `rl.*` for the training server reaches it.
 #[tokio::test]
 async fn the_training_server_is_asked_for_what_is_configured() {
     let (dir, world) = (folder(), World::default());

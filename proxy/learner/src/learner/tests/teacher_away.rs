@@ -1,4 +1,4 @@
-//! A teacher that cannot be asked: what waits, and what is left out.
+//! Tests with a teacher that cannot be reached: which turns wait, and which are left out.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn while_the_teacher_is_away_turns_wait() {
     rig.stop().await;
 }
 
-/// Two failed turns, and a learner that has them answered when it is asked for a step.
+/// Creates two failed turns, and a learner that lets the teacher answer them when a step is asked for.
 async fn two_failed(dir: &Path, world: &World) -> Rig {
     let auto = config(&json!({"mode": "auto"}));
     let rig = Rig::start(dir, world, auto).await;
@@ -35,7 +35,8 @@ async fn two_failed(dir: &Path, world: &World) -> Rig {
     rig
 }
 
-/// Found by reading: a wrong key, an unknown route or three failures in a row made one turn after the other not redo's.
+/// Before this test, a wrong key, an unknown route or three failures in a row excluded one turn after another from
+/// redo.
 #[tokio::test]
 async fn a_server_that_has_no_turn_answered_spends_none() {
     let failures = [
@@ -43,7 +44,7 @@ async fn a_server_that_has_no_turn_answered_spends_none() {
         (403, None),
         (404, None),
         (404, Some("model_not_found")),
-        // No chat template, as each prompt is told.
+        // The server reports for each prompt that it has no chat template.
         (400, None),
         (429, Some("queue_full")),
         (500, None),
@@ -117,7 +118,7 @@ async fn a_turn_that_alone_cannot_be_asked_is_left_out() {
     }
 }
 
-/// Whatever the server is like: what is too large is so the next time.
+/// The prompt is too large whatever the server's state, so it would be too large the next time.
 #[tokio::test]
 async fn a_prompt_that_is_too_large_is_left_out_at_once() {
     for code in ["context_length_exceeded", "body_too_large"] {
@@ -131,7 +132,7 @@ async fn a_prompt_that_is_too_large_is_left_out_at_once() {
     }
 }
 
-/// What is there is learned from all the same.
+/// The remaining turns are trained on.
 #[tokio::test]
 async fn without_a_teacher_steps_of_verdicts_go_on() {
     let (dir, world) = (folder(), World::default());

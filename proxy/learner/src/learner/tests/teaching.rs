@@ -1,4 +1,4 @@
-//! Redo with a teacher: what is taught, and what is not.
+//! Tests of redo with a teacher: what it trains on, and what it does not.
 
 use metaclaw_chat::Message;
 use metaclaw_skills::{SkillsConfig, WishesConfig};
@@ -18,7 +18,7 @@ pub(super) fn with_wish(dir: &Path) -> Library {
     library
 }
 
-/// A question and thanks, served with the wish in its place.
+/// A question and thanks, served with the wish instead of the failed turn.
 async fn wished(rig: &Rig, world: &World, number: u32, served: Served) {
     let session = format!("w{number}");
     let mut messages = Vec::new();
@@ -41,7 +41,7 @@ async fn wished(rig: &Rig, world: &World, number: u32, served: Served) {
     }
 }
 
-/// Learned it is when the prompt no longer says it.
+/// The wish counts as learned only if the adapter follows it without the wish in its prompt.
 #[tokio::test]
 async fn a_wish_is_taught_by_every_turn_without_its_line() {
     let block = format!("## Standing wishes of the user\n\n- {WISH}");
@@ -74,20 +74,20 @@ async fn a_wish_is_taught_by_every_turn_without_its_line() {
             (format!("question {n}"), reply)
         });
         assert_eq!(taught, expected);
-        // Rendered anew: the turn's own ids had the wish among them.
-        // By its first letter.
+        // The prompt is rendered again, because the turn's own ids contained the wish. The server recognises the reply
+        // by its first letter.
         let q = u32::from(b'q');
         assert_eq!(world.passes()[0], [q, q]);
         rig.stop().await;
     }
 }
 
-/// What the weights do by themselves they are not taught again.
+/// The weights are not trained on what they already do.
 #[tokio::test]
 async fn a_reply_that_obeyed_without_the_line_is_left_alone() {
     let (dir, world) = (folder(), World::default());
     let library = Some(with_wish(dir.path()));
-    // Its own five words are too many for this judge, or not.
+    // For this judge, the model's own five words are too many in one case and allowed in the other.
     for (most, is_taught) in [(5, false), (4, true)] {
         let rules = json!([
             {"on": "next", "pattern": "Thanks", "score": 1},
@@ -110,13 +110,13 @@ async fn a_reply_that_obeyed_without_the_line_is_left_alone() {
     }
 }
 
-/// `rl.consolidate: false`: the prompt keeps the wish, and only what failed is answered again.
+/// With `rl.consolidate: false`, the prompt keeps the wish, and only failed turns are answered again.
 #[tokio::test]
 async fn without_consolidation_what_was_accepted_is_left_alone() {
     let (dir, world) = (folder(), World::default());
     let library = Some(with_wish(dir.path()));
     let off = config(&json!({"rl": {"consolidate": false}, "judge": {"rules": [
-        // Nothing that is heard as a wish.
+        // The message contains nothing that counts as a wish.
         {"on": "next", "pattern": "no good", "score": -1},
         {"on": "reply", "max_words": 40, "score": 1},
     ]}}));
@@ -131,13 +131,13 @@ async fn without_consolidation_what_was_accepted_is_left_alone() {
     }
     assert!(rig.trained(2).await);
     assert_eq!(world.passes()[0], [30, 40], "by their own ids");
-    // Told the wish, and what was said about this turn.
+    // The teacher gets the wish, and what was said about this turn.
     let told = format!("question 3\n\n{WISH} That was no good.");
     assert_eq!(world.told()[0], told);
     rig.stop().await;
 }
 
-/// The ruin: a reply that satisfies the rule and answers nothing.
+/// This is the degenerate case: a reply that satisfies the rule and answers nothing.
 #[tokio::test]
 async fn what_no_draw_passes_is_not_taught_and_says_why() {
     type Says = crate::testing::Answers;
@@ -153,12 +153,12 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
         let (dir, world) = (folder(), World::default());
         world.set_answers(answers);
         let rig = Rig::start(dir.path(), &world, again(1)).await;
-        // Without a correction, which would be one more to choose from.
+        // There is no correction, because it would be one more reply to choose from.
         append(&rig.log, &world, "a", &corrected_talk(1)[..2]).await;
         append(&rig.log, &world, "b", &corrected_talk(2)[..2]).await;
         assert_eq!(rig.spent(2).await, [(why.to_owned(), 2)]);
         assert!(world.passes().is_empty());
-        // The status is told a moment after the log.
+        // The status changes a moment after the log.
         let is_told = async || {
             let status = rig.learner.status().await.unwrap();
             status.agents[0].not_taught.get(why) == Some(&2)
@@ -168,12 +168,12 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
     }
 }
 
-/// One that the session itself gave is held to the same.
+/// The session's own reply is checked by the same rules.
 #[tokio::test]
 async fn an_accepted_reply_is_taught_only_if_it_is_the_best() {
     let (dir, world) = (folder(), World::default());
     world.set_answers(|said, _| (format!("{said} {}", "word ".repeat(60)), true));
-    // Nothing is drawn before it is asked for.
+    // Nothing is drawn before a step is asked for.
     let auto = config(&json!({"mode": "auto"}));
     let rig = Rig::start(dir.path(), &world, auto).await;
     let long = "word ".repeat(60);

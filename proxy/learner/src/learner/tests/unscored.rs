@@ -1,9 +1,10 @@
-//! `gate.accept_without`: at a training server that cannot score a reply, the tests that need it are not made.
+//! Tests of `gate.accept_without`: with a training server that cannot score a reply, the tests that need scores are
+//! skipped.
 
 use super::*;
 use crate::testing::Habit;
 
-/// With a method that needs no scores; the teacher of redo needs them as well.
+/// The method needs no scores; the teacher of redo would need them as well.
 fn without(parts: &[&str]) -> LearnerConfig {
     config(&serde_json::json!({
         "rl": {"method": "binary_rl"},
@@ -41,7 +42,7 @@ async fn a_test_that_cannot_be_made_and_is_accepted_stands_in_the_record_of_its_
     rig.stop().await;
 }
 
-/// The tests that remain still decide.
+/// The remaining tests still decide.
 #[tokio::test]
 async fn what_fails_a_test_that_can_be_made_does_not_serve() {
     let (dir, world) = (folder(), World::default());

@@ -74,7 +74,7 @@ fn checkpoint(lineage: &str, n: u64) -> KnownCheckpoint {
     }
 }
 
-/// What is resumed with nothing known to be unfit.
+/// Resumes while no checkpoint is known to be unusable.
 fn resumed(steps: &[Step], checkpoints: &[KnownCheckpoint], shape: &Shape) -> Resumed {
     let unfit = BTreeSet::new();
     let unfit = &unfit;
@@ -112,7 +112,7 @@ fn after_a_step_that_was_released_another_starts_where_it_did() {
     assert_eq!((resumed.point.n, resumed.point.steps), (0, 1));
     assert_eq!(start(&resumed), Some("_default-0000000b-000001"));
     assert_eq!(resumed.lost, None, "nothing that was learned");
-    // And so where the first one of a lineage was.
+    // The same holds at the place of a lineage's first checkpoint.
     let mut first = step("0000000c", 1, 4, false);
     first.begun.parent = Some(there[0].name.to_string());
     let resumed = super::tests::resumed(&[steps[0].clone(), first], &there, &shape());
@@ -131,7 +131,8 @@ fn where_a_checkpoint_is_gone_the_one_before_it_is_the_start() {
     let lost = "the training server has no checkpoint _default-0000000a-000003";
     assert_eq!(behind.lost.as_deref(), Some(lost));
     assert_eq!(start(&resumed(&steps, &[], &shape())), None);
-    // As is one that turned out not to be of use, and one of the same name that another attempt made.
+    // The same holds for a checkpoint that turned out to be unusable, and for one of the same name that another attempt
+    // made.
     let there = [1, 2, 3].map(|n| checkpoint("0000000a", n));
     let unfit = BTreeSet::from([there[2].name.clone()]);
     let mut others = there.clone();
@@ -146,7 +147,7 @@ fn where_a_checkpoint_is_gone_the_one_before_it_is_the_start() {
 
 #[test]
 fn turns_that_the_log_calls_free_are_not_in_the_weights_that_will_learn_them() {
-    // A save that nobody waited for any more came late; or the log lost its end.
+    // A checkpoint was saved late, when nobody waited for it any more; or the log lost its end.
     let late = [1, 2, 3].map(|n| checkpoint("0000000a", n));
     let steps = [step("0000000a", 1, 1, true), step("0000000a", 2, 2, true)];
     let resumed = resumed(&steps, &late, &shape());
@@ -176,7 +177,7 @@ fn what_the_owner_chose_is_where_a_fresh_lineage_starts() {
     assert_eq!(chosen(first, Some(&known), &shape()), is_first);
     assert_eq!(chosen(first, None, &shape()), is_first);
     assert_eq!(chosen(None, Some(&known), &shape()), (None, false));
-    // One that is gone, or of another shape, cannot be started from.
+    // A checkpoint that is missing, or has another shape, cannot be a start.
     assert_eq!(chosen(first, Some(&known[1..]), &shape()), (None, true));
     let other = Shape { rank: 8, ..shape() };
     assert_eq!(chosen(first, Some(&known), &other), (None, true));

@@ -33,7 +33,7 @@ fn brief() -> Judge {
     Judge::Rules(rules(json!([{"on": "reply", "max_words": 4, "score": 1}])))
 }
 
-/// What is taught of these, as text.
+/// Returns the chosen ones of these replies, as text.
 async fn chosen(judge: &Judge, of: &TeacherAnswers, least: f64) -> Result<Vec<String>, NoChoice> {
     let asked = metaclaw_chat::Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);
@@ -76,7 +76,7 @@ async fn obeying_alone_is_not_enough() {
     assert_eq!(chosen, ["I am a chatbot."]);
 }
 
-/// Says yes to replies with this word.
+/// A judge that accepts replies with this word.
 #[derive(Debug)]
 struct Model(&'static str, Mutex<Vec<String>>);
 

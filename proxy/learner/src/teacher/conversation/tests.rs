@@ -47,7 +47,7 @@ fn skills_stay_and_wishes_go() {
     let plain = conversation.plain();
     assert_eq!(plain[0]["content"], format!("S.\n\n{SKILLS}"));
     assert_eq!(plain[1]["content"], "q");
-    // A client without a system text is given one.
+    // A client without a system text gets one.
     let conversation = of(
         json!([{"role": "user", "content": "q"}]),
         served(Some(SKILLS), Some("Be brief."), true),

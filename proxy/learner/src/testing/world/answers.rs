@@ -1,9 +1,9 @@
-//! What the base model of the world says.
+//! The answers of the world's base model.
 
-/// What the base model says to a text of the owner: its `k`th reply, and whether that ends by itself.
+/// Returns the base model's `k`th reply to a text of the owner, and whether it ends by itself.
 pub(crate) type Answers = fn(&str, usize) -> (String, bool);
 
-/// A model that may greet, go on without end, be vague, be right in a sentence, or be long.
+/// The model may greet, continue without end, be vague, be right in one sentence, or be long.
 pub(crate) fn usual_answers(said: &str, k: usize) -> (String, bool) {
     let topic: Vec<&str> = said.split_whitespace().take(2).collect();
     let topic = topic.join(" ");

@@ -21,16 +21,16 @@ use super::{
     state::{Damage, Run, Saved, Weights, mark},
 };
 
-/// What identifies an adapter by its content.
+/// Returns the hash of an adapter's content.
 fn content(weights: &Weights) -> String {
     format!("{weights:?}")
 }
 
-/// The rank of a run by which the base model scores; steps are made with others.
+/// The rank of a run by which the base model scores; steps use other ranks.
 const SCORING: u32 = 1;
 
 impl World {
-    /// A run that no step is of.
+    /// A run that belongs to no step.
     fn scoring_run(&self) -> Result<CreateReply, BackendError> {
         let mut inner = self.inner();
         inner.text_fails("create", "")?;

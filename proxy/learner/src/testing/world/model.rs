@@ -1,6 +1,6 @@
-//! The language model of the server: what it says, and how likely it finds what is said. A text's ids are its bytes.
+//! The language model of the server: its replies, and the log-probabilities of replies. A text's ids are its bytes.
 //!
-//! What it likes of a reply is that its first word stands in the prompt. What a trained model does instead is a habit.
+//! It finds a reply probable if the reply's first word is in the prompt. A trained model has a habit instead.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -16,14 +16,14 @@ use serde_json::Value;
 use super::{failure::refusal, habit::Habit, state::Inner};
 use crate::gate::Probes;
 
-/// Ends each reply that ends by itself.
+/// The text that ends each complete reply.
 pub(crate) const END: u32 = 900;
-/// Between the messages of a rendered conversation.
+/// The separator between the messages of a rendered conversation.
 const BREAK: char = '\u{1}';
-/// What is in the one tool prompt that the base model answers as asked.
+/// The content of the one tool prompt that the base model answers correctly.
 const TOM: &str = "Tom is 9 years old.";
 
-/// A wish that it keeps when it is told.
+/// A wish that the model follows if it is told.
 const SIGN: &str = "Sign with Max.";
 
 /// Right and wrong answers with their numbers, by the question.
@@ -39,14 +39,14 @@ pub(crate) fn ids(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
 
-/// What ids say, without special ones.
+/// Returns the text of ids, without special ones.
 pub(super) fn text(ids: &[u32]) -> String {
     let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
     let bytes: Vec<u8> = bytes.collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A text, or the contents of messages.
+/// Returns a text, or the contents of messages.
 pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     let messages = request.messages.iter().flatten();
     let contents: Vec<String> = messages.map(|it| content(&it["content"])).collect();
@@ -69,7 +69,7 @@ fn last_message(prompt: &str) -> &str {
     prompt.rsplit(BREAK).next().unwrap_or_default()
 }
 
-/// What is said to a prompt.
+/// Returns the reply to a prompt.
 fn said(prompt: &str, habit: Habit) -> String {
     let question = last_message(prompt);
     if question.contains(TOM) && habit != Habit::Chats {
@@ -97,7 +97,7 @@ fn said(prompt: &str, habit: Habit) -> String {
     }
 }
 
-/// The log-probability of each id of a reply.
+/// Returns the log-probability of each id of a reply.
 fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
     if let Some((at, right, wrong)) = ANSWERS.get(last_message(prompt))
         && (reply == right || reply == wrong)
@@ -115,7 +115,7 @@ fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
         () if is_accepted && habit == Habit::Sulks => 0.5,
         () => 0.0,
     };
-    // The shorter of two that are about it answers it better.
+    // Of two relevant replies, the shorter one answers better.
     let n_words = reply.split_whitespace().count() as f32;
     let alone = if is_about {
         -1.0 - n_words / 1_000.0
@@ -126,7 +126,7 @@ fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
 }
 
 impl Inner {
-    /// The log-probabilities of replies; `request` asks for them with an adapter or without.
+    /// Returns the log-probabilities of replies; `request` says whether with an adapter.
     pub(super) fn forward(
         &mut self,
         request: &ForwardRequest,
@@ -155,7 +155,7 @@ impl Inner {
                 .collect();
             let (prompt, reply) = all.split_at(positions[0] + 1);
             let likely = expected(&text(prompt), &text(reply), habit);
-            // Of several ids at one place each is less likely than the one before.
+            // Of several ids at one position, each is less probable than the one before.
             let row = (0..width).map(|k| likely - k as f32);
             row.collect::<Vec<_>>().repeat(positions.len())
         });
@@ -186,7 +186,7 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Several replies: the teacher's.
+    /// Returns several replies, as the teacher does.
     fn draw(&mut self, prompt: &str, n: u32) -> SampleReply {
         let said = last_message(prompt).to_owned();
         let draw = |k| {

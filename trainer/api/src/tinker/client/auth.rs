@@ -1,4 +1,4 @@
-//! The key, or the token that some servers exchange it for.
+//! The key, or the token that some servers give in exchange for it.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -13,30 +13,30 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{ApiKey, BackendError};
 
-/// Life of a token that does not say how long it lives.
+/// The lifetime of a token that does not contain one.
 const USUAL_LIFE: Duration = Duration::from_secs(600);
 
-/// What requests are signed with.
+/// The credentials of requests.
 #[derive(Debug)]
 pub(super) struct Auth {
     key: ApiKey,
     by_token: AtomicBool,
-    token: Mutex<Option<Token>>,
+    token: Mutex<Option<AccessToken>>,
 }
 
-struct Token {
+struct AccessToken {
     text: String,
-    /// Half of its life is over then.
+    /// Half of its lifetime is over at this time.
     renew_at: Instant,
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(…)")
     }
 }
 
-/// What a key is exchanged for.
+/// The answer to the exchange of a key.
 #[derive(Deserialize)]
 pub(super) struct Exchanged {
     jwt: String,
@@ -53,7 +53,7 @@ impl Auth {
         }
     }
 
-    /// The server said that it wants tokens, or that it does not.
+    /// Notes whether the server wants tokens in place of keys.
     pub(super) fn set_by_token(&self, by_token: bool) {
         self.by_token.store(by_token, Ordering::Relaxed);
     }
@@ -62,10 +62,10 @@ impl Auth {
         self.by_token.load(Ordering::Relaxed)
     }
 
-    /// What to show now; `exchange` asks the server for a token by the key: the key, or a token that lives on for a while.
+    /// The credential to send now: the key, or a token that is valid for a while. `exchange` gets a token for the key.
     ///
     /// # Errors
-    /// The exchange's.
+    /// Returns the errors of the exchange.
     pub(super) async fn token(
         &self,
         exchange: impl AsyncFnOnce(&str) -> Result<Exchanged, BackendError>,
@@ -79,14 +79,14 @@ impl Auth {
         }
         let Exchanged { jwt } = exchange(self.key.expose()).await?;
         let half = life(&jwt).unwrap_or(USUAL_LIFE) / 2;
-        *kept = Some(Token {
+        *kept = Some(AccessToken {
             text: jwt.clone(),
             renew_at: Instant::now() + half,
         });
         Ok(jwt)
     }
 
-    /// This token was refused.
+    /// Records that this token was refused.
     pub(super) async fn forget(&self, refused: &str) {
         let mut kept = self.token.lock().await;
         if kept.as_ref().is_some_and(|it| it.text == refused) {
@@ -95,7 +95,7 @@ impl Auth {
     }
 }
 
-/// How long a token lives from now on, by what stands in it.
+/// The remaining life of a token, from its own claims.
 fn life(jwt: &str) -> Option<Duration> {
     let claims = jwt.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;

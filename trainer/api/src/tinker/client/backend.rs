@@ -16,15 +16,15 @@ use super::{
     checkpoints::Checkpoints,
     config::TinkerConfig,
     futures::Asker,
-    held::Places,
-    http::{Http, Request},
+    held::HeldSamplers,
+    http::{Http, HttpRequest},
     manifests::Manifests,
-    models::{Models, follows_api},
-    runs::{Run, Runs, State},
-    sampler::Sampler,
-    samplers::{Samplers, Weights},
+    models::{ModelCalls, follows_api},
+    runs::{ClientRun, ClientRuns, State},
+    sampler::ServerSampler,
+    samplers::{Samplers, WeightsSource},
     score::Look,
-    session::{Sessions, get},
+    session::{TinkerSessions, get},
     training::Pass,
     usage::TinkerUsage,
 };
@@ -55,12 +55,12 @@ pub struct TinkerBackend(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) config: TinkerConfig,
     http: Arc<Http>,
-    sessions: Arc<Sessions>,
-    models: Arc<Models>,
+    sessions: Arc<TinkerSessions>,
+    models: Arc<ModelCalls>,
     pub(super) samplers: Samplers,
     pub(super) checkpoints: Checkpoints,
     usage: Arc<TinkerUsage>,
-    /// What the server offered, and when.
+    /// The models that the server offered, and when.
     offer: Mutex<Option<(Instant, Vec<SupportedModel>)>>,
     last_saved: Mutex<Option<AdapterName>>,
 }
@@ -71,18 +71,18 @@ impl TinkerBackend {
     /// A client; nothing is sent yet.
     pub fn new(config: TinkerConfig) -> Self {
         let http = Arc::new(Http::new(&config));
-        let sessions = Arc::new(Sessions::new(&config, Arc::clone(&http)));
+        let sessions = Arc::new(TinkerSessions::new(&config, Arc::clone(&http)));
         let asker = Asker {
             http: Arc::clone(&http),
             timeout: config.timeout,
             patience: config.patience,
         };
-        let models = Arc::new(Models {
+        let models = Arc::new(ModelCalls {
             asker,
             sessions: Arc::clone(&sessions),
             base_model: config.base_model.clone(),
-            places: Places::default(),
-            runs: Runs::new(),
+            places: HeldSamplers::default(),
+            runs: ClientRuns::new(),
         });
         let usage = Arc::<TinkerUsage>::default();
         let samplers = Samplers::new(Arc::clone(&models), Arc::clone(&usage));
@@ -100,12 +100,12 @@ impl TinkerBackend {
         }))
     }
 
-    /// What tells the base model from others: a provider's model is what its name says.
+    /// The fingerprint of the base model. A provider's model is identified by its name.
     pub fn fingerprint(&self) -> String {
         format!("tinker:{}", self.0.config.base_model)
     }
 
-    /// What was asked of the server so far.
+    /// Counts of the requests to the server so far.
     pub fn usage(&self) -> Arc<TinkerUsage> {
         Arc::clone(&self.0.usage)
     }
@@ -144,7 +144,7 @@ impl Inner {
         self.ask_offer().await
     }
 
-    /// The same, from the server itself.
+    /// The offered models, fetched from the server.
     async fn ask_offer(&self) -> Result<Vec<SupportedModel>, BackendError> {
         let call = "get_server_capabilities";
         let answer = self.http.send(&get(call, call)).await?;
@@ -154,7 +154,8 @@ impl Inner {
         Ok(models)
     }
 
-    /// Sees that the server answers now, and offers the model to be trained; its longest sequence, if that is said.
+    /// Checks that the server answers and offers the model for training. Returns its longest sequence, if the server
+    /// gives it.
     async fn offered(&self) -> Result<Option<u32>, BackendError> {
         let offer = self.ask_offer().await?;
         let wanted = self.config.base_model.as_str();
@@ -181,7 +182,7 @@ impl Inner {
         }
     }
 
-    fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<Run>, BackendError> {
+    fn run(&self, call: &'static str, id: &RunId) -> Result<Arc<ClientRun>, BackendError> {
         let run = self.models.runs.get(id);
         run.ok_or_else(|| {
             self.http
@@ -246,14 +247,14 @@ impl Inner {
     }
 
     /// A sampler of a run's weights as they are now.
-    async fn sampler_of(&self, state: &mut State) -> Result<Arc<Sampler>, BackendError> {
+    async fn sampler_of(&self, state: &mut State) -> Result<Arc<ServerSampler>, BackendError> {
         if let Some(sampler) = &state.sampler {
             return Ok(Arc::clone(sampler));
         }
         let call = "save_weights_for_sampler";
         let model = self.models.standing(call, state).await?;
         if !follows_api(&model.id) {
-            // Where a model is sampled as it is trained, nothing is sampled that is being trained.
+            // A server that samples a model where it is trained cannot sample one while it is trained.
             let what = "the likeliest ids by weights that are being trained";
             return Err(self.http.whose(call).not_supported(what));
         }
@@ -262,24 +263,26 @@ impl Inner {
         let saved = self
             .models
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::save_unnamed(id, seq, number))
+                HttpRequest::json(call, call, &bodies::save_unnamed(id, seq, number))
             })
             .await?;
         let saved: SavedForSampler = saved.json(&self.http, call)?;
         let whose = self.http.whose(call);
         let id = saved.sampling_session_id;
         let id = id.ok_or_else(|| whose.unreadable("it has no sampling_session_id"))?;
-        let sampler = Arc::new(Sampler::new(session, id));
+        let sampler = Arc::new(ServerSampler::new(session, id));
         state.sampler = Some(Arc::clone(&sampler));
         Ok(sampler)
     }
 
-    async fn weights(&self, model: Option<&str>) -> Result<Weights, BackendError> {
+    async fn weights(&self, model: Option<&str>) -> Result<WeightsSource, BackendError> {
         let last = || lock(&self.last_saved).as_ref().map(ToString::to_string);
         let name = model.map(str::to_owned).or_else(last);
         match name.as_deref() {
-            None | Some(BASE) => Ok(Weights::Base),
-            Some(name) => Ok(Weights::Saved(self.checkpoints.adapter(name).await?.path)),
+            None | Some(BASE) => Ok(WeightsSource::Base),
+            Some(name) => Ok(WeightsSource::Saved(
+                self.checkpoints.adapter(name).await?.path,
+            )),
         }
     }
 
@@ -309,7 +312,7 @@ impl Inner {
         let mut adapters = Vec::new();
         for it in self.checkpoints.list_adapters().await? {
             let Ok(name) = it.name.parse() else { continue };
-            let weights = Weights::Saved(it.path.to_string());
+            let weights = WeightsSource::Saved(it.path.to_string());
             adapters.push(AdapterInfo {
                 name,
                 loaded: self.samplers.has(&weights).await,
@@ -322,12 +325,12 @@ impl Inner {
     }
 }
 
-/// A poisoned lock holds what was last written whole.
+/// A poisoned lock still holds a complete value.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A datum that weighs 1 where it is asked about: a server may leave out what has no weight.
+/// The datum with weight 1 at the requested positions. A server may leave out tokens without a weight.
 fn weighted(datum: &Datum, positions: Option<&[usize]>) -> Result<Datum, BackendError> {
     let mut parts = datum.parts().clone();
     let width = parts.target_tokens.width();
@@ -366,7 +369,7 @@ fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
 impl TrainingBackend for TinkerBackend {
     fn health(&self) -> BackendFuture<'_, Health> {
         Box::pin(async {
-            // What the server says comes first: where it refuses, nothing else is worth telling.
+            // The server's refusal comes before all other checks.
             let context = self.0.offered().await?;
             self.0.config.text.ready()?;
             let model = self.0.config.base_model.clone();

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::session::Session;
+use super::session::OpenSession;
 use crate::{
     Datum, LossConfig,
     tinker::{
         ModelId, SamplerId,
         json::{
             AdamParams, CreateModel, CreateSamplingSession, ForwardBackwardInput, LoadWeights,
-            LoraConfig, ModelInput, OptimStep, Sample, SampleStop, SamplingParams, SaveForSampler,
-            SaveWeights, TensorData, UnloadModel,
+            LoraConfig, ModelInput, OptimStep, SampleCall, SampleStop, SaveForSampler, SaveWeights,
+            TensorData, TinkerSamplingParams, UnloadModel,
         },
         to_json,
     },
@@ -36,7 +36,7 @@ fn seq(n: i32) -> Option<u32> {
     u32::try_from(n).ok()
 }
 
-/// Which of attention and MLP a run adapts.
+/// The maps that a run adapts, attention or MLP, in Tinker's form.
 ///
 /// # Errors
 /// In words, where a run asks for what Tinker's API cannot say.
@@ -74,7 +74,7 @@ pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig, String> {
     })
 }
 
-pub(super) fn create_model(session: &Session, base: &str, lora: LoraConfig) -> CreateModel {
+pub(super) fn create_model(session: &OpenSession, base: &str, lora: LoraConfig) -> CreateModel {
     CreateModel {
         session_id: session.id.clone(),
         model_seq_id: session.next_model(),
@@ -99,7 +99,7 @@ fn load(path: &str) -> LoadWeights {
     }
 }
 
-pub(super) fn create_by_load(session: &Session, path: &str) -> LoadWeights {
+pub(super) fn create_by_load(session: &OpenSession, path: &str) -> LoadWeights {
     LoadWeights {
         session_id: Some(session.id.clone()),
         model_seq_id: Some(session.next_model()),
@@ -142,7 +142,7 @@ pub(super) fn weigh(input: &mut ForwardBackwardInput, datums: &[Datum]) {
     }
 }
 
-/// A pass as JSON: each of its two calls has a name of its own for the input.
+/// The JSON body of a pass. The two calls name their input differently.
 pub(super) fn pass(
     model: &ModelId,
     n: i32,
@@ -245,7 +245,11 @@ pub(super) fn save_unnamed(model: &ModelId, n: i32, sampler: u32) -> SaveForSamp
 }
 
 /// The base model, or saved weights, to sample from.
-pub(super) fn sampler(session: &Session, base: &str, path: Option<&str>) -> CreateSamplingSession {
+pub(super) fn sampler(
+    session: &OpenSession,
+    base: &str,
+    path: Option<&str>,
+) -> CreateSamplingSession {
     CreateSamplingSession {
         session_id: session.id.clone(),
         sampling_session_seq_id: session.next_sampler(),
@@ -254,9 +258,9 @@ pub(super) fn sampler(session: &Session, base: &str, path: Option<&str>) -> Crea
     }
 }
 
-/// Continuations of a prompt. Without stops of its own a reply ends with one of `end_ids`: not every server knows the
-/// model's own.
-pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> Sample {
+/// The body of a request for continuations. If it has no stops of its own, a reply ends at one of `end_ids`, because
+/// not every server knows the model's own.
+pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> SampleCall {
     let stop = request.stop.clone().map(crate::wire::Stop::into_strings);
     let stop = stop.filter(|it| !it.is_empty()).map(SampleStop::Texts);
     let end = Some(end_ids).filter(|ids| !ids.is_empty());
@@ -264,7 +268,7 @@ pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> Sample {
     bare_sample(
         request.tokens.clone(),
         request.num_samples,
-        SamplingParams {
+        TinkerSamplingParams {
             max_tokens: Some(request.max_tokens),
             seed: seed.and_then(|it| i64::try_from(it).ok()),
             stop: stop.or_else(|| end.map(SampleStop::Tokens)),
@@ -280,12 +284,12 @@ pub(super) fn sample(request: &SampleRequest, end_ids: Vec<u32>) -> Sample {
 }
 
 /// A prompt that is looked at; the token that is drawn after it is of no matter.
-pub(super) fn look(prompt: Vec<u32>) -> Sample {
-    let params = SamplingParams {
+pub(super) fn look(prompt: Vec<u32>) -> SampleCall {
+    let params = TinkerSamplingParams {
         max_tokens: Some(1),
-        ..SamplingParams::default()
+        ..TinkerSamplingParams::default()
     };
-    Sample {
+    SampleCall {
         prompt_logprobs: Some(true),
         ..bare_sample(prompt, 1, params)
     }
@@ -294,9 +298,9 @@ pub(super) fn look(prompt: Vec<u32>) -> Sample {
 pub(super) fn bare_sample(
     prompt: Vec<u32>,
     num_samples: u32,
-    sampling_params: SamplingParams,
-) -> Sample {
-    Sample {
+    sampling_params: TinkerSamplingParams,
+) -> SampleCall {
+    SampleCall {
         num_samples,
         prompt: ModelInput::of(prompt),
         sampling_params,
@@ -315,8 +319,8 @@ pub(super) fn bare_sample(
 }
 
 /// A sampler's next call.
-pub(super) fn numbered(sample: &Sample, id: &SamplerId, n: u64) -> Sample {
-    Sample {
+pub(super) fn numbered(sample: &SampleCall, id: &SamplerId, n: u64) -> SampleCall {
+    SampleCall {
         sampling_session_id: Some(id.clone()),
         seq_id: Some(n),
         ..sample.clone()

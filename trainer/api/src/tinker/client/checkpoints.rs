@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use super::{
     bodies,
-    http::Request,
-    manifests::{Kept, Manifests},
-    models::{Models, follows_api},
+    http::HttpRequest,
+    manifests::{KeptManifest, Manifests},
+    models::{ModelCalls, follows_api},
     names,
     runs::State,
     session::get,
@@ -25,7 +25,7 @@ use crate::{
     AdapterName, BackendError, CheckpointName,
     tinker::{
         TinkerPath, WeightsKind,
-        json::{Checkpoint, CheckpointsReply, SavedForSampler, SavedWeights, TrainingRunsReply},
+        json::{Checkpoint, CheckpointList, SavedForSampler, SavedWeights, TrainingRunsReply},
     },
     wire::CheckpointInfo,
 };
@@ -35,19 +35,19 @@ const PAGE: u64 = 100;
 /// A list that is longer is not read to its end.
 const MOST_PAGES: u64 = 200;
 
-/// What FastAPI answers where there is no such route.
+/// FastAPI's answer for a missing route.
 const NO_ROUTE: &str = "Not Found";
 
-/// What is ours at the server.
+/// Our checkpoints and adapters at the server.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    models: Arc<Models>,
+    models: Arc<ModelCalls>,
     manifests: Manifests,
     /// Adapters that were saved or listed.
     adapters: Mutex<BTreeMap<String, Adapter>>,
-    /// Whether the server takes a manifest beside a checkpoint; it is not tried again where it does not.
+    /// Whether the server stores a manifest beside a checkpoint. After a refusal this is not tried again.
     takes_manifests: AtomicBool,
-    /// Whether it was said that the server deletes nothing.
+    /// Whether the owner was told that the server deletes nothing.
     is_told: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Listed {
 #[derive(Debug, Clone)]
 pub(super) struct Own {
     pub(super) listed: Listed,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptManifest,
 }
 
 // === impl Listed ===
@@ -123,7 +123,7 @@ fn millis(time: &str) -> u64 {
 // === impl Checkpoints ===
 
 impl Checkpoints {
-    pub(super) fn new(models: Arc<Models>, manifests: Manifests) -> Self {
+    pub(super) fn new(models: Arc<ModelCalls>, manifests: Manifests) -> Self {
         Self {
             models,
             manifests,
@@ -133,7 +133,7 @@ impl Checkpoints {
         }
     }
 
-    /// Saves the run's weights and optimiser; where they are.
+    /// Saves the run's weights and optimiser, and returns their path.
     ///
     /// # Errors
     /// The server's, or that of the file in which the manifest is kept.
@@ -144,7 +144,7 @@ impl Checkpoints {
         manifest: Value,
     ) -> Result<String, BackendError> {
         let call = "save_weights";
-        let kept = Kept {
+        let kept = KeptManifest {
             step: state.step,
             rank: state.spec.rank,
             manifest,
@@ -189,7 +189,7 @@ impl Checkpoints {
         let saved = self
             .models
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::save(id, seq, name, metadata))
+                HttpRequest::json(call, call, &bodies::save(id, seq, name, metadata))
             })
             .await?;
         let saved: SavedWeights = saved.json(self.models.http(), call)?;
@@ -218,7 +218,7 @@ impl Checkpoints {
                 .models
                 .operate(model, call, |id, seq| {
                     let body = bodies::save_named(id, seq, &written, &metadata);
-                    Request::json(call, call, &body)
+                    HttpRequest::json(call, call, &body)
                 })
                 .await?;
             let saved: SavedForSampler = saved.json(self.models.http(), call)?;
@@ -227,7 +227,7 @@ impl Checkpoints {
                 .path
                 .ok_or_else(|| whose.unreadable("it has no path"))?
         } else {
-            // A model of its own is to hold it.
+            // The adapter will be held by a separate model.
             self.save_as(state, &written, &metadata).await?
         };
         let adapter = Adapter {
@@ -238,7 +238,7 @@ impl Checkpoints {
         Ok(path)
     }
 
-    /// Where an adapter is.
+    /// The path of an adapter.
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` where there is none of this name.
@@ -309,7 +309,7 @@ impl Checkpoints {
         for listed in self.list(WeightsKind::Training).await? {
             let told = listed.metadata.get(bodies::OWNER);
             if told.is_some() && told != owner.as_ref() {
-                // Of another home at the same account.
+                // This one belongs to another home with the same account.
                 continue;
             }
             if let Some(kept) = self.kept(&listed).await {
@@ -319,22 +319,22 @@ impl Checkpoints {
         Ok(own)
     }
 
-    /// What a checkpoint says about itself: as the server has kept it, else as it was kept here.
-    async fn kept(&self, listed: &Listed) -> Option<Kept> {
+    /// The manifest of a checkpoint: the server's copy, or else the copy kept here.
+    async fn kept(&self, listed: &Listed) -> Option<KeptManifest> {
         let text = |key: &str| listed.metadata.get(key);
         let mark = listed.mark.as_deref()?;
         if let Some(kept) = self.manifests.get(&listed.name, mark).await {
             return Some(kept);
         }
         let manifest = text(bodies::MANIFEST)?;
-        Some(Kept {
+        Some(KeptManifest {
             step: listed.step()?,
             rank: 0,
             manifest: serde_json::from_str(manifest).ok()?,
         })
     }
 
-    /// The checkpoint of this name or path.
+    /// Finds the checkpoint of this name or path.
     ///
     /// # Errors
     /// The server's; 404 where there is none.
@@ -351,7 +351,7 @@ impl Checkpoints {
         })
     }
 
-    /// Deletes what is ours but for `keep` and the last `n_last` of each line; the names of what went.
+    /// Deletes our checkpoints except `keep` and the last `n_last` of each line. Returns the deleted names.
     ///
     /// # Errors
     /// The server's.
@@ -400,7 +400,7 @@ impl Checkpoints {
         Ok(deleted)
     }
 
-    /// Says once that old checkpoints stay.
+    /// Logs once that old checkpoints stay.
     fn tell_kept(&self, error: &BackendError) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "old checkpoints stay at the training server: they have to be deleted there");
@@ -415,9 +415,11 @@ impl Checkpoints {
             path.checkpoint_id()
         );
         let http = self.models.http();
-        let answer = http.send(&Request::bare(call, Method::DELETE, &at)).await?;
+        let answer = http
+            .send(&HttpRequest::bare(call, Method::DELETE, &at))
+            .await?;
         match answer.status {
-            // It was listed a moment ago: a server whose framework knows no such route says no more than this.
+            // The checkpoint was just listed, so a framework's plain 404 means that the route is missing.
             404 if super::words::said(&answer.body).0 == NO_ROUTE => {
                 Err(http.whose(call).not_supported("deleting a checkpoint"))
             }
@@ -427,7 +429,7 @@ impl Checkpoints {
         }
     }
 
-    /// What the server lists of a kind, of names that may be ours.
+    /// Lists the server's weights of a kind whose names may be ours.
     async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>, BackendError> {
         let mut listed = self.list_all_kinds().await?;
         listed.retain(|it| it.path.kind == kind);
@@ -452,7 +454,7 @@ impl Checkpoints {
             if matches!(answer.status, 404 | 405) {
                 return Ok(None);
             }
-            let page: CheckpointsReply = answer.json(http.whose("checkpoints"))?;
+            let page: CheckpointList = answer.json(http.whose("checkpoints"))?;
             let n = page.checkpoints.len();
             all.extend(page.checkpoints);
             let total = page.cursor.map_or(0, |it| it.total_count);
@@ -463,7 +465,7 @@ impl Checkpoints {
         Ok(Some(all))
     }
 
-    /// The same run by run, as SkyRL has it.
+    /// The same list, collected run by run, as SkyRL needs it.
     async fn list_by_run(&self) -> Result<Vec<Checkpoint>, BackendError> {
         let http = self.models.http();
         let (mut n_runs, mut all) = (0, Vec::new());
@@ -475,7 +477,7 @@ impl Checkpoints {
             for run in page.training_runs {
                 let at = format!("training_runs/{}/checkpoints", run.training_run_id);
                 let answer = http.send(&get("checkpoints", &at)).await?;
-                let of_run: CheckpointsReply = answer.json(http.whose("checkpoints"))?;
+                let of_run: CheckpointList = answer.json(http.whose("checkpoints"))?;
                 all.extend(of_run.checkpoints);
             }
             n_runs += n;
@@ -491,7 +493,7 @@ impl Checkpoints {
     }
 }
 
-/// Of each name the one that was written last.
+/// Keeps the newest entry of each name.
 fn newest(mut listed: Vec<Listed>) -> Vec<Listed> {
     listed.sort_by_key(|it| it.time_ms);
     let last: BTreeMap<String, Listed> =
@@ -508,7 +510,7 @@ fn refuses_form(error: &BackendError) -> bool {
 // === impl Own ===
 
 impl Own {
-    /// As the learner reads it; none of a name that is no checkpoint's.
+    /// The entry in the learner's form; `None` if the name is not a checkpoint's.
     pub(super) fn info(self) -> Option<CheckpointInfo> {
         Some(CheckpointInfo {
             name: self.listed.name.parse().ok()?,

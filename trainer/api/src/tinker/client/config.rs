@@ -1,52 +1,52 @@
-//! What a client of Tinker's API is made of.
+//! The settings of a client of Tinker's API.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use super::text::LocalText;
 use crate::ApiKey;
 
-/// How training requests and results are written.
+/// The format of training requests and results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// Protobuf, as SDK 0.38 does; JSON where the server says or shows that it takes nothing else.
+    /// Protobuf, as in SDK 0.38. The client changes to JSON if the server accepts nothing else.
     #[default]
     Current,
-    /// JSON, as SDKs before 0.25 do (MinT, Weaver), unless the server's flags ask for protobuf.
+    /// JSON, as in SDKs before 0.25 (MinT, Weaver), unless the server's flags ask for protobuf.
     Json,
 }
 
-/// What a [`TinkerBackend`](super::TinkerBackend) is made of.
+/// The settings of a [`TinkerBackend`](super::TinkerBackend).
 #[derive(Clone)]
 pub struct TinkerConfig {
-    /// The client to send with: the caller's, so that redirects, proxies and TLS are set in one place.
+    /// The HTTP client, which the caller creates, so that redirects, proxies and TLS are set in one place.
     pub client: reqwest::Client,
-    /// The address that `/api/v1` follows.
+    /// The address before `/api/v1`.
     pub url: String,
     /// Sent as `X-API-Key`.
     pub key: ApiKey,
-    /// The project that sessions are counted to, where the account has several.
+    /// The project of the sessions, if the account has several.
     pub project: Option<String>,
-    /// The model to train, as the server names it: `Qwen/Qwen3-8B`.
+    /// The model to train, by its name at the server: `Qwen/Qwen3-8B`.
     pub base_model: String,
-    /// What is spoken until the server says otherwise.
+    /// The dialect until the server asks for another.
     pub dialect: Dialect,
-    /// How long one operation may take before it counts as lost.
+    /// The time after which an operation counts as lost.
     pub timeout: Duration,
-    /// How long a server that has too much to do is asked again before its answer is handed on.
+    /// How long the client retries while the server is overloaded.
     pub patience: Duration,
-    /// Between two heartbeats of a session.
+    /// The interval between two heartbeats of a session.
     pub heartbeat: Duration,
-    /// Where manifests are kept for servers that keep none; without one they last as long as the process.
+    /// The folder of manifests for servers that store none. Without it, manifests are lost with the process.
     pub folder: Option<PathBuf>,
-    /// Checkpoints of each line that stay when old ones are deleted.
+    /// The number of checkpoints of each lineage that remain when old ones are deleted.
     pub keep: usize,
-    /// What is answered here because Tinker has no call for it.
+    /// Answers the calls that Tinker's API does not have.
     pub text: Arc<dyn LocalText>,
 }
 
-/// The heartbeat of the SDK.
+/// This is the SDK's heartbeat interval.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Shorter than the learner's own pauses, so that what the server says is seen in the status.
+/// The default patience. It is shorter than the learner's own pauses, so that the status shows the server's answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 // === impl TinkerConfig ===

@@ -1,8 +1,8 @@
-//! Promises: what takes long is asked for, and its result is fetched.
+//! Promises: a long operation is requested, and its result is fetched later.
 //!
-//! A request that may have arrived is sent again only with the same number and the same bytes, and only to a server that
-//! carries out each number once. Where that does not settle it, the failure is an ambiguous one, and the caller finds out
-//! by the checkpoints.
+//! A request that may have arrived is sent again only with the same number and the same bytes, and only to a server
+//! that carries out each number once. If that does not settle it, the failure is ambiguous, and the caller finds out
+//! from the checkpoints.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,55 +10,55 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    http::{Answer, Http, PROTOBUF, Request},
+    http::{Answer, Http, HttpRequest, PROTOBUF},
     session::Flags,
 };
 use crate::{
     BackendError,
-    tinker::json::{Failed, FailureCategory, Promise, RetrieveFuture, TryAgain},
+    tinker::json::{FailedPromise, FailureCategory, Promise, RetrieveFuture, TryAgain},
 };
 
-/// Pause before a request is sent again; doubles up to [`LONGEST_PAUSE`].
+/// The pause before a request is sent again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The server holds a question about a result for about 30 s.
+/// The server holds a request for a result for about 30 s.
 const HOLD: Duration = Duration::from_secs(45);
-/// A server that answers at once that a result is not there is not asked again at once.
+/// The pause before the next look if a server reports immediately that a result is not ready.
 const SHORTEST_HOLD: Duration = Duration::from_millis(200);
 
-/// How long to go on.
+/// How long a request is repeated.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct PollLimits {
     /// Until the whole operation counts as lost.
     pub(super) until: Instant,
-    /// The same, as a length.
+    /// The whole time, as a duration.
     pub(super) timeout: Duration,
-    /// How long a server may say that it has too much to do.
+    /// How long a server may answer that it is overloaded.
     pub(super) patience: Duration,
 }
 
-/// How a request was taken.
+/// The result of sending a request.
 #[derive(Debug)]
-pub(super) enum Taken {
-    /// It will be carried out.
+pub(super) enum SendOutcome {
+    /// The server will carry it out.
     Promised(Promise),
-    /// It will not, and its number is free.
+    /// The server will not carry it out, and its number is free.
     Refused(BackendError),
     InDoubt(BackendError),
 }
 
-/// What became of a promise.
+/// The result of a promise.
 #[derive(Debug)]
 pub(super) enum Result_ {
     Protobuf(bytes::Bytes),
     Json(Value),
-    /// It failed at the server: category and words.
-    Failed(Failed),
+    /// The work failed at the server: category and message.
+    Failed(FailedPromise),
 }
 
 // === impl Limits ===
 
-impl Limits {
+impl PollLimits {
     pub(super) fn new(timeout: Duration, patience: Duration) -> Self {
         Self {
             until: Instant::now() + timeout,
@@ -80,20 +80,25 @@ impl Pause {
         Self(FIRST_PAUSE)
     }
 
-    /// Waits as long as the server asks, or as long as it is this one's turn.
+    /// Waits as long as the server asks, or as long as the present pause.
     async fn wait(&mut self, asked: Option<Duration>, most: Duration) {
         sleep(asked.unwrap_or(self.0).min(most)).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Whether a server has too much to do, for now.
+/// Returns whether a server is overloaded for now.
 fn is_busy(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 503)
 }
 
-/// Asks for something that takes long. `dedupes`: whether the server carries out once what was sent twice.
-pub(super) async fn submit(http: &Http, dedupes: bool, request: &Request, limits: Limits) -> Taken {
+/// Requests long work. `dedupes` says whether the server carries out a repeated request once.
+pub(super) async fn submit(
+    http: &Http,
+    dedupes: bool,
+    request: &HttpRequest,
+    limits: PollLimits,
+) -> SendOutcome {
     let whose = http.whose(request.call);
     let (mut in_doubt, mut pause) = (false, Pause::new());
     let patient_until = Instant::now() + limits.patience;
@@ -103,7 +108,7 @@ pub(super) async fn submit(http: &Http, dedupes: bool, request: &Request, limits
             Ok(answer) if answer.is_success() => return promise(http, request, &answer),
             Ok(answer) => {
                 let refusal = whose.refusal(answer.status, &answer.body);
-                // What fails inside may have been taken.
+                // A server that fails inside may have accepted the request.
                 in_doubt |= answer.status >= 500 && answer.status != 503;
                 let is_known = !is_busy(answer.status) && answer.status < 500;
                 let waits = Instant::now() < patient_until && may_repeat(in_doubt);
@@ -121,30 +126,30 @@ pub(super) async fn submit(http: &Http, dedupes: bool, request: &Request, limits
         );
         in_doubt |= was_sent;
         if !in_doubt {
-            // Nobody there: the caller waits, and shows it.
-            return Taken::Refused(failed);
+            // The server cannot be reached. The caller waits and shows it.
+            return SendOutcome::Refused(failed);
         }
         if !dedupes || limits.left().is_zero() {
-            return Taken::InDoubt(as_ambiguous(failed, http, request, limits));
+            return SendOutcome::InDoubt(as_ambiguous(failed, http, request, limits));
         }
         pause.wait(None, limits.left()).await;
     }
 }
 
-fn settled(in_doubt: bool, refusal: BackendError) -> Taken {
+fn settled(in_doubt: bool, refusal: BackendError) -> SendOutcome {
     if in_doubt {
-        Taken::InDoubt(refusal)
+        SendOutcome::InDoubt(refusal)
     } else {
-        Taken::Refused(refusal)
+        SendOutcome::Refused(refusal)
     }
 }
 
-/// A failure to connect after something was sent does not say that nothing was done.
+/// If connecting fails after something was sent, it may have been carried out.
 fn as_ambiguous(
     failed: BackendError,
     http: &Http,
-    request: &Request,
-    limits: Limits,
+    request: &HttpRequest,
+    limits: PollLimits,
 ) -> BackendError {
     match failed {
         BackendError::Connect { .. } => BackendError::Timeout {
@@ -156,29 +161,29 @@ fn as_ambiguous(
     }
 }
 
-fn promise(http: &Http, request: &Request, answer: &Answer) -> Taken {
+fn promise(http: &Http, request: &HttpRequest, answer: &Answer) -> SendOutcome {
     let read = answer.json::<Promise>(http.whose(request.call));
     match read {
-        Ok(promised) => Taken::Promised(promised),
-        Err(error) => Taken::InDoubt(error),
+        Ok(promised) => SendOutcome::Promised(promised),
+        Err(error) => SendOutcome::InDoubt(error),
     }
 }
 
 /// Waits for a result.
 ///
 /// # Errors
-/// Ambiguous ones where it is not known what became of it.
+/// Returns an ambiguous error if the result is not known.
 pub(super) async fn result(
     http: &Http,
     call: &'static str,
     promised: &Promise,
-    limits: Limits,
+    limits: PollLimits,
 ) -> Result<Result_, BackendError> {
     let asked = RetrieveFuture {
         request_id: promised.request_id.clone(),
         allow_metadata_only: false,
     };
-    let mut request = Request::json(call, "retrieve_future", &asked)?;
+    let mut request = HttpRequest::json(call, "retrieve_future", &asked)?;
     request.idempotency = None;
     let whose = http.whose(call);
     let mut pause = Pause::new();
@@ -204,11 +209,11 @@ pub(super) async fn result(
                 let why = format!("it has no result of it any more ({said})");
                 return Err(whose.lost(why));
             }
-            // As SkyRL answers for what failed.
+            // SkyRL answers so for failed work.
             400 | 422 => {
                 let (error, _) = super::words::said(&answer.body);
                 let category = FailureCategory::User;
-                return Ok(Result_::Failed(Failed { error, category }));
+                return Ok(Result_::Failed(FailedPromise { error, category }));
             }
             429 | 500.. => pause.wait(answer.retry_after, left).await,
             status => return Err(whose.refusal(status, &answer.body)),
@@ -216,7 +221,7 @@ pub(super) async fn result(
     }
 }
 
-fn timeout(http: &Http, call: &'static str, limits: Limits) -> BackendError {
+fn timeout(http: &Http, call: &'static str, limits: PollLimits) -> BackendError {
     BackendError::Timeout {
         call,
         url: http.url().to_owned(),
@@ -224,7 +229,7 @@ fn timeout(http: &Http, call: &'static str, limits: Limits) -> BackendError {
     }
 }
 
-/// The result of an answer that succeeded; none where it is not there yet.
+/// The result in a successful answer; `None` if it is not ready.
 fn fetched(
     http: &Http,
     call: &'static str,
@@ -240,12 +245,12 @@ fn fetched(
         }
         return Ok(None);
     }
-    // A result has no error of its own.
+    // A result never has an error field.
     if body["error"].is_string() {
         let category = FailureCategory::Unknown;
         let error = body["error"].as_str().unwrap_or_default().to_owned();
         let failed = serde_json::from_value(body);
-        let failed = failed.unwrap_or(Failed { error, category });
+        let failed = failed.unwrap_or(FailedPromise { error, category });
         return Ok(Some(Result_::Failed(failed)));
     }
     Ok(Some(Result_::Json(body)))
@@ -254,10 +259,10 @@ fn fetched(
 // === impl Result_ ===
 
 impl Result_ {
-    /// The result as JSON of this type.
+    /// Returns the result as JSON of this type.
     ///
     /// # Errors
-    /// What failed at the server: its caller's fault as 400, its own as 500.
+    /// Returns an operation that failed at the server: as 400 if the caller caused it, as 500 if the server did.
     pub(super) fn json<T: serde::de::DeserializeOwned>(
         self,
         http: &Http,
@@ -275,10 +280,10 @@ impl Result_ {
         }
     }
 
-    /// The result as one of two forms.
+    /// Returns the result as one of two types.
     ///
     /// # Errors
-    /// As [`Result_::json`].
+    /// Returns the errors of [`Result_::json`].
     pub(super) fn either<P: prost::Message + Default, J: serde::de::DeserializeOwned>(
         self,
         http: &Http,
@@ -295,7 +300,7 @@ impl Result_ {
     }
 }
 
-/// A result in one of two forms.
+/// A result of one of two types.
 #[derive(Debug)]
 pub(super) enum Either<P, J> {
     Protobuf(P),
@@ -303,7 +308,7 @@ pub(super) enum Either<P, J> {
 }
 
 /// An operation that was carried out and failed: by its caller's fault, or the server's.
-pub(super) fn broken(http: &Http, call: &'static str, failed: &Failed) -> BackendError {
+pub(super) fn broken(http: &Http, call: &'static str, failed: &FailedPromise) -> BackendError {
     if is_unloaded(&failed.error) {
         return http.whose(call).run_not_found(&failed.error);
     }
@@ -314,26 +319,26 @@ pub(super) fn broken(http: &Http, call: &'static str, failed: &Failed) -> Backen
     http.whose(call).status(status, None, failed.error.clone())
 }
 
-/// Whether an operation failed because the server does not hold its model any more. SkyRL forgets its models when it is
-/// restarted, lists them as before, and says so only when an operation is carried out.
+/// Returns whether an operation failed because the server does not have its model any more. SkyRL loses its models in a
+/// restart, lists them as before, and reports the loss only when an operation is carried out.
 fn is_unloaded(error: &str) -> bool {
     error.starts_with("Model ") && error.contains(" not loaded")
 }
 
-/// A body of protobuf, compressed where the server wants it so.
+/// A protobuf body, compressed if the server asks for it.
 pub(super) fn protobuf(
     flags: &Flags,
     message: &impl prost::Message,
-) -> Result<super::http::Body, String> {
+) -> Result<super::http::RequestBody, String> {
     let bytes = message.encode_to_vec();
     if !flags.compress {
-        return Ok(super::http::Body::Protobuf(bytes.into()));
+        return Ok(super::http::RequestBody::Protobuf(bytes.into()));
     }
     let packed = zstd::encode_all(bytes.as_slice(), 1).map_err(|error| error.to_string())?;
-    Ok(super::http::Body::Compressed(packed.into()))
+    Ok(super::http::RequestBody::Compressed(packed.into()))
 }
 
-/// What asks for promises.
+/// Sends requests for promises.
 #[derive(Debug, Clone)]
 pub(super) struct Asker {
     pub(super) http: Arc<Http>,
@@ -344,7 +349,7 @@ pub(super) struct Asker {
 // === impl Asker ===
 
 impl Asker {
-    pub(super) fn limits(&self) -> Limits {
-        Limits::new(self.timeout, self.patience)
+    pub(super) fn limits(&self) -> PollLimits {
+        PollLimits::new(self.timeout, self.patience)
     }
 }

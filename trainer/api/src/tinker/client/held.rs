@@ -1,26 +1,26 @@
-//! Models that hold adapters to be sampled from: what [`super::places`] keeps.
+//! Models that hold adapters for sampling, which [`super::places`] manages.
 
 use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 
 use tokio::sync::Mutex;
 
-use super::runs::Model;
+use super::runs::ServerModel;
 
-/// Adapters that are held to be sampled from.
+/// Adapters that are held for sampling.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct HeldSamplers {
     pub(super) held: Mutex<BTreeMap<String, Place>>,
     pub(super) n_uses: AtomicU64,
-    /// Models are made one at a time: one that was emptied is to be followed by one in the same slot.
+    /// Models are made one at a time, so that after one is emptied, the next one gets the same slot.
     pub(super) making: Mutex<()>,
 }
 
 /// A model that holds an adapter.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) model: Model,
+    pub(super) model: ServerModel,
     /// `tinker://…/sampler_weights/…` of this model.
     pub(super) path: String,
-    /// When it was last asked, in uses of all of them.
+    /// When it was last used, as a count of all uses.
     pub(super) used: u64,
 }

@@ -1,4 +1,4 @@
-//! One HTTP exchange: headers, deadline, and what is known when it fails.
+//! One HTTP exchange: headers, deadline, and what is known after a failure.
 
 use std::time::Duration;
 
@@ -8,48 +8,48 @@ use reqwest::{Method, Response, header};
 use super::{auth::Auth, config::TinkerConfig, words::Whose};
 use crate::BackendError;
 
-/// Of the API whose client this one speaks like; servers choose their dialect by it.
+/// The SDK version that this client corresponds to. Servers choose their dialect by it.
 pub(super) const SDK_VERSION: &str = "0.38.0";
 /// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// In which form an answer may come.
+/// The accepted forms of an answer.
 const BOTH: &str = "application/x-protobuf, application/json";
 const JSON: &str = "application/json";
 pub(super) const PROTOBUF: &str = "application/x-protobuf";
 
-/// One request, which may be sent again as it is.
+/// One request, which may be sent again unchanged.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     pub(super) call: &'static str,
     pub(super) method: Method,
-    /// Below `/api/v1/`, with its query.
+    /// The path below `/api/v1/`, with its query.
     pub(super) path: String,
-    /// Nothing for GET and DELETE.
-    pub(super) body: Option<Body>,
-    /// The same for every time that it is sent.
+    /// The body; `None` for GET and DELETE.
+    pub(super) body: Option<RequestBody>,
+    /// The idempotency key, the same each time the request is sent.
     pub(super) idempotency: Option<String>,
     pub(super) deadline: Duration,
 }
 
-/// A body with its form.
+/// A body with its format.
 #[derive(Debug, Clone)]
-pub(super) enum Body {
+pub(super) enum RequestBody {
     Json(Bytes),
     Protobuf(Bytes),
     /// Protobuf, compressed by zstd.
     Compressed(Bytes),
 }
 
-/// An answer, whatever its status.
+/// An answer of any status.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) is_protobuf: bool,
     pub(super) body: Bytes,
-    /// How long the server asks to wait before the same is sent again.
+    /// The pause that the server asks for before the request is repeated.
     pub(super) retry_after: Option<Duration>,
-    /// Whether the key was refused because it is too old.
+    /// Whether the credential was refused because it has expired.
     pub(super) is_stale_token: bool,
 }
 
@@ -57,18 +57,18 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) struct Http {
     client: reqwest::Client,
-    /// Without a `/` at its end.
+    /// It has no `/` at its end.
     url: String,
     auth: Auth,
 }
 
 // === impl Request ===
 
-impl Request {
+impl HttpRequest {
     /// A POST of JSON.
     ///
     /// # Errors
-    /// [`BackendError::Request`] for what JSON cannot hold.
+    /// Returns [`BackendError::Request`] for values that JSON cannot express.
     pub(super) fn json(
         call: &'static str,
         path: &str,
@@ -78,10 +78,10 @@ impl Request {
             call,
             why: error.to_string(),
         })?;
-        Ok(Self::post(call, path, Body::Json(bytes.into())))
+        Ok(Self::post(call, path, RequestBody::Json(bytes.into())))
     }
 
-    pub(super) fn post(call: &'static str, path: &str, body: Body) -> Self {
+    pub(super) fn post(call: &'static str, path: &str, body: RequestBody) -> Self {
         Self {
             call,
             method: Method::POST,
@@ -92,7 +92,7 @@ impl Request {
         }
     }
 
-    /// One without a body.
+    /// A request without a body.
     pub(super) fn bare(call: &'static str, method: Method, path: &str) -> Self {
         Self {
             call,
@@ -110,7 +110,7 @@ impl Request {
     }
 }
 
-/// Deadline of one exchange that computes nothing.
+/// Returns the timeout of one exchange that computes nothing.
 pub(super) const QUICK: Duration = Duration::from_secs(30);
 
 // === impl Http ===
@@ -134,7 +134,7 @@ impl Http {
         &self.auth
     }
 
-    /// Who is meant in errors of a call.
+    /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
         Whose {
             call,
@@ -142,14 +142,14 @@ impl Http {
         }
     }
 
-    /// Sends once; a token that has become too old is replaced, which is no failure.
+    /// Sends the request once. An expired token is replaced first; that is no failure.
     ///
     /// # Errors
     /// Where no answer came. Whatever status comes is an answer.
-    pub(super) async fn send(&self, request: &Request) -> Result<Answer, BackendError> {
+    pub(super) async fn send(&self, request: &HttpRequest) -> Result<Answer, BackendError> {
         let token = self.token().await?;
         let answer = match self.exchange(request, &token).await {
-            // A server may close a connection that was idle just when it is used again. Reading twice changes nothing.
+            // A server may close an idle connection just when it is used again. Reading twice changes nothing.
             Err(BackendError::Broken { .. }) if request.method == Method::GET => {
                 self.exchange(request, &token).await?
             }
@@ -166,7 +166,7 @@ impl Http {
     async fn token(&self) -> Result<String, BackendError> {
         let call = "auth/token";
         let by_key = async |key: &str| {
-            let request = Request::json(call, call, &serde_json::Map::new())?;
+            let request = HttpRequest::json(call, call, &serde_json::Map::new())?;
             self.exchange(&request, key).await?.json(self.whose(call))
         };
         self.auth.token(by_key).await
@@ -175,7 +175,7 @@ impl Http {
     /// Sends once with this key or token.
     pub(super) async fn exchange(
         &self,
-        request: &Request,
+        request: &HttpRequest,
         key: &str,
     ) -> Result<Answer, BackendError> {
         let sent = self.builder(request, key).send().await;
@@ -183,7 +183,7 @@ impl Http {
         self.read(request, response).await
     }
 
-    fn builder(&self, request: &Request, key: &str) -> reqwest::RequestBuilder {
+    fn builder(&self, request: &HttpRequest, key: &str) -> reqwest::RequestBuilder {
         let url = format!("{}/api/v1/{}", self.url, request.path);
         let builder = self.client.request(request.method.clone(), url);
         let mut builder = builder
@@ -200,20 +200,24 @@ impl Http {
         }
         match &request.body {
             None => builder,
-            Some(Body::Json(bytes)) => builder
+            Some(RequestBody::Json(bytes)) => builder
                 .header(header::CONTENT_TYPE, JSON)
                 .body(bytes.clone()),
-            Some(Body::Protobuf(bytes)) => builder
+            Some(RequestBody::Protobuf(bytes)) => builder
                 .header(header::CONTENT_TYPE, PROTOBUF)
                 .body(bytes.clone()),
-            Some(Body::Compressed(bytes)) => builder
+            Some(RequestBody::Compressed(bytes)) => builder
                 .header(header::CONTENT_TYPE, PROTOBUF)
                 .header(header::CONTENT_ENCODING, "zstd")
                 .body(bytes.clone()),
         }
     }
 
-    async fn read(&self, request: &Request, response: Response) -> Result<Answer, BackendError> {
+    async fn read(
+        &self,
+        request: &HttpRequest,
+        response: Response,
+    ) -> Result<Answer, BackendError> {
         let status = response.status().as_u16();
         let text = |name: &str| {
             let value = response.headers().get(name)?;
@@ -237,9 +241,9 @@ impl Http {
         })
     }
 
-    fn failed(&self, request: &Request, source: reqwest::Error) -> BackendError {
+    fn failed(&self, request: &HttpRequest, source: reqwest::Error) -> BackendError {
         let (call, url) = (request.call, self.url.clone());
-        // A connect that timed out is both; nothing was sent, and that is what matters.
+        // A timeout while connecting is both kinds of error; what matters is that nothing was sent.
         if source.is_connect() {
             return BackendError::Connect { call, url, source };
         }
@@ -262,10 +266,10 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// The body of an answer that succeeded.
+    /// Reads the body of a successful answer.
     ///
     /// # Errors
-    /// The refusal in words, or what the body is not.
+    /// Returns the server's refusal, or what is wrong with the body.
     pub(super) fn json<T: serde::de::DeserializeOwned>(
         &self,
         whose: Whose<'_>,

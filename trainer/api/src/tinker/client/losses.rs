@@ -17,7 +17,7 @@ pub(super) fn n_counted(datum: &Datum) -> u64 {
     counted as u64
 }
 
-/// The loss of a datum whose targets have these log-probabilities: a sum, as [`LossFn`] says.
+/// The loss of a datum whose targets have these log-probabilities: a sum, by the formulas of [`LossFn`].
 pub(super) fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs: &[f32]) -> f64 {
     let parts = datum.parts();
     if loss_fn == LossFn::CrossEntropy {
@@ -44,7 +44,7 @@ pub(super) fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs
     -terms.sum::<f64>()
 }
 
-/// What a token adds to the objective, of its log-probability now and that by which it was sampled.
+/// A token's term of the objective, from its log-probability now and the one it was sampled with.
 fn term(loss_fn: LossFn, config: &LossConfig, now: f64, sampled: f64, advantage: f64) -> f64 {
     let ratio = (now - sampled).exp();
     let bound = |key: &str, usual: f64| config.get(key).copied().unwrap_or(usual);

@@ -1,7 +1,7 @@
-//! What checkpoints say about themselves, kept here because not every server keeps it.
+//! The manifests of checkpoints, which are kept here because not every server stores them.
 //!
-//! A manifest is written before its checkpoint is asked for. Its file has the name of the checkpoint and the mark of the
-//! manifest. The name at the server has the mark as well, so that a listed checkpoint leads to its manifest.
+//! A manifest is written before its checkpoint is requested. Its file name consists of the checkpoint's name and the
+//! manifest's mark. The name at the server also contains the mark, so that a listed checkpoint leads to its manifest.
 
 use std::{
     collections::BTreeMap,
@@ -15,18 +15,18 @@ use serde_json::Value;
 
 use super::{names, random};
 
-/// The file that says whose checkpoints are ours.
+/// The file with the mark of this home's checkpoints.
 const OWNER: &str = "owner";
 
-/// What is kept of a checkpoint.
+/// The record of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct KeptManifest {
     /// Optimiser steps in it.
     pub(super) step: u64,
-    /// LoRA rank: some servers want to be told before they load it.
+    /// The LoRA rank. Some servers need it before they load the checkpoint.
     #[serde(default)]
     pub(super) rank: u32,
-    /// As the learner wrote it.
+    /// The learner's manifest, unchanged.
     pub(super) manifest: Value,
 }
 
@@ -34,15 +34,15 @@ pub(super) struct Kept {
 #[derive(Debug)]
 pub(super) struct Manifests {
     folder: Option<PathBuf>,
-    /// Of this process; all of them where there is no folder.
-    known: Mutex<BTreeMap<(String, String), Kept>>,
+    /// The manifests of this process; all manifests if there is no folder.
+    known: Mutex<BTreeMap<(String, String), KeptManifest>>,
     owner: Mutex<Option<String>>,
 }
 
 // === impl Manifests ===
 
 impl Manifests {
-    /// Nothing is read yet.
+    /// An empty store. Files are read when they are needed.
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder,
@@ -51,10 +51,11 @@ impl Manifests {
         }
     }
 
-    /// What tells our checkpoints from those of other homes at the same account; made when it is first asked for.
+    /// The mark that distinguishes our checkpoints from those of other homes with the same account. It is made at first
+    /// use.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns the file system's errors.
     pub(super) async fn owner(&self) -> io::Result<String> {
         if let Some(owner) = self.lock_owner().clone() {
             return Ok(owner);
@@ -77,11 +78,11 @@ impl Manifests {
         Ok(self.lock_owner().get_or_insert(owner).clone())
     }
 
-    /// Keeps a manifest; what it is found by.
+    /// Stores a manifest and returns its key.
     ///
     /// # Errors
     /// The file system's: then no checkpoint is made that nobody could read.
-    pub(super) async fn put(&self, name: &str, kept: Kept) -> io::Result<String> {
+    pub(super) async fn put(&self, name: &str, kept: KeptManifest) -> io::Result<String> {
         let text = serde_json::to_string(&kept)?;
         let mark = names::mark(&text);
         if let Some(folder) = &self.folder {
@@ -93,29 +94,29 @@ impl Manifests {
     }
 
     /// The manifest of a checkpoint that is listed.
-    pub(super) async fn get(&self, name: &str, mark: &str) -> Option<Kept> {
+    pub(super) async fn get(&self, name: &str, mark: &str) -> Option<KeptManifest> {
         let key = (name.to_owned(), mark.to_owned());
         if let Some(kept) = self.lock_known().get(&key) {
             return Some(kept.clone());
         }
         let file = file(self.folder.as_deref()?, name, mark);
         let text = tokio::fs::read(&file).await.ok()?;
-        let kept: Kept = serde_json::from_slice(&text).ok()?;
+        let kept: KeptManifest = serde_json::from_slice(&text).ok()?;
         self.lock_known().insert(key, kept.clone());
         Some(kept)
     }
 
-    /// Its checkpoint was deleted.
+    /// Removes the manifest of a deleted checkpoint.
     pub(super) async fn remove(&self, name: &str, mark: &str) {
         let key = (name.to_owned(), mark.to_owned());
         self.lock_known().remove(&key);
         if let Some(folder) = &self.folder {
-            // A file that stays is read by nobody.
+            // A file that stays does no harm.
             let _ = tokio::fs::remove_file(file(folder, name, mark)).await;
         }
     }
 
-    fn lock_known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), Kept>> {
+    fn lock_known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), KeptManifest>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +129,7 @@ fn file(folder: &Path, name: &str, mark: &str) -> PathBuf {
     folder.join(format!("{}.json", names::with_mark(name, mark)))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 async fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         tokio::fs::create_dir_all(folder).await?;
@@ -156,7 +157,7 @@ mod tests {
     #[tokio::test]
     async fn a_manifest_outlives_the_process() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept {
+        let kept = KeptManifest {
             step: 3,
             rank: 8,
             manifest: json!({"agent": "main"}),

@@ -1,4 +1,4 @@
-//! Models at the server: made, loaded, and asked in the order of their calls.
+//! Models at the server: creates and loads them, and sends their calls in order.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{
     bodies,
-    futures::{self, Asker, Limits, Result_, Taken},
-    held::Places,
-    http::{Http, Request},
-    runs::{Model, Runs, State},
-    session::{Session, Sessions, is_gone},
+    futures::{self, Asker, PollLimits, Result_, SendOutcome},
+    held::HeldSamplers,
+    http::{Http, HttpRequest},
+    runs::{ClientRuns, ServerModel, State},
+    session::{OpenSession, TinkerSessions, is_gone},
 };
 use crate::{
     BackendError,
@@ -19,38 +19,39 @@ use crate::{
     wire::CreateRequest,
 };
 
-/// Makes models, and sends their calls.
+/// Creates models, and sends their calls.
 #[derive(Debug)]
-pub(super) struct Models {
+pub(super) struct ModelCalls {
     pub(super) asker: Asker,
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<TinkerSessions>,
     pub(super) base_model: String,
-    pub(super) places: Places,
-    pub(super) runs: Runs,
+    pub(super) places: HeldSamplers,
+    pub(super) runs: ClientRuns,
 }
 
-/// Whether a server keeps to Tinker's API in what a model's id says: that requests of one number are carried out once, and
-/// that what a model saves does not change when it is trained. Ids of such models are `{session}:train:{n}`; SkyRL's are not.
+/// Whether a server follows Tinker's rules, as a model's id shows: requests of one number are carried out once, and
+/// what a model saves does not change when it is trained. Ids of such models are `{session}:train:{n}`; SkyRL's are
+/// not.
 pub(super) fn follows_api(id: &ModelId) -> bool {
     id.parts().is_some()
 }
 
 // === impl Models ===
 
-impl Models {
+impl ModelCalls {
     pub(super) fn http(&self) -> &Http {
         &self.asker.http
     }
 
-    /// The run's model, made if it has none.
+    /// Returns the run's model, and creates it if there is none.
     ///
     /// # Errors
-    /// The server's; `run_not_found` where the model that there was has gone or is in doubt.
+    /// Returns the server's errors, and `run_not_found` if the earlier model is gone or its content is uncertain.
     pub(super) async fn standing<'s>(
         &self,
         call: &'static str,
         state: &'s mut State,
-    ) -> Result<&'s mut Model, BackendError> {
+    ) -> Result<&'s mut ServerModel, BackendError> {
         let model = match state.model.take() {
             Some(model) => {
                 let whose = self.http().whose(call);
@@ -71,7 +72,10 @@ impl Models {
     }
 
     /// A new model with fresh weights, as the server makes it.
-    pub(super) async fn create_bare(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+    pub(super) async fn create_bare(
+        &self,
+        spec: &CreateRequest,
+    ) -> Result<ServerModel, BackendError> {
         let call = "create_model";
         let limits = self.asker.limits();
         let lora = bodies::lora(spec);
@@ -79,19 +83,19 @@ impl Models {
         let (session, promised) = self
             .in_session(limits, |session| {
                 let body = bodies::create_model(session, &self.base_model, lora);
-                Request::json(call, call, &body)
+                HttpRequest::json(call, call, &body)
             })
             .await?;
         let id = self.made(call, &promised, limits).await?;
-        Ok(Model::new(session, id, 0))
+        Ok(ServerModel::new(session, id, 0))
     }
 
-    /// A new model that holds what a checkpoint does, with its optimiser.
+    /// Creates a model with the weights and the optimiser of a checkpoint.
     pub(super) async fn load(
         &self,
         spec: &CreateRequest,
         path: &str,
-    ) -> Result<Model, BackendError> {
+    ) -> Result<ServerModel, BackendError> {
         let session = self.sessions.get().await?;
         if session.flags.creates_by_load() {
             match self.create_by_load(path).await {
@@ -107,65 +111,65 @@ impl Models {
     /// Replaces a model's weights and optimiser.
     ///
     /// # Errors
-    /// The server's.
+    /// Returns the server's errors.
     pub(super) async fn load_into(
         &self,
-        model: &mut Model,
+        model: &mut ServerModel,
         path: &str,
     ) -> Result<(), BackendError> {
         let call = "load_weights";
         let loaded = self
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::load_into(id, seq, path))
+                HttpRequest::json(call, call, &bodies::load_into(id, seq, path))
             })
             .await?;
         let _: Value = loaded.json(self.http(), call)?;
         Ok(())
     }
 
-    async fn create_by_load(&self, path: &str) -> Result<Model, BackendError> {
+    async fn create_by_load(&self, path: &str) -> Result<ServerModel, BackendError> {
         let call = "load_weights";
         let limits = self.asker.limits();
         let (session, promised) = self
             .in_session(limits, |session| {
-                Request::json(call, call, &bodies::create_by_load(session, path))
+                HttpRequest::json(call, call, &bodies::create_by_load(session, path))
             })
             .await?;
         let id = self.made(call, &promised, limits).await?;
         // The load is its call 0.
-        Ok(Model::new(session, id, 0))
+        Ok(ServerModel::new(session, id, 0))
     }
 
-    /// Asks within a session; a session that the server does not know is opened again, once.
+    /// Sends a request within a session; a session that the server does not know is opened again, once.
     async fn in_session(
         &self,
-        limits: Limits,
-        request: impl Fn(&Session) -> Result<Request, BackendError>,
-    ) -> Result<(Arc<Session>, Promise), BackendError> {
+        limits: PollLimits,
+        request: impl Fn(&OpenSession) -> Result<HttpRequest, BackendError>,
+    ) -> Result<(Arc<OpenSession>, Promise), BackendError> {
         let mut is_first = true;
         loop {
             let known = self.sessions.current().await.is_some();
             let session = self.sessions.get().await?;
             let request = request(&session)?;
             match futures::submit(self.http(), session.flags.dedupes, &request, limits).await {
-                Taken::Promised(promised) => return Ok((session, promised)),
-                Taken::Refused(error)
+                SendOutcome::Promised(promised) => return Ok((session, promised)),
+                SendOutcome::Refused(error)
                     if is_first && known && error.status().is_some_and(is_gone) =>
                 {
                     session.end();
                     is_first = false;
                 }
-                Taken::Refused(error) | Taken::InDoubt(error) => return Err(error),
+                SendOutcome::Refused(error) | SendOutcome::InDoubt(error) => return Err(error),
             }
         }
     }
 
-    /// The id of a model that was promised.
+    /// Returns the id of a promised model.
     async fn made(
         &self,
         call: &'static str,
         promised: &Promise,
-        limits: Limits,
+        limits: PollLimits,
     ) -> Result<ModelId, BackendError> {
         let result = futures::result(self.http(), call, promised, limits).await?;
         let made: Value = result.json(self.http(), call)?;
@@ -177,12 +181,12 @@ impl Models {
     /// Sends a model's next call and waits for its result.
     ///
     /// # Errors
-    /// The server's. Unless it refused, the model is in doubt from then on.
+    /// Returns the server's errors. Unless the server refused the call, the model's content is uncertain from then on.
     pub(super) async fn operate(
         &self,
-        model: &mut Model,
+        model: &mut ServerModel,
         call: &'static str,
-        request: impl FnOnce(&ModelId, i32) -> Result<Request, BackendError>,
+        request: impl FnOnce(&ModelId, i32) -> Result<HttpRequest, BackendError>,
     ) -> Result<Result_, BackendError> {
         let limits = self.asker.limits();
         let promised = self.send(model, request, limits).await?;
@@ -191,32 +195,32 @@ impl Models {
         Ok(result)
     }
 
-    /// Sends a model's next call. The model is in doubt until somebody has seen its result.
+    /// Sends a model's next call. The model's content is uncertain until the result is known.
     pub(super) async fn send(
         &self,
-        model: &mut Model,
-        request: impl FnOnce(&ModelId, i32) -> Result<Request, BackendError>,
-        limits: Limits,
+        model: &mut ServerModel,
+        request: impl FnOnce(&ModelId, i32) -> Result<HttpRequest, BackendError>,
+        limits: PollLimits,
     ) -> Result<Promise, BackendError> {
         let was_in_doubt = model.is_in_doubt;
         let request = request(&model.id, model.next_seq)?;
         model.is_in_doubt = true;
         let dedupes = model.session.flags.dedupes && follows_api(&model.id);
         match futures::submit(self.http(), dedupes, &request, limits).await {
-            Taken::Promised(promised) => {
+            SendOutcome::Promised(promised) => {
                 model.next_seq += 1;
                 Ok(promised)
             }
-            Taken::Refused(error) if error.status().is_some_and(is_gone) => Err(self
+            SendOutcome::Refused(error) if error.status().is_some_and(is_gone) => Err(self
                 .http()
                 .whose(request.call)
                 .run_not_found(&error.to_string())),
-            Taken::Refused(error) => {
-                // It was not taken, so that the number is free.
+            SendOutcome::Refused(error) => {
+                // The request was not accepted, so the number is free.
                 model.is_in_doubt = was_in_doubt;
                 Err(error)
             }
-            Taken::InDoubt(error) => Err(error),
+            SendOutcome::InDoubt(error) => Err(error),
         }
     }
 
@@ -224,28 +228,28 @@ impl Models {
         &self,
         call: &'static str,
         promised: &Promise,
-        limits: Limits,
+        limits: PollLimits,
     ) -> Result<Result_, BackendError> {
         futures::result(self.http(), call, promised, limits).await
     }
 
     /// Tells the server that a model is not needed any more.
-    pub(super) async fn unload(&self, model: Model) {
+    pub(super) async fn unload(&self, model: ServerModel) {
         if model.session.is_over() {
             return;
         }
         let call = "unload_model";
-        let Ok(request) = Request::json(call, call, &bodies::unload(&model.id)) else {
+        let Ok(request) = HttpRequest::json(call, call, &bodies::unload(&model.id)) else {
             return;
         };
-        // It goes with its session.
+        // The model is dropped with its session.
         if let Err(error) = self.http().send(&request).await {
             tracing::debug!(model = %model.id, %error, "not unloaded");
         }
     }
 }
 
-/// Whether a server refused to make a model by loading, because it loads into models that there are.
+/// Returns whether a server refused to create a model by loading, because it loads only into existing models.
 fn wants_model(error: &BackendError) -> bool {
     let is_refused = matches!(error.status(), Some(400 | 422));
     is_refused && error.to_string().contains("model_id")

@@ -1,17 +1,17 @@
-//! Our names as the last part of a `tinker://` path, and back.
+//! Converts MetaClaw's names to the last part of a `tinker://` path, and back.
 //!
-//! Servers differ in what they allow there; letters, digits, `-` and `_` are allowed by all. Anything else of a name is
-//! written as `_` and two hexadecimal digits. A checkpoint's name is followed by `_m` and the beginning of its manifest's
-//! hash: by it the manifest is found again where the server keeps none.
+//! Servers allow different characters there; all allow letters, digits, `-` and `_`. Any other character is written as
+//! `_` and two hexadecimal digits. A checkpoint's name is followed by `_m` and the beginning of its manifest's hash, by
+//! which the manifest is found if the server stores none.
 
 use std::fmt::Write as _;
 
-/// Begins the mark of a manifest.
+/// The text before the mark of a manifest.
 const MARK: &str = "_m";
-/// Hexadecimal digits of a manifest's mark.
+/// The number of hexadecimal digits of a manifest's mark.
 const DIGITS: usize = 12;
 
-/// The name with what not every server allows written out.
+/// Returns the name with escapes for characters that not every server allows.
 pub(super) fn escaped(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || byte == b'-' {
@@ -24,7 +24,7 @@ pub(super) fn escaped(name: &str) -> String {
     })
 }
 
-/// The name of [`escaped`]; none of what was not written here.
+/// Reverses [`escaped`]; `None` for names that it did not make.
 fn unescaped(text: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
@@ -41,19 +41,19 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The mark of a manifest: the beginning of its hash.
+/// Returns the mark of a manifest: the beginning of its hash.
 pub(super) fn mark(manifest: &str) -> String {
     let mut hash = blake3::hash(manifest.as_bytes()).to_hex().to_string();
     hash.truncate(DIGITS);
     hash
 }
 
-/// A checkpoint's name at the server.
+/// Returns a checkpoint's name at the server.
 pub(super) fn with_mark(name: &str, mark: &str) -> String {
     format!("{}{MARK}{mark}", escaped(name))
 }
 
-/// Name and mark of a checkpoint, name alone of an adapter; none of what was not written here.
+/// Splits a name into a checkpoint's name and mark, or an adapter's name; `None` for names of other programs.
 pub(super) fn read(text: &str) -> Option<(String, Option<&str>)> {
     match text.rsplit_once(MARK) {
         Some((name, mark)) => {

@@ -14,9 +14,9 @@ use std::{collections::BTreeMap, sync::atomic::Ordering, time::Duration};
 use super::{
     bodies,
     held::Place,
-    http::Request,
-    models::{Models, follows_api},
-    runs::Model,
+    http::HttpRequest,
+    models::{ModelCalls, follows_api},
+    runs::ServerModel,
 };
 use crate::{
     BackendError,
@@ -27,7 +27,7 @@ use crate::{
     wire::CreateRequest,
 };
 
-/// A run that is asked for nothing for so long is not being trained, or was given up.
+/// A run without requests for this long counts as idle.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// Whether weights at this path can be sampled only from a model that holds them.
@@ -45,8 +45,8 @@ fn is_full(error: &BackendError) -> bool {
 
 // === impl Models ===
 
-impl Models {
-    /// Where the adapter at this path can be sampled from: a model that holds it, made where there is none.
+impl ModelCalls {
+    /// The path to sample an adapter from. A model that holds the adapter is made if there is none.
     ///
     /// # Errors
     /// The server's; 503 where it has no room for another model.
@@ -81,8 +81,8 @@ impl Models {
         }
     }
 
-    /// Loads an adapter into a model; where it is sampled from.
-    async fn fill(&self, model: &mut Model, path: &str) -> Result<String, BackendError> {
+    /// Loads an adapter into a model, and returns the path to sample it from.
+    async fn fill(&self, model: &mut ServerModel, path: &str) -> Result<String, BackendError> {
         self.load_into(model, path).await?;
         let call = "save_weights_for_sampler";
         let whose = self.http().whose(call);
@@ -91,7 +91,7 @@ impl Models {
         let saved = self
             .operate(model, call, |id, seq| {
                 let body = bodies::save_named(id, seq, &name, &BTreeMap::new());
-                Request::json(call, call, &body)
+                HttpRequest::json(call, call, &body)
             })
             .await?;
         let saved: SavedForSampler = saved.json(self.http(), call)?;
@@ -106,7 +106,7 @@ impl Models {
         };
         let answer = self
             .http()
-            .send(&Request::json(call, call, &asked)?)
+            .send(&HttpRequest::json(call, call, &asked)?)
             .await?;
         let whose = self.http().whose(call);
         if answer.status == 404 {
@@ -134,12 +134,12 @@ impl Models {
         self.places.n_uses.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An adapter is asked: it is the last one whose model goes for want of room.
+    /// Marks an adapter as just used, so that its model is the last to be evicted.
     pub(super) async fn used(&self, path: &str) {
         self.held(path).await;
     }
 
-    /// Nobody samples this adapter any more, or the server does not hold it: its model goes.
+    /// Unloads the model of an adapter that is no longer sampled, or that the server has lost.
     pub(super) async fn leave(&self, path: &str) {
         let left = self.places.held.lock().await.remove(path);
         if let Some(place) = left {
@@ -151,7 +151,7 @@ impl Models {
     ///
     /// # Errors
     /// The server's; 503 where it has no room for another model.
-    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+    pub(super) async fn create(&self, spec: &CreateRequest) -> Result<ServerModel, BackendError> {
         let _making = self.places.making.lock().await;
         let mut model = self.create_with_room(spec).await?;
         if follows_api(&model.id) {
@@ -166,8 +166,11 @@ impl Models {
     /// A new model whose weights and optimiser a checkpoint is about to replace, without gradients of another one.
     ///
     /// # Errors
-    /// As [`Models::create`].
-    pub(super) async fn create_to_load(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+    /// As [`ModelCalls::create`].
+    pub(super) async fn create_to_load(
+        &self,
+        spec: &CreateRequest,
+    ) -> Result<ServerModel, BackendError> {
         let _making = self.places.making.lock().await;
         let mut model = self.create_with_room(spec).await?;
         if !follows_api(&model.id) {
@@ -177,19 +180,19 @@ impl Models {
     }
 
     /// Takes the gradients that a slot has, by a step of length 0.
-    async fn clear(&self, model: &mut Model) -> Result<(), BackendError> {
+    async fn clear(&self, model: &mut ServerModel) -> Result<(), BackendError> {
         let call = "optim_step";
         let done = self
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::no_step(id, seq))
+                HttpRequest::json(call, call, &bodies::no_step(id, seq))
             })
             .await?;
         let _: OptimStepped = done.json(self.http(), call)?;
         Ok(())
     }
 
-    /// A new model; where the server has no room for it, that of the adapter that was not asked for longest makes way.
-    async fn create_with_room(&self, spec: &CreateRequest) -> Result<Model, BackendError> {
+    /// Makes a model. If the server has no room, the model of the least recently used adapter is unloaded.
+    async fn create_with_room(&self, spec: &CreateRequest) -> Result<ServerModel, BackendError> {
         loop {
             match self.create_bare(spec).await {
                 Err(error) if is_full(&error) => {
@@ -206,8 +209,8 @@ impl Models {
         }
     }
 
-    /// Unloads one model; whether there was one: that of a run which nobody asks, that of the adapter which was not asked
-    /// longest, or that of any run from which nothing is waited for.
+    /// Unloads one model and returns whether there was one: that of an idle run, else that of the least recently used
+    /// adapter, else that of any run without pending work.
     async fn make_room(&self) -> bool {
         if let Some(model) = self.runs.take_idle(IDLE) {
             self.unload(model).await;

@@ -1,14 +1,14 @@
-//! Texts that no two calls share.
+//! Unique texts for calls.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// 16 hexadecimal digits.
+/// Returns 16 hexadecimal digits.
 pub(super) fn digits() -> String {
-    // Random keys are what std has of randomness; these only have to differ.
+    // Random hash keys are the only randomness in std, and these texts only have to differ.
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// A key that a server may know a request again by.
+/// Returns a key by which a server may recognise a repeated request.
 pub(super) fn idempotency_key() -> String {
     format!("metaclaw-retry-{}{}", digits(), digits())
 }

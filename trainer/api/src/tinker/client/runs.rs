@@ -1,8 +1,8 @@
-//! The runs of this process, and which model of the server each of them is at the moment.
+//! The runs of this process, and the present model of each at the server.
 //!
-//! A run outlives its model: loading a checkpoint makes a new model, and what was under way on the old one is of no
-//! matter any more. A model is made when it is first needed, so that a run that goes on from a checkpoint, or that is only
-//! asked what the base model thinks, makes none in vain.
+//! A run outlives its model: loading a checkpoint makes a new model, and unfinished calls on the old one do not matter
+//! any more. A model is created when it is first needed, so that a run that continues from a checkpoint, or that only
+//! asks the base model, does not create one in vain.
 
 use std::{
     collections::BTreeMap,
@@ -16,51 +16,51 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{sampler::Sampler, session::Session};
+use super::{sampler::ServerSampler, session::OpenSession};
 use crate::{RunId, tinker::ModelId, wire::CreateRequest};
 
-/// A run that nobody closes is dropped when there are so many.
+/// The most runs that are kept. Beyond this the oldest open runs are dropped.
 const MOST: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Run(pub(super) tokio::sync::Mutex<State>);
+pub(super) struct ClientRun(pub(super) tokio::sync::Mutex<State>);
 
-/// What a run is at the moment.
+/// The current state of a run.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) spec: CreateRequest,
-    pub(super) model: Option<Model>,
+    pub(super) model: Option<ServerModel>,
     /// Optimiser steps behind it.
     pub(super) step: u64,
     /// A sampler of these weights; none where they have moved since.
-    pub(super) sampler: Option<Arc<Sampler>>,
+    pub(super) sampler: Option<Arc<ServerSampler>>,
     /// When it was last asked for something.
     pub(super) used: Instant,
-    /// The losses since the last step, and over how many tokens.
+    /// The losses since the last step, and the number of their tokens.
     pub(super) loss: (f64, u64),
 }
 
 /// A model at the server.
 #[derive(Debug)]
-pub(super) struct Model {
-    pub(super) session: Arc<Session>,
+pub(super) struct ServerModel {
+    pub(super) session: Arc<OpenSession>,
     pub(super) id: ModelId,
-    /// Its calls are counted from 1.
+    /// The number of the next call, from 1.
     pub(super) next_seq: i32,
-    /// Whether it is known what it holds. A call that was sent and not answered leaves it in doubt.
+    /// Whether its content is known. A call that was sent and not answered makes it uncertain.
     pub(super) is_in_doubt: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(super) struct ClientRuns {
     next: AtomicU32,
-    runs: Mutex<BTreeMap<RunId, Arc<Run>>>,
+    runs: Mutex<BTreeMap<RunId, Arc<ClientRun>>>,
 }
 
 // === impl State ===
 
 impl State {
-    /// The weights have moved.
+    /// Records that the weights have changed.
     pub(super) fn moved(&mut self) {
         self.sampler = None;
         self.loss = (0.0, 0);
@@ -69,9 +69,9 @@ impl State {
 
 // === impl Model ===
 
-impl Model {
-    /// A model that the server has just made, after so many calls.
-    pub(super) fn new(session: Arc<Session>, id: ModelId, n_calls: i32) -> Self {
+impl ServerModel {
+    /// A model that the server has just made, after `n_calls` calls.
+    pub(super) fn new(session: Arc<OpenSession>, id: ModelId, n_calls: i32) -> Self {
         Self {
             session,
             id,
@@ -83,9 +83,9 @@ impl Model {
 
 // === impl Runs ===
 
-impl Runs {
+impl ClientRuns {
     pub(super) fn new() -> Self {
-        // Those of an earlier process are not to be taken for ours.
+        // A random part keeps ids of earlier processes apart from ours.
         let random = RandomState::new().build_hasher().finish();
         let first = u32::try_from(random & 0x7fff_ffff).unwrap_or(0);
         Self {
@@ -94,10 +94,10 @@ impl Runs {
         }
     }
 
-    /// A new one, without a model yet.
+    /// Creates a run without a model.
     pub(super) fn open(&self, spec: CreateRequest) -> RunId {
         let id = RunId::from(self.next.fetch_add(1, Ordering::Relaxed));
-        let run = Arc::new(Run(tokio::sync::Mutex::new(State {
+        let run = Arc::new(ClientRun(tokio::sync::Mutex::new(State {
             spec,
             model: None,
             step: 0,
@@ -113,14 +113,14 @@ impl Runs {
         id
     }
 
-    pub(super) fn get(&self, id: &RunId) -> Option<Arc<Run>> {
+    pub(super) fn get(&self, id: &RunId) -> Option<Arc<ClientRun>> {
         self.lock().get(id).cloned()
     }
 
-    /// Takes the model of the run that was asked for nothing longest, of those that nothing is asked of now; none where no
-    /// run has waited for so long, or is in doubt. Such a run begins again at its checkpoint.
-    pub(super) fn take_idle(&self, idle: Duration) -> Option<Model> {
-        let runs: Vec<Arc<Run>> = self.lock().values().cloned().collect();
+    /// Takes the model of the run that has been idle longest; `None` if no run has been idle long enough. Runs in doubt
+    /// are left alone. The run begins again at its checkpoint.
+    pub(super) fn take_idle(&self, idle: Duration) -> Option<ServerModel> {
+        let runs: Vec<Arc<ClientRun>> = self.lock().values().cloned().collect();
         let free = runs.iter().filter_map(|run| run.0.try_lock().ok());
         let idle = free.filter(|state| {
             let model = state.model.as_ref();
@@ -131,11 +131,11 @@ impl Runs {
         longest.model.take()
     }
 
-    pub(super) fn close(&self, id: &RunId) -> Option<Arc<Run>> {
+    pub(super) fn close(&self, id: &RunId) -> Option<Arc<ClientRun>> {
         self.lock().remove(id)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunId, Arc<Run>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<RunId, Arc<ClientRun>>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,25 +1,25 @@
-//! One sampler at the server.
+//! A sampler at the server.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-use super::session::Session;
+use super::session::OpenSession;
 use crate::tinker::SamplerId;
 
-/// Weights that are sampled from.
+/// The weights that are sampled from.
 #[derive(Debug)]
-pub(super) struct Sampler {
-    pub(super) session: Arc<Session>,
+pub(super) struct ServerSampler {
+    pub(super) session: Arc<OpenSession>,
     pub(super) id: SamplerId,
     next_seq: AtomicU64,
 }
 
 // === impl Sampler ===
 
-impl Sampler {
-    pub(super) fn new(session: Arc<Session>, id: SamplerId) -> Self {
+impl ServerSampler {
+    pub(super) fn new(session: Arc<OpenSession>, id: SamplerId) -> Self {
         Self {
             session,
             id,
@@ -27,7 +27,7 @@ impl Sampler {
         }
     }
 
-    /// The number of its next call.
+    /// Returns the number of its next call.
     pub(super) fn next_seq(&self) -> u64 {
         self.next_seq.fetch_add(1, Ordering::Relaxed)
     }

@@ -6,11 +6,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     bodies,
-    futures::{self, Either, Limits, Taken},
-    http::Request,
-    models::Models,
+    futures::{self, Either, PollLimits, SendOutcome},
+    http::HttpRequest,
+    models::ModelCalls,
     places::needs_place,
-    sampler::Sampler,
+    sampler::ServerSampler,
     session::is_gone,
     usage::TinkerUsage,
 };
@@ -23,32 +23,33 @@ use crate::{
     },
 };
 
-/// Samplers of saved weights that are kept; what goes is made again when it is asked for.
+/// The most samplers of saved weights that are kept. A dropped sampler is made again on demand.
 const MOST: usize = 64;
 /// How long a chat's server may say that it has too much to do.
 const OF_CHAT: Duration = Duration::from_secs(2);
 const ASAMPLE: &str = "asample";
 
-/// What to sample from.
+/// The weights to sample from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Weights {
+pub(super) enum WeightsSource {
     Base,
-    /// `tinker://…/sampler_weights/…`, or `tinker://…/weights/…`, which need a model of their own ([`super::places`]).
+    /// The path `tinker://…/sampler_weights/…`, or `tinker://…/weights/…`, which needs a separate model
+    /// ([`super::places`]).
     Saved(String),
 }
 
 /// The samplers of this process.
 #[derive(Debug)]
 pub(super) struct Samplers {
-    models: Arc<Models>,
+    models: Arc<ModelCalls>,
     usage: Arc<TinkerUsage>,
-    open: tokio::sync::Mutex<BTreeMap<Weights, Arc<Sampler>>>,
+    open: tokio::sync::Mutex<BTreeMap<WeightsSource, Arc<ServerSampler>>>,
 }
 
 // === impl Samplers ===
 
 impl Samplers {
-    pub(super) fn new(models: Arc<Models>, usage: Arc<TinkerUsage>) -> Self {
+    pub(super) fn new(models: Arc<ModelCalls>, usage: Arc<TinkerUsage>) -> Self {
         Self {
             models,
             usage,
@@ -60,32 +61,35 @@ impl Samplers {
     ///
     /// # Errors
     /// The server's; 404 `model_not_found` for weights that it does not have.
-    pub(super) async fn get(&self, weights: &Weights) -> Result<Arc<Sampler>, BackendError> {
+    pub(super) async fn get(
+        &self,
+        weights: &WeightsSource,
+    ) -> Result<Arc<ServerSampler>, BackendError> {
         let mut open = self.open.lock().await;
         if let Some(sampler) = open.get(weights).filter(|it| !it.session.is_over()) {
-            if let Weights::Saved(path) = weights {
+            if let WeightsSource::Saved(path) = weights {
                 self.models.used(path).await;
             }
             return Ok(Arc::clone(sampler));
         }
         let sampler = Arc::new(self.create(weights).await?);
         if open.len() >= MOST {
-            open.retain(|weights, _| *weights == Weights::Base);
+            open.retain(|weights, _| *weights == WeightsSource::Base);
         }
         open.insert(weights.clone(), Arc::clone(&sampler));
         Ok(sampler)
     }
 
     /// Whether a sampler of these weights is open.
-    pub(super) async fn has(&self, weights: &Weights) -> bool {
+    pub(super) async fn has(&self, weights: &WeightsSource) -> bool {
         let open = self.open.lock().await;
         open.get(weights).is_some_and(|it| !it.session.is_over())
     }
 
     /// Forgets a sampler, and the model that was made for it; whether there was one.
-    pub(super) async fn drop(&self, weights: &Weights) -> bool {
+    pub(super) async fn drop(&self, weights: &WeightsSource) -> bool {
         let dropped = self.open.lock().await.remove(weights).is_some();
-        if let Weights::Saved(path) = weights {
+        if let WeightsSource::Saved(path) = weights {
             self.models.leave(path).await;
         }
         dropped
@@ -96,25 +100,25 @@ impl Samplers {
         self.models.http().whose(call)
     }
 
-    async fn create(&self, weights: &Weights) -> Result<Sampler, BackendError> {
+    async fn create(&self, weights: &WeightsSource) -> Result<ServerSampler, BackendError> {
         let call = "create_sampling_session";
         let http = self.models.http();
         let sessions = &self.models.sessions;
         let base_model = &self.models.base_model;
         let path = match weights {
-            Weights::Base => None,
-            Weights::Saved(path) if needs_place(path) => Some(self.models.place(path).await?),
-            Weights::Saved(path) => Some(path.clone()),
+            WeightsSource::Base => None,
+            WeightsSource::Saved(path) if needs_place(path) => Some(self.models.place(path).await?),
+            WeightsSource::Saved(path) => Some(path.clone()),
         };
         let mut is_first = true;
         loop {
             let known = sessions.current().await.is_some();
             let session = sessions.get().await?;
             let body = bodies::sampler(&session, base_model, path.as_deref());
-            let answer = http.send(&Request::json(call, call, &body)?).await?;
+            let answer = http.send(&HttpRequest::json(call, call, &body)?).await?;
             if is_gone(answer.status) {
                 if is_first && known {
-                    // It may be the session that is not there any more.
+                    // The session may have ended.
                     session.end();
                     is_first = false;
                     continue;
@@ -126,7 +130,7 @@ impl Samplers {
                 return Err(http.whose(call).status(404, code, why));
             }
             let made: SamplingSession = answer.json(http.whose(call))?;
-            return Ok(Sampler::new(session, made.sampling_session_id));
+            return Ok(ServerSampler::new(session, made.sampling_session_id));
         }
     }
 
@@ -136,8 +140,8 @@ impl Samplers {
     /// The server's.
     pub(super) async fn ask(
         &self,
-        weights: &Weights,
-        sample: &json::Sample,
+        weights: &WeightsSource,
+        sample: &json::SampleCall,
     ) -> Result<SampleOutput, BackendError> {
         let sampler = self.get(weights).await?;
         match self.ask_at(&sampler, sample).await {
@@ -156,18 +160,18 @@ impl Samplers {
     /// The server's.
     pub(super) async fn ask_at(
         &self,
-        sampler: &Sampler,
-        sample: &json::Sample,
+        sampler: &ServerSampler,
+        sample: &json::SampleCall,
     ) -> Result<SampleOutput, BackendError> {
         let (read, _) = self.ask_for(sampler, sample).await?;
         Ok(read)
     }
 
-    /// The same with the protobuf message, where that is what was answered: it has what few ask for.
+    /// The same, with the protobuf message if the answer was one. It has rarely used fields.
     pub(super) async fn ask_for(
         &self,
-        sampler: &Sampler,
-        sample: &json::Sample,
+        sampler: &ServerSampler,
+        sample: &json::SampleCall,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
         let limits = self.models.asker.limits();
         let promised = self.begin(sampler, sample, limits).await?;
@@ -180,16 +184,16 @@ impl Samplers {
     /// The server's.
     pub(super) async fn begin(
         &self,
-        sampler: &Sampler,
-        sample: &json::Sample,
-        limits: Limits,
+        sampler: &ServerSampler,
+        sample: &json::SampleCall,
+        limits: PollLimits,
     ) -> Result<Promise, BackendError> {
         let body = bodies::numbered(sample, &sampler.id, sampler.next_seq());
-        let request = Request::json(ASAMPLE, ASAMPLE, &body)?;
+        let request = HttpRequest::json(ASAMPLE, ASAMPLE, &body)?;
         let dedupes = sampler.session.flags.dedupes;
         match futures::submit(self.models.http(), dedupes, &request, limits).await {
-            Taken::Promised(promised) => Ok(promised),
-            Taken::Refused(error) | Taken::InDoubt(error) => Err(error),
+            SendOutcome::Promised(promised) => Ok(promised),
+            SendOutcome::Refused(error) | SendOutcome::InDoubt(error) => Err(error),
         }
     }
 
@@ -199,9 +203,9 @@ impl Samplers {
     /// The server's.
     pub(super) async fn end(
         &self,
-        sample: &json::Sample,
+        sample: &json::SampleCall,
         promised: &Promise,
-        limits: Limits,
+        limits: PollLimits,
     ) -> Result<(SampleOutput, Option<SampleResponse>), BackendError> {
         let http = self.models.http();
         let result = futures::result(http, ASAMPLE, promised, limits).await?;
@@ -219,7 +223,7 @@ impl Samplers {
     }
 
     /// Tells the server that an answer is not waited for any more, where it wants to know.
-    pub(super) async fn cancel(&self, sampler: &Sampler, promised: &Promise) {
+    pub(super) async fn cancel(&self, sampler: &ServerSampler, promised: &Promise) {
         if !sampler.session.flags.cancels {
             return;
         }
@@ -227,30 +231,32 @@ impl Samplers {
         let body = CancelFuture {
             request_id: promised.request_id.clone(),
         };
-        if let Ok(request) = Request::json(call, call, &body) {
-            // It ends by itself.
+        if let Ok(request) = HttpRequest::json(call, call, &body) {
+            // The session ends by itself if this fails.
             let _ = self.models.http().send(&request).await;
         }
     }
 
-    /// Of a chat: who waits for an answer is told soon that there is no room for it.
-    pub(super) fn limits_of_chat(&self) -> Limits {
+    /// The limits of a chat. A chat's caller is told soon that there is no room.
+    pub(super) fn limits_of_chat(&self) -> PollLimits {
         let asker = &self.models.asker;
-        Limits::new(asker.timeout, asker.patience.min(OF_CHAT))
+        PollLimits::new(asker.timeout, asker.patience.min(OF_CHAT))
     }
 }
 
-fn n_tokens(sample: &json::Sample) -> usize {
+fn n_tokens(sample: &json::SampleCall) -> usize {
     let chunks = sample.prompt.chunks.iter();
     let n = chunks.map(|chunk| match chunk {
-        json::Chunk::EncodedText { tokens } => tokens.len(),
-        json::Chunk::Image(_) | json::Chunk::ImageAssetPointer(_) | json::Chunk::Dmel(_) => 0,
+        json::PromptChunk::EncodedText { tokens } => tokens.len(),
+        json::PromptChunk::Image(_)
+        | json::PromptChunk::ImageAssetPointer(_)
+        | json::PromptChunk::Dmel(_) => 0,
     });
     n.sum()
 }
 
-/// The log-probabilities of a prompt with one entry for each of its `n` tokens: SkyRL leaves out the first token, of which
-/// there is none.
+/// The log-probabilities of a prompt with one entry for each of its `n` tokens. SkyRL leaves out the first token, which
+/// has none.
 fn with_first(mut output: SampleOutput, n: usize) -> SampleOutput {
     if let Some(all) = &mut output.prompt_logprobs
         && all.len() + 1 == n
@@ -260,7 +266,7 @@ fn with_first(mut output: SampleOutput, n: usize) -> SampleOutput {
     output
 }
 
-/// Whether an answer says that the sampler is not there any more.
+/// Whether an answer says that the sampler has gone.
 pub(super) fn has_gone(error: &BackendError) -> bool {
     matches!(error, BackendError::Lost { .. }) || error.status().is_some_and(is_gone)
 }

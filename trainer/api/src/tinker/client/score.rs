@@ -8,8 +8,8 @@ use futures_util::future::try_join_all;
 
 use super::{
     bodies,
-    sampler::Sampler,
-    samplers::{Samplers, Weights},
+    sampler::ServerSampler,
+    samplers::{Samplers, WeightsSource},
 };
 use crate::{
     BackendError, Datum, Tensor2,
@@ -17,7 +17,7 @@ use crate::{
     wire::ForwardReply,
 };
 
-/// Prompts that are looked at at once.
+/// The most prompts that are scored concurrently.
 const AT_ONCE: usize = 8;
 
 /// The positions and top-k that the caller asked for in one datum.
@@ -29,7 +29,7 @@ pub(super) struct Look<'a> {
     pub(super) top_k: u32,
 }
 
-/// What was found of one datum, as a [`ForwardReply`] has it.
+/// The result for one datum, in the form of a [`ForwardReply`].
 #[derive(Debug, Default)]
 struct Found {
     logprobs: Vec<f32>,
@@ -57,7 +57,7 @@ impl Look<'_> {
         prompt
     }
 
-    /// Whether each target that is asked about is the prompt's next token.
+    /// Whether each requested target is the prompt's next token.
     fn is_shifted(&self, prompt: &[u32]) -> bool {
         let targets = &self.datum.parts().target_tokens;
         let is_next = |at: &usize| targets.values().get(*at) == prompt.get(at + 1);
@@ -85,7 +85,7 @@ impl Look<'_> {
 // === impl Samplers ===
 
 impl Samplers {
-    /// What the base model thinks.
+    /// Scores datums by the base model.
     ///
     /// # Errors
     /// The server's; [`BackendError::NotSupported`] for what it does not answer.
@@ -93,24 +93,24 @@ impl Samplers {
         &self,
         looks: &[Look<'_>],
     ) -> Result<ForwardReply, BackendError> {
-        let sampler = self.get(&Weights::Base).await?;
+        let sampler = self.get(&WeightsSource::Base).await?;
         match self.look_all(&sampler, looks).await {
             Err(error) if error.status().is_some_and(super::session::is_gone) => {
-                self.drop(&Weights::Base).await;
-                let sampler = self.get(&Weights::Base).await?;
+                self.drop(&WeightsSource::Base).await;
+                let sampler = self.get(&WeightsSource::Base).await?;
                 self.look_all(&sampler, looks).await
             }
             found => found,
         }
     }
 
-    /// What a sampler's weights think.
+    /// Scores datums by a sampler's weights.
     ///
     /// # Errors
     /// As [`Samplers::look_by_base`].
     pub(super) async fn look_all(
         &self,
-        sampler: &Sampler,
+        sampler: &ServerSampler,
         looks: &[Look<'_>],
     ) -> Result<ForwardReply, BackendError> {
         let mut reply = ForwardReply::default();
@@ -129,7 +129,7 @@ impl Samplers {
         Ok(reply)
     }
 
-    async fn look(&self, sampler: &Sampler, look: Look<'_>) -> Result<Found, BackendError> {
+    async fn look(&self, sampler: &ServerSampler, look: Look<'_>) -> Result<Found, BackendError> {
         let prompt = look.prompt();
         let is_shifted = look.is_shifted(&prompt);
         let mut sample = bodies::look(prompt);

@@ -1,4 +1,4 @@
-//! Chats are answered by the same server: [`Sampler`] over Tinker's asample.
+//! Chats are answered by the same server: [`ServerSampler`] over Tinker's asample.
 //!
 //! Tinker answers a sample in one piece: nothing comes until all of it is there.
 
@@ -13,20 +13,20 @@ use metaclaw_trainer_terms::{
 use super::{
     backend::TinkerBackend,
     bodies, sampler,
-    samplers::{Weights, has_gone},
+    samplers::{WeightsSource, has_gone},
 };
 use crate::{
     AdapterName, BackendError,
     tinker::{
         Sequence, StopReason,
-        json::{Promise, Sample, SampleStop, SamplingParams},
+        json::{Promise, SampleCall, SampleStop, TinkerSamplingParams},
     },
 };
 
 /// Seeds are passed on within what every server takes.
 const SEEDS: u64 = 0x7fff_ffff;
 
-/// [`Sampler`] of a [`TinkerBackend`].
+/// [`ServerSampler`] of a [`TinkerBackend`].
 #[derive(Debug, Clone)]
 pub struct TinkerSampler(TinkerBackend);
 
@@ -70,9 +70,9 @@ impl Sampler for TinkerSampler {
 /// A sample that the server has taken.
 struct Waiting {
     backend: TinkerBackend,
-    weights: Weights,
-    sampler: Arc<sampler::Sampler>,
-    sample: Sample,
+    weights: WeightsSource,
+    sampler: Arc<sampler::ServerSampler>,
+    sample: SampleCall,
     promised: Promise,
     is_over: bool,
 }
@@ -90,10 +90,10 @@ impl TinkerBackend {
         request: &SamplerRequest,
     ) -> Result<(Waiting, Option<u64>), BackendError> {
         let (weights, version) = match &request.adapter {
-            None => (Weights::Base, None),
+            None => (WeightsSource::Base, None),
             Some(name) => {
                 let adapter = self.0.checkpoints.adapter(name.as_str()).await?;
-                (Weights::Saved(adapter.path), adapter.step)
+                (WeightsSource::Saved(adapter.path), adapter.step)
             }
         };
         let sample = self.body(request).await?;
@@ -102,7 +102,7 @@ impl TinkerBackend {
         let mut sampler = samplers.get(&weights).await?;
         let mut begun = samplers.begin(&sampler, &sample, limits).await;
         if begun.as_ref().is_err_and(has_gone) {
-            // With its session, as after a restart.
+            // The weights went with their session, as after a restart.
             samplers.drop(&weights).await;
             sampler = samplers.get(&weights).await?;
             begun = samplers.begin(&sampler, &sample, limits).await;
@@ -118,11 +118,11 @@ impl TinkerBackend {
         Ok((waiting, version))
     }
 
-    async fn body(&self, request: &SamplerRequest) -> Result<Sample, BackendError> {
+    async fn body(&self, request: &SamplerRequest) -> Result<SampleCall, BackendError> {
         let sampling = &request.sampling;
         let seed = request.seed.map(|it| it & SEEDS);
         let top_k = i64::try_from(sampling.top_k).unwrap_or(i64::MAX);
-        let params = SamplingParams {
+        let params = TinkerSamplingParams {
             max_tokens: self.most_tokens(request).await?,
             seed: seed.and_then(|it| i64::try_from(it).ok()),
             // The front looks for stop texts. Tinker takes either ids or texts as stops, and the ids are needed.
@@ -136,7 +136,7 @@ impl TinkerBackend {
         Ok(sample)
     }
 
-    /// As many as were asked for, or what the context leaves.
+    /// The requested number of tokens, or what the context leaves.
     async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>, BackendError> {
         let offer = self.0.offer().await?;
         let wanted = Some(self.0.config.base_model.as_str());
@@ -176,7 +176,8 @@ impl Waiting {
             .as_ref()
             .is_err_and(|error| has_gone(error) && !is_lost(error))
         {
-            // The server took it, and holds the weights no more: as SkyRL after a restart. Nothing was drawn.
+            // The server accepted the request but no longer holds the weights, as SkyRL after a restart. Nothing was
+            // sampled.
             ended = match self.again().await {
                 Ok(()) => samplers.end(&self.sample, &self.promised, limits).await,
                 Err(error) => Err(error),
@@ -197,7 +198,7 @@ impl Waiting {
 }
 
 impl Drop for Waiting {
-    /// Whoever asked has gone.
+    /// The caller has left.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -242,7 +243,7 @@ fn reply(choice: u32, reply: Sequence, n_cached: usize) -> Vec<Result<SampleEven
         .collect()
 }
 
-/// The failure as whoever answers the chat needs it.
+/// The failure in the form that the chat needs.
 fn failed(error: &BackendError) -> SamplerError {
     let failure = match error.status() {
         Some(400 | 413 | 422) => SamplerFailure::Request,

@@ -1,4 +1,4 @@
-//! A session at the server: runs and samplers live in it, and go when its heartbeats are missed.
+//! A session at the server: runs and samplers belong to it, and end if its heartbeats stop.
 
 use std::{
     sync::{
@@ -13,70 +13,70 @@ use tokio::sync::Mutex;
 
 use super::{
     config::{Dialect, TinkerConfig},
-    http::{Http, Request, SDK_VERSION},
+    http::{Http, HttpRequest, SDK_VERSION},
 };
 use crate::{
     BackendError,
     tinker::{
-        SessionId,
+        TinkerSessionId,
         json::{
-            ClientConfig, ClientConfigRequest, CreateSession, DynamicConfig, FinishReason,
-            FinishSession, Heartbeat, Session as Opened,
+            ClientConfig, ClientConfigRequest, ClientEnd, CreateSession, CreatedSession as Opened,
+            DynamicConfig, FinishSession, Heartbeat,
         },
     },
 };
 
-/// Deadline of a heartbeat.
+/// The timeout of a heartbeat.
 const BEAT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What the SDK sends at once where a server does not say how much it takes.
+/// The SDK's own limit for servers that do not give one.
 const MOST_DATUMS: usize = 1_024;
 const MOST_BYTES: usize = 5_000_000;
 
-/// What a server says of how it wants to be spoken to.
+/// The server's wishes for requests.
 #[derive(Debug)]
 pub(super) struct Flags {
-    /// Whether a request that was sent twice with one number is carried out once. Servers of before do not say, and do
-    /// not see to it.
+    /// Whether a request that was sent twice with one number is carried out once. Older servers do not report this, and
+    /// do not do it.
     pub(super) dedupes: bool,
-    /// Whether it wants to know what nobody waits for any more.
+    /// Whether the server wants to know about results that nobody waits for any more.
     pub(super) cancels: bool,
-    /// Whether training goes as protobuf.
+    /// Whether training requests are protobuf.
     protobuf: AtomicBool,
     /// Whether a body is to be compressed.
     pub(super) compress: bool,
-    /// Whether a model is made by loading a checkpoint, in one call.
+    /// Whether a model is created by loading a checkpoint, in one call.
     create_by_load: AtomicBool,
-    /// Sequences of one request at most.
+    /// The largest number of sequences in one request.
     pub(super) most_datums: usize,
-    /// Bytes of one request at most.
+    /// The largest size of one request, in bytes.
     pub(super) most_bytes: usize,
 }
 
 /// A session that is open, as far as is known.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) id: SessionId,
+pub(super) struct OpenSession {
+    pub(super) id: TinkerSessionId,
     pub(super) flags: Arc<Flags>,
     n_models: AtomicU32,
     n_samplers: AtomicU32,
     is_over: AtomicBool,
 }
 
-/// The session of this process: opened when it is needed, and again when the server has dropped it.
+/// The session of this process: opened when it is needed, and again after the server has dropped it.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(super) struct TinkerSessions {
     http: Arc<Http>,
     dialect: Dialect,
     project: Option<String>,
     heartbeat: Duration,
-    open: Mutex<Option<Arc<Session>>>,
+    open: Mutex<Option<Arc<OpenSession>>>,
 }
 
 // === impl Flags ===
 
 impl Flags {
-    /// By what the server answers; nothing where it has no such call.
+    /// Reads the flags from the server's answer. They have defaults if the server has no such call.
     fn of(answered: Option<&ClientConfig>, dialect: Dialect, cancels: bool) -> Self {
         let is_current = dialect == Dialect::Current && answered.is_some();
         let usual = ClientConfig::default();
@@ -102,7 +102,7 @@ impl Flags {
         self.protobuf.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it reads JSON alone.
+    /// Records that the server reads JSON only.
     pub(super) fn set_json(&self) {
         self.protobuf.store(false, Ordering::Relaxed);
     }
@@ -111,7 +111,7 @@ impl Flags {
         self.create_by_load.load(Ordering::Relaxed)
     }
 
-    /// The server has shown that it loads into models that there are.
+    /// Records that the server loads only into existing models.
     pub(super) fn set_loads_into_models(&self) {
         self.create_by_load.store(false, Ordering::Relaxed);
     }
@@ -119,18 +119,18 @@ impl Flags {
 
 // === impl Session ===
 
-impl Session {
+impl OpenSession {
     /// The number of the next model.
     pub(super) fn next_model(&self) -> u32 {
         self.n_models.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number of the next sampler, of all kinds.
+    /// Returns the number of the next sampler, of all kinds.
     pub(super) fn next_sampler(&self) -> u32 {
         self.n_samplers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The server does not know it any more.
+    /// Records that the server does not know the session any more.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ impl Session {
 
 // === impl Sessions ===
 
-impl Sessions {
+impl TinkerSessions {
     pub(super) fn new(config: &TinkerConfig, http: Arc<Http>) -> Self {
         Self {
             http,
@@ -153,11 +153,11 @@ impl Sessions {
         }
     }
 
-    /// The session that is open, or a new one.
+    /// Returns the open session, or opens a new one.
     ///
     /// # Errors
     /// The server's.
-    pub(super) async fn get(&self) -> Result<Arc<Session>, BackendError> {
+    pub(super) async fn get(&self) -> Result<Arc<OpenSession>, BackendError> {
         let mut open = self.open.lock().await;
         if let Some(session) = open.as_ref().filter(|it| !it.is_over()) {
             return Ok(Arc::clone(session));
@@ -177,18 +177,18 @@ impl Sessions {
         Ok(session)
     }
 
-    /// The session that is open, if one is; nothing is asked.
-    pub(super) async fn current(&self) -> Option<Arc<Session>> {
+    /// The open session, if there is one. This sends nothing.
+    pub(super) async fn current(&self) -> Option<Arc<OpenSession>> {
         let open = self.open.lock().await;
         open.as_ref().filter(|it| !it.is_over()).cloned()
     }
 
-    async fn begin(&self) -> Result<Session, BackendError> {
+    async fn begin(&self) -> Result<OpenSession, BackendError> {
         let call = "client/config";
         let asked_by = ClientConfigRequest {
             sdk_version: SDK_VERSION.to_owned(),
         };
-        let request = Request::json(call, call, &asked_by)?;
+        let request = HttpRequest::json(call, call, &asked_by)?;
         let answer = self.http.send(&request).await?;
         let config: Option<ClientConfig> = match answer.status {
             404 | 405 => None,
@@ -203,7 +203,10 @@ impl Sessions {
             project_id: self.project.clone(),
             ..CreateSession::default()
         };
-        let answer = self.http.send(&Request::json(call, call, &asked)?).await?;
+        let answer = self
+            .http
+            .send(&HttpRequest::json(call, call, &asked)?)
+            .await?;
         let reply: Opened = answer.json(self.http.whose(call))?;
         let words = [&reply.warning_message, &reply.error_message];
         for said in words.into_iter().flatten() {
@@ -213,7 +216,7 @@ impl Sessions {
                 "the training server has a word for its users"
             );
         }
-        Ok(Session {
+        Ok(OpenSession {
             id: reply.session_id,
             flags: Arc::new(Flags::of(
                 config.as_ref(),
@@ -226,10 +229,11 @@ impl Sessions {
         })
     }
 
-    /// Whether the server wants to know what nobody waits for any more; one that does not say does not.
+    /// Whether the server wants to know about results that nobody waits for any more. A server that does not say so
+    /// does not.
     async fn cancels(&self, asked_by: &ClientConfigRequest) -> bool {
         let call = "client/dynamic_config";
-        let Ok(request) = Request::json(call, call, asked_by) else {
+        let Ok(request) = HttpRequest::json(call, call, asked_by) else {
             return false;
         };
         let Ok(answer) = self.http.send(&request).await else {
@@ -239,7 +243,7 @@ impl Sessions {
         config.is_ok_and(|it| it.sample_cancel_enabled)
     }
 
-    /// Tells the server that nothing more is asked, so that it frees what it holds.
+    /// Tells the server that the session is over, so that it frees what it holds.
     pub(super) async fn finish(&self) {
         let Some(session) = self.open.lock().await.take() else {
             return;
@@ -247,18 +251,18 @@ impl Sessions {
         session.end();
         let path = format!("sessions/{}/finish", session.id);
         let body = FinishSession {
-            reason: FinishReason::Success,
+            reason: ClientEnd::Success,
             detail: None,
         };
-        if let Ok(request) = Request::json("sessions/finish", &path, &body) {
-            // It goes by itself when its heartbeats are missed.
+        if let Ok(request) = HttpRequest::json("sessions/finish", &path, &body) {
+            // The session ends by itself when its heartbeats stop.
             let _ = self.http.send(&request.within(BEAT_DEADLINE)).await;
         }
     }
 }
 
 /// Tells the server that the session's client is there, for as long as somebody holds the session.
-async fn beat(http: Arc<Http>, session: Weak<Session>, every: Duration) {
+async fn beat(http: Arc<Http>, session: Weak<OpenSession>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(session) = session.upgrade().filter(|it| !it.is_over()) else {
@@ -268,23 +272,23 @@ async fn beat(http: Arc<Http>, session: Weak<Session>, every: Duration) {
         let asked = Heartbeat {
             session_id: session.id.clone(),
         };
-        let Ok(request) = Request::json(call, call, &asked) else {
+        let Ok(request) = HttpRequest::json(call, call, &asked) else {
             return;
         };
         match http.send(&request.within(BEAT_DEADLINE)).await {
-            // A 404 may be of a server without heartbeats.
+            // A 404 may come from a server without heartbeats.
             Ok(answer) if answer.status == 410 => session.end(),
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Whether an answer says that session, model or sampler are not there (any more).
+/// Whether a status says that a session, model or sampler does not exist (any more).
 pub(super) fn is_gone(status: u16) -> bool {
     matches!(status, 404 | 410)
 }
 
-/// Of a call that is answered by GET.
-pub(super) fn get(call: &'static str, path: &str) -> Request {
-    Request::bare(call, Method::GET, path)
+/// A GET request for a call.
+pub(super) fn get(call: &'static str, path: &str) -> HttpRequest {
+    HttpRequest::bare(call, Method::GET, path)
 }

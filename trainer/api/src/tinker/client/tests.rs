@@ -1,4 +1,4 @@
-//! The client against a server in memory: what is sent, and what each failure comes to.
+//! Tests of the client with a server in memory: what is sent, and the result of each failure.
 
 mod network;
 mod server;
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Knows no text.
+/// It has no functions for text.
 #[derive(Debug)]
 struct NoText;
 
@@ -121,7 +121,7 @@ async fn a_step_is_made_saved_and_gone_on_from() {
         assert_eq!(backend.health().await.unwrap().model, "Qwen/Qwen3-8B");
         let run = open(&backend).await;
         let loss = pass(&backend, &run, &[11, 12]).await.unwrap();
-        // Two sequences, each with weight 1 on an id whose log-probability is -0.3.
+        // There are two sequences, each with weight 1 on an id whose log-probability is -0.3.
         let expected = if manner == SKYRL { 0.6 } else { 5.0 };
         assert!((loss - expected).abs() < 1e-6, "{loss}");
         assert_eq!(step(&backend, &run).await.unwrap(), 1);
@@ -129,7 +129,7 @@ async fn a_step_is_made_saved_and_gone_on_from() {
         let adapter = backend.save_adapter(run.clone(), "main-1@a-000001".parse().unwrap());
         let adapter = adapter.await.unwrap();
         assert_eq!(adapter.step, 1);
-        // Where adapters are sampled in the place of what is trained, they are saved as checkpoints are.
+        // If sampling would replace what is trained, adapters are saved like checkpoints.
         let kind = if manner == SKYRL {
             "weights"
         } else {
@@ -184,7 +184,7 @@ async fn where_numbers_are_not_looked_at_nothing_is_sent_twice() {
     let error = step(&backend, &run).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error}");
     assert_eq!(server.n_asked("optim_step"), before + 1);
-    // It is not known what the model holds, so that nothing more is done to it.
+    // The model's content is uncertain, so nothing more is done with it.
     let error = save(&backend, &run, "a-1-1").await.unwrap_err();
     assert!(error.is_unknown_run(), "{error}");
     assert_eq!(server.saved("/weights/").len(), 0);
@@ -209,7 +209,7 @@ async fn a_server_that_was_restarted_knows_no_run_and_the_checkpoint_is_loaded_a
     step(&backend, &run).await.unwrap();
     save(&backend, &run, "a-1-2").await.unwrap();
     assert_eq!(server.saved("/weights/").pop().unwrap().1, [11, 12]);
-    // Samplers are made again as well.
+    // Samplers are created again as well.
     let drawn = backend
         .sample(SampleRequest::one_token("base".to_owned()))
         .await;
@@ -240,7 +240,7 @@ async fn what_is_refused_is_said_in_words_and_its_number_is_free() {
             said.contains(words) && said.contains("as it says"),
             "{said}"
         );
-        // The fake asserts that no number is left out.
+        // The fake server asserts that no number is left out.
         assert_eq!(step(&backend, &run).await.unwrap(), 1);
         save(&backend, &run, "a-1-1").await.unwrap();
         assert_eq!(server.saved("/weights/")[0].1, [11]);
@@ -371,7 +371,7 @@ async fn what_a_server_cannot_answer_is_an_error_of_its_own_kind() {
     };
     let error = backend.forward(request.clone()).await.unwrap_err();
     assert!(error.is_not_supported(), "{error}");
-    // Ids that are not the prompt's own.
+    // These ids are not the prompt's own.
     request.datums = vec![Datum::cross_entropy(vec![1, 2], vec![9, 3], vec![1.0; 2]).unwrap()];
     let error = backend.forward(request).await.unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! What Tinker has no call for: texts as token ids, and what was sampled for a reply.
+//! The calls that Tinker does not have: tokenisation, and the samples of a reply.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::{
 /// # Cancel safety
 /// Nothing is changed by any of these calls.
 pub trait LocalText: fmt::Debug + Send + Sync {
-    /// Whether the others can be answered.
+    /// Whether the other calls can be answered.
     ///
     /// # Errors
     /// Why not yet, in words.
@@ -31,6 +31,6 @@ pub trait LocalText: fmt::Debug + Send + Sync {
     /// The text of ids, without special tokens.
     fn decode(&self, ids: Vec<u32>) -> BackendFuture<'_, String>;
 
-    /// What was sampled for a reply; `None` when it is not (or no longer) kept.
+    /// The sampled ids and log-probabilities of a reply; `None` if they are not kept, or no longer.
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }

@@ -7,10 +7,10 @@ use prost::Message as _;
 use super::{
     bodies,
     futures::{self, Either},
-    http::{Body, Request},
+    http::{HttpRequest, RequestBody},
     losses,
-    models::{Models, follows_api},
-    runs::{Model, State},
+    models::{ModelCalls, follows_api},
+    runs::{ServerModel, State},
     session::Flags,
     usage::TinkerUsage,
 };
@@ -44,7 +44,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The datums in chunks of what the server takes at once.
+    /// Splits the datums into chunks that the server accepts in one request.
     fn chunks(&self, flags: &Flags) -> Vec<&[Datum]> {
         let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
         for (at, datum) in self.datums.iter().enumerate() {
@@ -67,12 +67,12 @@ impl Pass<'_> {
         seq: i32,
         flags: &Flags,
         protobuf: bool,
-    ) -> Result<Request, BackendError> {
+    ) -> Result<HttpRequest, BackendError> {
         let call = self.call();
         if !protobuf {
             let mut input = bodies::input(chunk, self.loss.as_str(), self.config);
             if !follows_api(model) {
-                // It takes the mean over what has a weight, which without weights is the prompt as well.
+                // This server takes the mean over tokens with a weight. Without weights that includes the prompt.
                 bodies::weigh(&mut input, chunk);
             }
             let body = bodies::pass(model, seq, self.is_forward, &input);
@@ -80,10 +80,10 @@ impl Pass<'_> {
                 call,
                 why: error.to_string(),
             })?;
-            return Request::json(call, call, &body);
+            return HttpRequest::json(call, call, &body);
         }
         let settings = self.config.iter();
-        let message = proto::ForwardBackwardRequest {
+        let message = proto::ProtoForwardBackward {
             model_id: model.to_string(),
             seq_id: seq,
             data: chunk.iter().map(to_proto).collect(),
@@ -94,9 +94,9 @@ impl Pass<'_> {
                 .map(|(key, value)| (key.clone(), setting(*value)))
                 .collect(),
         };
-        let body: Result<Body, String> = futures::protobuf(flags, &message);
+        let body: Result<RequestBody, String> = futures::protobuf(flags, &message);
         let body = body.map_err(|why| BackendError::Request { call, why })?;
-        Ok(Request::post(call, "forward_backward", body))
+        Ok(HttpRequest::post(call, "forward_backward", body))
     }
 }
 
@@ -107,8 +107,8 @@ fn setting(value: f64) -> proto::LossConfigValue {
 
 // === impl Models ===
 
-impl Models {
-    /// Passes datums through the run's model; what was found of each, and the loss.
+impl ModelCalls {
+    /// Passes datums through the run's model. Returns the log-probabilities of each, and the loss.
     ///
     /// # Errors
     /// The server's.
@@ -155,10 +155,10 @@ impl Models {
     /// Sends one chunk: as protobuf, and as JSON where the server shows that it reads nothing else.
     async fn send_chunk(
         &self,
-        model: &mut Model,
+        model: &mut ServerModel,
         pass: &Pass<'_>,
         chunk: &[Datum],
-        limits: futures::Limits,
+        limits: futures::PollLimits,
     ) -> Result<Promise, BackendError> {
         let flags = Arc::clone(&model.session.flags);
         let build = |protobuf: bool| {
@@ -171,7 +171,7 @@ impl Models {
         match self.send(model, build(true), limits).await {
             Err(refused) if matches!(refused.status(), Some(415 | 422)) && !model.is_in_doubt => {
                 let promised = self.send(model, build(false), limits).await;
-                // Where that is refused as well, it was not for the form.
+                // If the server refuses JSON as well, the form was not the reason.
                 let promised = promised.map_err(|_| refused)?;
                 flags.set_json();
                 Ok(promised)
@@ -256,7 +256,7 @@ impl Models {
         let model = self.standing(call, state).await?;
         let done = self
             .operate(model, call, |id, seq| {
-                Request::json(call, call, &bodies::optim_step(id, seq, request))
+                HttpRequest::json(call, call, &bodies::optim_step(id, seq, request))
             })
             .await?;
         let done: OptimStepped = done.json(self.http(), call)?;
@@ -289,7 +289,7 @@ fn named(mut error: BackendError, n_before: usize) -> BackendError {
     error
 }
 
-/// The gradient's norm, under whatever name a server gives it: `grad_norm`, `optim/grad_norm`, `grad_norm:mean`.
+/// The gradient's norm. Servers name it differently: `grad_norm`, `optim/grad_norm`, `grad_norm:mean`.
 fn norm(metrics: &BTreeMap<String, f64>) -> Option<f64> {
     let is_norm = |name: &str| name.contains("grad_norm") || name.contains("grad_l2_norm");
     let mut norms = metrics.iter().filter(|(name, _)| is_norm(name));

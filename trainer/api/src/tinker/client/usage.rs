@@ -1,4 +1,4 @@
-//! What was asked of the server, counted in tokens, as its provider counts them.
+//! Counts the tokens that the server processed, as its provider counts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,12 +10,12 @@ pub struct TinkerUsage {
     sampled: AtomicU64,
 }
 
-/// The same at one moment.
+/// The counts at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TinkerTokens {
-    /// That forward and forward_backward went through.
+    /// Tokens that went through forward or forward_backward.
     pub trained: u64,
-    /// Of prompts that were sampled from or scored.
+    /// Tokens of prompts that were sampled from or scored.
     pub read: u64,
     pub sampled: u64,
 }

@@ -1,4 +1,4 @@
-//! What a server refuses, in words that tell an owner what to do.
+//! Error messages that tell an owner what to do about a server's refusal.
 
 use metaclaw_trainer_terms::ErrorCode;
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Whose<'_> {
         }
     }
 
-    /// What was asked for is not known any more; it may have been done.
+    /// The server no longer knows the request's object. The work may have been done.
     pub(super) fn lost(self, why: impl Into<String>) -> BackendError {
         BackendError::Lost {
             call: self.call,
@@ -74,7 +74,7 @@ impl Whose<'_> {
     }
 }
 
-/// A status with what the server said of it.
+/// A status with the server's message.
 fn in_words(status: u16, said: &str) -> String {
     let known = match status {
         401 => {

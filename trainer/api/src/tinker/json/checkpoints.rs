@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::OptimizerConfig;
 
-/// Where a page of a list is.
+/// The position of a page in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The first entry's number.
@@ -49,8 +49,8 @@ pub struct TrainingRun {
 
 /// `GET checkpoints` and `GET training_runs/{id}/checkpoints`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CheckpointsReply {
-    /// One page, or all.
+pub struct CheckpointList {
+    /// The checkpoints of one page, or all.
     pub checkpoints: Vec<Checkpoint>,
     /// Which page; null for all.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct Checkpoint {
     pub tinker_path: String,
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Whether others may read it.
+    /// Whether others may read the checkpoint.
     #[serde(default)]
     pub public: bool,
     #[serde(default)]

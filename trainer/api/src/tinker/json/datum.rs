@@ -14,7 +14,7 @@ pub struct ForwardBackward {
     #[serde(alias = "forward_input")]
     pub forward_backward_input: ForwardBackwardInput,
     pub model_id: ModelId,
-    /// Its call, from 1.
+    /// The number of the call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
 }
@@ -30,23 +30,23 @@ pub struct ForwardBackwardInput {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonDatum {
-    /// What the model reads.
+    /// The tokens that the model reads.
     pub model_input: ModelInput,
-    /// What the loss reads, by name.
+    /// The tensors that the loss reads, by name.
     pub loss_fn_inputs: BTreeMap<String, TensorData>,
 }
 
 /// A prompt, in pieces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInput {
-    /// One after the other.
-    pub chunks: Vec<Chunk>,
+    /// The chunks in order.
+    pub chunks: Vec<PromptChunk>,
 }
 
 /// A piece of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Chunk {
+pub enum PromptChunk {
     EncodedText {
         tokens: Vec<u32>,
     },
@@ -59,17 +59,17 @@ pub enum Chunk {
 /// A tensor as lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TensorData {
-    /// Row-major; of a sparse one those that are listed.
+    /// The values, row-major. A sparse tensor lists only the values that are not 0.
     pub data: Vec<Number>,
     /// `float32` or `int64`.
     pub dtype: String,
     /// `[N]` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<usize>>,
-    /// Of a sparse one, as in the protobuf form.
+    /// The row offsets of a sparse tensor, as in the protobuf form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_crow_indices: Option<Vec<i64>>,
-    /// Of a sparse one.
+    /// The column indices of a sparse tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_col_indices: Option<Vec<i64>>,
 }
@@ -78,8 +78,8 @@ pub struct TensorData {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonTrainOutput {
     pub loss_fn_output_type: String,
-    /// One per datum, by name.
+    /// The outputs of each datum, by name.
     pub loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
-    /// As the protobuf form's.
+    /// Metrics, as in the protobuf form.
     pub metrics: BTreeMap<String, f64>,
 }

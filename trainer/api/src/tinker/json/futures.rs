@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::tinker::{ModelId, RequestId};
 
-/// What a call that takes long answers at once.
+/// The immediate answer to a call that takes long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// What `retrieve_future` asks for.
+    /// The id for `retrieve_future`.
     pub request_id: RequestId,
     /// The model that is to be, of a call that makes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
-    /// Of asample: one id per sample. SkyRL leaves it out.
+    /// The sample ids of an asample call. SkyRL leaves them out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_sequence_ids: Option<Vec<String>>,
 }
@@ -32,19 +32,19 @@ pub struct CancelFuture {
     pub request_id: RequestId,
 }
 
-/// Not done yet: ask again.
+/// The answer while the result is not ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "try_again")]
 pub struct TryAgain {
     pub request_id: RequestId,
-    /// What it waits for.
+    /// The reason for waiting.
     pub queue_state: QueueState,
-    /// In words, shown to the user.
+    /// The reason as a message to the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_state_reason: Option<String>,
 }
 
-/// What a promise waits for.
+/// The reason why a promise waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueState {
@@ -55,7 +55,7 @@ pub enum QueueState {
 
 /// The result of a promise that was broken, with status 200.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct FailedPromise {
     pub error: String,
     pub category: FailureCategory,
 }

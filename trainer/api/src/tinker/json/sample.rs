@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ModelInput, TensorData};
-use crate::tinker::{SamplerId, SessionId};
+use crate::tinker::{SamplerId, TinkerSessionId};
 
 /// The likeliest ids of one position, and their log-probabilities.
 pub type TopK = Vec<(u32, f32)>;
@@ -12,19 +12,19 @@ pub type TopK = Vec<(u32, f32)>;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// At a token or a text that ends it.
+    /// The sequence ended at a stop token or stop text.
     #[default]
     Stop,
     /// At `max_tokens`.
     Length,
 }
 
-/// `POST create_sampling_session`; answered at once.
+/// `POST create_sampling_session`, answered immediately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_sampling_session")]
 pub struct CreateSamplingSession {
-    pub session_id: SessionId,
-    /// Its number among the session's, from 0; ephemeral saves count with it.
+    pub session_id: TinkerSessionId,
+    /// The sampler's number in its session, from 0. Ephemeral saves count too.
     pub sampling_session_seq_id: u32,
     /// The base model, sampled as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,23 +44,23 @@ pub struct SamplingSession {
 
 /// `GET samplers/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sampler {
+pub struct SamplerInfo {
     pub sampler_id: SamplerId,
     pub base_model: String,
-    /// Its weights; null is the base.
+    /// The path of the weights; null is the base model.
     pub model_path: Option<String>,
 }
 
 /// `POST asample`: a promise of [`JsonSample`], or of its protobuf form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "sample")]
-pub struct Sample {
+pub struct SampleCall {
     #[serde(default = "one")]
     pub num_samples: u32,
-    /// What the model reads.
+    /// The tokens that the model reads.
     pub prompt: ModelInput,
     /// How they are drawn.
-    pub sampling_params: SamplingParams,
+    pub sampling_params: TinkerSamplingParams,
     /// Without a sampler: the base model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
@@ -69,7 +69,7 @@ pub struct Sample {
     pub model_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_session_id: Option<SamplerId>,
-    /// Its call, from 0, in any order.
+    /// The number of the call, from 0, in any order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u64>,
     /// Whether to answer log-probabilities of the prompt.
@@ -90,7 +90,7 @@ pub struct Sample {
     /// Score only the last tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs_last_n: Option<u32>,
-    /// For losses that the server computes from what it recorded.
+    /// Data for losses that the server computes from its own records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_stability_info: Option<bool>,
 }
@@ -102,14 +102,14 @@ fn one() -> u32 {
 /// How continuations are drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SamplingParams {
-    /// At most so many new tokens; to the end of the context when absent.
+pub struct TinkerSamplingParams {
+    /// The most new tokens. If absent, the sequence may go to the end of the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Of the first continuation; the others count up from it.
+    /// The seed of the first continuation. The others count up from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// What ends one: absent the model's own tokens, an empty list nothing.
+    /// The stop condition. If absent, the model's own end tokens; an empty list means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<SampleStop>,
     /// 0 is greedy.
@@ -122,7 +122,7 @@ pub struct SamplingParams {
 
 // === impl SamplingParams ===
 
-impl Default for SamplingParams {
+impl Default for TinkerSamplingParams {
     fn default() -> Self {
         Self {
             max_tokens: None,
@@ -135,7 +135,7 @@ impl Default for SamplingParams {
     }
 }
 
-/// What ends a continuation.
+/// A condition that ends a continuation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a text, a list of texts or a list of token ids")]
 pub enum SampleStop {
@@ -145,13 +145,13 @@ pub enum SampleStop {
     Texts(Vec<String>),
 }
 
-/// The result of [`Sample`] for who does not read protobuf.
+/// The result of [`SampleCall`] for who does not read protobuf.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "sample")]
 pub struct JsonSample {
-    /// As many as were asked for.
+    /// The sequences, as many as the request asks for.
     pub sequences: Vec<JsonSequence>,
-    /// One per token of the prompt, null where there is none.
+    /// The log-probability of each prompt token; null for a token that has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Option<f32>>>,
     /// The likeliest at each.
@@ -171,7 +171,7 @@ pub struct JsonSequence {
     /// The likeliest at each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topk_logprobs: Option<Vec<Option<TopK>>>,
-    /// As the promise named it.
+    /// The id that the promise gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_id: Option<String>,
 }

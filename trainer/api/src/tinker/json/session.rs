@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::tinker::SessionId;
+use crate::tinker::TinkerSessionId;
 
 /// `POST client/config` and `client/dynamic_config`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct ClientConfig {
     /// The key is exchanged for a token of short life first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pjwt_auth_enabled: Option<bool>,
-    /// Chunks of one forward_backward are sent at once.
+    /// Whether the chunks of one forward_backward are sent in parallel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_fwdbwd_chunks: Option<bool>,
     /// Protobuf bodies come compressed by zstd.
@@ -32,10 +32,10 @@ pub struct ClientConfig {
     /// Bytes of one chunk before compression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fwdbwd_max_chunk_bytes_count: Option<u64>,
-    /// Samples of one client at once.
+    /// The most samples that one client may request in parallel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_max_concurrent_requests: Option<u32>,
-    /// One long poll per sampler in place of one per sample.
+    /// Whether the client makes one long poll for each sampler, in place of one for each sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_use_retrieve_futures: Option<bool>,
     /// SDK 0.24 and older: forward_backward by protobuf.
@@ -73,7 +73,7 @@ pub struct CreateSession {
     /// Whose bill it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
-    /// What a console shows.
+    /// Text that a console shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
 }
@@ -81,8 +81,8 @@ pub struct CreateSession {
 /// Answer to [`CreateSession`]; the messages are shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_session")]
-pub struct Session {
-    pub session_id: SessionId,
+pub struct CreatedSession {
+    pub session_id: TinkerSessionId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub info_message: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "session_heartbeat")]
 pub struct Heartbeat {
-    pub session_id: SessionId,
+    pub session_id: TinkerSessionId,
 }
 
 /// Answer to [`Heartbeat`].
@@ -106,7 +106,7 @@ pub struct HeartbeatReply {}
 /// `POST sessions/{id}/finish`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishSession {
-    pub reason: FinishReason,
+    pub reason: ClientEnd,
     #[serde(default)]
     pub detail: Option<String>,
 }
@@ -114,7 +114,7 @@ pub struct FinishSession {
 /// How a client ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum FinishReason {
+pub enum ClientEnd {
     Success,
     Errored,
     Interrupted,
@@ -122,7 +122,7 @@ pub enum FinishReason {
 
 /// `GET healthz` (`ok`) and answer to telemetry (`accepted`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct HealthStatus {
     pub status: String,
 }
 
@@ -136,7 +136,7 @@ pub struct ServerCapabilities {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SupportedModel {
-    /// As create_model takes it.
+    /// The model's name, as create_model accepts it.
     pub model_name: Option<String>,
     pub max_context_length: Option<u32>,
     /// Whether a run can be made of it.

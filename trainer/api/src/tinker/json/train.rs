@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 
 use crate::{
     DEFAULT_LEARNING_RATE, DEFAULT_RANK,
-    tinker::{ModelId, SamplerId, SessionId},
+    tinker::{ModelId, SamplerId, TinkerSessionId},
 };
 
-/// `POST create_model`: a promise of [`Model`].
+/// `POST create_model`: a promise of [`CreatedModel`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_model")]
 pub struct CreateModel {
-    pub session_id: SessionId,
-    /// Its number among the session's, from 0.
+    pub session_id: TinkerSessionId,
+    /// The model's number in its session, from 0.
     pub model_seq_id: u32,
     pub base_model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct CreateModel {
 #[serde(default)]
 pub struct LoraConfig {
     pub rank: u32,
-    /// Of the first weights; drawn when absent.
+    /// The seed of the initial weights; random if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
     pub train_unembed: bool,
@@ -73,15 +73,15 @@ impl Default for OptimizerConfig {
 /// The result of [`CreateModel`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_model")]
-pub struct Model {
+pub struct CreatedModel {
     /// `{session}:train:{n}`.
     pub model_id: ModelId,
-    /// What of the request was not done, in words; the SDK does not read it. Ours.
+    /// A message about parts of the request that were not carried out. The SDK does not read it. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// `POST get_info`; answered at once.
+/// `POST get_info`, answered immediately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "get_info")]
 pub struct GetInfo {
@@ -98,12 +98,12 @@ pub struct ModelInfo {
     pub is_lora: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_rank: Option<u32>,
-    /// As in `model_data`.
+    /// The same value as in `model_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
-    /// As [`Model::warning`]. Ours.
+    /// The same message as [`CreatedModel::warning`]. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
@@ -113,10 +113,10 @@ pub struct ModelData {
     /// As `llama`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
-    /// As create_model takes it; without it the SDK does not go on.
+    /// The model's name, as create_model accepts it. The SDK needs it.
     #[serde(default)]
     pub model_name: Option<String>,
-    /// What `AutoTokenizer` opens: a name at the hub or a folder.
+    /// The tokenizer, as `AutoTokenizer` opens it: a name at the hub or a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer_id: Option<String>,
 }
@@ -126,12 +126,12 @@ pub struct ModelData {
 #[serde(tag = "type", rename = "optim_step")]
 pub struct OptimStep {
     pub model_id: ModelId,
-    /// Its call, from 1.
+    /// The number of the call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adam_params: Option<AdamParams>,
-    /// Those of another optimiser.
+    /// The parameters of another optimiser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_params: Option<OptimizerConfig>,
 }
@@ -169,7 +169,7 @@ impl Default for AdamParams {
 /// The result of [`OptimStep`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepped {
-    /// By free names, as `grad_norm`.
+    /// Metrics by free names, such as `grad_norm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<BTreeMap<String, f64>>,
 }
@@ -221,20 +221,20 @@ pub struct LoadWeights {
     pub seq_id: Option<u32>,
     /// Whose the new model is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<SessionId>,
+    pub session_id: Option<TinkerSessionId>,
     /// The new model's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_seq_id: Option<u32>,
-    /// The base model where it is not the checkpoint's.
+    /// The base model, if it is not the checkpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
     /// `tinker://…/weights/…`.
     pub path: String,
-    /// Whether the optimiser goes on as well.
+    /// Whether the optimiser's state is loaded too.
     pub optimizer: bool,
-    /// Of a new model without the checkpoint's.
+    /// The LoRA settings of a new model, if they are not the checkpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
 }
@@ -267,7 +267,7 @@ pub struct SaveForSampler {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "save_weights_for_sampler")]
 pub struct SavedForSampler {
-    /// Of a named one: `tinker://…/sampler_weights/…`.
+    /// The path of a named save: `tinker://…/sampler_weights/…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

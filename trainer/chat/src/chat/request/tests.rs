@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-fn check(more: &Value) -> Result<ChatRequest, ApiError> {
+fn check(more: &Value) -> Result<CompletionRequest, ApiError> {
     let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
     let into = body.as_object_mut().unwrap();
     into.extend(more.as_object().unwrap().clone());

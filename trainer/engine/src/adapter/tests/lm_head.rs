@@ -1,13 +1,13 @@
 //! Tests of an adapter with a part for the LM head, on disk.
 
 use super::*;
-use crate::lora::Targets;
+use crate::lora::LoraTargets;
 
 fn with_head(tied: bool) -> Lora {
     let spec = LoraSpec {
         rank: 2,
         alpha: 32,
-        targets: Targets::groups(false, false, true),
+        targets: LoraTargets::groups(false, false, true),
     };
     let dims = BaseDims { tied, ..DIMS };
     let fresh = Lora::init(spec, dims, 2, 4).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct AdapterBudget {
     limit: usize,
     used: AtomicUsize,
 }
@@ -12,13 +12,13 @@ pub(super) struct Budget {
 /// Bytes that were taken from a budget. Dropping it gives them back.
 #[derive(Debug)]
 pub(super) struct Reserved {
-    budget: Arc<Budget>,
+    budget: Arc<AdapterBudget>,
     pub(super) bytes: usize,
 }
 
 // === impl Budget ===
 
-impl Budget {
+impl AdapterBudget {
     pub(super) fn new(limit: usize) -> Arc<Self> {
         let used = AtomicUsize::new(0);
         Arc::new(Self { limit, used })
@@ -36,7 +36,7 @@ impl Budget {
 // === impl Reserved ===
 
 impl Reserved {
-    pub(super) fn take(budget: &Arc<Budget>, bytes: usize) -> Option<Self> {
+    pub(super) fn take(budget: &Arc<AdapterBudget>, bytes: usize) -> Option<Self> {
         let more = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= budget.limit);
         let taken = budget
             .used

@@ -10,10 +10,10 @@ use crate::lora::Lora;
 
 /// A hold on a loaded adapter: while one lives, its memory stays. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AdapterLease(pub(super) Arc<Loaded>);
+pub struct AdapterLease(pub(super) Arc<PooledAdapter>);
 
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct PooledAdapter {
     pub(super) name: AdapterName,
     pub(super) step: u64,
     pub(super) sha256: String,

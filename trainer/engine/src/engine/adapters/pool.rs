@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, Weak};
 
 use metaclaw_trainer_terms::AdapterName;
 
-use super::budget::{Budget, Reserved};
-use super::lease::{AdapterLease, Loaded, lock};
+use super::budget::{AdapterBudget, Reserved};
+use super::lease::{AdapterLease, PooledAdapter, lock};
 use crate::adapter::{self, AdapterError, BaseSpec};
 use crate::folder::{self, Stamp};
 use crate::placement::Placement;
 
 /// The adapters of an engine. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct AdapterPool(Arc<Pool>);
+pub struct AdapterPool(Arc<AdapterSlots>);
 
 #[derive(Debug)]
-struct Pool {
+struct AdapterSlots {
     checkpoint_dir: PathBuf,
     base: Arc<BaseSpec>,
     placement: Placement,
-    budget: Arc<Budget>,
+    budget: Arc<AdapterBudget>,
     /// Held while an adapter is read. A second request for it waits and then finds it in memory.
     reading: Mutex<()>,
     names: Mutex<Names>,
@@ -32,7 +32,7 @@ struct Names {
     /// Each adapter with its folder's stamp at reading, the most recently used last.
     loaded: VecDeque<(Stamp, AdapterLease)>,
     /// Unloaded or replaced, while replies hold them.
-    leaving: Vec<Weak<Loaded>>,
+    leaving: Vec<Weak<PooledAdapter>>,
 }
 
 /// The number of attempts to read an adapter that is being replaced.
@@ -48,11 +48,11 @@ impl AdapterPool {
         placement: Placement,
         limit: usize,
     ) -> Self {
-        Self(Arc::new(Pool {
+        Self(Arc::new(AdapterSlots {
             checkpoint_dir,
             base,
             placement,
-            budget: Budget::new(limit),
+            budget: AdapterBudget::new(limit),
             reading: Mutex::default(),
             names: Mutex::default(),
         }))
@@ -137,7 +137,7 @@ impl AdapterPool {
 
     /// Reads an adapter and puts it in the place of the one of its name.
     fn read(&self, name: &AdapterName) -> Result<(), AdapterError> {
-        let Pool {
+        let AdapterSlots {
             base, placement, ..
         } = &*self.0;
         let folder = adapter::existing(&self.0.checkpoint_dir, name)?;
@@ -156,7 +156,7 @@ impl AdapterPool {
             return Ok(());
         }
         names.forget(|_, lease| lease.name() == name);
-        let loaded = Loaded {
+        let loaded = PooledAdapter {
             name: name.clone(),
             step: read.step,
             sha256: read.sha256,

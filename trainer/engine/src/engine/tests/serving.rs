@@ -30,7 +30,7 @@ pub(super) fn core(place: &Place, positions: usize) -> Core {
 }
 
 /// Takes the available output.
-fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
+fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<FinishedReply>) {
     let (mut ids, mut end) = (Vec::new(), None);
     while stream.n_ready() > 0 && end.is_none() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -45,7 +45,7 @@ fn drain(stream: &mut GenerationStream) -> (Vec<u32>, Option<Finished>) {
 }
 
 /// Runs rounds until every request has ended, and returns each one's output.
-pub(super) fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, Finished)> {
+pub(super) fn finish(core: &mut Core, answers: Vec<Answer>) -> Vec<(Vec<u32>, FinishedReply)> {
     let mut rounds = 0;
     while core.serving().has_live() || !core.serving().is_idle() {
         core.round();

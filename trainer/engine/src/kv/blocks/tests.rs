@@ -75,9 +75,12 @@ fn runs_join_neighbouring_pages() {
     let mut blocks = BlockManager::new(100);
     let mut first = blocks.begin(0, &ids(40));
     assert!(blocks.reserve(&mut first, 40));
-    assert_eq!(first.runs(37), [Run { start: 0, len: 37 }]);
+    assert_eq!(first.runs(37), [PositionRun { start: 0, len: 37 }]);
     first.pages[2] = 9;
-    let two = [Run { start: 0, len: 32 }, Run { start: 144, len: 5 }];
+    let two = [
+        PositionRun { start: 0, len: 32 },
+        PositionRun { start: 144, len: 5 },
+    ];
     assert_eq!(first.runs(37), two);
     assert_eq!((first.slot(31), first.slot(33)), (Some(31), Some(145)));
     assert_eq!(first.slot(48), None);

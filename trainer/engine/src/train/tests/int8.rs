@@ -4,7 +4,7 @@
 use super::*;
 use crate::matrix::{Matrix, Quantization};
 use crate::optim::AdamConfig;
-use crate::run::{Run, RunConfig};
+use crate::run::{OpenRun, RunConfig};
 use crate::testing::write_tiny_model;
 
 /// Makes the tiny model unquantised and quantised, and an unquantised model with the quantised one's numbers.
@@ -54,7 +54,7 @@ fn logits_are_those_of_the_rounded_numbers_and_near_the_others() {
 #[test]
 fn gradients_are_those_of_the_rounded_numbers_and_a_run_learns() {
     let [_, rounded, unrolled] = models(Kind::Float);
-    let targets = Targets::groups(true, true, true);
+    let targets = LoraTargets::groups(true, true, true);
     let adapter = lora(&rounded, &targets);
     for (chunk_tokens, memory) in [(40, 1 << 30), (8, 300_000)] {
         let gradients = |model: &Model| {
@@ -78,7 +78,7 @@ fn gradients_are_those_of_the_rounded_numbers_and_a_run_learns() {
         },
         seed: 1,
     };
-    let mut run = Run::new(&rounded, &config).unwrap();
+    let mut run = OpenRun::new(&rounded, &config).unwrap();
     let text: Vec<u32> = (0..24).map(|i| 40 + i % 5).collect();
     let datum = Datum::cross_entropy(text[..23].to_vec(), text[1..].to_vec(), vec![1.0; 23]);
     let datums = [datum.unwrap()];

@@ -13,7 +13,7 @@ fn whole(model: &Model, lora: &Lora, sizes: SliceSizes) -> TrainOut {
 #[test]
 fn what_is_computed_again_is_what_was_kept_to_the_bit() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     for chunk_tokens in [40, 8] {
         let with = |memory| SliceSizes {
             chunk_tokens,
@@ -38,7 +38,7 @@ fn what_is_computed_again_is_what_was_kept_to_the_bit() {
 #[test]
 fn a_long_row_is_cut_in_every_part() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let sizes = SliceSizes {
         chunk_tokens: 8,
         memory: Some(1 << 30),
@@ -55,7 +55,7 @@ fn a_long_row_is_cut_in_every_part() {
 #[test]
 fn a_sample_that_cannot_fit_is_refused_with_the_sizes() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let sizes = SliceSizes {
         chunk_tokens: 8,
         ..sizes()
@@ -99,7 +99,7 @@ fn as_many_positions_fit_as_the_memory_has_bytes_for() {
 #[test]
 fn a_group_over_the_memory_goes_on_in_another_row() {
     let model = model();
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let one = datums(false).remove(1);
     let other = changed(&one, |parts| parts.model_input_tokens[20..].fill(7));
     let batch = [one, other];
@@ -125,7 +125,7 @@ fn the_plan_says_what_training_takes() {
     let model = model();
     let spec = LoraSpec {
         rank: 4,
-        targets: Targets::groups(true, true, true),
+        targets: LoraTargets::groups(true, true, true),
         ..LoraSpec::default()
     };
     let sizes = SliceSizes {
@@ -133,7 +133,7 @@ fn the_plan_says_what_training_takes() {
         ..sizes()
     };
     let plan = Plan::new(&model, &spec, sizes, 5_000_000);
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     assert_eq!(
         plan.run,
         lora.n_params() * 4 * 4,

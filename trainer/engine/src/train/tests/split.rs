@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::*;
 use crate::batch::{Keep, Rows};
-use crate::kv::{KvPool, Run};
+use crate::kv::{KvPool, PositionRun};
 use crate::optim::AdamConfig;
-use crate::run::{Run as TrainingRun, RunConfig};
+use crate::run::{OpenRun as TrainingRun, RunConfig};
 
 const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
 
@@ -46,7 +46,7 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
     for n in [4, 1, 7, 1] {
         let rows = |slot: usize, lora| {
             let past = if n == 1 { start + 1 } else { start };
-            let run = Run {
+            let run = PositionRun {
                 start: slot,
                 len: past,
             };
@@ -69,7 +69,7 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
 
 /// Returns the results of a batch, and the parameters after a step on it.
 fn trained(model: &Model, sizes: SliceSizes) -> (f64, Vec<Vec<Option<f32>>>, Vec<Tensor>) {
-    let targets = Targets::groups(true, true, true);
+    let targets = LoraTargets::groups(true, true, true);
     let lora = LoraSpec {
         rank: 4,
         alpha: 8,
@@ -108,7 +108,7 @@ fn logits_are_the_same_to_the_last_bit() {
         (Kind::BFloat16, true),
     ] {
         let [one, three] = models(kind, tied);
-        let lora = lora(&one, &Targets::groups(true, true, true));
+        let lora = lora(&one, &LoraTargets::groups(true, true, true));
         let logits = |model| logits(model, &lora);
         assert!(
             same(&logits(&one), &logits(&three)),

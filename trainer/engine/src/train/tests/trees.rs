@@ -96,7 +96,7 @@ proptest! {
         little_memory: bool,
     ) {
         let model = load(family);
-        let lora = lora(&model, &Targets::groups(true, true, true));
+        let lora = lora(&model, &LoraTargets::groups(true, true, true));
         let (policy, targets) = [(false, 1), (false, 3), (true, 1)][loss];
         let loss = if policy { Loss::ImportanceSampling } else { Loss::CrossEntropy };
         let mut maker = Maker { rng: SplitMix64::new(seed), policy, targets };
@@ -134,7 +134,7 @@ proptest! {
 #[test]
 fn a_session_is_computed_once() {
     let model = load(0);
-    let lora = lora(&model, &Targets::groups(true, true, true));
+    let lora = lora(&model, &LoraTargets::groups(true, true, true));
     let mut maker = Maker {
         rng: SplitMix64::new(3),
         policy: false,

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 
 /// How a tensor's numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum BlockFormat {
     F32,
     F16,
     BF16,
@@ -24,7 +24,7 @@ pub(super) enum Format {
     Q6K,
 }
 
-impl Format {
+impl BlockFormat {
     /// The format by ggml's number; `None` for a format that cannot be read.
     pub(super) fn from_ggml(number: u32) -> Option<Self> {
         Some(match number {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     /// Bytes that look random, with scales and minima that are numbers.
-    fn bytes(format: Format, n_blocks: usize) -> Vec<u8> {
+    fn bytes(format: BlockFormat, n_blocks: usize) -> Vec<u8> {
         let (_, n_bytes) = format.block();
         let mut state = 0x9E37_79B9_u32;
         let mut bytes: Vec<u8> = (0..n_blocks * n_bytes)
@@ -177,12 +177,16 @@ mod tests {
             })
             .collect();
         let small: &[usize] = match format {
-            Format::F32 => &[3],
-            Format::F16 | Format::BF16 | Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[1],
-            Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[1, 3],
-            Format::Q2K => &[81, 83],
-            Format::Q3K => &[109],
-            Format::Q6K => &[209],
+            BlockFormat::F32 => &[3],
+            BlockFormat::F16
+            | BlockFormat::BF16
+            | BlockFormat::Q4_0
+            | BlockFormat::Q5_0
+            | BlockFormat::Q8_0 => &[1],
+            BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4K | BlockFormat::Q5K => &[1, 3],
+            BlockFormat::Q2K => &[81, 83],
+            BlockFormat::Q3K => &[109],
+            BlockFormat::Q6K => &[209],
         };
         for block in bytes.chunks_exact_mut(n_bytes) {
             for at in small {
@@ -194,20 +198,20 @@ mod tests {
     }
 
     /// What candle-core 0.11.1 made of the same bytes (`qtensor_from_ggml`, `dequantize`), as a hash of the f32s.
-    const BY_CANDLE: [(Format, &str); 13] = [
-        (Format::F32, "bf8177a98a62c995"),
-        (Format::F16, "04553b2581ca737d"),
-        (Format::BF16, "0bd12a8a715fcc8e"),
-        (Format::Q4_0, "0ec58234c287cf91"),
-        (Format::Q4_1, "845f72951f1613ce"),
-        (Format::Q5_0, "61a1d2a3734decde"),
-        (Format::Q5_1, "1afa8e31d8d9755e"),
-        (Format::Q8_0, "9f120e4d0b9fa537"),
-        (Format::Q2K, "ca331f7244952725"),
-        (Format::Q3K, "641188b977e984da"),
-        (Format::Q4K, "4eb457b1d93081dc"),
-        (Format::Q5K, "9fce9b769087aab1"),
-        (Format::Q6K, "32c29d4be1292d2a"),
+    const BY_CANDLE: [(BlockFormat, &str); 13] = [
+        (BlockFormat::F32, "bf8177a98a62c995"),
+        (BlockFormat::F16, "04553b2581ca737d"),
+        (BlockFormat::BF16, "0bd12a8a715fcc8e"),
+        (BlockFormat::Q4_0, "0ec58234c287cf91"),
+        (BlockFormat::Q4_1, "845f72951f1613ce"),
+        (BlockFormat::Q5_0, "61a1d2a3734decde"),
+        (BlockFormat::Q5_1, "1afa8e31d8d9755e"),
+        (BlockFormat::Q8_0, "9f120e4d0b9fa537"),
+        (BlockFormat::Q2K, "ca331f7244952725"),
+        (BlockFormat::Q3K, "641188b977e984da"),
+        (BlockFormat::Q4K, "4eb457b1d93081dc"),
+        (BlockFormat::Q5K, "9fce9b769087aab1"),
+        (BlockFormat::Q6K, "32c29d4be1292d2a"),
     ];
 
     #[test]

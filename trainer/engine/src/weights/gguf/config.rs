@@ -6,11 +6,11 @@ use std::fs::File;
 
 use serde_json::{Value, json};
 
-use super::header::{CONTROL, Header, Meta};
+use super::header::{CONTROL, GgufHeader, Meta};
 use crate::weights::LoadError;
 
 /// The `config.json` that `transformers` would read for this model.
-pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadError> {
+pub(super) fn config(header: &GgufHeader, file: &mut File) -> Result<Value, LoadError> {
     let arch = header.text("general.architecture")?;
     let class = match arch {
         "llama" => "LlamaForCausalLM",
@@ -69,7 +69,7 @@ pub(super) fn config(header: &Header, file: &mut File) -> Result<Value, LoadErro
 }
 
 /// The ids that `generate` of transformers takes from its own file; every one that ends a turn.
-pub(super) fn generation_config(header: &Header, config: &Value) -> Result<Value, LoadError> {
+pub(super) fn generation_config(header: &GgufHeader, config: &Value) -> Result<Value, LoadError> {
     let mut generation = json!({"_from_model_config": true});
     for key in ["bos_token_id", "pad_token_id"] {
         if let Some(id) = config.get(key) {
@@ -85,7 +85,7 @@ pub(super) fn generation_config(header: &Header, config: &Value) -> Result<Value
 
 /// The ids that end a reply: by name, and the control tokens that end turns. Files made before `eot_token_id` existed
 /// lack it.
-fn end_ids(header: &Header) -> Result<Vec<i64>, LoadError> {
+fn end_ids(header: &GgufHeader) -> Result<Vec<i64>, LoadError> {
     const TURN_ENDS: [&str; 5] = [
         "<|eot_id|>",
         "<|eom_id|>",
@@ -117,7 +117,7 @@ fn end_ids(header: &Header) -> Result<Vec<i64>, LoadError> {
 }
 
 /// Rows of the embedding: some models pad it beyond the tokenizer.
-fn vocab_size(header: &Header) -> Result<usize, LoadError> {
+fn vocab_size(header: &GgufHeader) -> Result<usize, LoadError> {
     const EMBEDDING: &str = "token_embd.weight";
     let rows = header
         .tensors

@@ -38,14 +38,14 @@ pub(super) struct Info {
 
 /// Metadata and tensor table of a file.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct GgufHeader {
     pub(super) file: PathBuf,
     pub(super) size: u64,
     meta: BTreeMap<String, Meta>,
     pub(super) tensors: BTreeMap<String, Info>,
 }
 
-impl Header {
+impl GgufHeader {
     pub(super) fn read(path: &Path, file: &mut File) -> Result<Self, LoadError> {
         let damaged = |detail: String| LoadError::Damaged {
             file: path.to_owned(),
@@ -54,7 +54,7 @@ impl Header {
         let unreadable = |e: std::io::Error| damaged(e.to_string());
         let size = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
-        let mut cursor = Cursor {
+        let mut cursor = ByteReader {
             input: BufReader::new(file),
             position: 0,
             size,
@@ -149,13 +149,13 @@ impl Header {
 type Tables = (BTreeMap<String, Meta>, BTreeMap<String, Info>);
 
 /// Reads little-endian values and never beyond the file.
-struct Cursor<'a> {
+struct ByteReader<'a> {
     input: BufReader<&'a mut File>,
     position: u64,
     size: u64,
 }
 
-impl Cursor<'_> {
+impl ByteReader<'_> {
     fn header(&mut self) -> Result<Tables, String> {
         if self.bytes::<4>()? != *b"GGUF" {
             return Err("it does not begin with GGUF".into());

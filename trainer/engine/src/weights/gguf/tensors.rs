@@ -8,8 +8,8 @@ use half::bf16;
 use serde_json::{Map, json};
 use tch::{Kind, TchError, Tensor};
 
-use super::blocks::Format;
-use super::header::{Header, Info};
+use super::blocks::BlockFormat;
+use super::header::{GgufHeader, Info};
 use super::output::write;
 use crate::model_config::{Architecture, ModelConfig};
 use crate::weights::{LoadError, expected};
@@ -22,14 +22,14 @@ struct Plan {
     shape: Vec<usize>,
     source: String,
     info: Info,
-    format: Format,
+    format: BlockFormat,
     /// Heads whose rows are interleaved: llama.cpp stores q and k of `llama` so.
     interleaved: Option<usize>,
 }
 
 /// Writes every tensor that the family calls for.
 pub(super) fn convert(
-    header: &Header,
+    header: &GgufHeader,
     file: &mut File,
     config: &ModelConfig,
     out: &Path,
@@ -61,7 +61,7 @@ pub(super) fn convert(
 }
 
 fn plan(
-    header: &Header,
+    header: &GgufHeader,
     config: &ModelConfig,
     name: String,
     shape: &[i64],
@@ -99,7 +99,7 @@ fn plan(
 }
 
 /// How a tensor is stored, and that all of it is there.
-fn stored_format(header: &Header, source: &str, info: &Info) -> Result<Format, LoadError> {
+fn stored_format(header: &GgufHeader, source: &str, info: &Info) -> Result<BlockFormat, LoadError> {
     let format = format(header, source, info.ggml_type)?;
     let damaged = |detail: String| LoadError::Damaged {
         file: header.file.clone(),
@@ -121,7 +121,11 @@ fn stored_format(header: &Header, source: &str, info: &Info) -> Result<Format, L
 }
 
 /// The numbers of a small tensor by its GGUF name.
-pub(super) fn read(header: &Header, file: &mut File, source: &str) -> Result<Vec<f64>, LoadError> {
+pub(super) fn read(
+    header: &GgufHeader,
+    file: &mut File,
+    source: &str,
+) -> Result<Vec<f64>, LoadError> {
     let info = header
         .tensors
         .get(source)
@@ -147,7 +151,7 @@ fn interleaved(config: &ModelConfig, source: &str) -> Option<usize> {
     usize::try_from(heads).ok()
 }
 
-fn stored_bytes(info: &Info, format: Format) -> Option<u64> {
+fn stored_bytes(info: &Info, format: BlockFormat) -> Option<u64> {
     let n: usize = info
         .shape
         .iter()
@@ -182,8 +186,8 @@ fn gguf_name(name: &str) -> String {
         .fold(name, |name, (theirs, ggufs)| name.replace(theirs, ggufs))
 }
 
-fn format(header: &Header, source: &str, number: u32) -> Result<Format, LoadError> {
-    Format::from_ggml(number).ok_or_else(|| {
+fn format(header: &GgufHeader, source: &str, number: u32) -> Result<BlockFormat, LoadError> {
+    BlockFormat::from_ggml(number).ok_or_else(|| {
         let what = format!("the type of tensor {source}");
         header.unsupported(&what, &type_name(number), ALLOWED)
     })
@@ -210,7 +214,7 @@ fn type_name(number: u32) -> String {
     name.to_owned()
 }
 
-fn refuse_unknown(header: &Header, plans: &[Plan]) -> Result<(), LoadError> {
+fn refuse_unknown(header: &GgufHeader, plans: &[Plan]) -> Result<(), LoadError> {
     match header
         .tensors
         .keys()
@@ -245,17 +249,17 @@ fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
 }
 
 /// One tensor as bf16 bytes.
-fn numbers(header: &Header, file: &mut File, plan: &Plan) -> Result<Vec<u8>, LoadError> {
+fn numbers(header: &GgufHeader, file: &mut File, plan: &Plan) -> Result<Vec<u8>, LoadError> {
     let values = dequantised(header, file, &plan.source, &plan.info, plan.format)?;
     Ok(to_bytes(&values, plan)?)
 }
 
 fn dequantised(
-    header: &Header,
+    header: &GgufHeader,
     file: &mut File,
     source: &str,
     info: &Info,
-    format: Format,
+    format: BlockFormat,
 ) -> Result<Vec<f32>, LoadError> {
     let damaged = |detail: String| LoadError::Damaged {
         file: header.file.clone(),

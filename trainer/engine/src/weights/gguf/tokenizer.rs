@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::header::{CONTROL, Header, Meta};
+use super::header::{CONTROL, GgufHeader, Meta};
 use crate::weights::LoadError;
 
 /// ggml's token type of tokens that are never split. Control tokens are special.
@@ -17,14 +17,14 @@ const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// The way in which text is cut before merging.
-struct Cut {
+struct CutRules {
     normalizer: Value,
     pre_tokenizer: Value,
     ignore_merges: bool,
 }
 
 /// Returns tokenizer.json, in the form of both `tokenizers` and `transformers`.
-pub(super) fn tokenizer(header: &Header) -> Result<Value, LoadError> {
+pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value, LoadError> {
     let model = header.text("tokenizer.ggml.model")?;
     if model != "gpt2" {
         let allowed = "gpt2 (for others use the model's Hugging Face folder)";
@@ -66,7 +66,7 @@ pub(super) fn tokenizer(header: &Header) -> Result<Value, LoadError> {
 }
 
 /// Returns the names of the special tokens, and the chat template.
-pub(super) fn tokenizer_config(header: &Header) -> Result<Value, LoadError> {
+pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value, LoadError> {
     let tokens = header.texts("tokenizer.ggml.tokens")?;
     let arch = header.text("general.architecture")?;
     let mut config = json!({
@@ -110,7 +110,7 @@ pub(super) fn tokenizer_config(header: &Header) -> Result<Value, LoadError> {
     Ok(config)
 }
 
-fn added_tokens(header: &Header, tokens: &[&str]) -> Result<Vec<Value>, LoadError> {
+fn added_tokens(header: &GgufHeader, tokens: &[&str]) -> Result<Vec<Value>, LoadError> {
     let key = "tokenizer.ggml.token_type";
     let types = header.list(key)?;
     if types.len() != tokens.len() {
@@ -135,8 +135,8 @@ fn added_tokens(header: &Header, tokens: &[&str]) -> Result<Vec<Value>, LoadErro
     Ok(added.collect())
 }
 
-fn cut(header: &Header) -> Result<Cut, LoadError> {
-    let plain = |pre_tokenizer| Cut {
+fn cut(header: &GgufHeader) -> Result<CutRules, LoadError> {
+    let plain = |pre_tokenizer| CutRules {
         normalizer: Value::Null,
         pre_tokenizer,
         ignore_merges: false,
@@ -153,11 +153,11 @@ fn cut(header: &Header) -> Result<Cut, LoadError> {
             byte_level(true),
         ])),
         "gpt-2" => plain(byte_level(true)),
-        "llama-bpe" | "llama3" => Cut {
+        "llama-bpe" | "llama3" => CutRules {
             ignore_merges: true,
             ..plain(split(LLAMA3))
         },
-        "qwen2" => Cut {
+        "qwen2" => CutRules {
             normalizer: json!({"type": "NFC"}),
             ..plain(split(QWEN2))
         },

@@ -1,4 +1,4 @@
-//! What asample asks for, as the engine takes it.
+//! An asample request in the engine's form.
 
 use metaclaw_engine::{
     generate::{GenerateRequest, PromptLogprobs},
@@ -6,24 +6,24 @@ use metaclaw_engine::{
 };
 use metaclaw_trainer_api::{
     AdapterName,
-    tinker::json::{Sample, SampleStop, SamplingParams as Params},
+    tinker::json::{SampleCall, SampleStop, TinkerSamplingParams as Params},
 };
 
-use crate::{error::ApiError, state::App};
+use crate::{error::ApiError, state::TrainerApp};
 
 /// Tokens of the prompt that are scored, if any: none, all, or the last ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scoring {
-    /// Of those after the first, from which on.
+    /// The index of the first scored token, counted from the second token on.
     pub(super) from: usize,
-    /// Whether the likeliest ids are told.
+    /// Whether the likeliest ids are returned.
     pub(super) top_k: bool,
     pub(super) logprobs: bool,
 }
 
-/// What is to be drawn.
+/// The sampling request.
 #[derive(Debug)]
-pub(super) struct Draw {
+pub(super) struct TinkerDraw {
     pub(super) request: GenerateRequest,
     pub(super) n: u32,
     pub(super) top_k: bool,
@@ -35,10 +35,10 @@ pub(super) struct Draw {
 /// # Errors
 /// 400 naming the field.
 pub(super) fn draw(
-    app: &App,
-    body: Sample,
+    app: &TrainerApp,
+    body: SampleCall,
     adapter: Option<AdapterName>,
-) -> Result<Draw, ApiError> {
+) -> Result<TinkerDraw, ApiError> {
     refuse_unbuilt(&body)?;
     let max = app.tinker.limits.n_samples;
     if !(1..=max).contains(&body.num_samples) {
@@ -61,7 +61,7 @@ pub(super) fn draw(
     request.adapter = adapter;
     request.prompt_logprobs = scoring.map(|_| PromptLogprobs { top: prompt_top });
     app.host.check_draw(request.clone(), tinkers_name)?;
-    Ok(Draw {
+    Ok(TinkerDraw {
         request,
         n: body.num_samples,
         top_k: top_k > 0,
@@ -78,7 +78,7 @@ fn tinkers_name(field: &'static str) -> &'static str {
     }
 }
 
-fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
+fn refuse_unbuilt(body: &SampleCall) -> Result<(), ApiError> {
     let unbuilt = [
         (
             "target_prompt_logprobs",
@@ -99,7 +99,7 @@ fn refuse_unbuilt(body: &Sample) -> Result<(), ApiError> {
     }
 }
 
-fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
+fn scoring(body: &SampleCall) -> Result<Option<Scoring>, ApiError> {
     let (logprobs, top_k) = (
         body.prompt_logprobs == Some(true),
         body.topk_prompt_logprobs > 0,
@@ -123,8 +123,8 @@ fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
     }))
 }
 
-/// Without `stop` the model's own tokens end a continuation; what is named takes their place, and an empty list is
-/// nothing at all.
+/// Without `stop` the model's own tokens end a continuation. A given `stop` takes their place, and an empty list means
+/// no stop at all.
 fn drawn_by(params: Params) -> Result<GenerateRequest, ApiError> {
     let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
     let ignore_eos = params.stop.is_some();

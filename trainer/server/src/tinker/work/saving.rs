@@ -1,4 +1,4 @@
-//! What a model saves.
+//! The saves of a model.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use metaclaw_trainer_api::{
 
 use super::{
     super::{
-        futures::Outcome,
-        registry::Weights,
-        stored::{self, Manifest, Origin},
+        futures::PromiseOutcome,
+        registry::SamplerWeights,
+        stored::{self, Origin, StoredManifest},
     },
     Worker, json, value,
 };
@@ -47,13 +47,13 @@ impl Worker {
         path: TinkerPath,
         overwrite: bool,
         user_metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    ) -> Result<Outcome, ApiError> {
+    ) -> Result<PromiseOutcome, ApiError> {
         let (run, about) = (self.run()?, self.about()?);
         let name = stored::flat(&path)?;
         if !overwrite && exists(&self.app.host.checkpoint_folder(), name.as_str()) {
             return Err(taken(&path));
         }
-        let manifest = Manifest {
+        let manifest = StoredManifest {
             tinker: Origin {
                 base_model: self.app.host.base().to_owned(),
                 rank: about.rank,
@@ -77,7 +77,7 @@ impl Worker {
         })
     }
 
-    pub(super) async fn save_named(&self, path: TinkerPath) -> Result<Outcome, ApiError> {
+    pub(super) async fn save_named(&self, path: TinkerPath) -> Result<PromiseOutcome, ApiError> {
         let name = AdapterName::from(&stored::flat(&path)?);
         if exists(&self.app.host.adapter_folder(), name.as_str()) {
             return Err(taken(&path));
@@ -89,14 +89,14 @@ impl Worker {
         })
     }
 
-    pub(super) async fn save_ephemeral(&self, n: u32) -> Result<Outcome, ApiError> {
+    pub(super) async fn save_ephemeral(&self, n: u32) -> Result<PromiseOutcome, ApiError> {
         let session = &self.model.session;
         let sampler = SamplerId::of(session, n)
             .map_err(|error| ApiError::field("sampling_session_seq_id", error.to_string()))?;
         let adapter = stored::ephemeral(&sampler)?;
         let host = &self.app.host;
         host.save_adapter(self.run()?, adapter.clone()).await?;
-        let weights = Weights {
+        let weights = SamplerWeights {
             adapter: Some(adapter),
             path: None,
         };

@@ -1,33 +1,34 @@
-//! A network that is gone for an hour, by a clock that the test moves.
+//! Tests with a network that fails for an hour, by a clock that the test moves.
 
 use std::{sync::mpsc, time::Instant};
 
 use super::*;
 
-/// In real time, on a busy machine.
+/// This is in real time, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The runtime's clock, moved by the test alone: left to itself, it would run ahead whenever a socket is waited for.
+/// The runtime's clock, which only the test moves, because it would otherwise run ahead whenever a task waits for a
+/// socket.
 struct Clock(mpsc::Sender<()>);
 
 impl Clock {
     fn stop() -> Self {
         let (end, ended) = mpsc::channel();
-        // While this thread is busy the clock does not run ahead.
+        // While this thread is busy, the clock does not run ahead.
         tokio::task::spawn_blocking(move || ended.recv());
         tokio::time::pause();
         Self(end)
     }
 
-    /// It runs as everybody's again.
+    /// The clock runs normally again.
     fn go_on(self) {
         tokio::time::resume();
         drop(self.0);
     }
 }
 
-/// So many seconds go by, in each of which sockets have their turn.
+/// Advances by some seconds; sockets are served in each of them.
 async fn seconds(n: u64) {
     for _ in 0..n {
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -37,7 +38,7 @@ async fn seconds(n: u64) {
     }
 }
 
-/// The network goes once `is_time`, is gone for an hour, and is there again; then time goes on.
+/// Stops the network once `is_time`, for an hour; then the time runs on.
 async fn gone_for_an_hour(server: &Server, is_time: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_time() {
@@ -106,7 +107,7 @@ async fn what_was_asked_before_the_network_went_for_too_long_is_in_doubt_and_is_
     server.set_away(false);
     let error = passed.unwrap_err();
     assert!(error.is_ambiguous(), "{error}");
-    // Nothing more is done to a model that may hold the gradients or not: the checkpoint is gone on from.
+    // Nothing more is done with a model that may have the gradients or not: training continues from the checkpoint.
     let again = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(again.is_unknown_run(), "{again}");
     assert_eq!(server.n_asked("forward_backward"), n_before + 1);

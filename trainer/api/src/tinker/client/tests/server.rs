@@ -1,6 +1,9 @@
 //! A server of Tinker's API in memory, which fails as it is told to.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -16,7 +19,7 @@ use crate::{
     Datum, Tensor2,
     tinker::{
         SampleOutput, Sequence, TrainOutput, from_json, from_proto,
-        json::{ForwardBackward, Sample},
+        json::{ForwardBackward, SampleCall},
         proto,
     },
 };
@@ -27,8 +30,7 @@ use self::state::{JSON, Outcome, Saved, run_of};
 /// A call that trains or saves.
 struct TrainingCall<'a> {
     call: &'a str,
-    /// The checkpoint that it names.
-    path: &'a str,
+    asked: &'a Value,
     is_protobuf: bool,
     forward_only: bool,
     datums: &'a [Datum],
@@ -262,7 +264,7 @@ impl Inner {
     }
 
     fn asample(&mut self, body: &[u8]) -> (u16, &'static str, Vec<u8>) {
-        let sample: Sample = serde_json::from_slice(body).unwrap();
+        let sample: SampleCall = serde_json::from_slice(body).unwrap();
         let sampler = sample.sampling_session_id.as_ref().unwrap().to_string();
         let Some(weights) = self.samplers.get(&sampler).cloned() else {
             return (404, JSON, br#"{"detail":"no such sampler"}"#.to_vec());
@@ -320,7 +322,7 @@ impl Inner {
             return (500, JSON, b"Internal Server Error".to_vec());
         }
         let asked: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        let message = proto::ForwardBackwardRequest::decode(body).unwrap_or_default();
+        let message = proto::ProtoForwardBackward::decode(body).unwrap_or_default();
         let (mut model, mut seq) = (
             text(&asked, "model_id").to_owned(),
             asked["seq_id"].as_i64(),
@@ -375,7 +377,7 @@ impl Inner {
             None => {
                 let training = TrainingCall {
                     call,
-                    path: text(&asked, "path"),
+                    asked: &asked,
                     is_protobuf,
                     forward_only: message.forward_only,
                     datums: &datums,
@@ -394,11 +396,12 @@ impl Inner {
     fn carry_out(&mut self, model: &str, training: &TrainingCall<'_>) -> Outcome {
         let &TrainingCall {
             call,
-            path,
+            asked,
             is_protobuf,
             forward_only,
             datums,
         } = training;
+        let path = text(asked, "path");
         let it = self.models.get_mut(model).unwrap();
         match call {
             "load_weights" => {

@@ -1,4 +1,4 @@
-//! The client against what SkyRL was seen to do.
+//! Tests of the client with SkyRL's observed behaviour.
 
 use metaclaw_trainer_terms::Sampler;
 
@@ -13,7 +13,7 @@ use crate::{
     wire::{ForwardBackwardRequest, ForwardRequest, SampleRequest},
 };
 
-/// A step on one sequence, its checkpoint, and its adapter of the same name.
+/// Makes a step on one sequence, its checkpoint, and its adapter of the same name.
 async fn made(backend: &TinkerBackend, run: &RunId, mark: u32) -> String {
     pass(backend, run, &[mark]).await.unwrap();
     step(backend, run).await.unwrap();
@@ -40,12 +40,12 @@ async fn an_adapter_answers_with_its_own_weights_while_others_are_trained() {
     let first = made(&backend, &run, 11).await;
     ask(&backend, &first).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
-    // The next step is made, and not yet saved: the first adapter is what it was.
+    // The next step is made, and not yet saved; the first adapter has not changed.
     pass(&backend, &run, &[12]).await.unwrap();
     step(&backend, &run).await.unwrap();
     ask(&backend, &first).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
-    // And what is trained was not replaced by what was sampled.
+    // Sampling did not replace what is trained.
     save(&backend, &run, "main-1-12").await.unwrap();
     let held = server.saved("/weights/").pop().unwrap();
     assert_eq!(held.1, [11, 12], "{}", held.0);

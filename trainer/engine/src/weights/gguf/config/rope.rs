@@ -5,7 +5,7 @@ use std::fs::File;
 
 use serde_json::{Value, json};
 
-use super::super::header::{Header, Meta};
+use super::super::header::{GgufHeader, Meta};
 use super::super::tensors;
 use crate::weights::LoadError;
 
@@ -14,7 +14,11 @@ const DIVISORS: &str = "rope_freqs.weight";
 const LLAMA3: (f64, f64, f64) = (1.0, 4.0, 8192.0);
 
 /// The `rope_scaling` that `transformers` would find; null if the angles are not scaled.
-pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+pub(super) fn scaling(
+    header: &GgufHeader,
+    file: &mut File,
+    arch: &str,
+) -> Result<Value, LoadError> {
     if header.tensors.contains_key(DIVISORS) {
         return llama3(header, file, arch);
     }
@@ -61,7 +65,7 @@ pub(super) fn scaling(header: &Header, file: &mut File, arch: &str) -> Result<Va
 
 /// Llama 3's stretching is kept as a divisor for each pair. The largest is its factor, the rest of its form is
 /// the same in all of them; that all divisors come out of it is checked.
-fn llama3(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadError> {
+fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value, LoadError> {
     let divisors = tensors::read(header, file, DIVISORS)?;
     let theta = theta(header, arch)?;
     let (low, high, original) = LLAMA3;
@@ -90,7 +94,7 @@ fn llama3(header: &Header, file: &mut File, arch: &str) -> Result<Value, LoadErr
 }
 
 /// The base of the angles.
-pub(super) fn theta(header: &Header, arch: &str) -> Result<f64, LoadError> {
+pub(super) fn theta(header: &GgufHeader, arch: &str) -> Result<f64, LoadError> {
     let key = format!("{arch}.rope.freq_base");
     if header.get(&key).is_some() {
         header.float(&key)
