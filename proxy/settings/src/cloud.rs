@@ -69,7 +69,7 @@ pub enum CloudError {
         model.display()
     )]
     NoTokenizer {
-        /// `rl.model`.
+        /// The model of `rl.model`.
         model: PathBuf,
     },
 }
