@@ -24,6 +24,7 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::Serving;
 use metaclaw_learner::note_hosts;
+use metaclaw_settings::{Policy, fingerprint};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{info, warn};
@@ -40,7 +41,6 @@ use self::{
 use crate::{
     agent::Pointed,
     banner::{Banner, First},
-    config::{Policy, fingerprint},
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
@@ -168,7 +168,7 @@ impl ServingProcess {
         let gateway =
             gateway::gateway(plan, &stores.log, &stores.library, &state, services).await?;
         let followed = follow(plan, &stores, &state, &training, &background);
-        housekeeping(plan, &stores, &state, learning.trains, &background)?;
+        housekeeping(plan, &stores, &state, learning.trains, &background);
         let ending = CancellationToken::new();
         let dropped_lines = plan.dropped_lines.clone();
         let process = Arc::new(RunningProcess {
@@ -268,7 +268,7 @@ async fn open_stores(plan: &StartPlan) -> anyhow::Result<(Stores, Vec<String>)> 
     let log = turn_log::open(plan).await?;
     let agents = turn_log::known_agents(plan, &log).await?;
     let (library, warnings) = lessons::open(&plan.loaded, &plan.home, agents).await?;
-    let budget = plan.loaded.section("budget")?;
+    let budget = plan.loaded.config.budget.clone();
     let budget = TokenBudget::open(budget, plan.home.spend(), log.clone());
     let stores = Stores {
         budget: Arc::new(budget),
@@ -318,7 +318,7 @@ fn housekeeping(
     state: &GatewayState,
     trains: bool,
     background: &Background,
-) -> anyhow::Result<()> {
+) {
     let privacy = &state.privacy;
     let Stores {
         log,

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use metaclaw_control::{privacy, status::RunSummary};
 use metaclaw_gateway::RelayOnly;
 use metaclaw_learner::LearnerConfig;
+use metaclaw_settings::{
+    Config, InertUse, Mode, Policy,
+    address::{elsewhere, host, is_here},
+};
 
 pub(crate) use self::egress::JudgedWith;
 use self::egress::egress;
-use crate::{
-    address::{elsewhere, host, is_here},
-    config::{Config, InertUse, Mode, Policy},
-};
 
 mod egress;
 

@@ -27,7 +27,7 @@ pub enum Method {
 /// One profile, as far as it matters here.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// As in `anthropic:manual`.
+    /// The name of the profile, as in `anthropic:manual`.
     pub id: String,
     pub provider: String,
     pub method: Method,

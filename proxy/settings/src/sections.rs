@@ -65,7 +65,7 @@ pub struct Llm {
     pub auth_method: AuthMethod,
 }
 
-/// `llm.auth_method`.
+/// Which credential of `llm.*` comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthMethod {
@@ -123,7 +123,7 @@ pub struct OpdSettings {
     pub kl_penalty_coef: f32,
 }
 
-/// `privacy.cloud_training_ok`.
+/// What the owner agreed to: `privacy.cloud_training_ok`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Consent {
@@ -200,7 +200,7 @@ pub struct Backend {
     pub report_to: Vec<ReportTo>,
 }
 
-/// `rl.inference_backend`.
+/// Who answers chats with the policy model: `rl.inference_backend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InferenceBackend {
@@ -213,7 +213,7 @@ pub enum InferenceBackend {
     Vllm,
 }
 
-/// `rl.backend`.
+/// Who trains the policy model: `rl.backend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {
@@ -268,7 +268,7 @@ pub struct Trainer {
     pub archive: Option<String>,
 }
 
-/// `trainer.dtype`.
+/// The number format of the base model: `trainer.dtype`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
@@ -279,7 +279,7 @@ pub enum Dtype {
     F32,
 }
 
-/// `trainer.quantization`.
+/// How the base model is quantized: `trainer.quantization`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantization {

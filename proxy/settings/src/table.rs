@@ -66,7 +66,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
     KEYS.iter()
 }
 
-/// Keys that work.
+/// Keys that have an effect, in the order of their fields.
 pub(crate) fn working() -> impl Iterator<Item = &'static Key> {
     keys().filter(|key| key.state == KeyState::Works)
 }

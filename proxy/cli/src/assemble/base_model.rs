@@ -5,8 +5,7 @@ use metaclaw_chat::{Message, Span};
 use metaclaw_control::compare::{BASE, PolicyAddress};
 use metaclaw_learner::{Ask, AskFailed};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig};
-
-use crate::{address::host, config::Policy};
+use metaclaw_settings::{Policy, address::host};
 
 /// It is asked straight at its server, beside the gateway: no turn is kept, no lesson put in. It costs time, and at a
 /// provider its tokens.

@@ -1,11 +1,10 @@
 //! Whom `metaclaw compare` asks: who answers chats.
 
 use metaclaw_control::compare::{ComparedModel, Comparer, MAX_ANSWER, PolicyAddress};
-use metaclaw_gateway::ServingConfig;
 use metaclaw_llm::{AskParams, HttpError, LlmConfig, http_client, loopback_client};
+use metaclaw_settings::{Policy, address::host};
 
 use super::{plan::StartPlan, trainer::TrainingSide};
-use crate::{address::host, config::Policy};
 
 /// The policy model where there is one, else the model of `llm.*`.
 pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Result<Comparer> {
@@ -21,7 +20,7 @@ pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Res
         (None, ..) => ComparedModel::Nobody,
     };
     let http = policy_client(plan)?;
-    let params = params(plan, &whom)?;
+    let params = params(plan, &whom);
     Ok(Comparer {
         http,
         whom,
@@ -31,13 +30,13 @@ pub(super) fn comparer(plan: &StartPlan, training: &TrainingSide) -> anyhow::Res
 }
 
 /// How a new chat is drawn that names no sampling, so that the answers are those which an agent would get.
-fn params(plan: &StartPlan, whom: &ComparedModel) -> anyhow::Result<AskParams> {
+fn params(plan: &StartPlan, whom: &ComparedModel) -> AskParams {
     let plain = AskParams {
         max_tokens: Some(MAX_ANSWER),
         ..AskParams::default()
     };
     if !matches!(whom, ComparedModel::Policy(_)) {
-        return Ok(plain);
+        return plain;
     }
     let serving = &plan.loaded.config.gateway.serving;
     AskParams {

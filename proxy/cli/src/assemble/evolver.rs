@@ -7,9 +7,9 @@ use metaclaw_chat::Span;
 use metaclaw_control::token_budget::TokenBudget;
 use metaclaw_learner::Evolver;
 use metaclaw_llm::AskParams;
+use metaclaw_settings::address::elsewhere;
 
 use super::{budgeted_model::BudgetedModel, learner::address, plan::StartPlan};
-use crate::address::elsewhere;
 
 /// Skills are to be alike for like failures.
 const TEMPERATURE: f64 = 0.4;

@@ -9,6 +9,7 @@ use metaclaw_gateway::LLM;
 use metaclaw_learner::{Ask, Judge, JudgeKind, LearnerConfig, Recorder, RewardFunction};
 use metaclaw_llm::{AskParams, ChatClient, LlmConfig, http_client, is_azure};
 use metaclaw_reward::Rules;
+use metaclaw_settings::{Config, ModelAddress, overridden};
 
 use super::{
     base_model::{UnadaptedModel, called},
@@ -17,10 +18,7 @@ use super::{
     function::Function,
     plan::StartPlan,
 };
-use crate::{
-    banner::JudgedWith,
-    config::{Config, ModelAddress, overridden},
-};
+use crate::banner::JudgedWith;
 
 /// Votes differ: that is why there are several.
 const TEMPERATURE: f64 = 0.6;
@@ -173,7 +171,7 @@ fn numbers(plan: &StartPlan) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layer, Loaded};
+    use metaclaw_settings::{Layer, Loaded};
 
     /// Where a judge is asked with this configuration, for which model, with which key.
     fn asked(text: &str) -> Option<String> {

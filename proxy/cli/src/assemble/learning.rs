@@ -49,7 +49,7 @@ impl Learning {
             library,
             budget,
         } = stores;
-        let settings = plan.loaded.room::<LearnerConfig>()?;
+        let settings = plan.loaded.config.learner.clone();
         let address = compare::policy_address(plan, training);
         let (judge, judged_with, judge_model) = learner::judge(plan, &settings, budget, address)?;
         let address = compare::policy_address(plan, training);
@@ -66,7 +66,7 @@ impl Learning {
         if let Some(backend) = training.backend.as_ref().filter(|_| trains) {
             trainer::refuse_forks(&plan.policy, backend.as_ref()).await?;
         }
-        let wishes: WishesConfig = plan.loaded.section("wishes")?;
+        let wishes = &plan.loaded.config.wishes;
         let (evolver, written_with) = evolver::evolver(plan, budget)?.unzip();
         let told = LearningSummary {
             judged_with,
@@ -132,14 +132,14 @@ impl LearningSummary {
         };
         let config = &plan.loaded.config;
         let about = banner::about(config, &plan.policy, &judged_with, settings);
-        let scheduler: SchedulerConfig = plan.loaded.section("scheduler")?;
+        let scheduler = &plan.loaded.config.scheduler;
         let calendars = scheduler.ics.iter().map(Secret::expose);
         let calendars: Vec<&str> = calendars.filter(|it| it.contains("://")).collect();
         let mut about = banner::with_calendars(about, &calendars);
         about
             .leaves
             .push_str(&self.written_with.unwrap_or_default());
-        let keeps_turns = plan.loaded.section::<TurnsConfig>("turns")?.enabled;
+        let keeps_turns = plan.loaded.config.turns.enabled;
         if !keeps_turns {
             about = banner::of_nothing_new(about, config, &plan.policy);
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use metaclaw_chat::AgentId;
 use metaclaw_control::home::Home;
+use metaclaw_settings::{ConfigError, Loaded};
 use metaclaw_skills::{Library, SkillWarning, SkillsConfig, WishesConfig, install_bank};
 use tokio::{
     task::{JoinError, spawn_blocking},
@@ -11,8 +12,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
-
-use crate::config::{ConfigError, Loaded};
 
 /// How often the folder is looked at: works on network and container mounts too.
 const RESCAN: Duration = Duration::from_secs(2);

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use metaclaw_control::{compare::PolicyAddress, token_budget::TokenBudget};
 use metaclaw_learner::{Judge, JudgeConfig, JudgeKind, Listener};
 use metaclaw_llm::AskParams;
+use metaclaw_settings::{ModelAddress, Policy, address::elsewhere};
 
 use super::{
     base_model::{UnadaptedModel, called},
@@ -13,10 +14,6 @@ use super::{
     compare::policy_client,
     learner::address,
     plan::StartPlan,
-};
-use crate::{
-    address::elsewhere,
-    config::{ModelAddress, Policy},
 };
 
 /// The same message is to be heard the same way.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use metaclaw_chat::now_ms;
 use metaclaw_control::cloud_spend::{Meter, Prices};
 use metaclaw_learner::LearnerConfig;
+use metaclaw_settings::{Backend, Loaded};
 use metaclaw_trainer_api::tinker::client::TinkerTokens;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 
 use super::{cloud::CloudSide, plan::StartPlan};
-use crate::config::{Backend, Loaded};
 
 /// Days that an estimate looks back.
 const DAYS: u32 = 7;
@@ -45,8 +45,8 @@ pub(super) async fn told(
 /// About what a day will take at the training server of these settings; none where the log has no last days.
 pub(crate) async fn of_a_day(loaded: &Loaded, log: &TurnLog) -> Option<String> {
     let prices = prices(&loaded.config.rl);
-    let learner = loaded.room().ok()?;
-    let told = estimate(log, &learner, prices.as_ref(), now_ms()).await;
+    let learner = &loaded.config.learner;
+    let told = estimate(log, learner, prices.as_ref(), now_ms()).await;
     told.ok().flatten()
 }
 

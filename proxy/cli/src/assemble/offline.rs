@@ -53,8 +53,8 @@ async fn learner_of(
     training: &TrainingSide,
     log: &TurnLog,
 ) -> anyhow::Result<Learner> {
-    let config = plan.loaded.room::<LearnerConfig>()?;
-    let budget = plan.loaded.section("budget")?;
+    let config = plan.loaded.config.learner.clone();
+    let budget = plan.loaded.config.budget.clone();
     let budget = Arc::new(TokenBudget::open(budget, plan.home.spend(), log.clone()));
     let address = compare::policy_address(plan, training);
     let (judge, ..) = learner::judge(plan, &config, &budget, address)?;

@@ -3,14 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use metaclaw_control::home::Home;
+use metaclaw_settings::{Loaded, Policy};
 use rustls::RootCertStore;
 use tracing_appender::non_blocking::ErrorCounter;
 
-use crate::{
-    agent::AgentLink,
-    config::{Loaded, Policy},
-    environment::Environment,
-};
+use crate::{agent::AgentLink, environment::Environment};
 
 /// All that is known before anything runs.
 #[derive(Debug)]

@@ -56,10 +56,8 @@ mod tests {
     use metaclaw_turns::{NewTurn, TurnFilter};
 
     use super::*;
-    use crate::{
-        config::{Layer, Loaded},
-        testing,
-    };
+    use crate::testing;
+    use metaclaw_settings::{Layer, Loaded};
 
     fn turn(session: &str, ended_ms: u64) -> NewTurn {
         testing::turn(&AgentId::default_agent(), session, ended_ms)

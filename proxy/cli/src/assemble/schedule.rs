@@ -47,7 +47,7 @@ pub(super) async fn start(
     background: &Background,
 ) -> anyhow::Result<Schedule> {
     let Background { tasks, ending } = background;
-    let config: SchedulerConfig = plan.loaded.section("scheduler")?;
+    let config = plan.loaded.config.scheduler.clone();
     let client = http_client(&plan.roots).context("scheduler.ics")?;
     let calendars = Calendars::new(&config, client);
     let idle = Duration::from_secs(config.idle_minutes.saturating_mul(60)).max(LEAST_IDLE);

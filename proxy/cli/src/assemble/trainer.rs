@@ -16,6 +16,7 @@ use metaclaw_control::{home::Home, status::TrainerState};
 use metaclaw_gateway::{Endpoint as ServingEndpoint, Serving};
 use metaclaw_learner::NoTokenIds;
 use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_settings::{Config, Policy};
 use metaclaw_trainer_api::{
     AdapterName, ApiKey, Endpoint, RemoteBackend, RemoteConfig, TrainingBackend,
 };
@@ -25,7 +26,6 @@ use tracing::{debug, info, warn};
 
 use super::{cloud::CloudSide, plan::StartPlan};
 use crate::{
-    config::{Config, Policy},
     installed,
     supervise::{OnAddress, Supervisor, TrainerProgram, TrainerSpec},
 };
@@ -302,7 +302,7 @@ fn cleared(plan: &StartPlan) -> Vec<String> {
         .variables()
         .iter()
         .map(|(name, _)| name.clone());
-    let ours = ours.filter(|name| name.starts_with(crate::config::ENV_PREFIX));
+    let ours = ours.filter(|name| name.starts_with(metaclaw_settings::ENV_PREFIX));
     ours.chain(CLEARED.map(str::to_owned)).collect()
 }
 

@@ -6,8 +6,9 @@ use anyhow::ensure;
 use metaclaw_gateway::{
     Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, Provider, UpstreamConfig,
 };
+use metaclaw_settings::Llm;
 
-use crate::{config::Llm, environment::Environment};
+use crate::environment::Environment;
 
 /// This provider expects its key in a header of its own. It also has OpenAI's chat completions, with which it can be
 /// tested.

@@ -4,11 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use metaclaw_control::home::Home;
+use metaclaw_settings::{Loaded, SettingsError, Sources, load};
 
-use crate::{
-    config::{Loaded, SettingsError, Sources, load},
-    environment::Environment,
-};
+use crate::environment::Environment;
 
 /// The environment and the home folder.
 #[derive(Debug, Clone)]

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use futures_util::future::BoxFuture;
 use metaclaw_control::instance::{IdleLearner, OpenParts};
-use metaclaw_learner::{GateConfig, LearnerConfig};
 use metaclaw_llm::BudgetConfig;
+use metaclaw_settings::{Loaded, Policy};
 use metaclaw_skills::Library;
 use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::fs::Mode;
@@ -15,7 +15,6 @@ use super::context::Context;
 use crate::{
     agent::AgentLink,
     assemble::{self, StartPlan, idle_learner},
-    config::{Loaded, Policy},
     out, roots,
 };
 
@@ -46,8 +45,6 @@ impl HomeFiles {
             home, environment, ..
         } = &self.context;
         let loaded = self.settings()?;
-        let rooms = loaded.rooms();
-        rooms.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
         let policy = self.policy(&loaded)?;
         ensure!(
             policy.is_some(),
@@ -71,11 +68,11 @@ impl HomeFiles {
 
 impl OpenParts for HomeFiles {
     fn turns(&self) -> anyhow::Result<TurnsConfig> {
-        Ok(self.settings()?.section("turns")?)
+        Ok(self.settings()?.config.turns)
     }
 
     fn library(&self) -> anyhow::Result<Library> {
-        let (library, warnings) = assemble::library(&self.settings()?, &self.context.home)?;
+        let (library, warnings) = assemble::library(&self.settings()?, &self.context.home);
         for warning in warnings {
             out::aside(format!("warning: {warning}"));
         }
@@ -88,18 +85,17 @@ impl OpenParts for HomeFiles {
     }
 
     fn is_gated(&self) -> anyhow::Result<bool> {
-        let gate: GateConfig = self.settings()?.section("gate")?;
-        Ok(gate.enabled)
+        Ok(self.settings()?.config.learner.gate.enabled)
     }
 
     fn trains(&self) -> anyhow::Result<bool> {
         let loaded = self.settings()?;
         let has_model = self.policy(&loaded)?.is_some();
-        Ok(has_model && loaded.room::<LearnerConfig>()?.learns())
+        Ok(has_model && loaded.config.learner.learns())
     }
 
     fn budget(&self) -> anyhow::Result<BudgetConfig> {
-        Ok(self.settings()?.section("budget")?)
+        Ok(self.settings()?.config.budget)
     }
 
     fn learner<'a>(&'a self, log: &'a TurnLog) -> BoxFuture<'a, anyhow::Result<IdleLearner>> {

@@ -13,11 +13,12 @@ use metaclaw_control::{
     operations::process::{KeyChange, NewKey},
 };
 use metaclaw_gateway::{GatewayConfig, KeyConfig};
+use metaclaw_settings::edit;
 use serde::Serialize;
 use serde_json::json;
 
 use super::context::Context;
-use crate::{agent::wiring, config::edit, out};
+use crate::{agent::wiring, out};
 
 /// Arguments of `keys`.
 #[derive(Debug, Args)]

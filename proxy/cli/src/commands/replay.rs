@@ -11,13 +11,14 @@ use jiff::Zoned;
 use metaclaw_chat::{AgentId, Span, now_ms};
 use metaclaw_control::{caller::by_line, replays::ReplayAsked};
 use metaclaw_learner::ReplayEvent;
+use metaclaw_settings::key_and_value;
 use metaclaw_trainer_api::AdapterName;
 
 use super::{
     calling::{agent, caller},
     context::Context,
 };
-use crate::{config::key_and_value, out};
+use crate::out;
 
 mod text;
 

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Loaded, edit, providers};
 
 use self::{
     answers::SetupAnswers,
@@ -20,12 +21,7 @@ use self::{
     models::{ModelServer, OfferedModels},
 };
 use super::context::Context;
-use crate::{
-    agent::wiring,
-    config::{Loaded, edit, providers},
-    out,
-    prompt::TerminalPrompt,
-};
+use crate::{agent::wiring, out, prompt::TerminalPrompt};
 
 mod answers;
 mod cloud;

@@ -5,6 +5,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use metaclaw_control::{home::Home, instance::LogOpening};
+use metaclaw_settings::{Loaded, Policy, without_effect};
 use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
@@ -13,7 +14,6 @@ use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
     assemble::{self, StartPlan, of_a_day},
-    config::{Loaded, Policy, without_effect},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},

@@ -3,13 +3,10 @@
 use metaclaw_control::{
     client::ControlClient, operations::process::GetStatus, policy_context::too_short,
 };
+use metaclaw_settings::{Loaded, Policy};
 
 use super::check::DoctorCheck;
-use crate::{
-    commands::Context,
-    config::{Loaded, Policy},
-    model_context::of_folder,
-};
+use crate::{commands::Context, model_context::of_folder};
 
 const NAME: &str = "context";
 

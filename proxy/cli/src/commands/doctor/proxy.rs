@@ -2,9 +2,10 @@
 
 use metaclaw_control::{client::ControlClient, home::RunFile, operations::process::GetStatus};
 use metaclaw_llm::loopback_client;
+use metaclaw_settings::Loaded;
 
 use super::check::DoctorCheck;
-use crate::{commands::Context, config::Loaded};
+use crate::commands::Context;
 
 const NAME: &str = "proxy";
 

@@ -8,13 +8,14 @@ use metaclaw_control::{
     instance::LogOpening,
     operations::turns::{FindLacking, RaiseCounts},
 };
+use metaclaw_settings::Loaded;
 use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
     super::{calling::caller_opening, restoring::RestorePieces},
     check::DoctorCheck,
 };
-use crate::{commands::Context, config::Loaded, out};
+use crate::{commands::Context, out};
 
 const NAME: &str = "turns";
 /// Turns that the log is asked about at once.
@@ -74,7 +75,7 @@ async fn old_logs(
     databases: Vec<PathBuf>,
     fix: bool,
 ) -> anyhow::Result<Vec<DoctorCheck>> {
-    let config: TurnsConfig = loaded.section("turns")?;
+    let config = loaded.config.turns.clone();
     let opening = if fix {
         LogOpening::OrBegin
     } else {

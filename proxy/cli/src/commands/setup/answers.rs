@@ -1,12 +1,9 @@
 //! The answers so far, and the values of the settings for keys without an answer.
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Loaded, Origin, address::host, providers};
 
 use super::detected::Detected;
-use crate::{
-    address::host,
-    config::{Loaded, Origin, providers},
-};
 
 /// The answers by key, in the order of the questions.
 pub(super) struct SetupAnswers {
@@ -211,7 +208,7 @@ pub(super) fn shown(key: &str, value: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Layer;
+    use metaclaw_settings::Layer;
 
     fn loaded(text: &str) -> Loaded {
         let layer = Layer::text("config.yaml".into(), text).unwrap();

@@ -1,16 +1,13 @@
 //! The questions about a training service: which one, its address, the key, the model, prices.
 
 use metaclaw_chat::Secret;
+use metaclaw_settings::{Service, address::host, edit};
 use metaclaw_trainer_text::hub::HubName;
 
 use super::{
     interview::{Interview, NO_KEY, choice, is_key},
     models,
     offer::{OfferAnswer, Offered},
-};
-use crate::{
-    address::host,
-    config::{Service, edit},
 };
 
 const ADDRESS: &str = "rl.tinker_base_url";
