@@ -17,8 +17,8 @@ use crate::{
     tinker, train,
 };
 
-/// The routes. Layers, the outermost first: a panic becomes a 500; foreign pages are refused where there is no key;
-/// the key is asked for, but not by `/v1/health`; a body has bounds, and is read only then.
+/// Returns the routes. Layers, the outermost first: a panic becomes a 500; pages of other origins are refused if there
+/// is no key; the key is checked, except for `/v1/health`; a body is limited, and is read only then.
 pub(crate) fn router(app: &App) -> Router {
     let text = Router::new()
         .route("/v1/sample", post(sample::sample))
@@ -76,7 +76,7 @@ async fn health(State(app): State<App>) -> Json<Health> {
         status: "healthy".to_owned(),
         gpu_count,
         devices,
-        // The fork's server has no model before a run, and says none; ours may have been started with one.
+        // The fork's server has no model before a run and reports none; this one may have been started with a model.
         model: app.host.base().to_owned(),
         base_fingerprint: app.host.base_fingerprint(),
         context: app.context(),

@@ -1,4 +1,4 @@
-//! Flags and environment: the fork's, kept, and ours.
+//! Flags and environment variables: those of the fork, and additional ones.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -103,73 +103,73 @@ pub(crate) enum Quantization {
     Int8,
 }
 
-/// Why flags or environment are refused.
+/// Why flags or environment variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArgsError {
-    /// No number.
+    /// The value is not a number.
     #[error("METACLAW_PORT is {value:?}: a port from 0 to 65535")]
     Port {
-        /// What was given.
+        /// The given value.
         value: String,
     },
-    /// Listening beyond this machine without a key.
+    /// An address beyond this machine without a key.
     #[error(
         "--host {host} can be reached by others and no key is set: set METACLAW_API_KEY, or listen on 127.0.0.1"
     )]
     Open {
-        /// What was given.
+        /// The given value.
         host: IpAddr,
     },
-    /// Of who answers chats.
+    /// An error in the flags about the server that answers chats.
     #[error(transparent)]
     Inference(#[from] InferenceError),
-    /// Devices that are not there, or words that name none.
+    /// Devices that do not exist, or an unknown word.
     #[error("{flag} ({name}): {wrong}")]
     Devices {
-        /// Which flag.
+        /// The flag.
         flag: &'static str,
-        /// The variable that says the same.
+        /// The equivalent environment variable.
         name: &'static str,
         /// What is wrong with them.
         wrong: DeviceError,
     },
-    /// No place for files.
+    /// There is no folder for files.
     #[error(
         "there is neither METACLAW_CACHE, XDG_CACHE_HOME nor HOME: give --cache-dir and --checkpoint-dir"
     )]
     NoCache,
 }
 
-/// What of [`Args`] needed the environment, or a check.
+/// The settings from [`Args`] that needed the environment, or a check.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    /// Where to listen.
+    /// The address to listen on.
     pub(crate) address: SocketAddr,
-    /// What callers must send.
+    /// The key that callers must send.
     pub(crate) key: Option<ApiKey>,
-    /// Adapters and checkpoints.
+    /// The folder of adapters and checkpoints.
     pub(crate) checkpoint_dir: PathBuf,
-    /// Converted models.
+    /// The folder of converted models.
     pub(crate) cache_dir: PathBuf,
-    /// Where `huggingface_hub` keeps models.
+    /// The folder in which `huggingface_hub` keeps models.
     pub(crate) hub: Option<PathBuf>,
-    /// Compute threads; 0 is one a core.
+    /// Compute threads; 0 means one for each core.
     pub(crate) n_threads: u16,
-    /// Where training is computed.
+    /// The devices for training.
     pub(crate) training: Devices,
-    /// Where the engine computes replies.
+    /// The devices on which the engine computes replies.
     pub(crate) serving: Devices,
-    /// Who answers chats in place of the engine.
+    /// The server that answers chats instead of the engine.
     pub(crate) inference: Option<Inference>,
 }
 
 // === impl Args ===
 
 impl Args {
-    /// Fills in what the flags leave to the environment, `env`, and checks.
+    /// Takes missing flags from the environment `env`, and checks all values.
     ///
     /// # Errors
-    /// [`ArgsError`] names the flag or variable, what was given and what is allowed.
+    /// Returns [`ArgsError`] with the flag or variable, its value and what is allowed.
     pub(crate) fn resolve(
         &self,
         env: impl Fn(&str) -> Option<String>,
@@ -210,20 +210,21 @@ impl Args {
         })
     }
 
-    /// Whether somebody has said what training is computed on.
+    /// Returns whether the devices for training were set.
     pub(crate) fn names_devices(&self, env: &impl Fn(&str) -> Option<String>) -> bool {
         let given = self.training_devices.clone();
         let given = given.or_else(|| env("METACLAW_TRAINING_DEVICES"));
         given.is_some_and(|it| !it.is_empty())
     }
 
-    /// What OpenMP itself would not read (a list, for nested regions) is left to the engine.
+    /// Returns the number of threads, or 0 to let the engine choose, also if OMP_NUM_THREADS is not a single number.
     fn n_threads(&self, env: &impl Fn(&str) -> Option<String>) -> u16 {
         let from_env = || env("OMP_NUM_THREADS")?.trim().parse().ok();
         self.threads.or_else(from_env).unwrap_or(0)
     }
 
-    /// Where the engine trains, and where it computes replies. Devices for replies are vLLM's, where that answers chats.
+    /// Returns the devices on which the engine trains and computes replies. If vLLM answers chats, the devices for
+    /// replies are vLLM's.
     fn devices(
         &self,
         env: &impl Fn(&str) -> Option<String>,
@@ -255,7 +256,7 @@ impl Args {
     }
 }
 
-/// The product's cache folder.
+/// Returns MetaClaw's cache folder.
 fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let ours = env("METACLAW_CACHE").map(PathBuf::from);
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));

@@ -1,4 +1,4 @@
-//! Reading JSON bodies of the trainer's own routes.
+//! Reads JSON bodies of the trainer's own routes.
 
 use axum::extract::{FromRequest, Request};
 use metaclaw_trainer_api::wire::{
@@ -18,15 +18,15 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
-/// What a route takes.
+/// The fields of a route.
 pub(crate) trait ReadBody: Sized + Send + 'static {
-    /// Its fields, and what becomes of each.
+    /// Its fields, and what the server does with each.
     const FIELDS: &'static [Field];
 
-    /// Reads what is done of them.
+    /// Reads the fields that are used.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// Returns 400 with the field.
     fn read(body: &[u8]) -> Result<Self, ApiError>;
 }
 
@@ -57,7 +57,7 @@ impl ReadBody for OptimStepRequest {
     const FIELDS: &'static [Field] = fields::OPTIM_STEP;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
-        // First by themselves: of flattened fields an error does not know the name.
+        // The fields are first read one by one, because the error of a flattened field does not contain its name.
         parse::<AdamSettings>(body)?;
         parse(body)
     }
@@ -71,10 +71,10 @@ impl<S: Send + Sync, T: ReadBody> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// Reads a body, whose every field must be one of its route.
+/// Reads a body in which every field must belong to the route.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Returns 400 with the field.
 pub(crate) fn read<T: ReadBody>(body: &[u8]) -> Result<T, ApiError> {
     fields::check(body, T::FIELDS)?;
     T::read(body)

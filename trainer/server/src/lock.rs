@@ -1,4 +1,4 @@
-//! One trainer per checkpoint folder.
+//! Allows one trainer for each checkpoint folder.
 
 use std::{
     fs::{File, OpenOptions},
@@ -8,19 +8,19 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The lock file's name in the checkpoint folder. It stays when the process ends; the lock does not.
+/// The lock file's name in the checkpoint folder. The file stays when the process ends; the lock does not.
 const NAME: &str = ".lock";
 
-/// The lock of a checkpoint folder; free again when dropped, or when the process ends in any way.
+/// The lock of a checkpoint folder; released on drop, or when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
 }
 
-/// Why the folder cannot be had.
+/// Why the folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    /// Another trainer has it.
+    /// Another trainer has the lock.
     #[error(
         "checkpoint folder {} is in use by process {holder}: end that one, or give another --checkpoint-dir",
         .folder.display()
@@ -30,7 +30,7 @@ pub(crate) enum LockError {
         /// Its process id, or what could be read of it.
         holder: String,
     },
-    /// The folder cannot be made or written.
+    /// The folder cannot be created or written.
     #[error("checkpoint folder {}: {source}", .folder.display())]
     Io {
         folder: PathBuf,
@@ -42,10 +42,10 @@ pub(crate) enum LockError {
 // === impl FolderLock ===
 
 impl FolderLock {
-    /// Makes the folder if need be and locks it.
+    /// Creates the folder if necessary and locks it.
     ///
     /// # Errors
-    /// [`LockError`] names the folder, and the process that holds it.
+    /// Returns [`LockError`] with the folder, and the process that has the lock.
     pub(crate) fn take(folder: &Path) -> Result<Self, LockError> {
         let io_error = |source| LockError::Io {
             folder: folder.to_owned(),

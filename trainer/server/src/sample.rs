@@ -15,10 +15,10 @@ use crate::{
     state::App,
 };
 
-/// The most continuations of one request.
+/// The largest number of continuations of one request.
 const MAX_SAMPLES: u32 = 64;
 
-/// The fork's fields, and what else is known of drawing.
+/// The fork's fields, and additional sampling settings.
 #[derive(Debug)]
 pub(crate) struct SampleBody {
     own: SampleRequest,
@@ -36,7 +36,7 @@ impl ReadBody for SampleBody {
     }
 }
 
-/// Continuations of given ids, all at once.
+/// Computes continuations of given ids, all at once.
 pub(crate) async fn sample(
     State(app): State<App>,
     JsonBody(body): JsonBody<SampleBody>,

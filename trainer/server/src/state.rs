@@ -1,4 +1,4 @@
-//! What every handler shares.
+//! The state that all handlers share.
 
 use std::{
     ops::Deref,
@@ -17,30 +17,30 @@ use crate::{
     vllm::{Link, VllmServing},
 };
 
-/// Bounds of the server.
+/// Limits of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Requests for text that may wait or run.
+    /// The number of requests for text that may wait or run.
     pub(crate) n_queue: usize,
-    /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
+    /// The size of a body, in bytes. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
     pub(crate) body: usize,
-    /// Bytes of training bodies that are being worked on.
+    /// The size of all training bodies in progress, in bytes.
     pub(crate) training_bodies: usize,
-    /// Bytes of other bodies that are being read.
+    /// The size of all other bodies that are being read, in bytes.
     pub(crate) text_bodies: usize,
-    /// Training calls that may wait or run.
+    /// The number of training calls that may wait or run.
     pub(crate) n_training: usize,
-    /// Bytes of sampled records.
+    /// The size of sampled records, in bytes.
     pub(crate) sampled: usize,
-    /// Those of Tinker's dialect.
+    /// The limits of Tinker's API.
     pub(crate) tinker: TinkerLimits,
 }
 
-/// What every handler shares; cheap to clone.
+/// The state that all handlers share; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct App(Arc<Shared>);
 
-/// What every handler shares.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) host: Arc<Host>,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) training_bodies: Pool,
     pub(crate) tinker_bodies: Pool,
     pub(crate) tinker: Tinker,
-    /// What answers chats in place of the engine, if anything does.
+    /// The server that answers chats instead of the engine, if there is one.
     pub(crate) inference: Option<Behind>,
     key: Option<ApiKey>,
     pub(crate) limits: Limits,
@@ -59,14 +59,14 @@ pub(crate) struct Shared {
 #[derive(Debug, Clone)]
 pub(crate) struct Behind {
     pub(crate) link: Arc<Link>,
-    /// The command and the log of its process, where that is ours.
+    /// The command and the log of its process, if it was started here.
     pub(crate) process: Option<(String, String)>,
 }
 
 // === impl Behind ===
 
 impl Behind {
-    /// As `/v1/health` tells it.
+    /// Returns its description for `/v1/health`.
     pub(crate) fn told(&self) -> Inference {
         let (command, log) = self.process.clone().unzip();
         Inference {
@@ -108,13 +108,13 @@ impl Limits {
 // === impl App ===
 
 impl App {
-    /// A server whose engine answers chats as well.
+    /// Creates a server whose engine also answers chats.
     #[cfg(test)]
     pub(crate) fn new(host: Host, limits: Limits, key: Option<ApiKey>) -> Self {
         Self::with_inference(Arc::new(host), limits, key, None)
     }
 
-    /// A server whose chats are answered by `inference`, where there is one.
+    /// Creates a server whose chats are answered by `inference`, if there is one.
     pub(crate) fn with_inference(
         host: Arc<Host>,
         limits: Limits,
@@ -141,19 +141,19 @@ impl App {
         }))
     }
 
-    /// For who must not keep it alive.
+    /// Returns a reference that does not keep the server alive.
     pub(crate) fn downgrade(&self) -> WeakApp {
         WeakApp(Arc::downgrade(&self.0))
     }
 
-    /// The longest conversation that whoever answers chats takes, in tokens; none before there is a model.
+    /// Returns the longest conversation that can be answered, in tokens, or `None` before there is a model.
     pub(crate) fn context(&self) -> Option<u64> {
         let own = self.host.model().ok()?.context();
         let behind = self.inference.as_ref().and_then(|it| it.link.context());
         u64::try_from(behind.map_or(own, |it| it.min(own))).ok()
     }
 
-    /// The key that callers must show.
+    /// Returns the key that callers must send.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
     }
@@ -166,14 +166,14 @@ fn behind_front<S: ModelSource + Sampler + 'static>(
     (Arc::clone(&serving) as _, serving)
 }
 
-/// What every handler shares, while there is a server.
+/// A weak reference to the state that all handlers share.
 #[derive(Debug)]
 pub(crate) struct WeakApp(Weak<Shared>);
 
 // === impl WeakApp ===
 
 impl WeakApp {
-    /// None once the server has gone.
+    /// Returns `None` once the server has gone.
     pub(crate) fn upgrade(&self) -> Option<App> {
         self.0.upgrade().map(App)
     }

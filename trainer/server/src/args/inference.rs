@@ -1,13 +1,14 @@
-//! Which server answers chats: the engine of this process, or vLLM, found running or started by us.
+//! Chooses the server that answers chats: the engine of this process, or vLLM, which is running already or is started
+//! here.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use metaclaw_trainer_api::ApiKey;
 
-/// The ranks that vLLM reserves memory for.
+/// The ranks that vLLM can reserve memory for.
 const RANKS: [u32; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
-/// The rank of adapters where nobody says another.
+/// The default rank of adapters.
 const USUAL_RANK: u32 = 32;
 
 /// Flags about who answers chats.
@@ -34,18 +35,18 @@ pub(crate) struct InferenceArgs {
 /// A vLLM server that answers chats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Inference {
-    /// One that runs already.
+    /// A server that is running already.
     Found {
         url: String,
         key: Option<ApiKey>,
         max_rank: Option<u32>,
     },
-    /// One that we start.
+    /// A server that is started here.
     Started {
         python: PathBuf,
         arguments: Vec<String>,
         max_rank: u32,
-        /// Numbers of the GPUs that it may use, as in `1` or `0,1`; none: all.
+        /// The numbers of the GPUs that it may use, for example `1` or `0,1`; `None` means all.
         devices: Option<String>,
     },
 }
@@ -53,12 +54,12 @@ pub(crate) enum Inference {
 /// Why these flags or variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InferenceError {
-    /// Not a server that is known.
+    /// The server is unknown.
     #[error(
         "inference backend {value:?} is not known: builtin or hf (the engine in this process), or vllm"
     )]
     Backend {
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// An address for an engine that has none.
@@ -66,23 +67,23 @@ pub(crate) enum InferenceError {
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}, and the inference backend is {backend}, the engine in this process: set the backend to vllm, or leave the address out"
     )]
     Useless {
-        /// What was given.
+        /// The given value.
         url: String,
         /// The backend.
         backend: String,
     },
-    /// Not an address.
+    /// The value is not an address.
     #[error(
         "--inference-url (METACLAW_INFERENCE_URL) is {url:?}: an address as in http://127.0.0.1:8001"
     )]
     Url {
-        /// What was given.
+        /// The given value.
         url: String,
     },
     /// A rank that vLLM cannot reserve memory for.
     #[error("the largest rank for vLLM is {value:?}: from 1 to 512")]
     Rank {
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// vLLM needs a model when it is started.
@@ -95,10 +96,11 @@ pub(crate) enum InferenceError {
 // === impl InferenceArgs ===
 
 impl InferenceArgs {
-    /// The server that is to answer chats; none for the engine. `has_model` is whether the base model is known at the start.
+    /// Returns the server that answers chats, or `None` for the engine. `has_model`: whether the base model is known at
+    /// the start.
     ///
     /// # Errors
-    /// [`InferenceError`] names the flag or variable.
+    /// Returns [`InferenceError`] with the flag or variable.
     pub(super) fn resolve(
         &self,
         env: &impl Fn(&str) -> Option<String>,
@@ -137,7 +139,7 @@ impl InferenceArgs {
         let more = more.or_else(|| env("METACLAW_INFERENCE_ARGS"));
         let words = more.as_deref().unwrap_or_default().split_whitespace();
         let wanted = self.max_rank(env)?.unwrap_or(USUAL_RANK);
-        // Checked: no rank is over the last one.
+        // The check above excludes ranks over the last one.
         let max_rank = RANKS.into_iter().find(|rank| *rank >= wanted);
         Ok(Inference::Started {
             python: python.unwrap_or_else(|| PathBuf::from("python3")),

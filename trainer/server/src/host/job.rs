@@ -11,16 +11,16 @@ use tokio::sync::oneshot;
 
 use super::failure::RunError;
 
-/// Prepares a pass on the engine's thread, and says which parameters it is about.
+/// Prepares a pass on the engine's thread, and returns the parameters that it concerns.
 type Begin =
     Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;
-/// Makes an answer of what a pass found.
+/// Builds an answer from the result of a pass.
 type Finish<T> =
     Box<dyn FnOnce(&mut EngineState, ParamsVersion, TrainOut) -> Result<T, RunError> + Send>;
 
-/// A forward_backward or forward on its way.
+/// A forward_backward or forward in progress.
 ///
-/// A caller that hangs up ends it, and nothing of it remains: what was not answered was not done.
+/// If the caller disconnects, the pass ends without an effect: what was not answered was not done.
 pub(super) struct PassJob<T> {
     stage: Stage,
     finish: Option<Finish<T>>,
@@ -36,7 +36,7 @@ enum Stage {
 // === impl PassJob ===
 
 impl<T> PassJob<T> {
-    /// The job, and where its answer comes; closed without one when the job failed inside the engine.
+    /// The job, and the channel for its answer, which closes without one if the job failed inside the engine.
     pub(super) fn new(
         begin: Begin,
         finish: Finish<T>,
@@ -50,12 +50,12 @@ impl<T> PassJob<T> {
         (job, received)
     }
 
-    /// Whether nobody waits for the answer.
+    /// Returns whether nobody waits for the answer.
     fn has_left(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// The answer, once there is one.
+    /// Sends the answer, if there is one.
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(begin) => begin(state),
@@ -69,7 +69,7 @@ impl<T> PassJob<T> {
                 self.stage = Stage::Going(Box::new(job), version);
                 None
             }
-            // Whoever left during the last slice will ask again: nothing of it may count.
+            // A caller that left during the last slice will ask again, so the pass must not count.
             Ok((ControlFlow::Break(_), _)) if self.has_left() => None,
             Ok((ControlFlow::Break(out), version)) => {
                 Some(self.finish.take()?(state, version, out))
@@ -87,7 +87,7 @@ impl<T: Send> Job for PassJob<T> {
         if let Some(answer) = self.work(state, slice)
             && let Some(to) = self.answer.take()
         {
-            // A caller that left meanwhile needs no answer.
+            // A caller that has left needs no answer.
             let _ = to.send(answer);
         }
         match self.stage {

@@ -1,8 +1,8 @@
-//! The checkpoint folder: who may write there, and in which order.
+//! The checkpoint folder, which one caller at a time may use.
 //!
-//! Whoever reads or writes checkpoints, or saves an adapter, waits for its turn, in the order of asking. A write keeps
-//! its turn until it has ended, even when its caller has gone: so a successor, whose first call waits for its own turn,
-//! finds what its predecessor wrote, and nothing of that lands later.
+//! Callers that read or write checkpoints, or save an adapter, wait for their turn, in the order of their requests. A
+//! write keeps its turn until it has ended, even if its caller has gone; so a new client, whose first call waits for
+//! its own turn, finds what the previous one wrote, and nothing of that arrives later.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,16 +14,16 @@ use crate::error::ApiError;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Holds `adapters/` and `checkpoints/`.
+    /// The folder of `adapters/` and `checkpoints/`.
     pub(super) folder: PathBuf,
-    /// Checkpoints of each line that a prune leaves at least.
+    /// The least number of checkpoints of each line of training that a prune keeps.
     pub(super) keep: usize,
     index: Arc<Mutex<CheckpointIndex>>,
     #[cfg(test)]
     pub(super) gate: Gate,
 }
 
-/// The turn of one caller; the next has its when this drops.
+/// The turn of one caller, which passes to the next on drop.
 #[derive(Debug)]
 pub(super) struct Turn {
     index: OwnedMutexGuard<CheckpointIndex>,
@@ -34,7 +34,7 @@ pub(super) struct Turn {
 // === impl Store ===
 
 impl Store {
-    /// Removes what a killed process left half written: the caller has locked the folder.
+    /// Removes half-written files of a killed process; the caller has locked the folder.
     pub(super) fn new(folder: PathBuf, keep: usize) -> Self {
         folder::sweep(&folder::adapters(&folder));
         folder::sweep(&folder::checkpoints(&folder));
@@ -47,10 +47,10 @@ impl Store {
         }
     }
 
-    /// Waits until all have ended who asked before.
+    /// Waits until all earlier callers have ended.
     ///
     /// # Cancel safety
-    /// Who leaves before its turn takes none.
+    /// A caller that leaves before its turn does not delay others.
     pub(super) async fn turn(&self) -> Turn {
         Turn {
             index: Arc::clone(&self.index).lock_owned().await,
@@ -63,13 +63,13 @@ impl Store {
 // === impl Turn ===
 
 impl Turn {
-    /// Work on the disk, on a thread that may wait for it: replies go on meanwhile.
+    /// Runs work on the disk on a thread that may wait for it, so that replies continue meanwhile.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Returns the errors of the work.
     ///
     /// # Cancel safety
-    /// Dropping the future ends neither the work nor the turn.
+    /// If the future is dropped, the work and the turn still continue to their end.
     pub(super) async fn work<T: Send + 'static>(
         mut self,
         work: impl FnOnce(&mut CheckpointIndex) -> Result<T, AdapterError> + Send + 'static,
@@ -86,12 +86,12 @@ impl Turn {
     }
 }
 
-/// How a test makes one piece of work a slow one: it says that it has begun, and goes on when it is told to.
+/// Lets a test delay one piece of work: the work reports its beginning, and waits until the test releases it.
 #[cfg(test)]
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gate(Arc<std::sync::Mutex<Option<Closed>>>);
 
-/// Told when the work begins, and tells it to go on.
+/// Receives the beginning of the work, and releases it.
 #[cfg(test)]
 pub(crate) type Closed = (
     tokio::sync::oneshot::Sender<()>,
@@ -100,7 +100,7 @@ pub(crate) type Closed = (
 
 #[cfg(test)]
 impl Gate {
-    /// Holds up the next piece of work.
+    /// Delays the next piece of work.
     pub(super) fn close(&self, closed: Closed) {
         *self.0.lock().unwrap() = Some(closed);
     }
@@ -109,7 +109,7 @@ impl Gate {
         let closed = self.0.lock().unwrap().take();
         if let Some((begun, go_on)) = closed {
             begun.send(()).unwrap();
-            // A test that has ended holds nothing up.
+            // A test that has ended delays nothing.
             let _ = go_on.blocking_recv();
         }
     }

@@ -1,4 +1,4 @@
-//! What a model is: its rank, and which of its modules are trained.
+//! The shape of a model: its rank, and which of its modules are trained.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use metaclaw_trainer_api::{tinker::json::LoraConfig, wire::CreateRequest};
 
 use super::stored::Origin;
 
-/// What a model is.
+/// The shape of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) rank: u32,
@@ -16,7 +16,7 @@ pub(crate) struct About {
     pub(crate) train_unembed: bool,
 }
 
-/// What a model is, from when that is known on. Loading a checkpoint changes it.
+/// The shape of a model, once it is known. Loading a checkpoint changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<Option<About>>);
 
@@ -49,7 +49,7 @@ impl About {
         Targets::groups(self.train_attn, self.train_mlp, self.train_unembed)
     }
 
-    /// A run of this rank with these modules.
+    /// Returns the shape of a run of this rank with these modules.
     pub(crate) fn run(self, seed: Option<u64>) -> CreateRequest {
         let names = self.targets().names().into_iter();
         CreateRequest {

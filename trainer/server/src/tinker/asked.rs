@@ -1,4 +1,4 @@
-//! What is asked of a model, read from a body.
+//! Calls of a model, read from a body.
 
 use metaclaw_trainer_api::{
     LossConfig,
@@ -12,10 +12,10 @@ use prost::Message as _;
 use super::registry::{Data, Work};
 use crate::{error::ApiError, fields::cut};
 
-/// What is asked of a model.
+/// A call of a model.
 pub(super) struct Asked {
     pub(super) work: Work,
-    /// Tells the same call from another one of its number.
+    /// A hash that distinguishes two calls of one number.
     pub(super) hash: blake3::Hash,
     pub(super) n_bytes: usize,
 }
@@ -23,7 +23,7 @@ pub(super) struct Asked {
 // === impl Asked ===
 
 impl Asked {
-    /// Of a body that is small.
+    /// Returns a call from a small body.
     pub(super) fn small(work: Work, hash: blake3::Hash) -> Self {
         let n_bytes = 0;
         Self {
@@ -34,7 +34,7 @@ impl Asked {
     }
 }
 
-/// A forward_backward that was read.
+/// A forward_backward call that was read.
 pub(super) struct Train {
     pub(super) id: ModelId,
     pub(super) seq: u32,
@@ -44,13 +44,13 @@ pub(super) struct Train {
 /// Reads a protobuf body.
 ///
 /// # Errors
-/// 400 for one that is none, or names no model or number. What is wrong with its data its result says.
+/// Returns 400 for a body that is not one, or names no model or number. Faults of its data are in its result.
 pub(super) fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
     let request = ForwardBackwardRequest::decode(bytes).map_err(|error| {
         let text = format!("the body is no ForwardBackwardRequest: {error}");
         ApiError::bad(text)
     })?;
-    // The order of a map's entries is the writer's, and may be another when it writes again: ours is always the same.
+    // A writer may order the entries of a map differently when it writes again, so they are sorted here.
     let hash = blake3::hash(&request.encode_to_vec());
     let id = request
         .model_id
@@ -78,7 +78,7 @@ pub(super) fn from_proto(bytes: &[u8]) -> Result<Train, ApiError> {
     Ok(Train { id, seq, asked })
 }
 
-/// The second map has all settings where there is one.
+/// If there is a second map, it has all settings.
 fn loss_config(request: &ForwardBackwardRequest) -> Result<LossConfig, String> {
     if request.loss_fn_config_v2.is_empty() {
         return Ok(request.loss_fn_config.clone());

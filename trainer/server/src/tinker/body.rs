@@ -1,4 +1,4 @@
-//! Bodies of Tinker's routes: JSON or protobuf, as they are or compressed by zstd.
+//! Bodies of Tinker's routes: JSON or protobuf, uncompressed or compressed by zstd.
 
 use std::{io::Read as _, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{error::ApiError, fields::cut, json, state::App};
 /// Bodies of calls that wait for something else.
 const SMALL: usize = 64 << 10;
 
-/// What a body takes of the server until it is done with.
+/// The server's limits that a body takes part of until it is done.
 type Taken = (Hold, Option<OwnedSemaphorePermit>);
 
-/// Reads the body of a call that puts something into a queue; its place among bodies is free once it has answered.
+/// Reads the body of a call that is queued; its share is free once it has answered.
 pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Next) -> Response {
     match whole(&app, request, app.tinker.limits.body).await {
         Ok((request, _until_it_is_answered)) => next.run(request).await,
@@ -30,7 +30,7 @@ pub(crate) async fn read_body(State(app): State<App>, request: Request, next: Ne
     }
 }
 
-/// Reads the body of a call that waits; its place is free once it is read.
+/// Reads the body of a call that waits; its share is free once it is read.
 pub(crate) async fn read_small(State(app): State<App>, request: Request, next: Next) -> Response {
     match whole(&app, request, SMALL).await {
         Ok((request, taken)) => {
@@ -41,7 +41,7 @@ pub(crate) async fn read_small(State(app): State<App>, request: Request, next: N
     }
 }
 
-/// The request with its body read, and as it was before it was compressed.
+/// Returns the request with its body read and decompressed.
 async fn whole(app: &App, request: Request, most: usize) -> Result<(Request, Taken), ApiError> {
     let (head, body) = request.into_parts();
     let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
@@ -50,7 +50,7 @@ async fn whole(app: &App, request: Request, most: usize) -> Result<(Request, Tak
     let (bytes, unpacked) = match coding {
         "identity" => (bytes, None),
         "zstd" => {
-            // What it becomes is not known before: few at a time.
+            // Its decompressed size is not known before, so few are decompressed at a time.
             let turn = Arc::clone(&app.tinker.unpacking).acquire_owned().await;
             let turn = turn.map_err(|_| ApiError::unavailable("the server ends"))?;
             let done = tokio::task::spawn_blocking(move || unzstd(&bytes, most)).await;
@@ -105,10 +105,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
     }
 }
 
-/// Reads a JSON body, on a thread that may take its time.
+/// Reads a JSON body, on a thread that may take long.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Returns 400 with the field.
 pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
 ) -> Result<Json<T>, ApiError> {
@@ -123,7 +123,7 @@ pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
 }
 
-/// The media type, in lower case.
+/// Returns the media type, in lower case.
 pub(crate) fn media(headers: &HeaderMap) -> String {
     let given = headers.get(header::CONTENT_TYPE);
     let given = given.and_then(|it| it.to_str().ok()).unwrap_or("");
@@ -131,7 +131,7 @@ pub(crate) fn media(headers: &HeaderMap) -> String {
     media.trim().to_ascii_lowercase()
 }
 
-/// Whether the caller reads protobuf.
+/// Returns whether the caller reads protobuf.
 pub(crate) fn takes_protobuf(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|it| it.to_str().ok());

@@ -1,4 +1,4 @@
-//! The calls of models: each is put into its model's lane and answers a promise.
+//! The calls of models: each goes into its model's lane and is answered with a promise.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn model_id(session: &SessionId, n: u32) -> Result<ModelId, ApiError> {
     ModelId::of(session, n).map_err(|error| ApiError::field("session_id", error.to_string()))
 }
 
-/// A model with its first call.
+/// Creates a model with its first call.
 fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
     let promise = promise(&model.id, 0)?;
     let (model, is_new) = app.tinker.registry.add_model(model)?;
@@ -81,7 +81,7 @@ fn begin(app: &App, model: Model, first: Work, hash: blake3::Hash) -> Answer {
     put(app, &model, 0, promise, Asked::small(first, hash))
 }
 
-/// `POST load_weights`: makes a model, or loads into one.
+/// `POST load_weights`: creates a model, or loads into one.
 pub(crate) async fn load_weights(
     State(app): State<App>,
     Json { body, hash, .. }: Json<LoadWeights>,
@@ -110,7 +110,7 @@ pub(crate) async fn load_weights(
     }
 }
 
-/// `POST forward_backward` by protobuf, or by JSON as SDK 0.24 and older send it.
+/// `POST forward_backward` in protobuf, or in JSON as SDK 0.24 and older send it.
 pub(crate) async fn forward_backward(
     State(app): State<App>,
     headers: HeaderMap,
@@ -228,7 +228,7 @@ fn put(app: &App, model: &Model, seq: u32, promise: Promise, asked: Asked) -> An
     } = asked;
     let futures = &app.tinker.futures;
     let request = promise.request_id.clone();
-    // Before room is asked for: a call that is asked again has its room.
+    // This comes before the check of the limits, because a repeated call has its share already.
     if let Opened::Known = futures.open(promise.clone(), hash)? {
         return Ok(Reply(promise));
     }
@@ -264,7 +264,7 @@ fn no_place(model: &Model, seq: u32, why: NoPlace) -> ApiError {
     }
 }
 
-/// `POST get_info`; of a model that is being loaded once it is.
+/// `POST get_info`; while a model is being loaded, the call waits.
 pub(crate) async fn get_info(
     State(app): State<App>,
     Json { body, .. }: Json<GetInfo>,
@@ -302,7 +302,7 @@ pub(crate) async fn get_info(
     }))
 }
 
-/// `POST unload_model`: gives a model back at once.
+/// `POST unload_model`: frees a model at once.
 pub(crate) async fn unload_model(
     State(app): State<App>,
     Json { body, hash, .. }: Json<UnloadModel>,

@@ -1,4 +1,4 @@
-//! What the routes of Tinker share, and its bounds.
+//! The shared state of Tinker's routes, and its limits.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -14,38 +14,38 @@ use super::{
 };
 use crate::error::ApiError;
 
-/// Unit of the room for waiting calls.
+/// The unit of the space for waiting calls.
 const UNIT: usize = 1 << 10;
 
-/// Bodies that are decompressed at once.
+/// The number of bodies that are decompressed at once.
 const UNPACKING: usize = 2;
 
-/// Continuations that are drawn at once for Tinker's clients; others wait.
+/// The number of continuations that are sampled at once for Tinker's clients; others wait.
 pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 
-/// Bounds of Tinker's dialect.
+/// Limits of Tinker's API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TinkerLimits {
-    /// How long `retrieve_future` waits before it says "not yet", and never more than half of `session_idle`: clients
-    /// wait 45 s.
+    /// How long `retrieve_future` waits before it answers that there is no result yet, at most half of `session_idle`;
+    /// clients wait 45 s.
     pub(crate) hold: Duration,
-    /// A session ends whose client was silent for so long; clients send a heartbeat every 10 s.
+    /// A session ends if its client is silent for this long; clients send a heartbeat every 10 s.
     pub(crate) session_idle: Duration,
-    /// Bytes of the bodies of calls that wait for their turn.
+    /// The size of the bodies of waiting calls, in bytes.
     pub(crate) queued: usize,
-    /// Bytes of a body; the SDK makes several of what has more than 5 MB.
+    /// The size of a body, in bytes; the SDK splits what is larger than 5 MB.
     pub(crate) body: usize,
-    /// Bytes of bodies that are being read.
+    /// The size of all bodies that are being read, in bytes.
     pub(crate) bodies: usize,
-    /// Bodies that are being read.
+    /// The number of bodies that are being read.
     pub(crate) n_bodies: usize,
-    /// Continuations that are drawn at once; others wait.
+    /// The number of continuations that are sampled at once; others wait.
     pub(crate) n_samples: u32,
-    /// Promises and their results.
+    /// The number of promises and their results.
     pub(crate) keep: Keep,
 }
 
-/// What the routes of Tinker share.
+/// The shared state of Tinker's routes.
 #[derive(Debug)]
 pub(crate) struct Tinker {
     pub(crate) registry: Registry,
@@ -53,10 +53,10 @@ pub(crate) struct Tinker {
     pub(crate) samples: Arc<Semaphore>,
     /// Bodies that are being decompressed.
     pub(crate) unpacking: Arc<Semaphore>,
-    /// Models at work, samples, and who looks after sessions.
+    /// The tasks of models, samples and sessions.
     pub(crate) tasks: TaskTracker,
     pub(crate) limits: TinkerLimits,
-    /// Set once somebody looks after sessions that expire.
+    /// Set once a task ends expired sessions.
     pub(crate) watched: OnceLock<()>,
     room: Arc<Semaphore>,
 }
@@ -96,11 +96,11 @@ impl Tinker {
         }
     }
 
-    /// Room for a call that waits; a call that others wait for has it in any case, so that no model is held up by
-    /// what waits behind it.
+    /// Reserves space for a waiting call; a call that others wait for always gets it, so that no model is blocked by
+    /// the calls behind it.
     ///
     /// # Errors
-    /// 429 where there is none.
+    /// Returns 429 if there is no space.
     pub(crate) fn room(
         &self,
         n_bytes: usize,

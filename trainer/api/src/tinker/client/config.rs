@@ -38,7 +38,7 @@ pub struct TinkerConfig {
     pub heartbeat: Duration,
     /// The folder of manifests, for servers that store none; without it they exist as long as the process.
     pub folder: Option<PathBuf>,
-    /// The number of checkpoints of each lineage that remain when old ones are deleted.
+    /// The number of checkpoints of each line of training that remain when old ones are deleted.
     pub keep: usize,
     /// The functions for which Tinker has no call.
     pub text: Arc<dyn LocalText>,

@@ -1,4 +1,4 @@
-//! What asample asks for, as the engine takes it.
+//! The parameters of asample, as the engine takes them.
 
 use metaclaw_engine::{
     generate::{GenerateRequest, PromptLogprobs},
@@ -11,17 +11,17 @@ use metaclaw_trainer_api::{
 
 use crate::{error::ApiError, state::App};
 
-/// Tokens of the prompt that are scored, if any: none, all, or the last ones.
+/// The prompt's tokens that are scored: none, all, or the last ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scoring {
-    /// Of those after the first, from which on.
+    /// The index of the first scored token.
     pub(super) from: usize,
-    /// Whether the likeliest ids are told.
+    /// Whether the most probable ids are reported.
     pub(super) top_k: bool,
     pub(super) logprobs: bool,
 }
 
-/// What is to be drawn.
+/// What is to be sampled.
 #[derive(Debug)]
 pub(super) struct Draw {
     pub(super) request: GenerateRequest,
@@ -30,10 +30,10 @@ pub(super) struct Draw {
     pub(super) scoring: Option<Scoring>,
 }
 
-/// Reads how it is to be drawn.
+/// Reads the sampling settings.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Returns 400 with the field.
 pub(super) fn draw(
     app: &App,
     body: Sample,
@@ -69,7 +69,7 @@ pub(super) fn draw(
     })
 }
 
-/// How Tinker calls a parameter of the engine's.
+/// Returns Tinker's name of an engine's parameter.
 fn tinkers_name(field: &'static str) -> &'static str {
     match field {
         "top_logprobs" => "topk_sample_logprobs",
@@ -123,8 +123,8 @@ fn scoring(body: &Sample) -> Result<Option<Scoring>, ApiError> {
     }))
 }
 
-/// Without `stop` the model's own tokens end a continuation; what is named takes their place, and an empty list is
-/// nothing at all.
+/// Without `stop`, the model's own end tokens end a continuation; a given list replaces them, and with an empty list
+/// nothing does.
 fn drawn_by(params: Params) -> Result<GenerateRequest, ApiError> {
     let (mut stop, mut stop_token_ids) = (Vec::new(), Vec::new());
     let ignore_eos = params.stop.is_some();
