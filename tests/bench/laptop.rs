@@ -93,7 +93,7 @@ async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
         .with_env("METACLAW__TRAINER__MODEL", model.to_string_lossy())
         .with_env("METACLAW__WISHES__ENABLED", "false");
     if arm == Arm::Untrained {
-        // A batch that never fills: the same proxy, the same judge, no step.
+        // This batch never fills: the proxy and the judge are the same, and no step is made.
         home = home.with_env("METACLAW__RL__BATCH_SIZE", "1000000");
     }
     let proxy = home.start().await?;
