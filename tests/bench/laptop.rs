@@ -1,7 +1,7 @@
-//! `cargo xtask laptop`: the laptop script with training on and off, several seeds, as JSON and curves, and what the weights
-//! that it ends with say and know.
+//! `cargo xtask laptop` runs the laptop script with training on and off and several seeds, and writes JSON, curves, and
+//! a measurement of the final weights.
 //!
-//! Resumable: each (seed, arm) is one file; what is there is not run again.
+//! It can be continued: each (seed, arm) is one file, and a run with a file is not repeated.
 
 use std::{
     path::{Path, PathBuf},
