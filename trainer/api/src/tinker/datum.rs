@@ -1,6 +1,6 @@
-//! A datum of either dialect, to and from [`Datum`].
+//! Converts a datum of either format to and from [`Datum`].
 //!
-//! What is refused is named by its field: pictures, sound, and inputs that no loss of ours reads.
+//! The error names the field of anything unsupported: pictures, sound, and inputs that no loss reads.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const WEIGHTS: &str = "weights";
 const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
 
-/// A tensor of either dialect.
+/// A tensor of either format.
 trait Input: Sized {
     fn ints(self, room: &mut Room) -> Result<Tensor2<i64>, String>;
     fn floats(self, room: &mut Room) -> Result<Tensor2<f32>, String>;
@@ -42,10 +42,10 @@ impl Input for TensorData {
     }
 }
 
-/// The datums of a protobuf request.
+/// Reads the datums of a protobuf request.
 ///
 /// # Errors
-/// [`WireError`] naming the datum and the field.
+/// Returns [`WireError`] with the datum and the field.
 pub fn from_proto(data: Vec<proto::Datum>) -> Result<Vec<Datum>, WireError> {
     let mut room = Room(MAX_ELEMENTS);
     let read = data.into_iter().enumerate().map(|(at, datum)| {
@@ -55,10 +55,10 @@ pub fn from_proto(data: Vec<proto::Datum>) -> Result<Vec<Datum>, WireError> {
     read.collect()
 }
 
-/// The datums of a JSON request.
+/// Reads the datums of a JSON request.
 ///
 /// # Errors
-/// [`WireError`] naming the datum and the field.
+/// Returns [`WireError`] with the datum and the field.
 pub fn from_json(data: Vec<JsonDatum>) -> Result<Vec<Datum>, WireError> {
     let mut room = Room(MAX_ELEMENTS);
     let read = data.into_iter().enumerate().map(|(at, datum)| {
@@ -68,7 +68,7 @@ pub fn from_json(data: Vec<JsonDatum>) -> Result<Vec<Datum>, WireError> {
     read.collect()
 }
 
-/// As a protobuf request has it.
+/// Writes it for a protobuf request.
 pub fn to_proto(datum: &Datum) -> proto::Datum {
     let tokens = tensor::id_bytes(&datum.parts().model_input_tokens);
     let piece = Piece::EncodedText(proto::EncodedTextChunk { tokens });
@@ -79,7 +79,7 @@ pub fn to_proto(datum: &Datum) -> proto::Datum {
     }
 }
 
-/// As a JSON request has it.
+/// Writes it for a JSON request.
 pub fn to_json(datum: &Datum) -> JsonDatum {
     JsonDatum {
         model_input: ModelInput::of(datum.parts().model_input_tokens.clone()),
@@ -191,7 +191,7 @@ impl ModelInput {
         Self { chunks }
     }
 
-    /// How many ids it has; chunks that are no text count nothing.
+    /// Returns the number of its ids; chunks that are not text have none.
     pub fn n_tokens(&self) -> usize {
         let count = |chunk: &JsonChunk| match chunk {
             JsonChunk::EncodedText { tokens } => tokens.len(),
@@ -200,10 +200,10 @@ impl ModelInput {
         self.chunks.iter().map(count).sum()
     }
 
-    /// The ids of all its chunks.
+    /// Returns the ids of all its chunks.
     ///
     /// # Errors
-    /// In words, where a chunk is no text.
+    /// Returns a message for a chunk that is not text.
     pub fn into_tokens(self) -> Result<Vec<u32>, String> {
         let mut all = Vec::new();
         for chunk in self.chunks {

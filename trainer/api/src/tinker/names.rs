@@ -1,4 +1,4 @@
-//! Ids and paths. None can hold a slash, so that each is one component of a URL and of a `tinker://` path.
+//! Ids and paths. None can contain a slash, so that each is one component of a URL and of a `tinker://` path.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -10,18 +10,18 @@ use crate::{CheckpointName, NameError};
 const MAX_ID: usize = 160;
 const SCHEME: &str = "tinker://";
 
-/// Why a text is no id.
+/// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{field} {value:?} is not allowed: 1 to {MAX_ID} of a-z A-Z 0-9 _ - . : @, beginning with a letter, a digit or _"
 )]
 pub struct IdError {
     pub field: &'static str,
-    /// What was given, cut.
+    /// The given text, cut.
     pub value: String,
 }
 
-/// One client, as create_session answers it: what it made goes when it has gone.
+/// The id of one client, from create_session: what it made is deleted after the client has gone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
@@ -29,7 +29,7 @@ pub struct SessionId(Arc<str>);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelId(Arc<str>);
 
-/// Weights to sample from: `{session}:sample:{n}`.
+/// Weights for sampling: `{session}:sample:{n}`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SamplerId(Arc<str>);
 
@@ -45,26 +45,26 @@ pub struct TinkerPath {
     pub name: CheckpointName,
 }
 
-/// What a path's weights are for.
+/// The purpose of a path's weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WeightsKind {
-    /// Weights and optimiser: training goes on from them.
+    /// Weights and optimiser, from which training continues.
     Training,
-    /// Weights to sample from.
+    /// Weights for sampling.
     Sampler,
     /// Weights in the form of another system.
     External,
 }
 
-/// Why a text is no `tinker://` path.
+/// Why a text is not a `tinker://` path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Not in three parts, or of no known kind.
+    /// It does not have three parts, or its kind is unknown.
     #[error(
         "path {value:?} is not allowed: tinker://RUN/KIND/NAME, KIND one of weights, sampler_weights, external_weights"
     )]
     Form {
-        /// What was given, cut.
+        /// The given text, cut.
         value: String,
     },
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub enum PathError {
     Name(#[from] NameError),
 }
 
-/// The beginning of what a caller gave, for an error.
+/// Returns the beginning of what a caller gave, for an error.
 fn cut(value: &str) -> String {
     value.chars().take(MAX_ID).collect()
 }
@@ -91,27 +91,27 @@ fn id(field: &'static str, value: &str) -> Result<Arc<str>, IdError> {
     Err(IdError { field, value })
 }
 
-/// `session` and `n` of `{session}:{word}:{n}`.
+/// Splits `{session}:{word}:{n}` into `session` and `n`.
 fn parts(text: &str, word: &str) -> Option<(SessionId, u32)> {
     let (rest, n) = text.rsplit_once(':')?;
     let session = rest.strip_suffix(word)?.strip_suffix(':')?;
     let number: u32 = n.parse().ok()?;
-    // `+1` and `01` are other texts for the same number.
+    // `+1` and `01` are different texts for the same number.
     (number.to_string() == n).then_some((session.parse().ok()?, number))
 }
 
 // === impl ModelId ===
 
 impl ModelId {
-    /// A session's `n`th model.
+    /// Returns the id of a session's `n`th model.
     ///
     /// # Errors
-    /// [`IdError`] where the session's id is too long for it.
+    /// Returns [`IdError`] if the session's id is too long for it.
     pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
         format!("{session}:train:{n}").parse()
     }
 
-    /// The session and the number, where the id has them, as this server's have.
+    /// Returns the session and the number if the id contains them, as this server's ids do.
     pub fn parts(&self) -> Option<(SessionId, u32)> {
         parts(&self.0, "train")
     }
@@ -120,15 +120,15 @@ impl ModelId {
 // === impl SamplerId ===
 
 impl SamplerId {
-    /// A session's `n`th sampler.
+    /// Returns the id of a session's `n`th sampler.
     ///
     /// # Errors
-    /// [`IdError`] where the session's id is too long for it.
+    /// Returns [`IdError`] if the session's id is too long for it.
     pub fn of(session: &SessionId, n: u32) -> Result<Self, IdError> {
         format!("{session}:sample:{n}").parse()
     }
 
-    /// The session and the number, where the id has them, as this server's have.
+    /// Returns the session and the number if the id contains them, as this server's ids do.
     pub fn parts(&self) -> Option<(SessionId, u32)> {
         parts(&self.0, "sample")
     }
@@ -147,7 +147,7 @@ impl WeightsKind {
         }
     }
 
-    /// As a list of checkpoints calls it.
+    /// Returns the kind's name in a list of checkpoints.
     pub fn checkpoint_type(self) -> &'static str {
         match self {
             Self::Training => "training",
@@ -156,7 +156,7 @@ impl WeightsKind {
         }
     }
 
-    /// Of a path's segment.
+    /// Reads the kind from a path's segment.
     pub fn of_segment(segment: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.segment() == segment)
     }
@@ -165,7 +165,7 @@ impl WeightsKind {
 // === impl TinkerPath ===
 
 impl TinkerPath {
-    /// `weights/step-1`: what names it among its run's.
+    /// Returns its name within its run, for example `weights/step-1`.
     pub fn checkpoint_id(&self) -> String {
         format!("{}/{}", self.kind.segment(), self.name)
     }
@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for TinkerPath {
     }
 }
 
-/// What all ids share: text in, text out, and a check at the one door.
+/// Code that all ids share: conversion from and to text, with a check.
 macro_rules! text_id {
     ($name:ident, $field:literal) => {
         impl $name {

@@ -1,4 +1,4 @@
-//! What forward and forward_backward answer, in either dialect.
+//! The results of forward and forward_backward, in either format.
 
 use std::collections::BTreeMap;
 
@@ -9,36 +9,36 @@ use super::{
 };
 use crate::Tensor2;
 
-/// What servers call the shape of this result; clients show it and do not read it.
+/// The servers' name for the form of this result; clients show it and do not read it.
 const KIND: &str = "TorchLossReturn";
 const LOGPROBS: &str = "logprobs";
-/// The loss, under the one name that every SDK looks for; `:sum` says how chunks of a batch are combined.
+/// The loss, under the name that every SDK reads; `:sum` says how chunks of a batch are combined.
 const LOSS: &str = "loss:sum";
 
 /// The result of forward or forward_backward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOutput {
-    /// Log-probabilities of the targets, one tensor per datum, of the shape of its targets.
+    /// Log-probabilities of the targets, one tensor for each datum, in the shape of its targets.
     pub logprobs: Vec<Tensor2<f32>>,
-    /// By names with one colon each, as `loss:sum`.
+    /// By names with one colon each, for example `loss:sum`.
     pub metrics: BTreeMap<String, f64>,
 }
 
 // === impl TrainOutput ===
 
 impl TrainOutput {
-    /// With the loss, a sum over tokens and datums.
+    /// Creates a result with the loss, a sum over tokens and datums.
     pub fn new(logprobs: Vec<Tensor2<f32>>, loss: f64) -> Self {
         let metrics = BTreeMap::from([(LOSS.to_owned(), loss)]);
         Self { logprobs, metrics }
     }
 
-    /// The loss, where the server says it as a sum.
+    /// Returns the loss, if the server reports it as a sum.
     pub fn loss(&self) -> Option<f64> {
         self.metrics.get(LOSS).copied()
     }
 
-    /// As protobuf: datums of one width one after the other make one record.
+    /// Writes protobuf: datums of one width, one after the other, make one record.
     pub fn to_proto(&self) -> ForwardBackwardOutput {
         let trailing = |tensor: &Tensor2<f32>| tensor.shape().get(1).copied();
         let records = self.logprobs.chunk_by(|a, b| trailing(a) == trailing(b));
@@ -49,10 +49,10 @@ impl TrainOutput {
         }
     }
 
-    /// From protobuf.
+    /// Reads protobuf.
     ///
     /// # Errors
-    /// [`WireError`] where bytes, offsets and shapes do not fit.
+    /// Returns [`WireError`] if bytes, offsets and shapes do not fit together.
     pub fn from_proto(output: ForwardBackwardOutput) -> Result<Self, WireError> {
         let mut logprobs = Vec::new();
         for (at, mut record) in output.loss_fn_outputs.into_iter().enumerate() {
@@ -78,10 +78,10 @@ impl TrainOutput {
         }
     }
 
-    /// From JSON.
+    /// Reads JSON.
     ///
     /// # Errors
-    /// [`WireError`] where a datum has no log-probabilities that can be read.
+    /// Returns [`WireError`] if a datum has no readable log-probabilities.
     pub fn from_json(output: JsonTrainOutput) -> Result<Self, WireError> {
         let mut room = Room(MAX_ELEMENTS);
         let read = output.loss_fn_outputs.into_iter().enumerate();
@@ -124,7 +124,7 @@ fn record(tensors: &[Tensor2<f32>]) -> ArrayRecord {
     }
 }
 
-/// The datums of a record.
+/// Returns the datums of a record.
 fn split(batch: &BatchedTensor) -> Result<Vec<Tensor2<f32>>, String> {
     if batch.dtype() != DType::Float32 {
         return Err(format!("dtype is {:?}: float32 is needed", batch.dtype()));

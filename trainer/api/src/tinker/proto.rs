@@ -1,12 +1,13 @@
-//! The protobuf messages of package `tinker_public`; numbers are those of the SDK's descriptor.
+//! The protobuf messages of package `tinker_public`; the numbers are those of the SDK's descriptor.
 //!
-//! Arrays are raw little-endian bytes. Maps are written in order of their keys, so that equal messages are equal bytes.
+//! Arrays are raw little-endian bytes. Maps are written in order of their keys, so that equal messages have equal
+//! bytes.
 
 use std::collections::BTreeMap;
 
 use prost::{Enumeration, Message, Oneof};
 
-/// What a tensor's bytes are.
+/// The type of a tensor's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum DType {
@@ -21,13 +22,13 @@ pub enum DType {
     Bfloat16 = 4,
 }
 
-/// Why a sequence ended; `Stop` is absent on the wire.
+/// Why a sequence ended; `Stop` is absent in the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum Stop {
-    /// At a token or a text that ends it.
+    /// A token or a text ended it.
     Stop = 0,
-    /// At `max_tokens`.
+    /// It reached `max_tokens`.
     Length = 1,
 }
 
@@ -43,7 +44,7 @@ pub struct Tensor {
     pub shape: Vec<i64>,
 }
 
-/// Values of a tensor, all of them or those that are not 0.
+/// Values of a tensor: all, or those that are not 0.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Values {
     #[prost(bytes, tag = "1")]
@@ -52,10 +53,10 @@ pub enum Values {
     SparseCsr(SparseCsr),
 }
 
-/// Compressed sparse rows; what is not listed is 0.
+/// Compressed sparse rows; values that are not listed are 0.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct SparseCsr {
-    /// Of the tensor's dtype.
+    /// In the tensor's dtype.
     #[prost(bytes = "vec", tag = "1")]
     pub values: Vec<u8>,
     /// int64, one more than there are rows.
@@ -73,7 +74,7 @@ pub struct Chunk {
     pub piece: Option<Piece>,
 }
 
-/// What a piece of a prompt is.
+/// The content of a piece of a prompt.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Piece {
     #[prost(message, tag = "1")]
@@ -98,7 +99,7 @@ pub struct ImageChunk {
     /// `png` or `jpeg`.
     #[prost(string, tag = "2")]
     pub format: String,
-    /// How many tokens the caller takes it for.
+    /// The number of tokens that the caller assumes for it.
     #[prost(int32, optional, tag = "3")]
     pub expected_tokens: Option<i32>,
     /// Size to scale to.
@@ -126,10 +127,10 @@ pub struct DmelChunk {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Datum {
-    /// What the model reads.
+    /// The model's input.
     #[prost(message, repeated, tag = "1")]
     pub model_input: Vec<Chunk>,
-    /// What the loss reads, by name.
+    /// The loss's inputs, by name.
     #[prost(btree_map = "string, message", tag = "2")]
     pub loss_fn_inputs: BTreeMap<String, Tensor>,
     /// Where `model_input` was sampled.
@@ -140,7 +141,7 @@ pub struct Datum {
     pub loss_fn_input_spans: Vec<ProvenanceSpan>,
 }
 
-/// Where a run of tokens comes from.
+/// The origin of a run of tokens.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProvenanceSpan {
     /// From a prompt or from a sample.
@@ -148,7 +149,7 @@ pub struct ProvenanceSpan {
     pub origin: Option<Origin>,
 }
 
-/// What a run of tokens was.
+/// The kind of a run of tokens.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Origin {
     /// Part of a prompt.
@@ -161,7 +162,7 @@ pub enum Origin {
 /// A run of tokens of a sampled sequence, or of the prompt before it.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Span {
-    /// The sequence, as asample's promise named it.
+    /// The sequence, by its name in asample's promise.
     #[prost(string, tag = "1")]
     pub sequence_id: String,
     /// Where the run begins.
@@ -194,45 +195,45 @@ pub enum Setting {
 pub struct ForwardBackwardRequest {
     #[prost(string, tag = "1")]
     pub model_id: String,
-    /// Its call, from 1.
+    /// The number of its call, from 1.
     #[prost(int32, tag = "2")]
     pub seq_id: i32,
     #[prost(message, repeated, tag = "3")]
     pub data: Vec<Datum>,
     #[prost(string, tag = "4")]
     pub loss_fn: String,
-    /// Its settings that are numbers.
+    /// The settings that are numbers.
     #[prost(btree_map = "string, double", tag = "5")]
     pub loss_fn_config: BTreeMap<String, f64>,
     #[prost(bool, tag = "6")]
     pub forward_only: bool,
-    /// All its settings; counts before `loss_fn_config`.
+    /// All settings; has priority over `loss_fn_config`.
     #[prost(btree_map = "string, message", tag = "7")]
     pub loss_fn_config_v2: BTreeMap<String, LossConfigValue>,
 }
 
-/// One tensor per datum, one after the other.
+/// One tensor for each datum, one after the other.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BatchedTensor {
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// int64: where in `data` a datum begins, in bytes; one more than there are datums.
+    /// int64: the byte in `data` where each datum begins; one more than there are datums.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
-    /// What the values are.
+    /// The type of the values.
     #[prost(enumeration = "DType", tag = "3")]
     pub dtype: i32,
-    /// The shape behind the first dimension.
+    /// The shape after the first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }
 
-/// What was found of several datums whose tensors have one trailing shape.
+/// The results of several datums whose tensors have one trailing shape.
 #[derive(Clone, PartialEq, Message)]
 pub struct ArrayRecord {
     #[prost(string, tag = "1")]
     pub type_tag: String,
-    /// By name, as `logprobs`.
+    /// By name, for example `logprobs`.
     #[prost(btree_map = "string, message", tag = "2")]
     pub fields: BTreeMap<String, BatchedTensor>,
     #[prost(int64, tag = "3")]
@@ -252,7 +253,7 @@ pub struct ForwardBackwardOutput {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// The likeliest ids at each position.
+/// The most probable ids at each position.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct TopkLogprobs {
     /// int32, `[length, k]`.

@@ -3,10 +3,10 @@
 use metaclaw_trainer_terms::SamplerRequest;
 use serde::Serialize;
 
-/// Seeds are sent within the numbers that every reader of JSON takes.
+/// Seeds are limited to the numbers that every JSON parser accepts.
 const SEEDS: u64 = 0x7fff_ffff;
 
-/// A request for continuations. Each field that the server has a default for is given: its defaults come from the model's
+/// A request for continuations. Every field with a default is sent, because the server's defaults come from the model's
 /// `generation_config.json`.
 #[derive(Debug, Serialize)]
 #[expect(
@@ -30,10 +30,10 @@ pub(super) struct Completions<'a> {
     seed: Option<u64>,
     stop_token_ids: &'a [u32],
     ignore_eos: bool,
-    /// So many of the likeliest ids; 0 gives those of the sampled ids alone.
+    /// The number of most probable ids; 0 returns the log-probabilities of the sampled ids only.
     logprobs: usize,
     return_token_ids: bool,
-    /// Ids in place of texts as keys of the likeliest.
+    /// Uses ids instead of texts as keys of the most probable ids.
     return_tokens_as_token_ids: bool,
     stream: bool,
     stream_options: StreamOptions,
@@ -47,7 +47,8 @@ struct StreamOptions {
 // === impl Completions ===
 
 impl<'a> Completions<'a> {
-    /// At most `max_tokens` a reply, by the base model or the adapter that the server calls `model`.
+    /// Creates a request for at most `max_tokens` for each reply, by the base model or the adapter that the server
+    /// calls `model`.
     pub(super) fn new(model: &'a str, request: &'a SamplerRequest, max_tokens: usize) -> Self {
         let sampling = request.sampling;
         Self {

@@ -1,4 +1,4 @@
-//! What Tinker has no call for: texts as token ids, and what was sampled for a reply.
+//! Functions that Tinker has no call for: texts as token ids, and the sampled ids of a reply.
 
 use std::fmt;
 
@@ -7,30 +7,30 @@ use crate::{
     wire::{Sampled, TokenizeReply, TokenizeRequest},
 };
 
-/// Answers from this process where Tinker has no call: it knows token ids only.
+/// Answers in this process what Tinker has no call for, because Tinker knows token ids only.
 ///
 /// # Cancel safety
-/// Nothing is changed by any of these calls.
+/// None of these calls changes anything.
 pub trait LocalText: fmt::Debug + Send + Sync {
-    /// Whether the others can be answered.
+    /// Returns whether the other calls can be answered.
     ///
     /// # Errors
-    /// Why not yet, in words.
+    /// Returns why not yet, in words.
     fn ready(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// Ids that a reply ends with; none where they are not known.
+    /// Returns the ids that end a reply; empty if they are not known.
     fn end_ids(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Messages or text to ids, by the model's own template.
+    /// Converts messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 
-    /// The text of ids, without special tokens.
+    /// Returns the text of ids, without special tokens.
     fn decode(&self, ids: Vec<u32>) -> BackendFuture<'_, String>;
 
-    /// What was sampled for a reply; `None` when it is not (or no longer) kept.
+    /// Returns the sampled ids of a reply, or `None` if they are not (or no longer) stored.
     fn sampled(&self, reply_id: String) -> BackendFuture<'_, Option<Sampled>>;
 }

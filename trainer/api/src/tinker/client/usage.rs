@@ -1,8 +1,8 @@
-//! What was asked of the server, counted in tokens, as its provider counts them.
+//! Counts the tokens of requests to the server, as its provider counts them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tokens since the process began. All counts go up only.
+/// The tokens since the process began. All counts only grow.
 #[derive(Debug, Default)]
 pub struct TinkerUsage {
     trained: AtomicU64,
@@ -10,12 +10,12 @@ pub struct TinkerUsage {
     sampled: AtomicU64,
 }
 
-/// The same at one moment.
+/// The counts at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TinkerTokens {
-    /// That forward and forward_backward went through.
+    /// The tokens of forward and forward_backward.
     pub trained: u64,
-    /// Of prompts that were sampled from or scored.
+    /// The tokens of prompts that were sampled from or scored.
     pub read: u64,
     pub sampled: u64,
 }
@@ -23,7 +23,7 @@ pub struct TinkerTokens {
 // === impl TinkerUsage ===
 
 impl TinkerUsage {
-    /// The counts of now.
+    /// Returns the present counts.
     pub fn now(&self) -> TinkerTokens {
         TinkerTokens {
             trained: self.trained.load(Ordering::Relaxed),

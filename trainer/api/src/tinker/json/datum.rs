@@ -1,4 +1,4 @@
-//! Sequences and what forward and forward_backward find of them, as SDK 0.24 and older write them.
+//! Sequences and the results of forward and forward_backward, as SDK 0.24 and older write them.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::tinker::ModelId;
 /// `POST forward_backward` and `forward` of SDK 0.24 and older.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardBackward {
-    /// What; `forward_input` of forward.
+    /// The input; `forward_input` for forward.
     #[serde(alias = "forward_input")]
     pub forward_backward_input: ForwardBackwardInput,
     pub model_id: ModelId,
-    /// Its call, from 1.
+    /// The number of the model's call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
 }
@@ -30,16 +30,16 @@ pub struct ForwardBackwardInput {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonDatum {
-    /// What the model reads.
+    /// The model's input.
     pub model_input: ModelInput,
-    /// What the loss reads, by name.
+    /// The loss's inputs, by name.
     pub loss_fn_inputs: BTreeMap<String, TensorData>,
 }
 
 /// A prompt, in pieces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInput {
-    /// One after the other.
+    /// The pieces in order.
     pub chunks: Vec<Chunk>,
 }
 
@@ -59,17 +59,17 @@ pub enum Chunk {
 /// A tensor as lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TensorData {
-    /// Row-major; of a sparse one those that are listed.
+    /// Row-major; for a sparse tensor only the listed values.
     pub data: Vec<Number>,
     /// `float32` or `int64`.
     pub dtype: String,
-    /// `[N]` when absent.
+    /// `[N]` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<usize>>,
-    /// Of a sparse one, as in the protobuf form.
+    /// For a sparse tensor, as in the protobuf form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_crow_indices: Option<Vec<i64>>,
-    /// Of a sparse one.
+    /// For a sparse tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sparse_col_indices: Option<Vec<i64>>,
 }
@@ -78,8 +78,8 @@ pub struct TensorData {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JsonTrainOutput {
     pub loss_fn_output_type: String,
-    /// One per datum, by name.
+    /// One for each datum, by name.
     pub loss_fn_outputs: Vec<BTreeMap<String, TensorData>>,
-    /// As the protobuf form's.
+    /// The metrics, as in the protobuf form.
     pub metrics: BTreeMap<String, f64>,
 }

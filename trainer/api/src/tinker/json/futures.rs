@@ -1,27 +1,27 @@
-//! Promises and what becomes of them.
+//! Promises and their results.
 
 use serde::{Deserialize, Serialize};
 
 use crate::tinker::{ModelId, RequestId};
 
-/// What a call that takes long answers at once.
+/// The immediate answer to a long call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
-    /// What `retrieve_future` asks for.
+    /// The request of `retrieve_future`.
     pub request_id: RequestId,
-    /// The model that is to be, of a call that makes one.
+    /// The model that a call creates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
-    /// Of asample: one id per sample. SkyRL leaves it out.
+    /// For asample: one id for each sample. SkyRL omits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_sequence_ids: Option<Vec<String>>,
 }
 
-/// `POST retrieve_future`: held for up to 30 s, then 408 with [`TryAgain`].
+/// `POST retrieve_future`: waits up to 30 s, then answers 408 with [`TryAgain`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetrieveFuture {
     pub request_id: RequestId,
-    /// Whether only the size of a large result may be answered.
+    /// Whether the server may answer with only the size of a large result.
     #[serde(default)]
     pub allow_metadata_only: bool,
 }
@@ -32,14 +32,14 @@ pub struct CancelFuture {
     pub request_id: RequestId,
 }
 
-/// Not done yet: ask again.
+/// There is no result yet: ask again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "try_again")]
 pub struct TryAgain {
     pub request_id: RequestId,
     /// What it waits for.
     pub queue_state: QueueState,
-    /// In words, shown to the user.
+    /// A message for the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_state_reason: Option<String>,
 }
@@ -53,18 +53,18 @@ pub enum QueueState {
     PausedRateLimit,
 }
 
-/// The result of a promise that was broken, with status 200.
+/// The result of a failed promise, with status 200.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     pub error: String,
     pub category: FailureCategory,
 }
 
-/// Whose fault a failure is.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCategory {
-    /// The request's: the same one fails again.
+    /// The request: the same one fails again.
     User,
     Server,
     #[serde(other)]

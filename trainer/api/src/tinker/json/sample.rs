@@ -5,28 +5,28 @@ use serde::{Deserialize, Serialize};
 use super::{ModelInput, TensorData};
 use crate::tinker::{SamplerId, SessionId};
 
-/// The likeliest ids of one position, and their log-probabilities.
+/// The most probable ids of one position, and their log-probabilities.
 pub type TopK = Vec<(u32, f32)>;
 
 /// Why a continuation ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// At a token or a text that ends it.
+    /// A token or a text ended it.
     #[default]
     Stop,
-    /// At `max_tokens`.
+    /// It reached `max_tokens`.
     Length,
 }
 
-/// `POST create_sampling_session`; answered at once.
+/// `POST create_sampling_session`, answered at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_sampling_session")]
 pub struct CreateSamplingSession {
     pub session_id: SessionId,
-    /// Its number among the session's, from 0; ephemeral saves count with it.
+    /// Its number within the session, from 0; ephemeral saves count with it.
     pub sampling_session_seq_id: u32,
-    /// The base model, sampled as it is.
+    /// The base model, if it is sampled unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
     /// Or saved weights, `tinker://…`.
@@ -47,7 +47,7 @@ pub struct SamplingSession {
 pub struct Sampler {
     pub sampler_id: SamplerId,
     pub base_model: String,
-    /// Its weights; null is the base.
+    /// Its weights; null for the base model.
     pub model_path: Option<String>,
 }
 
@@ -57,40 +57,40 @@ pub struct Sampler {
 pub struct Sample {
     #[serde(default = "one")]
     pub num_samples: u32,
-    /// What the model reads.
+    /// The model's input.
     pub prompt: ModelInput,
-    /// How they are drawn.
+    /// The sampling settings.
     pub sampling_params: SamplingParams,
-    /// Without a sampler: the base model.
+    /// The base model, if there is no sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
-    /// Without a sampler: saved weights.
+    /// Saved weights, if there is no sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling_session_id: Option<SamplerId>,
-    /// Its call, from 0, in any order.
+    /// The number of its call, from 0, in any order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u64>,
-    /// Whether to answer log-probabilities of the prompt.
+    /// Whether to return log-probabilities of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<bool>,
-    /// How many of the likeliest ids at each token of the prompt.
+    /// The number of most probable ids to return at each token of the prompt.
     #[serde(default)]
     pub topk_prompt_logprobs: u32,
-    /// How many of the likeliest ids at each sampled token.
+    /// The number of most probable ids to return at each sampled token.
     #[serde(default)]
     pub topk_sample_logprobs: u32,
-    /// Ids whose log-probabilities are wanted.
+    /// Ids whose log-probabilities are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_prompt_logprobs: Option<TensorData>,
-    /// Ids to draw at each position of the prompt.
+    /// The number of ids to draw at each position of the prompt.
     #[serde(default)]
     pub prompt_alt_tokens_k: u32,
-    /// Score only the last tokens of the prompt.
+    /// Scores only the last tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs_last_n: Option<u32>,
-    /// For losses that the server computes from what it recorded.
+    /// For losses that the server computes from its own records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_stability_info: Option<bool>,
 }
@@ -99,24 +99,24 @@ fn one() -> u32 {
     1
 }
 
-/// How continuations are drawn.
+/// The sampling settings of continuations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamplingParams {
-    /// At most so many new tokens; to the end of the context when absent.
+    /// The largest number of new tokens; up to the end of the context if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
-    /// Of the first continuation; the others count up from it.
+    /// The seed of the first continuation; each further one adds 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
-    /// What ends one: absent the model's own tokens, an empty list nothing.
+    /// What ends a continuation: if absent, the model's own tokens; with an empty list, nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<SampleStop>,
-    /// 0 is greedy.
+    /// 0 means greedy.
     pub temperature: f64,
-    /// Only the likeliest; -1 is off.
+    /// The number of most probable ids to draw from; -1 switches it off.
     pub top_k: i64,
-    /// Only the likeliest that hold this much probability; 1 is off.
+    /// The most probable ids with this total probability are drawn from; 1 switches it off.
     pub top_p: f64,
 }
 
@@ -140,24 +140,24 @@ impl Default for SamplingParams {
 #[serde(untagged, expecting = "a text, a list of texts or a list of token ids")]
 pub enum SampleStop {
     Text(String),
-    /// Tokens; an empty list is of no kind, and nothing ends it.
+    /// Tokens; an empty list has no type, and nothing ends the continuation.
     Tokens(Vec<u32>),
     Texts(Vec<String>),
 }
 
-/// The result of [`Sample`] for who does not read protobuf.
+/// The result of [`Sample`] for clients that do not read protobuf.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "sample")]
 pub struct JsonSample {
-    /// As many as were asked for.
+    /// As many as were requested.
     pub sequences: Vec<JsonSequence>,
-    /// One per token of the prompt, null where there is none.
+    /// One for each token of the prompt, null if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Option<f32>>>,
-    /// The likeliest at each.
+    /// The most probable ids at each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topk_prompt_logprobs: Option<Vec<Option<TopK>>>,
-    /// Tokens of the prompt that were not computed again.
+    /// The number of the prompt's tokens from the cache.
     #[serde(default)]
     pub prompt_cache_hit_tokens: u32,
 }
@@ -168,10 +168,10 @@ pub struct JsonSequence {
     pub tokens: Vec<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<f32>>,
-    /// The likeliest at each.
+    /// The most probable ids at each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topk_logprobs: Option<Vec<Option<TopK>>>,
-    /// As the promise named it.
+    /// The name from the promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Models: create, gradients, steps, weights.
+//! Models: creation, gradients, steps, weights.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
 #[serde(tag = "type", rename = "create_model")]
 pub struct CreateModel {
     pub session_id: SessionId,
-    /// Its number among the session's, from 0.
+    /// Its number within the session, from 0.
     pub model_seq_id: u32,
     pub base_model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,12 +31,12 @@ pub struct CreateModel {
 #[serde(default)]
 pub struct LoraConfig {
     pub rank: u32,
-    /// Of the first weights; drawn when absent.
+    /// The seed of the initial weights; random if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
     pub train_unembed: bool,
     pub train_mlp: bool,
-    /// q, k, v, o.
+    /// The projections q, k, v, o.
     pub train_attn: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for LoraConfig {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
-    /// `adamw`.
+    /// For example `adamw`.
     #[serde(rename = "type")]
     pub kind: String,
 }
@@ -76,12 +76,12 @@ impl Default for OptimizerConfig {
 pub struct Model {
     /// `{session}:train:{n}`.
     pub model_id: ModelId,
-    /// What of the request was not done, in words; the SDK does not read it. Ours.
+    /// The parts of the request that were ignored, in words; the SDK does not read it. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
-/// `POST get_info`; answered at once.
+/// `POST get_info`, answered at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "get_info")]
 pub struct GetInfo {
@@ -98,25 +98,25 @@ pub struct ModelInfo {
     pub is_lora: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_rank: Option<u32>,
-    /// As in `model_data`.
+    /// The same as in `model_data`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
-    /// As [`Model::warning`]. Ours.
+    /// The same as [`Model::warning`]. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelData {
-    /// As `llama`.
+    /// For example `llama`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
-    /// As create_model takes it; without it the SDK does not go on.
+    /// Its name for create_model, without which the SDK fails.
     #[serde(default)]
     pub model_name: Option<String>,
-    /// What `AutoTokenizer` opens: a name at the hub or a folder.
+    /// The argument of `AutoTokenizer`: a name at the hub or a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer_id: Option<String>,
 }
@@ -126,12 +126,12 @@ pub struct ModelData {
 #[serde(tag = "type", rename = "optim_step")]
 pub struct OptimStep {
     pub model_id: ModelId,
-    /// Its call, from 1.
+    /// The number of its call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adam_params: Option<AdamParams>,
-    /// Those of another optimiser.
+    /// The settings of another optimiser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_params: Option<OptimizerConfig>,
 }
@@ -144,10 +144,10 @@ pub struct AdamParams {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
     pub weight_decay: f64,
-    /// Bound of the global gradient norm; 0 is off.
+    /// The largest global gradient norm; 0 switches it off.
     pub grad_clip_norm: f64,
 }
 
@@ -169,7 +169,7 @@ impl Default for AdamParams {
 /// The result of [`OptimStep`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepped {
-    /// By free names, as `grad_norm`.
+    /// By free names, for example `grad_norm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<BTreeMap<String, f64>>,
 }
@@ -179,16 +179,16 @@ pub struct OptimStepped {
 #[serde(tag = "type", rename = "save_weights")]
 pub struct SaveWeights {
     pub model_id: ModelId,
-    /// The checkpoint's name; the server makes one when it is absent.
+    /// The checkpoint's name; if absent, the server chooses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The model's call, from 1.
+    /// The number of the model's call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// When it may go.
+    /// When it may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-    /// Whether one of this name is replaced.
+    /// Whether a checkpoint of this name is replaced.
     #[serde(default)]
     pub overwrite: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,38 +203,38 @@ pub struct SavedWeights {
     /// `save_weights` or `load_weights`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The model that the weights are in now, of load_weights.
+    /// For load_weights, the model that now has the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
 }
 
-/// `POST load_weights`: a promise of [`SavedWeights`]. With a session it makes a model, whose rank and targets are
-/// the checkpoint's; with a model it is the older form.
+/// `POST load_weights`: a promise of [`SavedWeights`]. With a session it creates a model, with the checkpoint's rank
+/// and targets; with a model it is the older form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "load_weights")]
 pub struct LoadWeights {
     /// Older form: the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
-    /// Older form: its call, from 1.
+    /// Older form: the number of its call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// Whose the new model is.
+    /// The session of the new model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The new model's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_seq_id: Option<u32>,
-    /// The base model where it is not the checkpoint's.
+    /// The base model, if it is not the checkpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
     /// `tinker://…/weights/…`.
     pub path: String,
-    /// Whether the optimiser goes on as well.
+    /// Whether the optimiser's state is loaded as well.
     pub optimizer: bool,
-    /// Of a new model without the checkpoint's.
+    /// For a new model without the checkpoint's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer_config: Option<OptimizerConfig>,
 }
@@ -244,7 +244,7 @@ pub struct LoadWeights {
 #[serde(tag = "type", rename = "save_weights_for_sampler")]
 pub struct SaveForSampler {
     pub model_id: ModelId,
-    /// The name to keep them under.
+    /// The name of the saved weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Or the session's next sampler.
@@ -253,10 +253,10 @@ pub struct SaveForSampler {
     /// `snapshot`, or `inflight` for a sampler that follows the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The model's call, from 1.
+    /// The number of the model's call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// When it may go.
+    /// When they may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,7 +267,7 @@ pub struct SaveForSampler {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "save_weights_for_sampler")]
 pub struct SavedForSampler {
-    /// Of a named one: `tinker://…/sampler_weights/…`.
+    /// For named weights: `tinker://…/sampler_weights/…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
