@@ -1,4 +1,4 @@
-//! The agents that the end-to-end tests drive beside OpenClaw, each in a folder of its own.
+//! The agents that the end-to-end tests run besides OpenClaw, each in a folder of its own.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -8,7 +8,8 @@ use metaclaw_fetch::pip;
 
 use crate::npm;
 
-/// Each takes up to half a minute to fetch, and two minutes where pip compiles: they are fetched side by side.
+/// Each takes up to half a minute to download, and two minutes if pip compiles, so they are downloaded at the same
+/// time.
 const AGENTS: [Agent; 5] = [
     Agent {
         folder: "claude-code",
@@ -40,7 +41,7 @@ const AGENTS: [Agent; 5] = [
 /// One agent and its exact version.
 struct Agent {
     folder: &'static str,
-    /// By which the tests are told the folder.
+    /// The variable that gives the tests its folder.
     variable: &'static str,
     source: Source,
 }
@@ -56,8 +57,8 @@ pub(crate) fn names() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Installs what is missing below `folder`; `node` is the folder of the Node to install under. Each agent's folder,
-/// with the variable by which the tests are told.
+/// Installs missing agents below `folder`; `node` is the folder of the Node to use. Returns each agent's folder, with
+/// the environment variable that gives it to the tests.
 pub(crate) fn ensure(folder: &Path, node: &Path) -> Result<Vec<(&'static str, PathBuf)>> {
     thread::scope(|scope| {
         let started: Vec<_> = AGENTS

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what is measured, never in CI and never in a timed test.
+//! `cargo xtask bench` runs measurements, which are never part of CI or of a test with a time limit.
 
 mod cookbook;
 mod engine;

@@ -1,4 +1,4 @@
-//! Calls of cargo. All of them see the same `LIBTORCH`, or torch-sys would be built anew.
+//! Calls cargo. All calls have the same `LIBTORCH`, because torch-sys would otherwise be built again.
 
 use std::process::Command;
 
@@ -7,15 +7,15 @@ use metaclaw_fetch::command;
 
 use crate::places::Places;
 
-/// Cargo in the checkout, through the link.
+/// Returns a cargo command in the checkout, with the link.
 pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(&places.root)
         .args(args)
         .env("LIBTORCH", places.libtorch_link());
-    // What cargo told xtask about itself: build scripts that look at it (ring's) would run again, and all that
-    // stands on them, whenever cargo is called the other way.
+    // Variables that cargo gave to xtask are removed, because build scripts that read them (ring's) and everything that
+    // depends on them would be built again whenever cargo is called in another way.
     for (name, _) in std::env::vars_os() {
         let is_about_xtask = name.to_str().is_some_and(|name| {
             name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -27,18 +27,19 @@ pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     cargo
 }
 
-/// Cargo, with clippy in the compiler's place for our own crates: what it warns of ends the build. It compiles what it
-/// has looked at, and a crate that passed is not looked at again.
+/// Returns a cargo command with clippy in place of the compiler for the workspace's crates, whose warnings end the
+/// build. It compiles what it has checked, and a crate that passed is not checked again.
 pub(crate) fn cargo_with_clippy(places: &Places, args: &[&str]) -> Command {
     let mut cargo = cargo(places, args);
     cargo
         .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
-        // The form in which `cargo clippy` hands on what it was given.
+        // This is the form in which `cargo clippy` passes its arguments on.
         .env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
     cargo
 }
 
-/// What a build for use has beside the default. jemalloc's build runs `make`, which not every machine with a compiler has.
+/// The features of a release build besides the defaults; jemalloc's build runs `make`, which not every machine with a
+/// compiler has.
 pub(crate) fn features_for_use() -> &'static [&'static str] {
     let make = Command::new("make").arg("--version").output();
     if make.is_ok_and(|output| output.status.success()) {
@@ -55,13 +56,13 @@ pub(crate) fn fmt(places: &Places) -> Result<()> {
     command::run(&mut cargo(places, &["fmt", "--all"]))
 }
 
-/// The documentation, warnings refused.
+/// Builds the documentation, with warnings as errors.
 pub(crate) fn doc(places: &Places) -> Result<()> {
     let mut doc = cargo(places, &["doc", "--workspace", "--no-deps"]);
     command::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Whether `cargo nextest` is installed.
+/// Returns whether `cargo nextest` is installed.
 pub(crate) fn has_nextest(places: &Places) -> bool {
     let version = cargo(places, &["nextest", "--version"]).output();
     version.is_ok_and(|output| output.status.success())

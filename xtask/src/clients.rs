@@ -1,5 +1,5 @@
-//! The clients that the end-to-end tests drive, in the cache folder: Python packages, OpenClaw with its Node, and
-//! other agents.
+//! The clients that the end-to-end tests run, in the cache folder: Python packages, OpenClaw with its Node, and other
+//! agents.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,8 @@ use crate::report::{Report, Stage};
 use crate::{agents, npm, vllm};
 
 const PYTHON: [&str; 2] = ["openai==3.51.0", "anthropic==2.10.0"];
-/// What Tinker's SDK imports, but for transformers, which reads tokenizers and is 160 MB: our tests send ids.
+/// The packages that Tinker's SDK imports, except transformers, which reads tokenizers and is 160 MB, because the tests
+/// send ids.
 const TINKER_NEEDS: [&str; 11] = [
     "click==8.5.1",
     "distro==1.9.0",
@@ -26,9 +27,9 @@ const TINKER_NEEDS: [&str; 11] = [
     "zstandard==0.25.0",
 ];
 const TINKER: &str = "tinker==0.38.0";
-/// The variable by which the tests are told of the Python that imports them.
+/// The environment variable that gives the tests a Python with these packages.
 pub(crate) const PYTHON_VARIABLE: &str = "METACLAW_TEST_PYTHON";
-/// With which no request is answered: without it one test is left out.
+/// A package that no request needs; without it, one test is left out.
 const WANDB: &str = "wandb==0.31.0";
 /// OpenClaw refuses Node below 24.16; this package carries the binary.
 const NODE: &str = "node@24.21.0";
@@ -53,7 +54,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// The variables by which the tests are told.
+    /// Returns the environment variables for the tests.
     pub(crate) fn environment(self) -> Vec<(&'static str, PathBuf)> {
         let mut variables = vec![
             (PYTHON_VARIABLE, self.python),
@@ -70,7 +71,7 @@ impl Clients {
     }
 }
 
-/// Installs the Python packages alone, and returns the Python that imports them.
+/// Installs only the Python packages, and returns the Python that imports them.
 pub(crate) fn python(places: &Places, report: &mut Report) -> Result<PathBuf> {
     report.stage("Python clients", |stage| {
         stage.note = PYTHON.join(", ");
@@ -121,7 +122,8 @@ pub(crate) fn ensure(places: &Places, report: &mut Report) -> Result<Clients> {
     })
 }
 
-/// What was installed; or none, and the reason in the stage's note: tests that need it print that they do without.
+/// Returns the installed client, or `None` and the reason in the stage's note; tests that need it print that they are
+/// left out.
 fn or_none(stage: &mut Stage, package: &str, installed: Result<PathBuf>) -> Option<PathBuf> {
     match installed {
         Ok(python) => {

@@ -1,8 +1,8 @@
-//! `cargo xtask gpu`: what the engine does on a GPU, for whoever has one; on a CPU too, so that the command itself is tried.
+//! `cargo xtask gpu` measures the engine on a GPU; it also runs on a CPU, so that the command itself can be tested.
 //!
-//! Golden values in the dtype of the device, tokens a second, a LoRA step and how much of the device it uses, gaps between
-//! tokens while training, memory; PEFT does the same step where a Python with it is named. The report is Markdown, for
-//! docs/operating/gpu.md.
+//! It compares golden values in the device's dtype, and measures tokens per second, a LoRA step and its use of the
+//! device, gaps between tokens while training, and memory; PEFT makes the same step if a Python with it is named. The
+//! report is Markdown, for docs/operating/gpu.md.
 
 mod options;
 mod report;
@@ -54,7 +54,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The golden values of PyTorch, computed on the device in its dtype.
+/// Computes the golden values of PyTorch on the device in its dtype.
 fn golden(places: &Places, options: &Options) -> Result<()> {
     let mut tests = cargo(places, &["test", "--release", "-p", "metaclaw-engine"]);
     tests.args(["--lib", "golden"]);
@@ -63,7 +63,7 @@ fn golden(places: &Places, options: &Options) -> Result<()> {
     command::run(&mut tests)
 }
 
-/// What is measured of the engine alone, by name.
+/// The measurements of the engine alone, by name.
 fn cells(options: &Options) -> Vec<(&'static str, Value)> {
     let mut ids = Ids::new(2);
     let (prompt, new) = if options.small { (32, 16) } else { (512, 256) };
@@ -83,7 +83,7 @@ fn cells(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A LoRA step: the same for ours and for PEFT.
+/// A LoRA step, the same for the engine and for PEFT.
 fn step(options: &Options) -> Value {
     let peer = json!({"batch": 8, "checkpointing": false});
     json!({"kind": "train", "samples": samples(options), "warm_tokens": null, "peer": peer})
@@ -99,7 +99,7 @@ fn samples(options: &Options) -> Vec<Value> {
     (0..n).map(one).collect()
 }
 
-/// The program that measures, and what it measures.
+/// The program that measures, and its measurement.
 struct Bench<'a> {
     engine: PathBuf,
     script: PathBuf,
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         self.run(script.arg(&self.script), input)
     }
 
-    /// What the last line that it prints says.
+    /// Returns the content of its last line of output.
     fn run(&self, program: &mut Command, mut input: Value) -> Result<Value> {
         input["model"] = self.model.display().to_string().into();
         input["threads"] = self.options.threads.into();

@@ -1,4 +1,4 @@
-//! npm: one exact package into a folder of its own.
+//! Installs one exact package of npm into a folder of its own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use metaclaw_fetch::{command, is_stamped, writing};
 
-/// `npm install` of one exact package, once; `node` is the Node that it shall run under.
+/// Runs `npm install` of one exact package, once; `node` is the Node to use.
 pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Result<()> {
     let stamp = folder.join("installed");
     if is_stamped(&stamp, package) {
@@ -16,7 +16,7 @@ pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Resu
     }
     writing(fs::create_dir_all(folder), folder)?;
     let manifest = folder.join("package.json");
-    // Without a manifest of its own npm would climb to one in a parent folder.
+    // Without a manifest of its own, npm would use one in a parent folder.
     writing(fs::write(&manifest, "{\"private\": true}\n"), &manifest)?;
     let mut npm = Command::new("npm");
     npm.args([

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the cache folder, cargo's target folder.
+//! The folders of xtask: the checkout, the cache folder, cargo's target folder.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) root: PathBuf,
-    /// What was fetched; shared by all checkouts of this user.
+    /// Downloaded files, which all checkouts of this user share.
     pub(crate) cache: PathBuf,
     pub(crate) target: PathBuf,
 }
 
 impl Places {
-    /// Reads them from the environment that `cargo xtask` gives, and makes the cache folder.
+    /// Reads them from the environment that `cargo xtask` sets, and creates the cache folder.
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;
@@ -23,7 +23,7 @@ impl Places {
             .parent()
             .context("CARGO_MANIFEST_DIR has no parent folder")?
             .to_owned();
-        // The binary lies in <target>/<profile>/, wherever cargo was told to build.
+        // The binary is in <target>/<profile>/, wherever cargo was told to build.
         let exe = std::env::current_exe().context("cannot tell where xtask itself lies")?;
         let target = exe
             .ancestors()
@@ -52,12 +52,12 @@ impl Places {
         self.root.join(".libtorch")
     }
 
-    /// Half-fetched files, so that an interrupted set-up goes on where it stopped.
+    /// Incomplete downloads, so that an interrupted set-up continues where it stopped.
     pub(crate) fn partial(&self) -> PathBuf {
         self.cache.join("partial")
     }
 
-    /// Holds the cache folder until dropped; a second set-up waits.
+    /// Locks the cache folder until dropped; a second set-up waits.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.cache.join("lock");
         let file =
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`: the product's own rule.
+/// Returns `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`, as the product does.
 fn cache_folder() -> Result<PathBuf> {
     let set = |name| {
         std::env::var_os(name)

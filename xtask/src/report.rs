@@ -1,4 +1,4 @@
-//! What was fetched and how long each stage took.
+//! Records what was downloaded and how long each stage took.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ pub(crate) struct Report {
     stages: Vec<Stage>,
 }
 
-/// One stage: its work adds to `bytes` what it took from the network, and says in `note` what it found.
+/// One stage: its work adds the downloaded bytes to `bytes`, and writes its result into `note`.
 #[derive(Debug)]
 pub(crate) struct Stage {
     name: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Stage {
 }
 
 impl Report {
-    /// Does `work` as a stage of this name. A stage that fails is not reported: its error is.
+    /// Runs `work` as a stage of this name. A failed stage is not reported, because its error is.
     pub(crate) fn stage<T>(
         &mut self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! `cargo xtask setup` and `clients`: fetching, and nothing else.
+//! `cargo xtask setup` and `clients`: downloads only.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::places::Places;
 use crate::report::Report;
 use crate::{clients, libtorch, model};
 
-/// Fetches what every build and every run needs, and says where it is; with `--cuda` a libtorch that uses GPUs.
+/// Downloads what every build and every run needs, and prints the paths; with `--cuda`, a libtorch that uses GPUs.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
     match args {
@@ -28,14 +28,15 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is returned.
+/// Downloads what every build and every run needs: libtorch behind `.libtorch`, and the demo model, whose path is
+/// returned.
 pub(crate) fn prepare(places: &Places, report: &mut Report) -> Result<PathBuf> {
     let _lock = places.lock()?;
     report.stage("libtorch", |stage| libtorch::ensure(places, stage))?;
     report.stage("demo model", |stage| model::ensure(places, stage))
 }
 
-/// Fetches what the end-to-end tests drive, and says where it is.
+/// Downloads what the end-to-end tests run, and prints the paths.
 pub(crate) fn clients(places: &Places) -> Result<()> {
     let mut report = Report::default();
     let _lock = places.lock()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: an hour of chat, training and new adapters, and what is left of the memory.
+//! `cargo xtask soak` runs an hour of chat, training and new adapters, and measures the memory.
 
 use anyhow::Result;
 use metaclaw_fetch::command;
@@ -7,7 +7,7 @@ use crate::bench::program::{build, program};
 use crate::places::Places;
 use crate::report::Report;
 
-/// Builds as a user would run it and soaks; arguments go to the soak.
+/// Makes a release build and runs the soak; arguments go to it.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;

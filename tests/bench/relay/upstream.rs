@@ -66,20 +66,20 @@ pub const NAME: &str = "localhost";
 #[derive(Debug)]
 struct Shared {
     reply: Mutex<Reply>,
-    /// Whether requests are kept.
+    /// Whether requests are stored.
     keeps: AtomicBool,
     kept: Mutex<Vec<u8>>,
     large: Mutex<Bytes>,
 }
 
-/// The request header that asks for what [`Upstream::answers_large`] was given.
+/// The request header that selects the reply from [`Upstream::answers_large`].
 pub const LARGE: &str = "x-bench-large";
 
-/// A reply on its way.
+/// A reply that is being sent.
 struct Replying {
     reply: Reply,
     next: usize,
-    /// When the next piece is due, where there is a pace.
+    /// When the next piece is due, if the reply is paced.
     due: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench tinker-peer`: the learning loop at a SkyRL server from the package index.
+//! `cargo xtask bench tinker-peer` runs the learning loop with a SkyRL server from the package index.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,17 +10,17 @@ use super::program::{build, program};
 use crate::places::Places;
 use crate::report::Report;
 
-/// SkyRL with JAX. Its own requirements name no release of PyTorch, of which the newest is not tried.
+/// SkyRL with JAX. Its requirements allow any PyTorch, so a release is fixed that is known to work.
 const PACKAGES: [&str; 4] = [
     "skyrl[jax,tinker]==0.3.0",
     "tinker==0.24.1",
     "torch==2.11.0",
     "uv",
 ];
-/// The Pythons that SkyRL runs on, newest last: what is newer is not tried.
+/// The Pythons that SkyRL supports, newest last; newer ones are not tried.
 const PYTHONS: [&str; 2] = ["python3.12", "python3.13"];
 
-/// Installs, builds and runs; `--venv PATH` is an installation that is there, the other arguments go to the bench.
+/// Installs, builds and runs; `--venv PATH` is an existing installation, the other arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = Report::default();
     let model = crate::setup::prepare(places, &mut report)?;
@@ -55,7 +55,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     command::run(&mut bench)
 }
 
-/// The installation that is named, and what is left of the arguments.
+/// Returns the named installation, and the remaining arguments.
 fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
     let mut args = args.to_vec();
     let Some(at) = args.iter().position(|it| it == "--venv") else {
@@ -75,10 +75,10 @@ fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
     Ok((Some(venv), args))
 }
 
-/// A Python that SkyRL runs on: by its name, or among pyenv's.
+/// Finds a Python that SkyRL supports: by its name, or among pyenv's.
 fn python() -> Result<PathBuf> {
     for name in PYTHONS {
-        // A shim of pyenv's may be there without the Python it stands for.
+        // A shim of pyenv's may exist without its Python.
         let mut ask = Command::new(name);
         ask.args(["-c", "import sys; print(sys.executable)"]);
         if let Ok(said) = command::output(&mut ask) {

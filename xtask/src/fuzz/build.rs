@@ -1,4 +1,4 @@
-//! The build: the workspace's own versions, instrumented, in a target folder of its own.
+//! Builds the targets with the workspace's versions, instrumented, in a target folder of its own.
 
 use std::{
     fs,
@@ -12,22 +12,22 @@ use metaclaw_fetch::{command, writing};
 use crate::cargo::cargo;
 use crate::places::Places;
 
-/// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns what
-/// bytes are looked for. As cargo-fuzz passes them; the `sancov-module` pass is LLVM's and needs no nightly.
+/// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns which
+/// bytes to try. The flags are those of cargo-fuzz; the `sancov-module` pass is LLVM's and needs no nightly.
 const FLAGS: [&str; 9] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    // Branches that are folded into one cannot be told apart.
+    // Branches that are merged into one cannot be distinguished.
     "-Cllvm-args=-simplifycfg-branch-fold-threshold=0",
     "-Cdebug-assertions",
     "-Ccodegen-units=1",
     "--cfg=fuzzing",
 ];
 
-/// Builds one target; where its binary is.
+/// Builds one target; returns the path of its binary.
 pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
     let krate = locked(places)?;
     let host = host()?;
@@ -36,7 +36,7 @@ pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<Path
         places,
         &["build", "--release", "--bin", target, "--features", target],
     );
-    // With a target triple the flags are for the target alone, not for build scripts and macros.
+    // With a target triple, the flags apply to the target only, not to build scripts and macros.
     build
         .current_dir(&krate)
         .args(["--target", &host, "--target-dir"])
@@ -46,7 +46,7 @@ pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<Path
     Ok(out.join(host).join("release").join(target))
 }
 
-/// Compiles every target as far as types and names go, and runs none.
+/// Checks every target without building it.
 pub(super) fn check(places: &Places, folder: &Path) -> Result<()> {
     let krate = locked(places)?;
     let mut check = cargo(places, &["check", "--bins", "--all-features"]);
@@ -58,7 +58,7 @@ pub(super) fn check(places: &Places, folder: &Path) -> Result<()> {
     command::run(&mut check)
 }
 
-/// The folder of the targets, with a lock file that has the versions that are shipped; cargo adds what fuzzing needs.
+/// The folder of the targets, with a lock file of the released versions; cargo adds what fuzzing needs.
 fn locked(places: &Places) -> Result<PathBuf> {
     let krate = places.root.join("tests/fuzz");
     let lock = krate.join("Cargo.lock");
@@ -67,7 +67,7 @@ fn locked(places: &Places) -> Result<PathBuf> {
     Ok(krate)
 }
 
-/// The triple of this machine, as the compiler says it.
+/// Returns the triple of this machine, from the compiler.
 fn host() -> Result<String> {
     let version = command::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));

@@ -1,4 +1,4 @@
-//! What the targets came to: one JSON file, written again with each line that libFuzzer prints.
+//! The results of the targets: one JSON file, written again with each line that libFuzzer prints.
 
 use std::{
     fs,
@@ -10,20 +10,20 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::writing;
 use serde_json::{Map, Value, json};
 
-/// What one target came to, on one build of the code.
+/// The result of one target, on one build of the code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// sha256 of the binary.
     pub(super) binary: String,
-    /// How long it has run, in seconds.
+    /// The time that it has run, in seconds.
     pub(super) seconds: u64,
-    /// Inputs that were tried.
+    /// The number of inputs that were tried.
     pub(super) executions: u64,
-    /// Edges of the program that some input has reached.
+    /// The number of the program's edges that some input has reached.
     pub(super) edges: u64,
-    /// Inputs that are kept, as each reaches something that the others do not.
+    /// The number of inputs that are kept, because each reaches something that the others do not.
     pub(super) corpus: u64,
-    /// Files that each hold one input that ended badly.
+    /// The files of inputs that caused a failure.
     pub(super) findings: Vec<String>,
 }
 
@@ -83,17 +83,17 @@ impl Report {
         })
     }
 
-    /// What a target came to, if it was this very binary that ran.
+    /// Returns a target's result, if this binary produced it.
     pub(super) fn of(&self, target: &str, binary: &str) -> Option<Outcome> {
         let outcome = Outcome::from_json(self.outcomes.get(target)?);
         (outcome.binary == binary).then_some(outcome)
     }
 
-    /// Notes what a target has come to so far, on disk.
+    /// Writes a target's present result to disk.
     pub(super) fn put(&mut self, target: &str, outcome: &Outcome) -> Result<()> {
         self.outcomes.insert(target.to_owned(), outcome.to_json());
         let text = serde_json::to_string_pretty(&self.outcomes)?;
-        // In one rename: a session that ends meanwhile leaves the old one, whole.
+        // It is written in one rename, so that a session that ends meanwhile leaves the old one complete.
         let draft = self.file.with_extension("json.new");
         let written = fs::write(&draft, text + "\n").and_then(|()| fs::rename(&draft, &self.file));
         writing(written, &self.file)

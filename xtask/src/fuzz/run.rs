@@ -1,4 +1,4 @@
-//! One target under libFuzzer, and what it prints.
+//! Runs one target with libFuzzer, and reads its output.
 
 use std::{
     fs,
@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 
 use super::report::{Outcome, Report};
 
-/// An input longer than this reaches nothing that a shorter one does not.
+/// A longer input reaches nothing that a shorter one does not.
 const MAX_LEN: &str = "-max_len=4096";
-/// An input that takes so many seconds is a finding; so is one that takes so many MiB.
+/// An input is a finding if it takes this many seconds or MiB.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
-/// Lines of a panic that are shown.
+/// The number of a panic's lines that are shown.
 const COMPLAINT: usize = 12;
-/// How often the report on disk is brought up to date.
+/// The interval at which the report on disk is written.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// One target to be run.
@@ -30,13 +30,13 @@ pub(super) struct Job<'a> {
     pub(super) binary: &'a Path,
     /// The inputs that are part of the checkout.
     pub(super) seeds: &'a Path,
-    /// Where the inputs found, the bad ones and the report are.
+    /// The folder of new inputs, failures and the report.
     pub(super) folder: &'a Path,
-    /// How long it is to run, with what it has run already.
+    /// How long it has to run, including the time that it has run already.
     pub(super) seconds: u64,
 }
 
-/// What a line of libFuzzer says.
+/// The content of a line of libFuzzer.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     /// `#1024 NEW cov: 310 ft: 411 corp: 12/340b lim: 4096 exec/s: 512 rss: 40Mb …`
@@ -55,7 +55,7 @@ enum Said {
 // === impl Job ===
 
 impl Job<'_> {
-    /// Runs what is left of its time, and notes what comes of it.
+    /// Runs the rest of its time, and writes the results.
     pub(super) fn run(&self, report: &mut Report) -> Result<()> {
         let binary = fs::read(self.binary)
             .with_context(|| format!("cannot read {}", self.binary.display()))?;
@@ -64,7 +64,7 @@ impl Job<'_> {
             binary,
             ..Outcome::default()
         });
-        // A finding is looked at again: its input is among those that are tried first.
+        // A finding is tried again, because its input is among the first ones.
         let before = Outcome {
             findings: Vec::new(),
             ..before
@@ -104,7 +104,7 @@ impl Job<'_> {
                 }
                 Said::Executed(executions) => outcome.executions = before.executions + executions,
                 Said::Finding(file) => outcome.findings.push(file),
-                // The panic, and what follows it; what libFuzzer says of itself is no news.
+                // The panic and what follows it; libFuzzer's own messages are left out.
                 Said::Other => {
                     if complaint.len() < COMPLAINT
                         && (!complaint.is_empty() || line.contains("panicked at"))
@@ -138,7 +138,7 @@ impl Job<'_> {
         }
         let mut command = Command::new(self.binary);
         command
-            // The first is where new inputs go; the others are only read.
+            // New inputs go to the first folder; the others are only read.
             .args([&corpus, self.seeds, &artifacts])
             .arg(format!("-max_total_time={left}"))
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -150,7 +150,7 @@ impl Job<'_> {
     }
 }
 
-/// Lines that need not be UTF-8: libFuzzer shows bytes of the inputs.
+/// Reads lines that may not be UTF-8, because libFuzzer shows bytes of the inputs.
 trait SplitLines: BufRead + Sized {
     fn split_lines(self) -> impl Iterator<Item = String> {
         self.split(b'\n')

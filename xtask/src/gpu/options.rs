@@ -1,4 +1,4 @@
-//! What `cargo xtask gpu` is told.
+//! Parses the arguments of `cargo xtask gpu`.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ usage: cargo xtask gpu [--device LIST] [--dtype bf16|f32] [--model FOLDER] [--py
   --threads N       of libtorch on the CPU (2)
   --out DIR         for inputs and the report (target/bench/gpu)";
 
-/// What is measured, and where.
+/// What is measured, and on which device.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) devices: String,

@@ -124,7 +124,8 @@ impl VllmClient {
         self.send(request.json(&body)).await.map(|_| ())
     }
 
-    /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls `model`.
+    /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls
+    /// `model`.
     ///
     /// The adapter and the stop texts of `request` are ignored: no token has a text.
     ///

@@ -34,7 +34,8 @@ pub struct CreateRequest {
     /// The seed of the initial weights; random if absent. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// The matrices to adapt, for example `q_proj` or `lm_head`; the seven projections of a layer if absent. Not in the fork's API.
+    /// The matrices to adapt, for example `q_proj` or `lm_head`; the seven projections of a layer if absent. Not in the
+    /// fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
 }
@@ -78,7 +79,8 @@ pub struct ForwardBackwardReply {
     /// mean.
     pub total_tokens: u64,
     pub num_datums: u64,
-    /// The log-probabilities behind the loss, one entry for each datum, as in Tinker. Empty from a fork's server. Not in the fork's API.
+    /// The log-probabilities behind the loss, one entry for each datum, as in Tinker. Empty from a fork's server. Not
+    /// in the fork's API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss_fn_outputs: Vec<LossFnOutput>,
 }
@@ -139,7 +141,8 @@ pub struct OptimStepReply {
     /// Whether the gradient was so large that it was dropped and no step was made. Not in the fork's API.
     #[serde(default)]
     pub skipped: bool,
-    /// The median of the earlier norms with which this one was compared; absent while there are too few. Not in the fork's API.
+    /// The median of the earlier norms with which this one was compared; absent while there are too few. Not in the
+    /// fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median_grad_norm: Option<f64>,
     /// The mean over the forward_backward calls since the last step, for each token.
@@ -235,7 +238,8 @@ pub struct CheckpointInfo {
     pub created_ms: u64,
 }
 
-/// `POST /v1/train/forward`: computes log-probabilities of given ids without changing a gradient. Not in the fork's API.
+/// `POST /v1/train/forward`: computes log-probabilities of given ids without changing a gradient. Not in the fork's
+/// API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardRequest {
     /// The run whose weights are used.

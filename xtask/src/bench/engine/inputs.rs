@@ -1,4 +1,4 @@
-//! Inputs that both sides read: ids drawn from a seed, and folders of the model.
+//! Inputs that all programs read: random ids from a seed, and folders of the model.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,24 +8,24 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::writing;
 use serde_json::{Value, json};
 
-/// Positions of the copy of the model whose context is raised.
+/// The context length of the model's copy with a longer context.
 const LONG_CONTEXT: u64 = 16_384;
 
-/// The model as it is, and with a longer context.
+/// The model unchanged, and with a longer context.
 #[derive(Debug)]
 pub(super) struct Models {
     pub(super) own: PathBuf,
     pub(super) long: PathBuf,
 }
 
-/// Draws ids; what they are does not matter to the time, and both sides get the same.
+/// Draws ids; their values do not affect the time, and all programs get the same.
 #[derive(Debug)]
 pub(crate) struct Ids(u64);
 
 // === impl Models ===
 
 impl Models {
-    /// Makes the second one: links, and a `config.json` of its own.
+    /// Creates the second one: links, and a `config.json` of its own.
     pub(super) fn prepare(own: &Path, out: &Path) -> Result<Self> {
         let long = out.join("long-context");
         writing(fs::create_dir_all(&long), &long)?;
@@ -55,7 +55,7 @@ impl Ids {
         Self(seed)
     }
 
-    /// So many ids, none of them special.
+    /// Returns this many ids, none of them special.
     pub(crate) fn take(&mut self, n: usize) -> Vec<u64> {
         (0..n).map(|_| 1000 + self.next() % 45_000).collect()
     }
@@ -73,13 +73,14 @@ impl Ids {
     }
 }
 
-/// A sequence whose predictions count from that of `reply`'s first token on.
+/// Returns a sequence whose loss counts from the first token of `reply` on.
 pub(crate) fn sample(prompt: &[u64], reply: &[u64]) -> Value {
     let ids = [prompt, reply].concat();
     json!({"ids": ids, "loss_from": prompt.len().saturating_sub(1)})
 }
 
-/// One sample a turn of a conversation: 40 tokens of a user, 80 of a reply, all before repeated.
+/// Returns one sample for each turn of a conversation: 40 tokens of a user, 80 of a reply, with the whole history
+/// repeated.
 pub(super) fn session(ids: &mut Ids, n_system: usize, n_turns: usize) -> Vec<Value> {
     let mut history = ids.take(n_system);
     let turn = |_| {

@@ -1,4 +1,4 @@
-//! What the arguments say.
+//! Parses the arguments.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ usage: cargo xtask bench engine [--only CELL,..] [--quick] [--repeats N] [--thre
   --python PATH   a Python with torch, transformers and peft, instead of the one that is set up in the cache folder
   --out FOLDER    where inputs, runs and result.json go [default: bench/engine in the target folder]";
 
-/// What the arguments say.
+/// The parsed arguments.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     pub(super) only: Vec<String>,

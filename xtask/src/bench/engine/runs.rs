@@ -1,4 +1,4 @@
-//! One run: a process, its figures, and what else kept the machine busy.
+//! One run: a process, its figures, and how busy other programs kept the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ pub(super) struct Programs {
     pub(super) libtorch: PathBuf,
     pub(super) python: PathBuf,
     pub(super) script: PathBuf,
-    /// vLLM's Python, where it is installed.
+    /// vLLM's Python, if it is installed.
     pub(super) vllm: Option<PathBuf>,
     pub(super) vllm_script: PathBuf,
     pub(super) threads: usize,
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) cell: String,
@@ -36,7 +36,7 @@ pub(super) struct Record {
 // === impl Programs ===
 
 impl Programs {
-    /// Runs it, or reads what the same program found for the same input.
+    /// Runs it, or reads the result of the same program for the same input.
     pub(super) fn run(&self, cell: &str, side: &Side, repeat: usize, out: &Path) -> Result<Record> {
         let input = side.input.to_string();
         let stem = format!("{cell}-{}", side.name);
@@ -98,7 +98,8 @@ impl Programs {
             }
             Program::Vllm => {
                 let mut vllm = Command::new(self.vllm.as_ref().unwrap_or(&self.python));
-                // Compiling its model takes minutes and a C++ compiler; its processes would compile their Python anew each time.
+                // Compiling its model takes minutes and a C++ compiler; its processes would compile their Python again
+                // each time.
                 vllm.arg(&self.vllm_script)
                     .env("TORCHDYNAMO_DISABLE", "1")
                     .env("VLLM_NO_USAGE_STATS", "1")
@@ -106,8 +107,8 @@ impl Programs {
                 vllm
             }
         };
-        // As the trainer's launcher sets them. Both are PyTorch's best too: with active waiting a step of 4 x 256 took
-        // it 4 times the CPU on a busy machine of two cores, with glibc's own thresholds 3 % more.
+        // The values are those of the trainer's launcher. Both are best for PyTorch too: with active waiting, a step of
+        // 4 x 256 took 4 times the CPU on a busy machine of two cores, and with glibc's own thresholds 3 % more.
         command
             .env("OMP_WAIT_POLICY", "passive")
             .env("GOMP_SPINCOUNT", "1000")
@@ -119,7 +120,7 @@ impl Programs {
         command
     }
 
-    /// The program's and the input's content.
+    /// The hash covers the program's and the input's content.
     fn key(&self, side: &Side, input: &str) -> Result<String> {
         let program = match side.program {
             Program::Engine => &self.engine,
@@ -149,7 +150,7 @@ impl Record {
         }
     }
 
-    /// A number it found.
+    /// Returns one number of the result.
     pub(super) fn figure(&self, field: &str) -> Option<f64> {
         self.figures[field].as_f64()
     }
@@ -172,18 +173,18 @@ impl Record {
     }
 }
 
-/// CPU seconds of the whole machine.
+/// Returns the CPU seconds of the whole machine.
 fn machine_busy() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = stat.lines().next().unwrap_or_default();
     let fields = line.split_whitespace().skip(1).enumerate();
-    // user, nice, system; idle and waiting left out; interrupts and what other machines take.
+    // The fields are user, nice and system; idle, waiting, interrupts and other machines' time are left out.
     let busy = fields.filter(|(index, _)| matches!(index, 0..=2 | 5..=7));
     let ticks = busy.map(|(_, ticks)| ticks.parse::<f64>());
     Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
 }
 
-/// CPU seconds of the processes that this one has waited for.
+/// Returns the CPU seconds of the processes that this one has waited for.
 fn children() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     let (_, fields) = stat
