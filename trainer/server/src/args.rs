@@ -217,7 +217,7 @@ impl Args {
         given.is_some_and(|it| !it.is_empty())
     }
 
-    /// Returns the number of threads, or 0 to let the engine choose, also if OMP_NUM_THREADS is not a single number.
+    /// Returns the number of threads, or 0 to let the engine choose, also if `OMP_NUM_THREADS` is not a single number.
     fn n_threads(&self, env: &impl Fn(&str) -> Option<String>) -> u16 {
         let from_env = || env("OMP_NUM_THREADS")?.trim().parse().ok();
         self.threads.or_else(from_env).unwrap_or(0)
