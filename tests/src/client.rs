@@ -114,7 +114,7 @@ impl Client {
     /// Sends a GET that must succeed; returns the JSON.
     ///
     /// # Errors
-    /// Panics if it does not succeed.
+    /// Returns an error if it does not succeed.
     pub async fn get_json(&self, path: &str) -> Result<Value> {
         let text = self.get_text(path).await?;
         serde_json::from_str(&text).with_context(|| format!("GET {path} gave no JSON: {text}"))
@@ -128,7 +128,7 @@ impl Client {
     /// Sends a GET that must succeed.
     ///
     /// # Errors
-    /// Panics if it does not succeed.
+    /// Returns an error if it does not succeed.
     pub async fn get_text(&self, path: &str) -> Result<String> {
         let response = self.get(path).send().await?;
         let status = response.status();

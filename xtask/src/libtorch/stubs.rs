@@ -3,7 +3,7 @@
 //! * * `libtorch.so`: the wheel's needs libtorch_cuda, and torch-sys links `-ltorch`; an empty library replaces it.
 //! * `libgomp.so`: torch-sys links `-lgomp`; a link to the wheel's own.
 //! * `libcudart.so.13`, `libcupti.so.13`: the profiler in libtorch_cpu.so names a few of their functions, as
-//!   versioned symbols that the loader looks up. Every stub answers with an error, as the real ones do without a driver.
+//!   versioned symbols that the loader looks up. Every stub returns an error, as the real ones do without a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
