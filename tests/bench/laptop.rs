@@ -1,7 +1,7 @@
-//! `cargo xtask laptop`: the laptop script with training on and off, several seeds, as JSON and curves, and what the weights
-//! that it ends with say and know.
+//! `cargo xtask laptop` runs the laptop script with training on and off and several seeds, and writes JSON, curves, and
+//! a measurement of the final weights.
 //!
-//! Resumable: each (seed, arm) is one file; what is there is not run again.
+//! It can be continued: each (seed, arm) is one file, and a run with a file is not repeated.
 
 use std::{
     path::{Path, PathBuf},
@@ -93,7 +93,7 @@ async fn run(flags: &Flags, seed: u64, arm: Arm) -> Result<Record> {
         .with_env("METACLAW__TRAINER__MODEL", model.to_string_lossy())
         .with_env("METACLAW__WISHES__ENABLED", "false");
     if arm == Arm::Untrained {
-        // A batch that never fills: the same proxy, the same judge, no step.
+        // This batch never fills: the proxy and the judge are the same, and no step is made.
         home = home.with_env("METACLAW__RL__BATCH_SIZE", "1000000");
     }
     let proxy = home.start().await?;

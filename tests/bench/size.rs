@@ -1,9 +1,9 @@
-//! `cargo xtask bench size`: how much disk the turn log takes, beside storing each request whole.
+//! `cargo xtask bench size` compares the disk use of the turn log with storing each request completely.
 //!
-//! 10,000 turns in 200 sessions of 50, written by the log itself as the gateway hands them over: 37 KB of
-//! system text and tools that all share, 600 bytes of new English per turn, and each request repeating
-//! its history. Measured on disk after a restart. The text is made up, but its words come as often as
-//! those of English do, and compress no better.
+//! It writes 10,000 turns in 200 sessions of 50 with the log itself, in the form in which the gateway passes them: 37
+//! KB of system text and tools that all share, 600 bytes of new English per turn, and each request repeats its history.
+//! The size on disk is measured after a restart. The text is made up, but its words have the frequencies of English,
+//! and compress no better.
 
 use std::{
     fs,
@@ -22,24 +22,24 @@ use metaclaw_turns::{
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-/// The system text and the tools that all requests share, in bytes.
+/// The size of the system text and the tools that all requests share, in bytes.
 const SYSTEM: usize = 27_000;
 const TOOLS: usize = 10_000;
-/// What is new with each turn: what the owner says and what the model answers.
+/// The size of each turn's new text: the owner's message and the model's answer.
 const SAID: usize = 200;
 const ANSWERED: usize = 400;
-/// The promise: so many percent of the requests, a list within so long, and any turn of a session that is
-/// [`LONG`] within so long.
+/// The promises: a percentage of the requests' size, a time for a list, and a time for any turn of a session that is
+/// [`LONG`].
 const MAX_PERCENT: f64 = 3.0;
 const MAX_LIST: Duration = Duration::from_millis(50);
 const MAX_READ: Duration = Duration::from_millis(5);
-/// Turns of a session that goes on for weeks. Its client sums up what was said before a request is longer
-/// than models take: so many bytes, 128,000 tokens or so.
+/// The number of turns of a session that lasts for weeks. Its client compacts the conversation before a request is
+/// longer than models accept: this many bytes, about 128,000 tokens.
 const LONG: usize = 2_000;
 const CONTEXT: usize = 512 << 10;
-/// Messages that a summary leaves as they are, beside the system text.
+/// The number of messages that a compaction keeps, besides the system text.
 const RECENT: usize = 4;
-/// Sessions that are in use at the same time.
+/// The number of sessions that are in use at the same time.
 const AT_ONCE: usize = 64;
 
 #[derive(Debug, Parser)]
@@ -58,7 +58,7 @@ struct Flags {
     out: PathBuf,
 }
 
-/// What all sessions share.
+/// The text that all sessions share.
 struct Shared {
     system: String,
     tools: Value,
@@ -140,7 +140,7 @@ async fn measure(flags: &Flags, dir: &Path) -> Result<Value> {
     }))
 }
 
-/// Writes all turns, many sessions at a time as they come in life; the bytes of all requests.
+/// Writes all turns, many sessions at a time as in practice; returns the bytes of all requests.
 async fn write(flags: &Flags, log: &TurnLog) -> Result<u64> {
     let mut dice = 1;
     let tools = json!([{"type": "function", "function": {
@@ -168,21 +168,20 @@ async fn write(flags: &Flags, log: &TurnLog) -> Result<u64> {
     Ok(n_whole)
 }
 
-/// What it takes to read turns of a long session.
+/// The time to read turns of a long session.
 #[derive(Default)]
 struct Long {
     median: Duration,
     slowest: Duration,
-    /// The same turn, read again: what its first reading waited for may be another process.
+    /// The same turn, read again, because the first reading may have waited for another process.
     again: Duration,
     n_bytes: usize,
-    /// The last turn of a session whose client never sums up.
+    /// The last turn of a session whose client never compacts.
     whole: Duration,
     n_whole: usize,
 }
 
-/// Writes two long sessions, one whose client sums up and one whose does not, and reads their turns after a
-/// restart.
+/// Writes two long sessions, with and without compaction, and reads their turns after a restart.
 async fn read_long(dir: &Path) -> Result<Long> {
     let mut dice = 7;
     let shared = Shared {
@@ -236,7 +235,7 @@ async fn read_long(dir: &Path) -> Result<Long> {
     })
 }
 
-/// How long it takes to read a turn, and the bytes of its request.
+/// Returns the time to read a turn, and the bytes of its request.
 async fn read(log: &TurnLog, id: TurnId) -> Result<(Duration, usize)> {
     let began = Instant::now();
     let turn = log.get(id).await?.context("the turn was written")?;
@@ -244,7 +243,7 @@ async fn read(log: &TurnLog, id: TurnId) -> Result<(Duration, usize)> {
     Ok((took, serde_json::to_vec(&turn.request)?.len()))
 }
 
-/// How long it takes to list the turns of a session in the middle.
+/// Returns the time to list the turns of a session in the middle.
 async fn list(log: &TurnLog, flags: &Flags) -> Result<Duration> {
     let filter = TurnFilter {
         agent: Some(AgentId::default_agent()),
@@ -281,7 +280,7 @@ impl Talk {
         })
     }
 
-    /// The whole conversation; the bytes of its requests.
+    /// Writes the whole conversation; returns the bytes of its requests.
     async fn run(mut self, turns: usize, log: &TurnLog, shared: &Shared) -> Result<u64> {
         let mut n_whole = 0;
         for n in 0..turns {
@@ -296,7 +295,7 @@ impl Talk {
         Ok(n_whole)
     }
 
-    /// The request as it comes over the wire.
+    /// Returns the request as it is sent.
     fn body(&self, shared: &Shared) -> Result<Vec<u8>> {
         let mut body = shared.params.clone();
         body.insert("messages".to_owned(), serde_json::to_value(&self.messages)?);
@@ -304,7 +303,7 @@ impl Talk {
         Ok(serde_json::to_vec(&body)?)
     }
 
-    /// The turn as capture hands it over: the texts of its request as they came.
+    /// Returns the turn as capture passes it: the texts of its request as they came.
     fn turn(&mut self, n: usize, answer: &Message, shared: &Shared) -> Result<NewTurn> {
         let messages = NewMessage::all(&self.agent, &self.messages)?;
         let id = format!("chatcmpl-{:016x}{n:08}", split_mix(&mut self.dice));
@@ -342,7 +341,7 @@ impl Talk {
     }
 }
 
-/// Words as English spreads them: few are said often, most seldom (Zipf's law, 4,000 of them).
+/// Chooses words with the frequencies of English: a few are frequent, most are rare (Zipf's law, 4,000 of them).
 fn english(dice: &mut u64, n_bytes: usize) -> String {
     const WORDS: u64 = 4_000;
     let mut text = String::new();

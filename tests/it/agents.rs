@@ -1,4 +1,4 @@
-//! Other agents' real programs: nobody is mistaken for their owner, and their owner is heard.
+//! Tests with other agents' real programs: nobody else is taken for their owner, and the owner's wishes are detected.
 
 mod chat_alone;
 mod conversations;

@@ -1,12 +1,11 @@
-//! kill -9 of the proxy at 50 random moments, with 64 replies under way at each.
+//! Kills the proxy with SIGKILL at 50 random moments, each with 64 replies in progress.
 //!
-//! Every turn whose reply had ended 100 ms before a kill is in the log after the restart, whole and
-//! once; with `turns.durability: strict`, every turn whose end the agent saw. The moments come of a
-//! seed that is printed; `METACLAW_TEST_SEED` asks for it again.
+//! Every turn whose reply had ended 100 ms before a kill is in the log after the restart, complete and once; with
+//! `turns.durability: strict`, every turn whose end the agent saw. The moments come from a seed that is printed;
+//! `METACLAW_TEST_SEED` repeats them.
 //!
-//! What a kill of the process can lose is what has not been written; what has is the system's to keep.
-//! So the 100 ms are measured in memory, where no other program's writes come between, and `strict`,
-//! which has no such bound, on the disk.
+//! A kill of the process loses only what has not been written; the system keeps the rest. So the 100 ms are measured in
+//! memory, where other programs' writes do not interfere, and `strict`, which has no such limit, on the disk.
 
 use std::{
     collections::BTreeMap,
@@ -28,36 +27,36 @@ use tokio::{io::AsyncWriteExt as _, task::JoinSet};
 
 const KILLS: usize = 50;
 const STREAMS: usize = 64;
-/// A turn that ended this long before a kill is in the log: `design.md` 3.
+/// A turn that ended this long before a kill must be in the log: `design.md` 3.
 const PROMISE: Duration = Duration::from_millis(100);
-/// A kill comes so long after the streams began, at the latest: several turns of each.
+/// The longest time from the start of the streams to a kill, so that each has several turns.
 const LATEST_MS: u64 = 900;
-/// A reply: six words and an end, a tenth of a second and a half.
+/// A reply: six words and an end, in 0.15 s.
 const WORDS: usize = 6;
 const EVERY: Duration = Duration::from_millis(15);
-/// A client's conversation begins anew after so many messages.
+/// A client's conversation begins anew after this many messages.
 const LONGEST: usize = 6;
-/// Ten times what the log of one run takes.
+/// Ten times the size of the log of one run.
 const ROOM: u64 = 512 << 20;
-/// What the log writes at once, about, and how often its disk is tried.
+/// The approximate size of one write of the log, and how often the disk is measured with it.
 const WRITTEN: usize = 32 << 10;
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// A reply that came to its end.
+/// A reply that arrived completely.
 #[derive(Debug)]
 struct Ended {
     text: String,
     at: Instant,
 }
 
-/// A reply that came to its end, and how long before the kill.
+/// A reply that arrived completely, and how long before the kill.
 #[derive(Debug)]
 struct Before {
     text: String,
     by: Duration,
 }
 
-/// How long the disk takes to keep what it was given, tried beside the proxy.
+/// The time that the disk takes for a write, measured beside the proxy.
 #[derive(Debug, Default)]
 struct Disk {
     flushes: Arc<Mutex<Vec<Duration>>>,
@@ -71,7 +70,7 @@ fn config(upstream: &Echo, durability: &str) -> String {
     )
 }
 
-/// A folder in memory, where there is one with room: containers often have 64 MiB of it.
+/// Returns a folder in memory, if there is one with enough space, because containers often have 64 MiB of it.
 fn in_memory() -> PathBuf {
     let folder = Path::new("/dev/shm");
     let room = statvfs(folder).map_or(0, |it| it.f_bavail * it.f_frsize);
@@ -82,7 +81,7 @@ fn in_memory() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// The seed of this run's moments, printed.
+/// Returns the seed of this run's moments, and prints it.
 fn seed() -> u64 {
     let by_the_clock = || u64::from(SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let seed = external::seed().unwrap_or_else(by_the_clock);
@@ -90,7 +89,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// One client: conversation after conversation, until something breaks off.
+/// Runs one client: conversation after conversation, until a reply breaks off.
 async fn talk(client: Client, name: String) -> Vec<Ended> {
     let mut ended = Vec::new();
     let mut messages: Vec<Value> = Vec::new();
@@ -112,7 +111,7 @@ async fn talk(client: Client, name: String) -> Vec<Ended> {
     }
 }
 
-/// Lets all clients talk, and kills the proxy after a while; what had ended by then.
+/// Runs all clients, and kills the proxy after a while; returns the completed replies.
 async fn round(proxy: Proxy, number: usize, after: Duration) -> Vec<Before> {
     let client = proxy.client();
     let mut clients = JoinSet::new();
@@ -122,7 +121,7 @@ async fn round(proxy: Proxy, number: usize, after: Duration) -> Vec<Before> {
     tokio::time::sleep(after).await;
     let killed = Instant::now();
     proxy.kill().await.unwrap();
-    // Each client stopped at a reply that broke off, so that as many were under way.
+    // Each client stopped at a reply that broke off, so this is the number in progress.
     let ended = clients.join_all().await.into_iter().flatten();
     let before = ended.map(|Ended { text, at }| Before {
         text,
@@ -131,7 +130,7 @@ async fn round(proxy: Proxy, number: usize, after: Duration) -> Vec<Before> {
     before.collect()
 }
 
-/// Every turn of the log, as it is after the last kill.
+/// Returns every turn of the log after the last kill.
 async fn replies(home: &Home) -> BTreeMap<String, Vec<Value>> {
     let output = home.command(&["turns", "export"]).output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -156,7 +155,7 @@ fn assert_all_there(kept: &[&Before], replies: &BTreeMap<String, Vec<Value>>) {
     );
 }
 
-/// What is there is whole, and there once.
+/// Each turn in the log is complete, and there once.
 fn assert_whole_and_once(ended: &[Before], replies: &BTreeMap<String, Vec<Value>>) {
     for Before { text, .. } in ended {
         let Some(turns) = replies.get(text) else {
@@ -171,7 +170,7 @@ fn assert_whole_and_once(ended: &[Before], replies: &BTreeMap<String, Vec<Value>
     }
 }
 
-/// The whole test, with a log below `folder`. `is_kept` says whether a turn must be there.
+/// Runs the whole test, with a log below `folder`. `is_kept` says whether a turn must be in the log.
 async fn kill_often(durability: &str, folder: &Path, is_kept: impl Fn(&Before) -> bool) {
     let bin_dir = external::bin_dir();
     let mut dice = seed();

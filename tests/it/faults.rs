@@ -1,6 +1,6 @@
-//! The part of the fault matrix that needs the real process: its disk, its signals, its limits.
+//! Tests of faults that need the real process: its disk, its signals, its limits.
 //!
-//! The rest is in the gateway's own tests. Only `metaclaw` is needed; a scripted upstream answers.
+//! The others are in the gateway's own tests. Only `metaclaw` is needed; a scripted upstream answers.
 
 mod disk;
 mod process;
@@ -12,7 +12,7 @@ use metaclaw_tests::{
 };
 use serde_json::{Value, json};
 
-/// A home whose proxy asks `upstream`; `more` are further lines of its settings.
+/// A home whose proxy uses `upstream`; `more` are further lines of its settings.
 fn home_before(upstream: &str, more: &str) -> Home {
     let config =
         format!("mode: skills_only\nllm: {{api_base: '{upstream}/v1', model_id: m}}\n{more}\n");
@@ -27,7 +27,7 @@ fn user(text: &str) -> [Value; 1] {
     [json!({"role": "user", "content": text})]
 }
 
-/// Text that does not compress, another for each `n`.
+/// Returns text that does not compress, another for each `n`.
 fn unlike(n: u64, n_bytes: usize) -> String {
     let mut state = n << 32;
     let mut letter = |_| {
@@ -37,7 +37,7 @@ fn unlike(n: u64, n_bytes: usize) -> String {
     (0..n_bytes).map(&mut letter).collect()
 }
 
-/// One number of `/metrics`.
+/// Returns one number of `/metrics`.
 async fn metric(proxy: &Proxy, series: &str) -> f64 {
     let text = proxy.client().get_text("/metrics").await.unwrap();
     let value = text.lines().find_map(|line| {
@@ -47,7 +47,7 @@ async fn metric(proxy: &Proxy, series: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {series} in {text}"))
 }
 
-/// The most memory that a process ever had, in bytes.
+/// Returns the largest memory use of a process, in bytes.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,9 +1,9 @@
-//! Two agents behind one proxy at full load: their own key, lessons, mode and upstream; nothing of
-//! one ever reaches the other.
+//! Runs two agents behind one proxy at full load, each with its own key, lessons, mode and upstream: nothing of one may
+//! reach the other.
 //!
-//! Everything that belongs to an agent carries its mark, a word that occurs nowhere else: what its
-//! owner says, its lessons, its upstream's key, model and answers. Both use the same session names
-//! and begin their conversations with the same words, so that only the agent tells them apart.
+//! Everything that belongs to an agent carries its mark, a word that occurs nowhere else: the owner's messages,
+//! lessons, the upstream's key, model and answers. Both use the same session names and begin their conversations with
+//! the same words, so that only the agent distinguishes them.
 
 use metaclaw_tests::{
     client::{Client, Refusal},
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 /// The agents; each name is its mark.
 const AGENTS: [&str; 2] = ["ochre", "indigo"];
-/// Clients of each agent, and the turns of each: all at once.
+/// The number of clients of each agent, and the turns of each, which run at once.
 const CLIENTS: usize = 48;
 const TURNS: usize = 12;
 const WORDS: usize = 4;
@@ -63,7 +63,7 @@ fn client(proxy: &Proxy, agent: &str) -> Client {
     Client::with_headers(&proxy.base_url, &[("authorization", &key)])
 }
 
-/// A conversation in a session that the other agent has as well; every third in none that it names.
+/// A conversation in a session that the other agent has as well; every third names no session.
 async fn talk(client: Client, agent: &'static str, n: usize) {
     let session = match n % 3 {
         0 => json!({}),
@@ -86,7 +86,7 @@ async fn talk(client: Client, agent: &'static str, n: usize) {
     }
 }
 
-/// What arrived at an agent's upstream is that agent's, all of it.
+/// Everything that arrived at an agent's upstream belongs to that agent.
 fn assert_own(received: &[Received], agent: &str) {
     assert_eq!(received.len(), CLIENTS * TURNS, "{agent}");
     let (foreign, lesson) = (other(agent), format!("in the way of {agent}"));
@@ -113,7 +113,7 @@ async fn assert_kept_apart(home: &Home) {
     let mut counts = [0; AGENTS.len()];
     for line in lines.lines() {
         let mut turn: Value = serde_json::from_str(line).unwrap();
-        // Beside the last turn stand the counts of the whole log.
+        // The last turn comes with the counts of the whole log.
         turn.as_object_mut().unwrap().shift_remove("log_counts");
         let agent = turn["agent"].as_str().unwrap();
         let index = AGENTS.iter().position(|name| *name == agent).unwrap();
@@ -123,7 +123,7 @@ async fn assert_kept_apart(home: &Home) {
     assert_eq!(counts, [CLIENTS * TURNS; AGENTS.len()]);
 }
 
-/// A key opens for its own agent, whatever the request says of itself.
+/// A key allows only its own agent, whatever the request says.
 async fn assert_closed_to_the_other(proxy: &Proxy) {
     let hello = [json!({"role": "user", "content": "Hello."})];
     for agent in AGENTS {

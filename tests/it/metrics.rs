@@ -1,4 +1,4 @@
-//! The numbers of training steps, through the real client of Weights & Biases, which keeps them on this machine.
+//! Tests the numbers of training steps with the real client of Weights & Biases, which keeps them on this machine.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ const STEPS: &str = r#"{"step": 1, "agent": "main", "lineage": "0badcafe", "n": 
 {"step": 1, "agent": "other", "lineage": "3fa9c0d1", "n": 1, "loss/total": 1.0, "learning_rate": 0.0005}
 {"step": 2, "agent": "oth"#;
 
-/// The records of each run, below the folder that the client was run in.
+/// Returns the records of each run, below the folder that the client was run in.
 fn records(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let runs = fs::read_dir(folder.join("wandb")).unwrap().flatten();
     let runs = runs.filter(|run| {

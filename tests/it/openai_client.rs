@@ -1,5 +1,5 @@
-//! The `openai` Python package and the real engine: streaming and not, through the proxy; and conversations whose
-//! turns can be merged.
+//! Tests with the `openai` Python package and the real engine: streaming and not, through the proxy; and conversations
+//! whose turns can be merged.
 
 use metaclaw_tests::{
     external,
@@ -46,7 +46,8 @@ async fn the_openai_package_gets_the_same_answer_streamed_and_whole() {
     proxy.stop().await.unwrap();
 }
 
-/// What a session is trained as one sequence for: the client sends text, whose ids must be those that were sampled.
+/// Tests what training a session as one sequence needs: the client sends text, whose ids must be those that were
+/// sampled.
 #[tokio::test]
 #[ignore = "needs the binaries, the model and the Python packages, cargo xtask test --all runs it"]
 async fn turns_go_on_from_the_ids_that_were_sampled() {

@@ -1,5 +1,5 @@
-//! OpenClaw itself, in both of its APIs: what it gets and does through the proxy is what it gets and
-//! does without, run beside it at the same time.
+//! Tests with OpenClaw itself, in both of its APIs: through the proxy, it gets and does the same as without it at the
+//! same time.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const GREETING: &str = "Hello from the mock upstream.";
 
-/// What the upstream does, by the model's name.
+/// The upstream's behaviour, by the model's name.
 fn script(asked: &Asked<'_>) -> Play {
     match (asked.model, asked.n_before) {
         ("tool", _) => Play::Tool {
@@ -39,7 +39,7 @@ struct Pair {
     proxy: Proxy,
 }
 
-/// The same turn, without the proxy and with it.
+/// Runs the same turn, without the proxy and with it.
 struct Twice {
     direct: Run,
     proxied: Run,
@@ -55,7 +55,7 @@ async fn a_text_turn_and_a_tool_turn_are_as_without_us() {
         assert_eq!(text.proxied.said["usage"], usage(1), "{:?}", text.proxied);
         let tool = pair.exec("tool", "Run the tool.").await;
         assert_eq!(tool.proxied.said["final"], "The tool said hi.");
-        // The count of calls is only said in a summary of the tools that were used.
+        // The number of calls is only in a summary of the tools that were used.
         assert_eq!(tool.proxied.said["toolSummary"]["calls"], 1);
         assert_eq!(tool.proxied.said["usage"], usage(2), "{:?}", tool.proxied);
 
@@ -98,9 +98,9 @@ async fn errors_and_cuts_are_met_and_retried_as_without_us() {
             let [direct, proxied] = [&run.direct, &run.proxied].map(outcome);
             assert_eq!(direct, proxied, "what OpenClaw made of it, {api:?}");
         }
-        // Two failures and a success, and one failure that nobody retries: a retry of ours would
-        // have spared OpenClaw one of its own. Failures without end would be no better a test:
-        // OpenClaw waits a random time between its retries, so that no two runs have as many.
+        // There are two failures and a success, and one failure that must not be retried: a retry by the proxy would
+        // have saved OpenClaw one of its own. Endless failures would be no better test: OpenClaw waits a random time
+        // between its retries, so the number varies.
         pair.assert_requests_are_the_same(4);
         pair.proxy.stop().await.unwrap();
     }
@@ -137,7 +137,7 @@ async fn a_gateway_s_second_turn_remembers_the_first() {
 #[ignore = "needs the binaries and OpenClaw, cargo xtask test --all runs it"]
 async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
     let (openclaw, bin_dir) = (OpenClaw::installed(), external::bin_dir());
-    // A server of OpenAI's kind is found out not to know messages.
+    // The proxy finds out that an OpenAI-compatible server has no messages route.
     let only_chat = |asked: &Asked<'_>| match asked.path {
         "/v1/chat/completions" => script(asked),
         _ => Play::Unknown,
@@ -174,7 +174,7 @@ async fn a_tool_turn_goes_to_an_upstream_of_the_other_api() {
 // === impl Pair ===
 
 impl Pair {
-    /// Starts all of it.
+    /// Starts everything.
     async fn start(api: Api) -> Self {
         let (openclaw, bin_dir) = (OpenClaw::installed(), external::bin_dir());
         let alone = Upstream::scripted(script).await;
@@ -195,7 +195,7 @@ impl Pair {
         }
     }
 
-    /// One headless turn, without the proxy and with it.
+    /// Runs one headless turn, without the proxy and with it.
     async fn exec(&self, model: &str, instruction: &str) -> Twice {
         let run = |base_url| self.openclaw.exec(self.api, base_url, model, instruction);
         let (direct, proxied) = tokio::join!(run(&self.alone.base_url), run(&self.proxy.base_url));
@@ -211,7 +211,7 @@ impl Pair {
         }
     }
 
-    /// The sessions in the log, with the number of their turns.
+    /// Returns the sessions in the log, with the number of their turns.
     async fn sessions(&self) -> BTreeMap<String, usize> {
         let turns = self.home.ask(&["turns", "list", "--json"]).await.unwrap();
         let mut sessions = BTreeMap::new();
@@ -223,15 +223,15 @@ impl Pair {
     }
 }
 
-/// What must not differ between two runs' requests. Names and times in the texts do, and have the
-/// same length.
+/// Returns what must not differ between two runs' requests. Names and times in the texts differ, and have the same
+/// length.
 fn shape(request: &Received) -> (String, BTreeMap<String, String>) {
     let mut headers = request.end_to_end();
     assert!(headers.remove("traceparent").is_some(), "{headers:?}");
     (request.uri.to_string(), headers)
 }
 
-/// What OpenClaw made of a turn, without what differs between any two runs.
+/// Returns OpenClaw's view of a turn, without what differs between any two runs.
 fn outcome(run: &Run) -> Value {
     let mut said = run.said.clone();
     if let Some(said) = said.as_object_mut() {
@@ -242,7 +242,7 @@ fn outcome(run: &Run) -> Value {
     json!({"code": run.code, "said": said, "calls": calls, "retries": retries(run)})
 }
 
-/// Why OpenClaw tried again, each time.
+/// Returns OpenClaw's reason for each retry.
 fn retries(run: &Run) -> Vec<&str> {
     let lines = run
         .logs
@@ -253,7 +253,7 @@ fn retries(run: &Run) -> Vec<&str> {
         .collect()
 }
 
-/// A gateway's answer, without what differs between any two.
+/// Returns a gateway's answer, without what differs between any two.
 fn answer(run: &Run) -> Value {
     let result = &run.said["result"];
     json!({"code": run.code, "status": run.said["status"], "payloads": result["payloads"],
@@ -268,7 +268,7 @@ fn session(run: &Run) -> String {
         .to_owned()
 }
 
-/// What OpenClaw must count: cached tokens apart from new ones.
+/// OpenClaw must count cached tokens separately from new ones.
 fn usage(n_requests: u64) -> Value {
     let input = (PROMPT_TOKENS - CACHED_TOKENS) * n_requests;
     let (cached, output) = (CACHED_TOKENS * n_requests, COMPLETION_TOKENS * n_requests);

@@ -1,5 +1,5 @@
-//! The `openai` and `anthropic` Python packages: what a program sees through the proxy, and what the
-//! upstream gets from it, is what both see without.
+//! Tests with the `openai` and `anthropic` Python packages: a program sees the same through the proxy as without it,
+//! and so does the upstream.
 
 mod cancel;
 mod errors;
@@ -18,7 +18,7 @@ use metaclaw_tests::{
 use serde_json::Value;
 use tokio::process::Command;
 
-/// Some of it in more than one byte a character, so that no piece of it may be cut anywhere.
+/// Some of the text has several bytes for a character, so that a piece may be cut anywhere.
 const GREETING: &str = "Hello from the \u{6a21}\u{578b} \u{1f642}.";
 
 /// An upstream for the program alone, and another one behind a proxy.
@@ -30,7 +30,7 @@ struct Pair {
     proxy: Proxy,
 }
 
-/// What the upstream does, by the model's name.
+/// The upstream's behaviour, by the model's name.
 fn script(asked: &Asked<'_>) -> Play {
     match (asked.model, asked.n_before) {
         ("tool", _) => Play::Tool {
@@ -49,7 +49,7 @@ fn script(asked: &Asked<'_>) -> Play {
     }
 }
 
-/// A program of this folder, with the address that it is to talk to as its first argument.
+/// A program of this folder; its first argument is the address to use.
 pub(crate) fn program(python: &Path, name: &str, base_url: &str, args: &[&str]) -> Command {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/packages");
     let mut command = Command::new(python);
@@ -58,7 +58,7 @@ pub(crate) fn program(python: &Path, name: &str, base_url: &str, args: &[&str]) 
     command
 }
 
-/// Runs a program to its end and reads what it prints.
+/// Runs a program to its end and reads its output.
 pub(crate) async fn run(mut program: Command) -> Value {
     let output = program.output().await.expect("python runs");
     let logs = String::from_utf8_lossy(&output.stderr);
@@ -74,7 +74,7 @@ impl Pair {
         Self::playing(script, dialect, config).await
     }
 
-    /// The same with another script.
+    /// Creates the same with another script.
     async fn playing(script: fn(&Asked<'_>) -> Play, dialect: &str, config: &Value) -> Self {
         let (python, bin_dir) = (external::python(), external::bin_dir());
         let alone = Upstream::scripted(script).await;
@@ -90,14 +90,14 @@ impl Pair {
         }
     }
 
-    /// The same with the proxy ended and started anew.
+    /// Ends the proxy and starts it again.
     async fn restarted(self) -> Self {
         self.proxy.stop().await.unwrap();
         let proxy = self.home.start().await.unwrap();
         Self { proxy, ..self }
     }
 
-    /// Runs a program without the proxy and with it: both print the same, which is given.
+    /// Runs a program without the proxy and with it: both print the same, which is returned.
     async fn assert_prints_the_same(&self, name: &str, args: &[&str]) -> Value {
         let at = |base_url| run(program(&self.python, name, base_url, args));
         let (direct, proxied) = tokio::join!(at(&self.alone.base_url), at(&self.proxy.base_url));
@@ -107,7 +107,7 @@ impl Pair {
         proxied
     }
 
-    /// The same; and both upstreams got the same requests, to the byte.
+    /// Does the same; and both upstreams got the same requests, to the byte.
     async fn assert_same(&self, name: &str, args: &[&str]) -> Value {
         let printed = self.assert_prints_the_same(name, args).await;
         let [direct, relayed] = [self.alone.received(), self.behind.received()];

@@ -1,5 +1,5 @@
-//! What agents' packages say to models, against lists of what we know of it: a new release may bring an
-//! errand that would pass for the owner's words.
+//! Compares what agents' packages send to models with lists of what is known, because a new release may contain an
+//! errand that would be taken for the owner's words.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ struct Package {
     name: &'static str,
     place: PathBuf,
     form: Form,
-    /// Files that hold what it says to models.
+    /// Files that contain texts for models.
     is_meant: fn(&Path) -> bool,
     known: &'static str,
 }
@@ -30,7 +30,7 @@ fn openclaw() -> Package {
         name: "openclaw",
         place: external::openclaw().0.join("node_modules/openclaw/dist"),
         form: Form::Script,
-        // What it serves to browsers speaks to people.
+        // What it serves to browsers addresses people.
         is_meant: |file| {
             let is_script = file.extension().is_some_and(|it| it == "mjs" || it == "js");
             is_script && !file.components().any(|it| it.as_os_str() == "control-ui")
@@ -76,7 +76,7 @@ fn hermes() -> Package {
         name: "hermes",
         place: python.path().join("site-packages"),
         form: Form::Python,
-        // It installs its modules beside those of the packages that it needs.
+        // It installs its modules next to those of the packages that it needs.
         is_meant: |file| {
             let tops = [
                 "agent",
@@ -132,7 +132,8 @@ fn every_prompt_of_the_installed_packages_is_classified() {
     );
 }
 
-/// What the lists call an errand by its words is one to the product, and the owner's is none.
+/// The product must recognise what the lists call an errand by its words, and must not take the owner's messages for
+/// one.
 #[tokio::test]
 #[ignore = "needs the binaries and the agents' packages, cargo xtask test --all runs it"]
 async fn the_product_tells_the_listed_errands_by_their_words() {

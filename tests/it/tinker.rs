@@ -1,4 +1,4 @@
-//! Tinker's own SDK against our training server.
+//! Tests of Tinker's own SDK with MetaClaw's training server.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 const KEY: &str = "of-this-server";
 
-/// A server with a folder of its own. A client that is gone is given up after 15 s: those that live say so every 10.
+/// A server with a folder of its own. A session ends after 15 s without a heartbeat; clients send one every 10.
 async fn server() -> (Trainer, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let start = Start {
@@ -28,7 +28,7 @@ async fn server() -> (Trainer, TempDir) {
     (Trainer::start(&start).await, folder)
 }
 
-/// Runs a program of this folder to its end and reads what it prints.
+/// Runs a program of this folder to its end and reads its output.
 async fn run(program: &str, trainer: &Trainer) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("it/tinker");
     let model = external::model();
@@ -69,7 +69,8 @@ async fn the_sdk_trains_saves_loads_and_samples() {
     assert_eq!(seen["shapes"], serde_json::json!([[11], [8], [6]]));
     let (losses, norms) = (numbers(&seen["losses"]), numbers(&seen["norms"]));
     assert_eq!((losses.len(), norms.len()), (16, 16));
-    // What arrived in another order was executed in its own: the same as one call after the other.
+    // Calls that arrived in another order were carried out by their numbers: the result is that of one call after the
+    // other.
     assert!(
         are_close(&losses, &numbers(&seen["losses_in_turn"]), 1e-2),
         "{seen}"
@@ -81,11 +82,11 @@ async fn the_sdk_trains_saves_loads_and_samples() {
     let before = seen["before"].as_f64().expect("a loss");
     assert!((losses[0] - before).abs() < 1e-3 * before, "{seen}");
     assert!(losses[15] < 0.5 * losses[0], "{seen}");
-    // The other model, of another rank, went on beside, and after a datum that was refused.
+    // The other model, of another rank, was trained meanwhile, and also after a refused datum.
     let other = numbers(&seen["other"]);
     assert!(other[1] < other[0] && other[2] < other[1], "{seen}");
 
-    // A model made from a checkpoint with its optimiser goes on as the one that was saved does.
+    // A model made from a checkpoint with its optimiser continues as the saved one does.
     assert_eq!(seen["continued"][0], seen["continued"][1]);
     assert!(
         seen["after"].as_f64().expect("a loss") < losses[15] * 1.5,
@@ -107,7 +108,7 @@ async fn the_sdk_trains_saves_loads_and_samples() {
         serde_json::json!(["sampler_weights/step-17", "weights/step-16"])
     );
     assert_eq!(seen["left"], serde_json::json!(["weights/step-16"]));
-    // A client that was killed in the middle held nobody up, and its model was given back.
+    // A killed client delayed nobody, and its model was freed.
     assert_eq!(seen["victim"], serde_json::json!([true, true]));
     samples_are_of_their_weights(&seen);
 }
@@ -122,7 +123,7 @@ fn samples_are_of_their_weights(seen: &Value) {
     assert_eq!(ephemeral["top"][1].as_array().map(Vec::len), Some(2));
     assert_eq!(ephemeral["logprobs"], serde_json::json!([6, 6]));
     assert_ne!(ephemeral["ids"][0], ephemeral["ids"][1]);
-    // It was taught this text: greedy, it says what follows, and ends with the token that ends it.
+    // The model was trained on this text: with greedy sampling it says the rest, and ends with the end token.
     let stopped = serde_json::json!({"tokens": [260, 1296], "reason": "stop"});
     assert_eq!(seen["stopped"], stopped, "{seen}");
     // A sampler scores a text as the model that it was saved from does, whose first target has no loss.
@@ -141,7 +142,7 @@ async fn every_loss_is_the_same_by_the_sdk_and_by_rest() {
     assert_eq!(losses.len(), 6);
     for (loss, seen) in losses {
         let (sdk, rest) = (&seen["sdk"], &seen["rest"]);
-        // Losses, norms of gradients and log-probabilities of two steps, and all numbers of the adapter.
+        // Returns losses, norms of gradients and log-probabilities of two steps, and all numbers of the adapter.
         assert_eq!(sdk["seen"], rest["seen"], "{loss}");
         assert_eq!(sdk["sha256"], rest["sha256"], "{loss}");
         assert!(sdk["seen"][0][1].as_f64().expect("a norm") > 0.0, "{loss}");

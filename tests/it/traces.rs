@@ -1,4 +1,4 @@
-//! A turn through the real process, as a span at a collector.
+//! Tests that a turn of the real process arrives as a span at a collector.
 
 use axum::{Json, Router, extract::State, routing::post};
 use metaclaw_tests::{
@@ -43,7 +43,7 @@ async fn a_turn_is_a_span_of_its_agents_trace() {
     let asked = client.post("/v1/chat/completions", &body);
     let reply = asked.header(header.0, header.1).send().await.unwrap();
     assert!(reply.text().await.unwrap().ends_with("[DONE]\n\n"));
-    // What was not sent yet is sent at the end.
+    // Spans that were not sent yet are sent at the end.
     proxy.stop().await.unwrap();
 
     let got = received.recv().await.unwrap();

@@ -1,4 +1,4 @@
-//! Agents beside OpenClaw, as their users run them: unmodified, each in a home of its own.
+//! Agents besides OpenClaw, as their users run them: unmodified, each in a home of its own.
 
 mod claude_code;
 mod codex;

@@ -1,4 +1,4 @@
-//! A chat client that streams, measures, and tells a cut from an end.
+//! A chat client that streams, measures, and distinguishes a broken stream from a complete one.
 
 use std::time::{Duration, Instant};
 
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 /// One reply as the client saw it.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The text, all deltas together.
+    /// The text of all deltas together.
     pub text: String,
-    /// From sending the request to the first token of text.
+    /// The time from sending the request to the first token of text.
     pub first_token: Duration,
-    /// When each event with text arrived, from sending the request.
+    /// The time from sending the request to each event with text.
     pub arrivals: Vec<Duration>,
     /// The `finish_reason`, if one came.
     pub finish_reason: Option<String>,
-    /// The headers of the reply that are ours.
+    /// The reply's headers that the proxy added.
     pub adapter: Option<String>,
 }
 
-/// Why there is no whole reply.
+/// Why there is no complete reply.
 #[derive(Debug)]
 pub enum Refusal {
     Unreachable(String),
-    /// An answer that is no success.
+    /// An answer with an error status.
     Status {
         status: u16,
         /// Its `Retry-After`, in seconds.
         retry_after: Option<u64>,
         body: String,
     },
-    /// The stream ended before its end.
+    /// The stream broke off.
     Cut {
         text: String,
     },
@@ -47,14 +47,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of `http://HOST:PORT`.
+    /// Creates a client of `http://HOST:PORT`.
     pub fn new(base_url: impl Into<String>) -> Self {
         Self::with_headers(base_url, &[])
     }
 
-    /// A client that sends these headers with each request.
+    /// Creates a client that sends these headers with each request.
     pub fn with_headers(base_url: impl Into<String>, headers: &[(&str, &str)]) -> Self {
-        // Another test of the same process may have installed it already; either way it is there.
+        // Another test of the same process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let headers = headers.iter().map(|(name, value)| {
             let name: HeaderName = name.parse().expect("a header's name");
@@ -74,7 +74,7 @@ impl Client {
     /// Streams one chat completion; `extra` fields are merged into the body.
     ///
     /// # Errors
-    /// A [`Refusal`] that says how it failed.
+    /// Returns a [`Refusal`] with the kind of failure.
     pub async fn stream(&self, messages: &[Value], extra: &Value) -> Result<Reply, Refusal> {
         let mut body = json!({"model": "default", "stream": true, "messages": messages});
         if let (Some(body), Some(extra)) = (body.as_object_mut(), extra.as_object()) {
@@ -111,24 +111,24 @@ impl Client {
         reading.finish(adapter)
     }
 
-    /// A GET that must succeed, as JSON.
+    /// Sends a GET that must succeed; returns the JSON.
     ///
     /// # Errors
-    /// When it does not.
+    /// Returns an error if it does not succeed.
     pub async fn get_json(&self, path: &str) -> Result<Value> {
         let text = self.get_text(path).await?;
         serde_json::from_str(&text).with_context(|| format!("GET {path} gave no JSON: {text}"))
     }
 
-    /// A GET, to be sent.
+    /// Builds a GET request.
     pub fn get(&self, path: &str) -> reqwest::RequestBuilder {
         self.http.get(format!("{}{path}", self.base_url))
     }
 
-    /// A GET that must succeed.
+    /// Sends a GET that must succeed.
     ///
     /// # Errors
-    /// When it does not.
+    /// Returns an error if it does not succeed.
     pub async fn get_text(&self, path: &str) -> Result<String> {
         let response = self.get(path).send().await?;
         let status = response.status();
@@ -139,7 +139,7 @@ impl Client {
         Ok(text)
     }
 
-    /// A POST of JSON, to be sent.
+    /// Builds a POST of JSON.
     pub fn post(&self, path: &str, body: &Value) -> reqwest::RequestBuilder {
         self.http
             .post(format!("{}{path}", self.base_url))
@@ -147,7 +147,7 @@ impl Client {
     }
 }
 
-/// The reading of one SSE stream.
+/// Reads one SSE stream.
 struct Reading {
     sent: Instant,
     buffer: Vec<u8>,

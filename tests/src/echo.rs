@@ -1,6 +1,6 @@
-//! An upstream for many conversations at once: it says back what it was told, at a pace of its own.
+//! An upstream for many conversations at once: it repeats what it was told, at a set pace.
 //!
-//! So whoever reads a reply, in the log or at the client, knows which request it answers.
+//! So every reply, in the log or at the client, shows which request it answers.
 
 use std::{
     convert::Infallible,
@@ -21,13 +21,13 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::upstream::Received;
 
-/// A running upstream. It knows chat completions, streamed.
+/// A running upstream. It has streamed chat completions only.
 #[derive(Debug)]
 pub struct Echo {
     /// `http://127.0.0.1:PORT`.
     pub base_url: String,
     shared: Arc<Shared>,
-    /// Holds the server's task; dropping it ends the upstream.
+    /// The server's task; dropping it ends the upstream.
     _server: JoinSet<()>,
 }
 
@@ -38,14 +38,14 @@ struct Shared {
     received: Mutex<Vec<Received>>,
 }
 
-/// The reply to `told`: the same, and so many words more.
+/// Returns the reply to `told`: the same text, and this many words more.
 pub fn reply(told: &str, words: usize) -> String {
     (1..=words).fold(told.to_owned(), |text, n| format!("{text} {n}"))
 }
 
 impl Echo {
-    /// Starts an upstream on a port of the system's choice, whose replies have `words` words after what
-    /// it was told, and an event `every` so often.
+    /// Starts an upstream on a port that the system chooses; its replies have `words` additional words, and an event
+    /// every `every`.
     pub async fn start(words: usize, every: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -73,7 +73,7 @@ impl Echo {
         }
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn received(&self) -> Vec<Received> {
         let received = self.shared.received.lock();
         received.unwrap_or_else(PoisonError::into_inner).clone()

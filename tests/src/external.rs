@@ -1,29 +1,29 @@
-//! What the tests need from outside the checkout, and where `cargo xtask test` has put it.
+//! The paths of what the tests need from outside the checkout, where `cargo xtask test` has put it.
 //!
-//! A test that needs some of it is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails where it is asked
-//! to run without.
+//! A test that needs one of them is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails if it is run
+//! without it.
 
 use std::{fmt::Write as _, path::PathBuf, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
-/// The folder that holds the built `metaclaw` and `metaclaw-trainer`.
+/// Returns the folder with the built `metaclaw` and `metaclaw-trainer`.
 ///
 /// # Panics
-/// When nobody says where; so do the others.
+/// Panics if no variable names it; so do the others.
 pub fn bin_dir() -> PathBuf {
     needed("METACLAW_TEST_BIN_DIR")
 }
 
-/// The demo model's GGUF file.
+/// Returns the path of the demo model's GGUF file.
 pub fn model() -> PathBuf {
     needed("METACLAW_TEST_MODEL")
 }
 
-/// The folder into which the training server has converted that file; it has the model's tokenizer.
+/// Returns the folder into which the training server has converted that file; it has the model's tokenizer.
 ///
 /// # Panics
-/// Where no training server was ready with the model before.
+/// Panics if no training server was ready with the model before.
 pub fn converted() -> PathBuf {
     let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
     let default = || std::env::home_dir().map(|home| home.join(".cache/metaclaw"));
@@ -44,27 +44,27 @@ pub fn converted() -> PathBuf {
     found.unwrap_or_else(|| panic!("no {sha} in {}", cache.join("gguf").display()))
 }
 
-/// A Python that has the `openai` and `anthropic` packages.
+/// Returns a Python that has the `openai` and `anthropic` packages.
 pub fn python() -> PathBuf {
     needed("METACLAW_TEST_PYTHON")
 }
 
-/// A Python that has the `tinker` package, and not `transformers`.
+/// Returns a Python that has the `tinker` package, and not `transformers`.
 pub fn tinker() -> PathBuf {
     needed("METACLAW_TEST_TINKER")
 }
 
-/// A Python that has the `wandb` package; none where pip could not install it.
+/// Returns a Python that has the `wandb` package, or `None` if pip could not install it.
 pub fn wandb() -> Option<PathBuf> {
     place("METACLAW_TEST_WANDB")
 }
 
-/// A Python that runs vLLM; none where this machine has too little memory or no network for it.
+/// Returns a Python that runs vLLM, or `None` if this machine has too little memory or no network for it.
 pub fn vllm() -> Option<PathBuf> {
     place("METACLAW_TEST_VLLM")
 }
 
-/// OpenClaw: the folder of its npm project, and the folder that holds the Node it needs.
+/// Returns OpenClaw: the folder of its npm project, and the folder of the Node that it needs.
 pub fn openclaw() -> (PathBuf, PathBuf) {
     (
         needed("METACLAW_TEST_OPENCLAW"),
@@ -72,7 +72,7 @@ pub fn openclaw() -> (PathBuf, PathBuf) {
     )
 }
 
-/// Claude Code: the folder of its npm project. It runs in OpenClaw's Node.
+/// Returns Claude Code: the folder of its npm project. It runs with OpenClaw's Node.
 pub fn claude_code() -> PathBuf {
     needed("METACLAW_TEST_CLAUDE_CODE")
 }
@@ -85,7 +85,7 @@ pub fn opencode() -> PathBuf {
     needed("METACLAW_TEST_OPENCODE")
 }
 
-/// Hermes: the folder of its virtual environment.
+/// Returns Hermes: the folder of its virtual environment.
 pub fn hermes() -> PathBuf {
     needed("METACLAW_TEST_HERMES")
 }
@@ -104,30 +104,30 @@ pub fn litellm() -> Option<PathBuf> {
     place("METACLAW_BENCH_LITELLM")
 }
 
-/// The seed that a test with random choices is to use, to see again what it printed.
+/// Returns the seed for a test with random choices, to repeat a run that printed it.
 ///
 /// # Panics
-/// When it is set to something else than a number; so do the others.
+/// Panics if it is set to something else than a number; so do the others.
 pub fn seed() -> Option<u64> {
     number("METACLAW_TEST_SEED")
 }
 
-/// How many of the prepared conversations a test is to have, where there are more than it takes time for.
+/// Returns how many of the prepared conversations a test runs, if all would take too long.
 pub fn talks() -> Option<usize> {
     number("METACLAW_TEST_TALKS")
 }
 
-/// How many adapters a test is to put in one another's place.
+/// Returns how many adapters a test exchanges for each other.
 pub fn swaps() -> Option<usize> {
     number("METACLAW_TEST_SWAPS")
 }
 
-/// How many layers a large model with random weights is to have; none where it is not to be made.
+/// Returns how many layers a large model with random weights has, or `None` if it is not wanted.
 pub fn layers() -> Option<usize> {
     number("METACLAW_TEST_LAYERS")
 }
 
-/// How often a test is to kill what it kills at random.
+/// Returns how often a test kills its process at random.
 pub fn kills() -> Option<usize> {
     number("METACLAW_TEST_KILLS")
 }

@@ -1,4 +1,4 @@
-//! A reward function that keeps what it is asked: what the product takes for evidence.
+//! A reward function that records its requests, which show what the product takes for evidence.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,19 +6,19 @@ use axum::{Json, Router, extract::State};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// A running reward function, which finds everything good.
+/// A running reward function, which rates every turn as good.
 pub struct Judge {
-    /// For `judge.url`.
+    /// The address, for `judge.url`.
     pub url: String,
     asked: Arc<Mutex<Vec<Value>>>,
-    /// Holds the server's task; dropping it ends the server.
+    /// The server's task; dropping it ends the server.
     _server: JoinSet<()>,
 }
 
 // === impl Judge ===
 
 impl Judge {
-    /// Starts one on a port of the system's choice.
+    /// Starts one on a port that the system chooses.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a loopback port");
@@ -40,7 +40,7 @@ impl Judge {
         }
     }
 
-    /// Every turn that it was asked about, with what was shown as evidence: `{id, request, reply, next, ..}`.
+    /// Returns every turn that it was asked about, with the evidence: `{id, request, reply, next, ..}`.
     pub fn asked(&self) -> Vec<Value> {
         lock(&self.asked).clone()
     }

@@ -1,8 +1,8 @@
 //! The laptop script: forty short conversations with an owner who likes short answers.
 //!
-//! A question; if the answer has over 40 words, "Too long. Please answer in one short sentence.";
-//! "Thanks." once an answer is short. At most one complaint a conversation. Nothing in it tells the
-//! proxy who it is: the script is any client.
+//! A question; if the answer has over 40 words, "Too long. Please answer in one short sentence."; "Thanks." once an
+//! answer is short. There is at most one complaint in a conversation. Nothing in it identifies the client to the proxy:
+//! the script is any client.
 
 use std::time::{Duration, Instant};
 
@@ -14,31 +14,31 @@ use crate::{
     questions,
 };
 
-/// An answer of more words than this is too long for this owner.
+/// This owner finds an answer of more words too long.
 pub const MAX_WORDS: usize = 40;
 const COMPLAINT: &str = "Too long. Please answer in one short sentence.";
 const THANKS: &str = "Thanks.";
 
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Chooses the order of the questions and every draw.
+    /// The seed of the order of the questions and of every draw.
     pub seed: u64,
-    /// How many conversations, at most as many as there are questions.
+    /// The number of conversations, at most that of the questions.
     pub conversations: usize,
     /// The `max_tokens` of each request.
     pub max_tokens: u32,
-    /// How long a request is tried again after a failure; none: a failure is only counted.
+    /// How long a failed request is repeated; `None`: a failure is only counted.
     pub retry_for: Duration,
 }
 
-/// One conversation as it went.
+/// The record of one conversation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Conversation {
     pub question: String,
     pub answer: String,
-    /// Words in the first answer.
+    /// The number of words in the first answer.
     pub words: usize,
-    /// Words in the answer after the complaint, where there was one.
+    /// The number of words in the answer after the complaint, if there was one.
     pub corrected_words: Option<usize>,
     /// Whether the owner said thanks in the end.
     pub thanked: bool,
@@ -48,30 +48,30 @@ pub struct Conversation {
     pub requests: Vec<Request>,
 }
 
-/// One request as it went.
+/// The record of one request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     /// When it was sent, in milliseconds from the script's start.
     pub sent_ms: u64,
-    /// From sending it to the first token, in milliseconds.
+    /// The time from sending it to the first token, in milliseconds.
     pub first_token_ms: u64,
-    /// From sending it to the end, in milliseconds.
+    /// The time from sending it to the end, in milliseconds.
     pub total_ms: u64,
     pub reply: String,
-    /// Attempts that failed before.
+    /// The number of failed attempts before.
     pub failures: Vec<String>,
 }
 
-/// The words of a text, as people count.
+/// Returns the words of a text, as people count.
 pub fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
 impl Script {
-    /// Runs the script; `told` hears of each conversation as it ends. Times count from `started`.
+    /// Runs the script; calls `told` with each conversation when it ends. Times count from `started`.
     ///
     /// # Panics
-    /// When a request still fails after `retry_for`.
+    /// Returns an error if a request still fails after `retry_for`.
     pub async fn run(
         &self,
         client: &Client,
@@ -93,7 +93,7 @@ impl Script {
     }
 }
 
-/// One conversation under way.
+/// One conversation in progress.
 struct Talk<'a> {
     script: &'a Script,
     client: &'a Client,
@@ -143,7 +143,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Says one thing and hears the reply, trying again for as long as the script allows.
+    /// Sends one message and reads the reply; repeats it for as long as the script allows.
     async fn say(&mut self, text: &str) -> Reply {
         self.messages.push(json!({"role": "user", "content": text}));
         let seed = questions::split_mix(&mut self.draw) >> 33;
@@ -175,7 +175,7 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// How long a well-behaved client waits before it tries again.
+/// Returns how long a well-behaved client waits before it tries again.
 fn patience(refusal: &Refusal) -> Duration {
     match refusal {
         Refusal::Status {
@@ -192,10 +192,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Of the last ten first answers, how many have at most 40 words.
+    /// How many of the last ten first answers have at most 40 words.
     pub short_of_last_ten: usize,
     /// The median words of the last ten first answers.
     pub median_of_last_ten: usize,
@@ -206,7 +206,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the figures off a run.
+    /// Computes the figures of a run.
     pub fn of(run: &[Conversation]) -> Self {
         let mut last: Vec<usize> = run.iter().rev().take(10).map(|c| c.words).collect();
         last.sort_unstable();

@@ -1,9 +1,9 @@
-//! Finds the texts in an agent's package that read as if a program says them to a model: titles,
-//! compactions, reviews, sub-agents, system texts.
+//! Finds the texts in an agent's package that look like a program's messages to a model: titles, compactions, reviews,
+//! sub-agents, system texts.
 //!
-//! A text counts that begins as instructions begin ("You are ..", "Your task ..") or with a verb or a
-//! phrase of such errands ("Summarize ..", "The messages above ..") and then speaks of a conversation, a
-//! reply or a memory. Some of what is found is shown to people, or describes a tool: a list says so.
+//! A text counts if it begins as instructions do ("You are ..", "Your task ..") or with a verb or a phrase of such
+//! errands ("Summarize ..", "The messages above ..") and then mentions a conversation, a reply or a memory. Some of
+//! these texts are shown to people, or describe a tool; a list says so.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,40 +13,40 @@ use std::{
 
 use regex::bytes::Regex;
 
-/// Shorter texts say too little to tell.
+/// Shorter texts contain too little to decide.
 const SHORTEST: usize = 30;
-/// As much of a text is looked at.
+/// The number of a text's characters that are examined.
 const LONGEST: usize = 600;
-/// Of which so much must speak of what errands are about.
+/// The first part of them, which must mention what errands are about.
 const HEAD: usize = 300;
 
-/// How texts lie in a file.
+/// How a file contains texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// In quotation marks: JavaScript, also inside of a program that carries its scripts.
+    /// In quotation marks: JavaScript, also inside a program that contains its scripts.
     Script,
-    /// In quotation marks, three of them where they document what follows.
+    /// In quotation marks, and in three of them for documentation.
     Python,
-    /// One behind the other, without anything between: a compiled program.
+    /// One after the other, without a separator: a compiled program.
     Compiled,
 }
 
-/// What a text is.
+/// The class of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// An errand whose words in a user's place tell it.
+    /// An errand that its words in a user's message identify.
     SideUser,
-    /// An errand whose system text tells it.
+    /// An errand that its system text identifies.
     SideSystem,
-    /// An errand or a sub-agent's that other marks tell: headers, the shape of its request.
+    /// An errand or a sub-agent's text that other marks identify: headers, the form of its request.
     SideMark,
     /// The system text of a conversation with the owner.
     Owner,
-    /// No beginning of a request: a part of a longer text, a tool's description, shown to people.
+    /// Not the beginning of a request: a part of a longer text, a tool's description, a text for people.
     Other,
 }
 
-/// One line of a list of what is known.
+/// One line of a list of known texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub class: Class,
@@ -60,7 +60,7 @@ static TOLD: LazyLock<Regex> = LazyLock::new(|| {
         r"^(?:You(?:'re writing| are| will be given| (?:{verbs})) |Your (?:\w+ )?(?:task|job|role|goal)\b|Act as )"
     ))
 });
-/// Where one may begin.
+/// The places at which an instruction may begin.
 static BEGINNING: LazyLock<Regex> = LazyLock::new(|| {
     let verbs = "Analy[sz]e|Answer|Classify|Compress|Consolidate|Continue|Create|Decide|Describe|Determine|Distill|Evaluate|Extract|Follow|Generate|Given|Judge|Merge|Name|Output|Please|Produce|Provide|Rate|Reply|Respond|Return|Review|Rewrite|Suggest|Summari[sz]e|Update|Write";
     let phrases = r"Another language model|Based on|CRITICAL|Here is the|Pre-compaction|Read HEARTBEAT|Run the following|Session was|Skill review|The (?:conversation|following is|messages|previous|transcript|user stepped)|This is the (?:PREFIX|conversation)|An? (?:async|background|completed|new session|scheduled)|\[[A-Z]+ MODE|Act as|Your?";
@@ -81,7 +81,7 @@ static ERRAND: LazyLock<Regex> = LazyLock::new(|| {
     ];
     regex(&format!("(?i){}", subjects.join("|")))
 });
-/// What a compiled program has of the beginnings with a verb: without quotation marks more would be
+/// The beginnings with a verb for compiled programs, because without quotation marks most of the others would be the
 /// ends of other texts.
 static OF_COMPILED: LazyLock<Regex> = LazyLock::new(|| {
     regex(
@@ -93,7 +93,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern")
 }
 
-/// The texts of a file that read like prompts, with single blanks between their words.
+/// Returns the texts of a file that look like prompts, with single blanks between their words.
 pub fn prompts(content: &[u8], form: Form) -> BTreeSet<String> {
     let begins = BEGINNING.find_iter(content).map(|found| found.start());
     begins
@@ -101,7 +101,7 @@ pub fn prompts(content: &[u8], form: Form) -> BTreeSet<String> {
         .collect()
 }
 
-/// The same of a file, or of all files of a folder that `is_meant` takes by their path.
+/// Returns those of a file, or of all files of a folder whose path `is_meant` accepts.
 pub fn prompts_in(place: &Path, form: Form, is_meant: impl Fn(&Path) -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut places = vec![place.to_owned()];
@@ -117,14 +117,14 @@ pub fn prompts_in(place: &Path, form: Form, is_meant: impl Fn(&Path) -> bool) ->
     found
 }
 
-/// The longest text of each that is not in the list, by its first words.
+/// Returns the longest text of each that is not in the list, by its first words.
 pub fn unknown<'t>(found: &'t BTreeSet<String>, known: &[Known]) -> BTreeMap<String, &'t str> {
     let is_known = |text: &str| known.iter().any(|it| text.starts_with(&it.words));
     let new = found.iter().filter(|text| !is_known(text));
     new.map(|text| (first_words(text), text.as_str())).collect()
 }
 
-/// As many words as a line of a list has.
+/// Returns as many words as a line of a list has.
 pub fn first_words(text: &str) -> String {
     const WIDTH: usize = 60;
     let mut words = String::new();
@@ -144,13 +144,13 @@ fn prompt_at(content: &[u8], at: usize, form: Form) -> Option<String> {
     let end = match form {
         Form::Script => End::of_quote(content, opening(content, at)?),
         Form::Python => End::of_python(content, opening(content, at)?)?,
-        // In the middle of a sentence there is a blank before it.
+        // In the middle of a sentence, a blank comes before it.
         Form::Compiled if at == 0 || content[at - 1] == b' ' => return None,
         Form::Compiled => End::Nowhere,
     };
     let text = text(&content[at..], end);
     let head = &text.as_bytes()[..text.len().min(HEAD)];
-    // What else begins with "You" speaks to people, or is a part of a longer text.
+    // Other texts that begin with "You" address people, or are a part of a longer text.
     let is_errand = !head.starts_with(b"You")
         && ERRAND.is_match(head)
         && (form != Form::Compiled || OF_COMPILED.is_match(head));
@@ -158,11 +158,11 @@ fn prompt_at(content: &[u8], at: usize, form: Form) -> Option<String> {
     reads_like_one.then_some(text)
 }
 
-/// Where a text ends.
+/// Returns where a text ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Quote(u8),
-    /// At a quotation mark, and not at the end of a line.
+    /// It ends at a quotation mark, and not at the end of a line.
     LongQuote(u8),
     Nowhere,
 }
@@ -177,7 +177,7 @@ impl End {
         }
     }
 
-    /// `None` where the text documents what it stands in.
+    /// Returns `None` if the text is the documentation of its file.
     fn of_python(content: &[u8], opening: usize) -> Option<Self> {
         let quote = content[opening];
         let before = &content[..opening];
@@ -194,7 +194,7 @@ impl End {
     }
 }
 
-/// The quotation mark that a text stands behind, with nothing but blanks and line ends between.
+/// Returns the quotation mark before a text, with only blanks and line ends between.
 fn opening(content: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at = at.checked_sub(1)?;
@@ -207,7 +207,7 @@ fn opening(content: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// A text up to its end, or to what a program puts in.
+/// Returns a text up to its end, or to a value that the program inserts.
 fn text(content: &[u8], end: End) -> String {
     let mut said = Vec::new();
     let mut rest = &content[..content.len().min(LONGEST)];
@@ -221,7 +221,7 @@ fn text(content: &[u8], end: End) -> String {
                 rest = behind;
                 match escaped {
                     b'n' | b't' | b'r' => said.push(b' '),
-                    // A character by its number: none of those that a list tells texts apart by.
+                    // Returns a character by its number, which no list needs to distinguish texts.
                     b'u' => {
                         rest = rest.get(4..).unwrap_or_default();
                         said.push(b'?');
@@ -231,7 +231,7 @@ fn text(content: &[u8], end: End) -> String {
             }
             (b'\n', End::Quote(_)) | (0..=8, _) => break,
             (byte, End::Quote(quote) | End::LongQuote(quote)) if byte == quote => {
-                // Python joins what stands one behind the other.
+                // Python joins adjacent strings.
                 match (end, next_of_python(rest, quote)) {
                     (End::Quote(_), Some(next)) => rest = next,
                     _ => break,
@@ -246,7 +246,7 @@ fn text(content: &[u8], end: End) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Behind the quotation mark of a text that stands on the next line, with no comma between.
+/// Returns the position after the quotation mark of a text on the next line, with no comma between.
 fn next_of_python(rest: &[u8], quote: u8) -> Option<&[u8]> {
     let next = rest.trim_ascii_start();
     let next = next.strip_prefix(b"f").unwrap_or(next);
@@ -257,10 +257,10 @@ fn next_of_python(rest: &[u8], quote: u8) -> Option<&[u8]> {
 // === impl Known ===
 
 impl Known {
-    /// The lines of a list: a class in two words or one, a bar, the first words of a text.
+    /// Parses the lines of a list: a class of one or two words, a bar, the first words of a text.
     ///
     /// # Panics
-    /// When a line is none.
+    /// Panics if a line is invalid.
     pub fn parse(list: &str) -> Vec<Self> {
         let lines = list
             .lines()

@@ -1,6 +1,6 @@
 //! Sixty everyday questions, and an order for each seed.
 
-/// What people ask a small assistant on an ordinary day.
+/// The questions are what people ask a small assistant on an ordinary day.
 pub const QUESTIONS: [&str; 60] = [
     "What is the capital of France?",
     "How do I boil an egg?",
@@ -64,7 +64,7 @@ pub const QUESTIONS: [&str; 60] = [
     "Why do birds migrate?",
 ];
 
-/// The questions in the order of `seed`: Fisher-Yates with `SplitMix64`.
+/// Returns the questions in the order of `seed`: Fisher-Yates with `SplitMix64`.
 pub fn shuffled(seed: u64) -> Vec<&'static str> {
     let mut order = QUESTIONS.to_vec();
     let mut state = seed;
@@ -75,7 +75,7 @@ pub fn shuffled(seed: u64) -> Vec<&'static str> {
     order
 }
 
-/// The next number of Vigna's `SplitMix64`.
+/// Returns the next number of Vigna's `SplitMix64`.
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;

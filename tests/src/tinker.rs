@@ -1,4 +1,4 @@
-//! A service of Tinker's API that answers chats as it is told to: the stand-in for a model that can call tools and think.
+//! A service with Tinker's API that answers chats by a script, in place of a model that can call tools and think.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// The one model that it offers.
+/// The only model that it offers.
 pub const MODEL: &str = "org/scripted";
 /// The longest sequence of that model.
 const CONTEXT: u32 = 128_000;
 
-/// What the model says after a prompt.
+/// Returns the model's reply to a prompt.
 type Script = Box<dyn Fn(&str) -> String + Send + Sync>;
 
 pub struct Tinker {
@@ -48,7 +48,7 @@ struct Shared {
 // === impl Tinker ===
 
 impl Tinker {
-    /// Starts one on a port of the system's choice. Ids are those of the tokenizer in this folder.
+    /// Starts one on a port that the system chooses. Ids are those of the tokenizer in this folder.
     pub async fn scripted(
         tokenizer: &Path,
         script: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -91,7 +91,7 @@ impl Shared {
         self.n.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A reply to a prompt: the script's text and the model's end.
+    /// Returns a reply to a prompt: the script's text and the model's end token.
     fn reply(&self, prompt: &[u32]) -> Sequence {
         let said = (self.script)(&self.tokenizer.decode_special(prompt));
         let mut tokens = self.tokenizer.encode(&said).expect("ids");

@@ -1,4 +1,4 @@
-//! The training server by itself, as somebody starts it on another machine.
+//! The training server alone, as somebody starts it on another machine.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,19 +16,19 @@ use crate::external;
 /// How it is started.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// Without one it loads the model that a run is to be of.
+    /// The model; without one, the first run names it.
     pub model: Option<PathBuf>,
-    /// Where adapters and checkpoints lie; without one, where they do for everybody.
+    /// The folder of adapters and checkpoints; without one, the default.
     pub checkpoints: Option<PathBuf>,
-    /// 0 for one of the system's choice.
+    /// The port; 0 means that the system chooses.
     pub port: u16,
-    /// What callers must send; without one, whatever they send is well.
+    /// The key that callers must send; without one, any key is accepted.
     pub key: Option<String>,
     pub flags: Vec<String>,
     pub env: Vec<(&'static str, String)>,
 }
 
-/// A running one; killed when dropped.
+/// A running training server; killed when dropped.
 #[derive(Debug)]
 pub struct Trainer {
     child: Child,
@@ -57,7 +57,7 @@ impl Trainer {
             .envs(start.key.iter().map(|key| ("METACLAW_API_KEY", key)))
             .envs(start.env.iter().map(|(name, value)| (name, value)))
             .arg("--parent-stdin")
-            // What the tests' own computing is held to.
+            // The limits for computing in tests.
             .env_remove("OMP_NUM_THREADS")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -75,14 +75,14 @@ impl Trainer {
         }
     }
 
-    /// `kill -9`, and the wait until the process is gone.
+    /// Kills it with SIGKILL, and waits until the process is gone.
     pub async fn kill(mut self) {
         self.child.kill().await.expect("it runs");
     }
 
-    /// Ends it and everything that it started, and waits until its files are let go.
+    /// Ends it and its descendants, and waits until its files are closed.
     pub async fn stop(mut self) {
-        // As when who started it is gone.
+        // This simulates the end of the process that started it.
         drop(self.child.stdin.take());
         self.child.wait().await.expect("it ends");
     }

@@ -1,8 +1,7 @@
-//! An upstream that plays a script: the stand-in for a cloud we cannot reach.
+//! An upstream that follows a script, in place of a cloud service that tests cannot reach.
 //!
-//! It speaks chat completions, Responses and Anthropic messages as their providers do, streamed and
-//! whole, knows a few routes beside, keeps every request that it was sent, as bytes, and notes when
-//! somebody hangs up on it.
+//! It has chat completions, Responses and Anthropic messages in their providers' forms, streamed and whole, and a few
+//! other routes; it stores every request, as bytes, and records when a client disconnects.
 
 mod api;
 mod body;
@@ -32,7 +31,7 @@ pub struct Upstream {
     /// `http://127.0.0.1:PORT`.
     pub base_url: String,
     shared: Arc<Shared>,
-    /// Holds the server's task; dropping it ends the upstream.
+    /// The server's task; dropping it ends the upstream.
     _server: JoinSet<()>,
 }
 
@@ -42,8 +41,7 @@ impl Upstream {
         Self::scripted(move |_| play).await
     }
 
-    /// Starts an upstream, on a port of the system's choice, that does with each request for a reply
-    /// what `script` says.
+    /// Starts an upstream, on a port that the system chooses, that handles each request for a reply as `script` says.
     pub async fn scripted(script: impl Fn(&Asked<'_>) -> Play + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
@@ -70,12 +68,12 @@ impl Upstream {
         }
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn received(&self) -> Vec<Received> {
         lock(&self.shared.received).clone()
     }
 
-    /// When replies were given up by whoever had asked for them.
+    /// Returns when clients gave up their replies.
     pub fn hang_ups(&self) -> Vec<SystemTime> {
         lock(&self.shared.hang_ups).clone()
     }

@@ -1,13 +1,13 @@
-//! Lets the engine's process find libtorch at run time, and the launcher say where it looked.
+//! Lets the engine's process find libtorch at run time, and the launcher name the places that were searched.
 //!
 //! torch-sys links libtorch and emits no rpath. Four folders are added, in this order:
 //!
-//! 1. `lib-cuda` beside the program: a libtorch with CUDA, where one was installed;
-//! 2. `lib` beside the program: what a release archive brings;
+//! 1. 1. `lib-cuda` next to the program: a libtorch with CUDA, if one was installed;
+//! 2. 2. `lib` next to the program: the libtorch of a release archive;
 //! 3. the link in the checkout, relative to `target/<profile>/`, so that a moved checkout works;
-//! 4. the folder that the link led to when this was built, so that a moved binary works.
+//! 4. 4. the target of that link when this was built, so that a moved binary works.
 //!
-//! With the feature `portable` only the first two: the others are of the machine that built it.
+//! With the feature `portable`, only the first two are added, because the others belong to the build machine.
 
 #[expect(
     clippy::disallowed_methods,

@@ -8,7 +8,8 @@ use metaclaw_fetch::pip;
 
 use crate::npm;
 
-/// Each takes up to half a minute to fetch, and two minutes where pip compiles: they are fetched side by side.
+/// Each takes up to half a minute to download, and two minutes if pip compiles, so they are downloaded at the same
+/// time.
 const AGENTS: [Agent; 5] = [
     Agent {
         folder: "claude-code",

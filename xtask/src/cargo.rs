@@ -7,7 +7,7 @@ use metaclaw_fetch::command;
 
 use crate::places::Places;
 
-/// Cargo in the checkout, through the link.
+/// Returns a cargo command in the checkout, with the link.
 pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo
@@ -27,13 +27,13 @@ pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     cargo
 }
 
-/// Cargo, with clippy in the compiler's place for our own crates: what it warns of ends the build. It compiles what it
-/// has looked at, and a crate that passed is not looked at again.
+/// Returns a cargo command with clippy in place of the compiler for the workspace's crates, whose warnings end the
+/// build. It compiles what it has checked, and a crate that passed is not checked again.
 pub(crate) fn cargo_with_clippy(places: &Places, args: &[&str]) -> Command {
     let mut cargo = cargo(places, args);
     cargo
         .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
-        // The form in which `cargo clippy` hands on what it was given.
+        // This is the form in which `cargo clippy` passes its arguments on.
         .env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
     cargo
 }
@@ -55,13 +55,13 @@ pub(crate) fn fmt(places: &Places) -> Result<()> {
     command::run(&mut cargo(places, &["fmt", "--all"]))
 }
 
-/// The documentation, warnings refused.
+/// Builds the documentation, with warnings as errors.
 pub(crate) fn doc(places: &Places) -> Result<()> {
     let mut doc = cargo(places, &["doc", "--workspace", "--no-deps"]);
     command::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Whether `cargo nextest` is installed.
+/// Returns whether `cargo nextest` is installed.
 pub(crate) fn has_nextest(places: &Places) -> bool {
     let version = cargo(places, &["nextest", "--version"]).output();
     version.is_ok_and(|output| output.status.success())

@@ -1,5 +1,5 @@
-//! The clients that the end-to-end tests drive, in the cache folder: Python packages, OpenClaw with its Node, and
-//! other agents.
+//! The clients that the end-to-end tests run, in the cache folder: Python packages, OpenClaw with its Node, and other
+//! agents.
 
 use std::path::PathBuf;
 

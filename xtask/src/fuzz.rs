@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of the relay's parsers, on the stable toolchain.
 //!
-//! What cargo-fuzz does with `--sanitizer none`, without its need for a nightly compiler: the code is built with
-//! LLVM's coverage counters and linked with libFuzzer, which keeps every input that reaches something new.
-//! Resumable: a target that has run its minutes on the same code is not run again, one that was stopped runs the
-//! rest, and the inputs found are kept for the next time.
+//! It does what cargo-fuzz does with `--sanitizer none`, but without a nightly compiler: the code is built with LLVM's
+//! coverage counters and linked with libFuzzer, which keeps every input that reaches something new. It can be
+//! continued: a target that has run its minutes on the same code is not run again, a stopped one runs the rest, and its
+//! inputs are kept for the next time.
 
 mod build;
 mod report;
@@ -26,8 +26,8 @@ struct FuzzRequest {
     targets: Vec<&'static str>,
 }
 
-/// Builds the targets and runs each for its minutes, one after the other. A finding ends its target, and the
-/// command fails when all have run.
+/// Builds the targets and runs each for its minutes, one after the other. A finding ends its target, and the command
+/// fails after all have run.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let wish = FuzzRequest::parse(args)?;
     let folder = places.target.join("fuzz");
@@ -54,7 +54,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every target still compiles: only `cargo xtask fuzz` builds them, by hand.
+/// Checks that every target still compiles, because only `cargo xtask fuzz` builds them, by hand.
 pub(crate) fn check(places: &Places) -> Result<()> {
     build::check(places, &places.target.join("fuzz"))
 }

@@ -18,9 +18,9 @@ const PACKAGES: [&str; 5] = [
     "numpy",
 ];
 
-/// Writes to `trainer/engine/golden/`; what changes there is committed by hand. Then the way back: adapters that the
-/// engine trained and saved are loaded by PEFT, and must give the same logits: of the demo model, whose LM head is its
-/// embedding, of `small`, which has two matrices, and of `images`, whose layers are a part of another model.
+/// It writes to `trainer/engine/golden/`; changes there are committed by hand. Then PEFT loads adapters that the engine
+/// trained and saved, and must compute the same logits: of the demo model, whose LM head is its embedding, of `small`,
+/// which has two matrices, and of `images`, whose layers are a part of another model.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;

@@ -1,8 +1,8 @@
-//! `cargo xtask gpu`: what the engine does on a GPU, for whoever has one; on a CPU too, so that the command itself is tried.
+//! `cargo xtask gpu` measures the engine on a GPU; it also runs on a CPU, so that the command itself can be tested.
 //!
-//! Golden values in the dtype of the device, tokens a second, a LoRA step and how much of the device it uses, gaps between
-//! tokens while training, memory; PEFT does the same step where a Python with it is named. The report is Markdown, for
-//! docs/operating/gpu.md.
+//! It compares golden values in the device's dtype, and measures tokens per second, a LoRA step and its use of the
+//! device, gaps between tokens while training, and memory; PEFT makes the same step if a Python with it is named. The
+//! report is Markdown, for docs/operating/gpu.md.
 
 mod options;
 mod report;
@@ -99,7 +99,7 @@ fn samples(options: &GpuOptions) -> Vec<Value> {
     (0..n).map(one).collect()
 }
 
-/// The program that measures, and what it measures.
+/// The program that measures, and its measurement.
 struct Bench<'a> {
     engine: PathBuf,
     script: PathBuf,

@@ -1,4 +1,4 @@
-//! `cargo xtask laptop`: the script of 40 conversations, which shows the model learn to be brief.
+//! `cargo xtask laptop` runs the script of 40 conversations, in which the model learns to be brief.
 
 use anyhow::Result;
 use metaclaw_fetch::command;
@@ -8,7 +8,7 @@ use crate::places::Places;
 use crate::report::StageReport;
 use crate::start::build_release;
 
-/// Builds as a user would run it and plays the script; arguments go to the script.
+/// Makes a release build and runs the script; arguments go to the script.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;

@@ -1,7 +1,7 @@
-//! libtorch 2.11 behind the link `.libtorch`: for the CPU, or with CUDA where `setup --cuda` asks for it.
+//! libtorch 2.11 behind the link `.libtorch`: for the CPU, or with CUDA after `setup --cuda`.
 //!
-//! In this order: what `LIBTORCH` names, what the link already points to, an installed PyTorch 2.11, the cache
-//! folder; and else the few files that a CPU needs, out of the wheel on the Python package index.
+//! It is searched in this order: `LIBTORCH`, the present link, an installed PyTorch 2.11, the cache folder; otherwise
+//! the few files that a CPU needs are taken from the wheel on the Python package index.
 
 mod stubs;
 
@@ -21,7 +21,7 @@ use crate::wheel;
 /// Parts of `torch/lib` that a CPU needs; the rest of the wheel is for CUDA and Python.
 const LIBRARIES: [&str; 3] = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"];
 
-/// Sees to it that `.libtorch` leads to a whole libtorch.
+/// Makes `.libtorch` lead to a complete libtorch.
 pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
     let link = places.libtorch_link();
     if let Some(given) = given_by_user(&link) {
@@ -55,7 +55,7 @@ fn given_by_user(link: &Path) -> Option<PathBuf> {
     (given != link).then_some(given)
 }
 
-/// The folder of a PyTorch that `python3` imports, if it is of the right release.
+/// Returns the folder of a PyTorch that `python3` imports, if it has the right release.
 fn installed_pytorch() -> Option<PathBuf> {
     let ask = "import torch, os; print(os.path.dirname(torch.__file__))";
     let output = command::attempt(Command::new("python3").args(["-c", ask])).ok()?;
@@ -63,7 +63,7 @@ fn installed_pytorch() -> Option<PathBuf> {
     (output.status.success() && check(&folder).is_ok()).then_some(folder)
 }
 
-/// Makes the link, or mends it.
+/// Creates the link, or repairs it.
 fn point(link: &Path, folder: &Path) -> Result<()> {
     let folder = folder
         .canonicalize()

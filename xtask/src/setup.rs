@@ -1,4 +1,4 @@
-//! `cargo xtask setup` and `clients`: fetching, and nothing else.
+//! `cargo xtask setup` and `clients`: downloads only.
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@ use crate::bench::program::{build, program};
 use crate::places::Places;
 use crate::report::StageReport;
 
-/// Builds as a user would run it and soaks; arguments go to the soak.
+/// Makes a release build and runs the soak; arguments go to it.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask start`: from a clean clone to a running proxy.
+//! `cargo xtask start` leads from a clean clone to a running proxy.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -37,7 +37,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         .env("METACLAW__TRAINER__MODEL", model)
         // Variables that cargo sets for xtask are removed.
         .env_remove("LIBTORCH");
-    // Replaces this process, so that signals and the exit status are metaclaw's own.
+    // This replaces the process, so that signals and the exit status are metaclaw's own.
     let error = metaclaw.exec();
     Err(anyhow!(
         "{} could not be started: {error}",
@@ -45,15 +45,15 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     ))
 }
 
-/// How long the first build takes: 636 s were measured on two cores, most of it on both. However many there are, the
-/// crates that wait for each other take some minutes.
+/// The estimated time of the first build: 636 s were measured on two cores, most of it on both. With any number of
+/// cores, crates that depend on each other take some minutes.
 fn build_minutes(n_cores: usize) -> usize {
     const CORE_MINUTES: usize = 20;
     const LEAST: usize = 3;
     CORE_MINUTES.div_ceil(n_cores.max(1)).max(LEAST)
 }
 
-/// The proxy and the trainer, as a user runs them.
+/// Builds the proxy and the trainer as a user runs them.
 pub(crate) fn build_release(places: &Places) -> Result<()> {
     let args = [
         "build",

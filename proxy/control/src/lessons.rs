@@ -123,7 +123,7 @@ pub struct Forgotten {
     pub adapters: Vec<String>,
 }
 
-/// Returns the lessons of an agent. `adapter` is the one that serves it, which may follow some wishes without being told.
+/// Returns the lessons of an agent. `adapter` is the one that serves it, and may follow some wishes untold.
 pub(crate) fn view(
     library: &Library,
     agent: &AgentId,

@@ -1,4 +1,5 @@
-//! What is asked and wished, and what the model is to know still: the files beside this one, and the gate's own probes.
+//! The contents of the bench: questions, wishes and knowledge, from the files beside this one and the gate's own
+//! probes.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ const TEST: &str = include_str!("questions/test.txt");
 const HIDDEN: &str = include_str!("hidden_probes.yaml");
 const CAPABILITY: &str = include_str!("../../../proxy/learner/src/gate/probes/capability.yaml");
 
-/// The files: what was measured with others is not to be compared.
+/// A hash of the files, because results with other files cannot be compared.
 pub const FILES: [&str; 5] = [WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
 
 #[derive(Debug)]
@@ -21,22 +22,22 @@ pub struct Content {
     pub wishes: Vec<Arc<Wish>>,
     pub train: Vec<String>,
     pub test: Vec<String>,
-    /// Those that the gate asks too.
+    /// Probes that the gate asks too.
     pub probes: Vec<Probe>,
-    /// Those that it never sees.
+    /// Probes that the gate never uses.
     pub hidden: Vec<Probe>,
 }
 
-/// What an owner wishes, and how it is told whether a reply obeys.
+/// What an owner wishes, and how a reply is checked against it.
 #[derive(Debug)]
 pub struct Wish {
     pub name: String,
     pub complaint: String,
-    /// What of it asks.
+    /// The part of it that is a request.
     pub sentence: String,
-    /// A wish that does not hold any more once this one does.
+    /// A wish that this one replaces.
     pub undoes: Option<String>,
-    /// As in `judge.rules`.
+    /// A rule as in `judge.rules`.
     pub rules: Vec<Rule>,
     compiled: Rules,
 }
@@ -64,7 +65,7 @@ pub struct Probe {
 // === impl Content ===
 
 impl Content {
-    /// Reads the files, with the first `n_test` of the questions to measure with, taken evenly from all.
+    /// Reads the files; takes the first `n_test` of the questions for measuring, spread evenly.
     pub fn read(n_test: usize) -> Result<Self> {
         let written: Vec<Written> = serde_saphyr::from_str(WISHES).context("wishes.yaml")?;
         let wishes = written
@@ -86,7 +87,7 @@ impl Content {
         })
     }
 
-    /// A wish by its name.
+    /// Returns a wish by its name.
     pub fn wish(&self, name: &str) -> Result<&Arc<Wish>> {
         let found = self.wishes.iter().find(|it| it.name == name);
         found.with_context(|| {
@@ -120,14 +121,14 @@ impl TryFrom<Written> for Wish {
 }
 
 impl Wish {
-    /// Whether a reply does what is wished.
+    /// Returns whether a reply does what is wished.
     pub fn is_obeyed(&self, reply: &str) -> bool {
         let evidence = Evidence::new(&[], Message::assistant(reply), &[]);
         let verdict = self.compiled.judge(&evidence);
         verdict.is_some_and(|verdict| verdict.score == Score::Good)
     }
 
-    /// A question with the wish as a paragraph of its own: what the reference is given.
+    /// Returns a question with the wish as a paragraph of its own, as the reference gets it.
     pub fn told(&self, question: &str) -> String {
         format!("{question}\n\n{}", self.sentence)
     }

@@ -1,4 +1,4 @@
-//! The curves as a picture: a line for each run, in three panels.
+//! Draws the curves: a line for each run, in three panels.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -12,24 +12,24 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 60.0;
 const GAP: f64 = 50.0;
-/// Beside the panels, for names.
+/// The space beside the panels, for names.
 const LEGEND: f64 = 240.0;
 const COLOURS: [&str; 10] = [
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
     "#bcbd22", "#17becf",
 ];
 
-/// A figure of a window; none where it has no reference.
+/// A figure of a window, or `None` without a reference.
 type Value<'a> = Box<dyn Fn(&Window) -> Option<f64> + 'a>;
 
-/// A panel: what it shows, what is at its top, and the value of a window.
+/// A panel: its quantity, the value at its top, and the value of a window.
 struct Panel<'a> {
     title: &'static str,
     most: f64,
     value: Value<'a>,
 }
 
-/// An SVG; one line a run, all seeds of a row and wish in one colour.
+/// Returns an SVG with one line for each run, and all seeds of a row and wish in one colour.
 pub fn picture(records: &[Record], references: &References, content: &Content) -> String {
     let told: BTreeMap<&str, _> = references
         .told
@@ -151,7 +151,7 @@ mod tests {
         let svg = picture(&runs, &References::default(), &content);
         assert_eq!(svg.matches("<polyline").count(), 9);
         assert_eq!(svg.matches(">default terse</text>").count(), 1);
-        // 10 of 40 sessions, 3 of 10 right in the highest panel.
+        // The line is at 10 of 40 sessions, with 3 of 10 right, in the highest panel.
         assert!(svg.contains("points=\"275.0,204.0\""), "{svg}");
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
     }

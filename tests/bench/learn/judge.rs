@@ -1,7 +1,7 @@
-//! Who judges in the product: the bench's own reward function behind a URL, or rules.
+//! The judge of the product under test: the bench's own reward function at a URL, or rules.
 //!
-//! The function knows of each agent what its owner wishes just now, so that all agents of a row share a product. Rules
-//! hold for a whole product: with them each wish has one of its own.
+//! The function knows the present wish of each agent's owner, so that all agents of a row can share a product. Rules
+//! apply to a whole product, so with them each wish has a product of its own.
 
 mod function;
 mod rules;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub use self::function::{Function, Owners};
 use crate::rows::Phase;
 
-/// Who judges in the product.
+/// The judge of the product under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JudgeKind {
@@ -32,7 +32,7 @@ pub enum Judge {
 // === impl Judge ===
 
 impl Judge {
-    /// `judge.*` of a product whose agents come to these wishes.
+    /// Returns `judge.*` for a product whose agents will have these wishes.
     pub fn config(&self, phases: &[Phase]) -> Value {
         match self {
             Self::Http(function) => json!({"kind": "http", "url": function.url}),
@@ -40,12 +40,12 @@ impl Judge {
         }
     }
 
-    /// Whether agents of different wishes can share a product.
+    /// Returns whether agents of different wishes can share a product.
     pub fn knows_agents(&self) -> bool {
         matches!(self, Self::Http(_))
     }
 
-    /// Where every owner says what she wishes by now.
+    /// The present wishes of each owner.
     pub fn owners(&self) -> &Owners {
         match self {
             Self::Http(function) => &function.owners,

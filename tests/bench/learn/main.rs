@@ -1,10 +1,10 @@
-//! `cargo xtask bench learn`: whether it learns what the user likes, and what that costs.
+//! `cargo xtask bench learn` measures whether MetaClaw learns what the user likes, and what that costs.
 //!
-//! Scripted owners talk over HTTP to the product, which trains the demo model while they do. One training server
-//! serves all runs, 8 of them side by side, each an agent of its own; a row of the table is a configuration of the
-//! product (rows.yaml). Beside the chat the bench asks the training server alone: test questions, probes, likelihoods.
-//! Resumable: each run is a line of runs.jsonl; what is there is not run again, and what was stopped before its end goes on
-//! with its next session.
+//! Scripted owners talk over HTTP to the product, which trains the demo model meanwhile. One training server serves all
+//! runs, 8 of them at once, each with an agent of its own; a row of the table is a configuration of the product
+//! (rows.yaml). Outside the chat, the bench asks only the training server: test questions, probes, likelihoods. It can
+//! be continued: each run is a line of runs.jsonl; a finished run is not repeated, and a stopped one continues with its
+//! next session.
 
 mod content;
 mod curves;
@@ -127,7 +127,8 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
-/// Runs what is not there yet, and tells what could not be. Stopped by a signal it ends its programs and keeps what it has.
+/// Runs what has no result yet, and reports the failures. If a signal stops it, it ends its programs and keeps its
+/// results.
 async fn run(out: &Path, rows: &[Row], content: &Content, flags: &Flags) -> Result<Vec<Unsound>> {
     let before = Settings::of(out, content, flags.judge)?;
     let judge = flags.judge().await?;
@@ -155,7 +156,8 @@ async fn run(out: &Path, rows: &[Row], content: &Content, flags: &Flags) -> Resu
     }
 }
 
-/// Shows and writes all that is in the folder; whether every promise that was measured is kept and no run failed.
+/// Prints and writes all results in the folder; returns whether every promise that was measured is kept and no run
+/// failed.
 fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> Result<bool> {
     let records = Records::new(out).read();
     let references = References::read(&out.join("references.json"))?;
@@ -189,7 +191,7 @@ fn report(out: &Path, content: &Content, flags: &Flags, unsound: &[Unsound]) -> 
     Ok(is_kept && !unsound.iter().any(is_unsound))
 }
 
-/// How long all of it took, where that is promised: of the whole default bench, and of the quick one.
+/// Checks the duration, which is promised for the whole default bench and for the quick one.
 fn time(out: &Path, flags: &Flags) -> Option<Promise> {
     if flags.full || !flags.is_whole() {
         return None;
@@ -215,7 +217,7 @@ impl Flags {
         self.test_questions.unwrap_or(usual)
     }
 
-    /// Whether all that the bench is, or its quick form, is run.
+    /// Returns whether the whole bench, or its quick form, is run.
     fn is_whole(&self) -> bool {
         let is_part =
             self.test_questions.is_some() || self.sessions.is_some() || self.seeds.is_some();

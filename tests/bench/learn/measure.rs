@@ -1,4 +1,4 @@
-//! What replies are worth, in figures. Pure: ids were scored before.
+//! Computes figures from replies. The functions are pure: ids were scored before.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::Wish;
 
-/// A reply of fewer words is none.
+/// A reply of fewer words counts as empty.
 const SHORT: usize = 3;
 
-/// A reply with what the base model makes of it.
+/// A reply with the base model's scores of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scored {
     pub question: String,
     pub text: String,
     pub ended: bool,
-    /// Its mean log-probability a token under its own question, less that under two others; nat.
+    /// Its mean log-probability per token after its own question, minus that after two others, in nats.
     pub relevance: f64,
-    /// Its mean negative log-probability a token under its question with the wish; nat.
+    /// Its mean negative log-probability per token after its question with the wish, in nats.
     pub nll: f64,
-    /// How much likelier it is a token under its question with the wish than without; nat.
+    /// How much more probable it is after its question with the wish than without, in nats per token.
     #[serde(default)]
     pub gain: f64,
 }
@@ -29,24 +29,24 @@ pub struct Scored {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     pub n: usize,
-    /// Replies that obey, of each wish.
+    /// The number of replies that follow each wish.
     pub right: BTreeMap<String, usize>,
     /// The median of their words.
     pub words: f64,
     pub relevance: f64,
     pub nll: f64,
-    /// Replies of under 3 words.
+    /// The number of replies with under 3 words.
     pub n_short: usize,
-    /// Replies that ended by themselves.
+    /// The number of replies that ended by themselves.
     pub n_ended: usize,
 }
 
-/// Right answers to the probes.
+/// The number of right answers to the probes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// Of those that the gate asks.
+    /// The right answers to probes that the gate asks.
     pub known: usize,
-    /// Of those that it never sees.
+    /// The right answers to probes that the gate never uses.
     pub hidden: usize,
 }
 
@@ -71,35 +71,35 @@ impl Figures {
         }
     }
 
-    /// The share of replies that obey a wish.
+    /// Returns the share of replies that follow a wish.
     pub fn rate(&self, wish: &str) -> f64 {
         self.right.get(wish).map_or(f64::NAN, |n| share(*n, self.n))
     }
 
-    /// In which the rate lies with 95 % (Wilson).
+    /// Returns the 95 % interval of the rate (Wilson).
     pub fn interval(&self, wish: &str) -> (f64, f64) {
         self.right
             .get(wish)
             .map_or((0.0, 1.0), |n| wilson(*n, self.n))
     }
 
-    /// The relevance as a fraction of the reference's.
+    /// Returns the relevance as a fraction of the reference's.
     pub fn relevance_of(&self, reference: &Self) -> f64 {
         self.relevance / reference.relevance
     }
 
-    /// The words as a fraction of the reference's.
+    /// Returns the words as a fraction of the reference's.
     pub fn words_of(&self, reference: &Self) -> f64 {
         self.words / reference.words
     }
 
-    /// The negative log-likelihood as a multiple of the reference's own.
+    /// Returns the negative log-likelihood as a multiple of the reference's own.
     pub fn fluency_of(&self, reference: &Self) -> f64 {
         self.nll / reference.nll
     }
 }
 
-/// The session with which the first three in a row were right, from 1.
+/// Returns the first session, from 1, of three in a row that were right.
 pub fn three_in_a_row(right: &[bool]) -> Option<usize> {
     let first = right
         .windows(3)
@@ -107,7 +107,7 @@ pub fn three_in_a_row(right: &[bool]) -> Option<usize> {
     Some(first + 3)
 }
 
-/// The median; NaN of nothing.
+/// Returns the median, or NaN of nothing.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -131,7 +131,7 @@ pub fn share(n: usize, of: usize) -> f64 {
     n as f64 / of as f64
 }
 
-/// Wilson's interval of `n` in `of`, 95 %.
+/// Returns Wilson's 95 % interval of `n` in `of`.
 pub fn wilson(n: usize, of: usize) -> (f64, f64) {
     const Z: f64 = 1.96;
     if of == 0 {
@@ -144,7 +144,7 @@ pub fn wilson(n: usize, of: usize) -> (f64, f64) {
     ((middle - half) / scale, (middle + half) / scale)
 }
 
-/// The seed of the draw with which a test question is asked, the same for every adapter.
+/// Returns the seed for a test question, which is the same for every adapter.
 pub fn test_seed(index: usize) -> u64 {
     7_000 + index as u64
 }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn intervals_are_wilsons() {
-        // By hand: 51 of 60.
+        // Computed by hand for 51 of 60.
         let (low, high) = wilson(51, 60);
         assert!(
             (low - 0.739).abs() < 2e-3 && (high - 0.919).abs() < 2e-3,

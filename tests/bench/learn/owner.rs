@@ -1,4 +1,4 @@
-//! The scripted owner: what she asks, and what she says to a reply.
+//! The scripted owner: which questions the owner asks, and how the owner reacts to a reply.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ pub const THANKS: &str = "Thanks.";
 /// What an owner does after a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It obeys: she says so, and is done.
+    /// The reply follows the wish: the owner says so, and ends the session.
     Thanks,
-    /// It does not: she says what she wishes, once a session.
+    /// It does not: the owner says the wish, once in a session.
     Complaint(String),
-    /// It does not, and she has said it: she goes.
+    /// It does not, and the owner has said the wish: the owner leaves.
     Leaves,
 }
 
-/// An owner with all that she wishes by now.
+/// An owner with all present wishes.
 #[derive(Debug, Clone, Default)]
 pub struct Owner {
     standing: Vec<Arc<Wish>>,
 }
 
-/// Which question is asked when, and every seed: the same for the same run.
+/// It also determines the order of questions and every seed, which are the same for the same run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Questions {
-    /// How many there are.
+    /// The number of questions.
     n: usize,
     state: u64,
     order: Vec<usize>,
@@ -38,19 +38,19 @@ pub struct Questions {
 // === impl Owner ===
 
 impl Owner {
-    /// Wishes one thing more, in place of what it undoes.
+    /// Adds a wish, which replaces the one that it undoes.
     pub fn wishes(&mut self, wish: Arc<Wish>) {
         self.standing
             .retain(|it| Some(&it.name) != wish.undoes.as_ref());
         self.standing.push(wish);
     }
 
-    /// Whether a reply is as she wishes it.
+    /// Returns whether a reply does what is wished.
     pub fn is_content(&self, reply: &str) -> bool {
         self.misses(reply).is_none()
     }
 
-    /// What she says to a reply; `said` tells whether she has complained in this session.
+    /// Returns the reaction to a reply; `said` is whether the owner has complained in this session.
     pub fn answer(&self, reply: &str, said: bool) -> Answer {
         match self.misses(reply) {
             None => Answer::Thanks,
@@ -59,7 +59,7 @@ impl Owner {
         }
     }
 
-    /// The newest wish that a reply does not obey.
+    /// Returns the newest wish that a reply does not follow.
     fn misses(&self, reply: &str) -> Option<&Arc<Wish>> {
         let mut newest_first = self.standing.iter().rev();
         newest_first.find(|wish| !wish.is_obeyed(reply))
@@ -77,7 +77,7 @@ impl Questions {
         }
     }
 
-    /// The next one's place in the list: all in some order, then all in another.
+    /// Returns the next question's place in the list: all in one order, then all in another.
     pub fn next(&mut self) -> usize {
         if self.order.is_empty() {
             self.order = (0..self.n).collect();
@@ -90,7 +90,7 @@ impl Questions {
         self.order.pop().expect("there are questions")
     }
 
-    /// The seed of the next draw.
+    /// Returns the seed of the next draw.
     pub fn draw(&mut self) -> u64 {
         split_mix(&mut self.state) >> 33
     }

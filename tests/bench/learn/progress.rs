@@ -1,4 +1,5 @@
-//! What is kept of a run after each session, until it has a record: a bench that was stopped goes on with the next one.
+//! The state of a run after each session, which is stored until the run has a record, so that a stopped bench can
+//! continue.
 
 use std::{
     collections::BTreeSet,
@@ -18,31 +19,31 @@ use crate::{
     session::Session,
 };
 
-/// A run as far as it came.
+/// The state of an unfinished run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Progress {
     id: RunId,
     pub questions: Questions,
     pub sessions: Vec<Session>,
     pub measured: Vec<Measured>,
-    /// Every adapter, when it had come to serve.
+    /// The results of every adapter when it began to serve.
     #[serde(default)]
     pub adapters: Vec<Served>,
     pub watch: Watch,
-    /// Adapters that were made.
+    /// The number of adapters that were made.
     pub made: BTreeSet<String>,
-    /// How the product told of the agent at the end of each day, where days are told apart.
+    /// The product's status of the agent at the end of each day, if days are used.
     pub nights: Vec<Value>,
-    /// Of all processes that added to it.
+    /// The time of all processes that added to it.
     pub seconds: f64,
-    /// How often it was gone on with: a session that was cut short is held again, by another name.
+    /// How often the run was continued: a session that was cut is repeated under another name.
     pub n_resumed: usize,
 }
 
 // === impl Progress ===
 
 impl Progress {
-    /// Of a run among `n_questions` questions: as it is in the folder of its product, else at its beginning.
+    /// Returns the state of a run with `n_questions` questions: from the folder of its product, else the beginning.
     pub fn of(folder: &Path, run: &Run, n_questions: usize) -> Result<Self> {
         let file = file(folder, &run.id);
         if !file.exists() {
@@ -72,7 +73,7 @@ impl Progress {
         Ok(kept)
     }
 
-    /// Puts it by, in place of what was there.
+    /// Stores the state in place of the earlier one.
     pub fn keep(&self, folder: &Path) -> Result<()> {
         let file = file(folder, &self.id);
         let shown = file.display();
@@ -82,7 +83,7 @@ impl Progress {
             .with_context(|| format!("cannot write {shown}"))
     }
 
-    /// What the next session is called, with its number from 1.
+    /// Returns the name of the next session, with its number from 1.
     pub fn next_session(&self, agent: &str) -> String {
         let n = self.sessions.len() + 1;
         match self.n_resumed {

@@ -1,6 +1,7 @@
-//! The time between two sessions: an owner of flesh is away for minutes, in which the learner does what is due. The
-//! scripted one waits for just that, and for no more. What it does for the agents of others she waits for too: until it looks again,
-//! what it says of hers is old, and sessions would be counted that no learner of one agent would have been behind with.
+//! The time between two sessions: a real owner is away for minutes, in which the learner does what is due. The scripted
+//! owner waits exactly until then. The owner also waits for the learner's work for other agents, because until the
+//! learner checks again, the status of this agent is outdated, and the count would include delays that a learner of one
+//! agent would not have.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,28 +15,29 @@ use serde_json::Value;
 use crate::product::Product;
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Where nothing moves although something waits (a learner that rests), nothing will for long.
+/// If nothing changes although something waits (a learner that rests), it is assumed that nothing will.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
-/// The same where the learner waits a minute (`scheduler.idle_minutes`) before it takes her for away.
+/// The same, if the learner waits a minute (`scheduler.idle_minutes`) before the owner counts as away.
 const STUCK_AT_NIGHT_AFTER: Duration = Duration::from_secs(100);
-/// The longest that she is away, also for a night: the learner of a row has the steps of all its agents to make and to test.
+/// The longest absence of the owner, also for a night, because the learner of a row has to make and test the steps of
+/// all its agents.
 const AWAY: Duration = Duration::from_secs(1_800);
 
-/// What was seen of an agent's learning.
+/// What the bench has seen of an agent's learning.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Watch {
-    /// The one that serves; none is the base model.
+    /// The serving adapter; `None` is the base model.
     pub adapter: Option<String>,
-    /// Every adapter that was set to serve.
+    /// Every adapter that began to serve.
     pub served: BTreeSet<String>,
-    /// Every step, by adapter, as the status told it.
+    /// Every step, by adapter, as the status reported it.
     pub steps: BTreeMap<String, Value>,
-    /// How often she came back although something waited.
+    /// How often the owner came back although something waited.
     pub n_stuck: usize,
-    /// Where it stood then: waiting for the same again is no use.
+    /// The state at that time, because waiting again in the same state is of no use.
     #[serde(skip)]
     stuck_at: Option<Value>,
-    /// Whether she comes back the next day.
+    /// Whether the owner comes back the next day.
     by_days: bool,
 }
 
@@ -49,8 +51,8 @@ impl Watch {
         }
     }
 
-    /// Waits until the learner has done what is due of an agent that has sent `n_turns`; how the product
-    /// tells of it then.
+    /// Waits until the learner has done what is due for an agent that has sent `n_turns`; returns the product's status
+    /// then.
     pub async fn until_quiet(
         &mut self,
         product: &Product,
@@ -100,19 +102,19 @@ impl Watch {
     }
 }
 
-/// What the product tells of an agent.
+/// Returns the product's status of an agent.
 pub fn own<'a>(status: &'a Value, agent: &str) -> Option<&'a Value> {
     let agents = status["learner"]["agents"].as_array()?;
     agents.iter().find(|it| it["agent"] == agent)
 }
 
-/// Whether the learner does something, for whichever agent.
+/// Returns whether the learner is working, for any agent.
 fn is_busy(status: &Value) -> bool {
     let phase = status["learner"]["phase"]["is"].as_str();
     phase.is_some_and(|it| ["teaching", "stepping", "testing"].contains(&it))
 }
 
-/// Whether nothing is under way or due of an agent.
+/// Returns whether nothing is in progress or due for an agent.
 fn is_quiet(status: &Value, agent: &str, n_turns: u64, batch_size: u64) -> bool {
     let Some(own) = own(status, agent) else {
         return false;
@@ -120,10 +122,10 @@ fn is_quiet(status: &Value, agent: &str, n_turns: u64, batch_size: u64) -> bool 
     let learner = &status["learner"];
     let count = |key: &str| own[key].as_u64().unwrap_or_default();
     let funnel = |key: &str| own["funnel"][key].as_u64().unwrap_or_default();
-    // The teacher answers turns as soon as they are enough for a batch.
+    // The teacher answers turns as soon as there are enough for a batch.
     let n_redo = count("n_redo") + count("n_unanswered");
     let due = n_redo >= batch_size || count("n_binary_rl") >= batch_size;
-    // Ids come by themselves, a moment after the reply, where weights learn.
+    // If weights are trained, ids arrive by themselves a moment after the reply.
     let ids = learner["phase"]["is"] == "off" || funnel("with_ids") >= funnel("complete");
     let judged = learner["judging"]["waiting"].as_u64() == Some(0);
     funnel("turns") >= n_turns && ids && judged && !is_busy(status) && !due

@@ -1,4 +1,4 @@
-//! What is kept of a run: a line of JSON in runs.jsonl. What is there is not run again.
+//! The record of a run: a line of JSON in runs.jsonl. A run with a record is not repeated.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,28 +16,28 @@ use crate::{
     session::Session,
 };
 
-/// One run as it went.
+/// The results of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     pub id: RunId,
     pub sessions: Vec<Session>,
-    /// The first replies of the sessions, ten by ten, the wish that stood then being the measure.
+    /// The first replies of the sessions, in groups of ten, measured by the wish of that time.
     pub windows: Vec<Window>,
-    /// The test questions asked of the weights, without a word about the wish.
+    /// The answers of the weights to the test questions, without the wish in the prompt.
     pub measured: Vec<Measured>,
-    /// The same asked of every adapter, when it had come to serve.
+    /// The same for every adapter when it began to serve.
     #[serde(default)]
     pub adapters: Vec<Served>,
-    /// Adapters that were made.
+    /// The number of adapters that were made.
     pub made: Vec<String>,
-    /// Of those, the ones that were set to serve.
+    /// The number of adapters that began to serve.
     pub served: Vec<String>,
-    /// The steps, as the status told them.
+    /// The steps, as the status reported them.
     pub steps: Vec<Value>,
-    /// Where days are told apart: what the product told of the agent at the end of each.
+    /// If days are used, the product's status of the agent at the end of each day.
     #[serde(default)]
     pub nights: Vec<Value>,
-    /// How often the owner came back while something waited and nothing moved.
+    /// How often the owner came back while something waited and nothing changed.
     pub n_stuck: usize,
     pub seconds: f64,
 }
@@ -51,33 +51,33 @@ pub struct Window {
     pub n_right: usize,
     /// The median of their words.
     pub words: f64,
-    /// Their mean negative log-probability a token, by the base model told the wish; nat.
+    /// Their mean negative log-probability per token, by the base model with the wish, in nats.
     pub nll: f64,
-    /// The wish that stood then, the newest.
+    /// The wish at that time, the newest.
     pub wish: String,
 }
 
-/// What served after so many sessions.
+/// The results of what served after this many sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     pub after: usize,
-    /// None is the base model.
+    /// `None` is the base model.
     pub adapter: Option<String>,
-    /// The wish that stood then, the newest.
+    /// The wish at that time, the newest.
     pub wish: String,
     pub figures: Figures,
     pub probed: Probed,
     pub replies: Vec<Scored>,
 }
 
-/// An adapter that served after so many sessions.
+/// The results of an adapter that served after this many sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Served {
     pub after: usize,
     pub adapter: String,
-    /// The wish that stood then, the newest.
+    /// The wish at that time, the newest.
     pub wish: String,
-    /// To the test questions.
+    /// The answers to the test questions.
     pub replies: Vec<Scored>,
 }
 
@@ -90,12 +90,12 @@ pub struct Records {
 // === impl Record ===
 
 impl Record {
-    /// What was measured last.
+    /// Returns the last measurement.
     pub fn end(&self) -> Option<&Measured> {
         self.measured.last()
     }
 
-    /// What the gate said of a figure of an adapter, in words; none where no step tells.
+    /// Returns the gate's result for a figure of an adapter, in words, or `None` if no step reports one.
     pub fn gate_said(&self, adapter: &str, test: &str) -> Option<&str> {
         let step = self.steps.iter().find(|it| it["adapter"] == adapter)?;
         let tests = step["gate"]["tests"].as_array()?;
@@ -106,13 +106,13 @@ impl Record {
         self.sessions.iter().map(|it| it.n_requests).sum()
     }
 
-    /// Requests that were held or failed.
+    /// Returns the number of requests that were held or failed.
     pub fn n_held(&self) -> u64 {
         let bad = |it: &Session| it.n_held + it.failures.len() as u64;
         self.sessions.iter().map(bad).sum()
     }
 
-    /// The share of steps' time that the gate took; none where no step says.
+    /// Returns the share of steps' time that the gate took, or `None` if no step reports it.
     pub fn gate_share(&self) -> Option<f64> {
         let gate =
             |step: &Value| Some((step["gate"]["seconds"].as_f64()?, step["seconds"].as_f64()?));
@@ -125,12 +125,12 @@ impl Record {
 // === impl Window ===
 
 impl Window {
-    /// The share of sessions of which the first reply was right.
+    /// Returns the share of sessions in which the first reply was right.
     pub fn rate(&self) -> f64 {
         share(self.n_right, self.n)
     }
 
-    /// The negative log-likelihood as a multiple of the reference's own.
+    /// Returns the negative log-likelihood as a multiple of the reference's own.
     pub fn fluency_of(&self, reference: &Figures) -> f64 {
         self.nll / reference.nll
     }
@@ -145,7 +145,7 @@ impl Records {
         }
     }
 
-    /// All of them, the newest of each run. A line that was cut when the writer was killed is none.
+    /// Returns the newest record of each run. A line that was cut when the writer was killed is ignored.
     pub fn read(&self) -> Vec<Record> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let records = text
@@ -177,7 +177,7 @@ pub mod testing {
     use super::*;
     use crate::{content::Content, measure::Scored};
 
-    /// An adapter that served, and says the same to every test question.
+    /// Returns an adapter that served, and gives the same reply to every test question.
     pub fn served(text: &str, relevance: f64, content: &Content) -> Served {
         let reply = |question: &String| Scored {
             question: question.clone(),
@@ -195,7 +195,7 @@ pub mod testing {
         }
     }
 
-    /// A run of nothing but what was measured in the end.
+    /// Returns a run with only the final measurement.
     pub fn record(row: &str, wish: &str, seed: u64) -> Record {
         let measured = Measured {
             after: 40,

@@ -1,4 +1,4 @@
-//! The rows of the table: rows.yaml, as the flags want it.
+//! The rows of the table: rows.yaml, with the flags applied.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use serde_json::{Map, Value};
 use crate::content::{Content, Wish};
 
 pub const ROWS: &str = include_str!("rows.yaml");
-/// With `--full`.
+/// The values with `--full`.
 const FULL_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 const FULL_SESSIONS: usize = 100;
 
-/// What the flags say about rows.
+/// The flags about rows.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     pub quick: bool,
     pub full: bool,
-    /// Rows; all where there is none.
+    /// The selected rows; all if empty.
     pub only: Vec<String>,
-    /// Wishes; all where there is none.
+    /// The selected wishes; all if empty.
     pub wishes: Vec<String>,
-    /// In place of what rows.yaml says.
+    /// The values that replace those of rows.yaml.
     pub sessions: Option<usize>,
     pub seeds: Option<Vec<u64>>,
 }
 
-/// A configuration, and the agents that talk to it.
+/// A configuration, and the agents that use it.
 #[derive(Debug, Clone)]
 pub struct Row {
     pub name: String,
@@ -41,23 +41,23 @@ pub struct Row {
 pub struct Run {
     pub id: RunId,
     pub phases: Vec<Phase>,
-    /// Sessions after which it is measured, the last of all among them.
+    /// The sessions after which results are measured, including the last one.
     pub at: Vec<usize>,
-    /// Sessions after which the owner is away until the learner has done what is due.
+    /// The sessions after which the owner is away until the learner has done what is due.
     pub day: usize,
 }
 
-/// Which run it is; what was run is found again by it.
+/// The identity of the run, by which its results are found again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RunId {
     pub row: String,
-    /// The wishes, the first one's first, joined by `+`.
+    /// The wishes, in order, joined by `+`.
     pub wish: String,
     pub seed: u64,
     pub sessions: usize,
 }
 
-/// So many sessions with one wish more.
+/// The number of sessions after which a wish is added.
 #[derive(Debug, Clone)]
 pub struct Phase {
     pub wish: Arc<Wish>,
@@ -72,7 +72,8 @@ struct WrittenRow {
     #[serde(default)]
     config: Map<String, Value>,
     sessions: usize,
-    /// Of a day, in which the owner is never away; without, she is after each session.
+    /// The number of sessions of a day, in which the owner is never away; without it, the owner is away after each
+    /// session.
     #[serde(default = "one")]
     day: usize,
     runs: Vec<WrittenRun>,
@@ -100,7 +101,7 @@ struct WrittenPhase {
     sessions: Option<usize>,
 }
 
-/// The rows that are selected, with the runs that are.
+/// Returns the selected rows, with the selected runs.
 pub fn select(selection: &Selection, content: &Content) -> Result<Vec<Row>> {
     let written: Vec<WrittenRow> = serde_saphyr::from_str(ROWS).context("rows.yaml")?;
     let names: Vec<&str> = written.iter().map(|row| row.name.as_str()).collect();
@@ -134,7 +135,7 @@ impl WrittenRow {
             runs.extend(run.expand(&self, selection, content)?);
         }
         runs.sort_by(|a, b| a.id.cmp(&b.id));
-        // `--full` and `--seeds` may ask for what another line has already: the longer one stays.
+        // `--full` and `--seeds` may give a run that another line has already: the longer one stays.
         runs.dedup_by(|later, kept| {
             let same = (&later.id.wish, later.id.seed) == (&kept.id.wish, kept.id.seed);
             if same && later.id.sessions > kept.id.sessions {
@@ -154,7 +155,7 @@ impl WrittenRow {
 // === impl WrittenRun ===
 
 impl WrittenRun {
-    /// The runs of one line: one a seed.
+    /// Returns the runs of one line, one for each seed.
     fn expand(
         &self,
         row: &WrittenRow,
@@ -178,7 +179,7 @@ impl WrittenRun {
             } else {
                 own
             };
-            // Of several wishes each keeps its own number.
+            // With several wishes, each keeps its own number.
             let alone = self.wishes.len() == 1;
             let sessions = if alone {
                 selection.sessions.or(quick).unwrap_or(full)

@@ -1,4 +1,4 @@
-//! Replies scored by the base model, and probes by an adapter.
+//! Scores replies with the base model, and asks an adapter the probes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     trainer::{Pair, Reply, Trainer},
 };
 
-/// Replies that are asked for at once.
+/// The number of replies that are requested at once.
 const AT_ONCE: usize = 16;
 /// The base model's name at the training server.
 pub const BASE: &str = "base";
@@ -39,7 +39,7 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// The replies of `model` to the test questions, each `told` in its way, with fixed seeds.
+    /// Returns the replies of `model` to the test questions, each in the form `told`, with fixed seeds.
     pub async fn replies(&self, model: &str, told: impl Fn(&str) -> String) -> Result<Vec<Reply>> {
         let asked = self.content.test.iter().enumerate().map(|(i, question)| {
             let told = told(question);
@@ -48,7 +48,8 @@ impl<'a> Scorer<'a> {
         stream::iter(asked).buffered(AT_ONCE).try_collect().await
     }
 
-    /// Relevance among the questions of a list, and likelihood with a wish. A reply of no ids is relevant to nothing.
+    /// Computes the relevance among the questions of a list, and the likelihood with a wish. A reply without ids has no
+    /// relevance.
     pub async fn score(
         &self,
         questions: &[String],
@@ -95,7 +96,8 @@ impl<'a> Scorer<'a> {
         Ok(scored)
     }
 
-    /// The mean negative log-probability a token of each reply after its question with the wish; nat. One of no ids has none.
+    /// Returns the mean negative log-probability per token of each reply after its question with the wish, in nats. A
+    /// reply without ids has none.
     pub async fn nll(
         &self,
         questions: &[String],
@@ -113,7 +115,7 @@ impl<'a> Scorer<'a> {
         Ok(means.into_iter().map(|mean| -mean).collect())
     }
 
-    /// The test questions, asked and scored.
+    /// Asks and scores the test questions.
     pub async fn test(
         &self,
         model: &str,
@@ -125,7 +127,7 @@ impl<'a> Scorer<'a> {
         self.score(&self.content.test, &said, wish).await
     }
 
-    /// How many probes an adapter (none: the base model) gets right.
+    /// Returns how many probes an adapter (`None`: the base model) answers correctly.
     pub async fn probe(&self, adapter: Option<&str>) -> Result<Probed> {
         Ok(Probed {
             known: self.right(adapter, &self.content.probes).await?,

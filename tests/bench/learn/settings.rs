@@ -1,4 +1,4 @@
-//! What the runs of one folder have in common, and how long they took together.
+//! The common settings of the runs of one folder, and their total time.
 
 use std::{
     fs,
@@ -11,23 +11,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{content, content::Content, judge::JudgeKind, rows};
 
-/// What must be the same for runs to stand in one table, and what they took.
+/// What must be the same for runs in one table, and the time that they took.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// Length and time of the product's programs.
+    /// The size and time of the product's programs.
     build: String,
-    /// Of the wishes, questions, probes and rows.
+    /// A hash of the wishes, questions, probes and rows.
     content: u64,
     n_test: usize,
     judge: JudgeKind,
-    /// Of all processes that added to it.
+    /// The time of all processes that added to it.
     pub minutes: f64,
 }
 
 // === impl Settings ===
 
 impl Settings {
-    /// Those of the folder, if they are of this build and content; else ours, in a new one.
+    /// Returns the settings of the folder, if they belong to this build and content; else this build's, in a new
+    /// folder.
     pub fn of(out: &Path, content: &Content, judge: JudgeKind) -> Result<Self> {
         let bin_dir = external::bin_dir();
         let build = ["metaclaw", "metaclaw-trainer-engine"].map(|name| build(&bin_dir, name));
@@ -74,7 +75,7 @@ fn file(out: &Path) -> PathBuf {
     out.join("settings.json")
 }
 
-/// Tells one build from another.
+/// Returns an identity of a build.
 fn build(folder: &Path, name: &str) -> Result<String> {
     let binary = folder.join(name);
     let file =
@@ -86,9 +87,9 @@ fn build(folder: &Path, name: &str) -> Result<String> {
     ))
 }
 
-/// Changes when a file of the bench's content does.
+/// Returns a number that changes with any file of the bench's content.
 fn stamp() -> u64 {
-    // FNV-1a, which is the same in every build.
+    // The hash is FNV-1a, which is the same in every build.
     let texts = content::FILES.iter().chain([&rows::ROWS]);
     let bytes = texts.flat_map(|text| text.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! The table in the terminal, and ten replies of each run beside the base model's.
+//! Prints the table in the terminal, and ten replies of each run beside the base model's.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use crate::{
     reference::References,
 };
 
-/// Replies of each run that are shown.
+/// The number of replies of each run that are shown.
 const SHOWN: usize = 10;
-/// Characters of a reply that are shown.
+/// The number of a reply's characters that are shown.
 const LINE: usize = 240;
 
-/// All runs, one a line.
+/// Prints all runs, one on each line.
 pub fn table(records: &[Record], references: &References, content: &Content) -> String {
     let mut text = String::from(
         "Test questions are asked of the weights, without a word about the wish. told: the base model with the wish in its\n\
@@ -77,7 +77,7 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
             fraction(&|| Some(told.as_ref()?.rate(&measured.wish))),
             fraction(&|| Some(figures.relevance_of(told.as_ref()?))),
             fraction(&|| Some(figures.words_of(told.as_ref()?))),
-            // What the base model says without the wish is compared with nothing.
+            // The base model's replies without the wish have no reference.
             fraction(&|| measured
                 .adapter
                 .as_ref()
@@ -97,7 +97,7 @@ fn line(record: &Record, references: &References, content: &Content) -> String {
     text
 }
 
-/// Each adapter that served: its figures with their limits, and the figures of the gate.
+/// Prints each adapter that served: its figures with their limits, and the figures of the gate.
 pub fn served(records: &[Record], references: &References, content: &Content) -> String {
     let mut text = String::from(
         "\nWhat served, on the test questions. kept: how much of the wish, by rules or likelihood; of relevance at least so\n\
@@ -135,7 +135,7 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
     text
 }
 
-/// Ten replies of each run, the base model's above.
+/// Prints ten replies of each run, with the base model's above.
 pub fn replies(records: &[Record], references: &References) -> String {
     let mut text = String::new();
     for record in records {

@@ -1,4 +1,4 @@
-//! The demo model in Hugging Face form, as our own training server keeps it.
+//! The demo model in Hugging Face form, as MetaClaw's own training server keeps it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,8 @@ use metaclaw_tests::{
 };
 use serde_json::{Value, json};
 
-/// The folder: our server converts the GGUF file when it starts, and says by Tinker's API where the tokenizer is.
+/// Returns the folder: the training server converts the GGUF file when it starts, and reports the tokenizer's path by
+/// Tinker's API.
 pub(crate) async fn folder() -> Result<PathBuf> {
     let checkpoints = tempfile::tempdir()?;
     let start = Start {

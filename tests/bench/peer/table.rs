@@ -1,26 +1,26 @@
-//! The table that the bench prints at its end.
+//! Prints the bench's final table.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// One step as it went.
+/// The results of one step.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) n: u64,
     pub(crate) adapter: Option<String>,
-    /// Whether the gate let it serve.
+    /// Whether the gate accepted it.
     pub(crate) serves: bool,
-    /// From the first word of its conversations to the gate's.
+    /// The time from its first conversation to the gate's decision.
     seconds: u64,
     n_turns: u64,
     loss: f64,
     grad_norm: f64,
-    /// The gate's tests: what each came to.
+    /// The result of each of the gate's tests.
     gate: Vec<String>,
     pub(crate) answered: Option<String>,
-    /// Who answered after the server was killed and started again.
+    /// The model that answered after the server was killed and restarted.
     pub(crate) after_restart: Option<String>,
 }
 
@@ -45,12 +45,12 @@ impl Row {
         }
     }
 
-    /// Whether its adapter answered, or that of a step that was made meanwhile.
+    /// Returns whether its adapter answered, or that of a step that was made meanwhile.
     pub(crate) fn answered_by_it(&self) -> bool {
         self.is_new_enough(self.answered.as_deref())
     }
 
-    /// The same after the restart.
+    /// Returns the same after the restart.
     pub(crate) fn answered_again(&self) -> bool {
         self.is_new_enough(self.after_restart.as_deref())
     }
@@ -77,7 +77,7 @@ fn test(test: &Value) -> String {
     format!("{name} {came} ({} of {})", number("value"), number("limit"))
 }
 
-/// Prints one line a step.
+/// Prints one line for each step.
 pub(crate) fn show(rows: &[Row]) {
     let text = |it: &Option<String>| it.clone().unwrap_or_else(|| "-".to_owned());
     println!(

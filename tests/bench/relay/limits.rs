@@ -1,4 +1,4 @@
-//! What is promised of the relay, and whether this run shows it.
+//! The promised limits of the relay, and whether this run keeps them.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,17 @@ use crate::{
     workload::{Kind, Size, Workload},
 };
 
-/// One promise, and what came.
+/// One promise, and the measured value.
 struct Promise {
     what: String,
     limit: String,
     found: Option<Median>,
-    /// By how much it is kept; below 0, missed.
+    /// The margin; below 0 if the promise is broken.
     margin: f64,
     digits: usize,
 }
 
-/// Each promise for 40 KB requests with lessons, kept or missed and by how much.
+/// Prints each promise for 40 KB requests with lessons, whether it is kept, and its margin.
 pub fn summary(cells: &[Cell]) -> String {
     let rows = rows(cells);
     let mut promises = Vec::new();
@@ -52,7 +52,7 @@ fn of(kind: Kind, connections: usize) -> Workload {
     }
 }
 
-/// A figure of `peer` against nginx's.
+/// Compares a figure of `peer` with nginx's.
 fn against(
     rows: &Rows<'_>,
     workload: Workload,
@@ -88,7 +88,7 @@ fn throughput(rows: &Rows<'_>, peer: PeerName) -> Vec<Promise> {
     promises
 }
 
-/// What one connection alone has to wait for more than behind nginx.
+/// Computes how much longer a single connection waits than with nginx.
 fn alone(rows: &Rows<'_>, peer: PeerName) -> Vec<Promise> {
     type Difference = fn(&Cell, &Cell) -> Option<f64>;
     let figures: [(&str, Kind, f64, Difference); 3] = [

@@ -1,4 +1,4 @@
-//! The load: so many connections, each with one request at a time, for so long.
+//! Generates the load: a number of connections, each with one request at a time, for a given time.
 
 use std::{
     net::SocketAddr,
@@ -15,41 +15,41 @@ use crate::{
     workload::{Kind, Reply, Workload},
 };
 
-/// How long after the end a reply may still come.
+/// How long after the end a reply may still arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Failures whose words are kept.
+/// The number of failures whose messages are kept.
 const TOLD: usize = 3;
 
-/// What to do to whom.
+/// The requests, and the server to send them to.
 #[derive(Debug, Clone)]
 pub struct Load {
     pub target: SocketAddr,
     pub workload: Workload,
-    /// What has to come.
+    /// The expected reply.
     pub reply: Reply,
-    /// Whether it has to come byte for byte; else it must end as it should.
+    /// Whether it must match byte for byte; otherwise only its end must match.
     pub exactly: bool,
-    /// When what is measured begins.
+    /// When the measurement begins.
     pub from: Instant,
-    /// When it ends; requests under way then are seen to their end.
+    /// When it ends; requests in progress are completed.
     pub to: Instant,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Replies that ended well between `from` and `to`.
+    /// The number of successful replies between `from` and `to`.
     pub n_within: usize,
-    /// Replies that ended well, at any time.
+    /// The number of successful replies at any time.
     pub n_well: usize,
     pub n_failed: usize,
-    /// What the first of them said.
+    /// The messages of the first failures.
     pub failures: Vec<String>,
-    /// Of replies to requests sent between `from` and `to`: from sending to the end.
+    /// For requests sent between `from` and `to`: the time from sending to the end of the reply.
     pub totals: Vec<Duration>,
-    /// Of the same: from sending to the first byte of the body.
+    /// For the same requests: the time from sending to the first byte of the body.
     pub first_bytes: Vec<Duration>,
-    /// Of the same: the time between one event and the next.
+    /// For the same requests: the time between two events.
     pub gaps: Vec<Duration>,
 }
 
@@ -94,7 +94,7 @@ async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
     let mut own = Outcome::default();
     let mut stream = None;
     let give_up = tokio::time::Instant::from_std(load.to + PATIENCE);
-    // At least one each, however late it is.
+    // Each connection sends at least one, however late it is.
     loop {
         let asked = ask(&load, &mut stream, requests.next(), &mut reading);
         let asked = timeout_at(give_up, asked).await;
@@ -103,7 +103,7 @@ async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
             Err(error) => {
                 stream = None;
                 own.fail(format!("{error:#}"));
-                // A peer that refuses everything shall not be asked a million times.
+                // A peer that refuses everything should not get a million requests.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
@@ -114,7 +114,7 @@ async fn connection(load: Arc<Load>, all: Arc<Mutex<Outcome>>) {
     all.lock().unwrap_or_else(PoisonError::into_inner).join(own);
 }
 
-/// One request and its reply; when it was sent.
+/// Sends one request and reads its reply; returns when it was sent.
 async fn ask(
     load: &Load,
     kept: &mut Option<TcpStream>,

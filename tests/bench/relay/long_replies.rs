@@ -1,7 +1,7 @@
-//! `--long-replies`: what the end of long replies, and the search among many skills, cost the streams beside them.
+//! `--long-replies` measures how much the end of long replies, and the search among many skills, delay other streams.
 //!
-//! 50 streams paced at 20 ms, first alone, then while others ask what is answered with 32 MiB in gzip, each in
-//! a session of its own with a long message, for which the lessons are searched among 1,000 skills.
+//! 50 streams with 20 ms between events run first alone, then while others request replies of 32 MiB in gzip, each in a
+//! session of its own with a long message, for which the lessons are searched among 1,000 skills.
 
 use std::{
     io::Write as _,
@@ -24,20 +24,20 @@ use crate::{
     workload::{Kind, Size, Workload},
 };
 
-/// Streams that are measured.
+/// The number of measured streams.
 const STREAMS: usize = 50;
-/// Skills that are searched.
+/// The number of skills that are searched.
 const SKILLS: usize = 1_000;
-/// Words of a message, for which they are searched.
+/// The number of words in a message.
 const WORDS: usize = 3_000;
-/// Agents that ask for long replies.
+/// The number of agents that request long replies.
 const AT_ONCE: usize = 2;
-/// How long such an agent waits before it asks again.
+/// The pause of such an agent between two requests.
 const PAUSE: Duration = Duration::from_millis(500);
-/// A long reply, in bytes: a little less than the log opens.
+/// The size of a long reply, in bytes: slightly less than the log decompresses.
 const LONG: usize = (32 << 20) - (1 << 10);
 
-/// Runs it for `window` alone and as long beside the others; what came of it, in words.
+/// Runs the streams for `window` alone and as long beside the others; returns the result in words.
 pub async fn run(bin_dir: &Path, n_threads: usize, window: Duration) -> Result<String> {
     let upstream = Upstream::start(n_threads)?;
     upstream.answers_large(long_reply()?);
@@ -73,7 +73,7 @@ pub async fn run(bin_dir: &Path, n_threads: usize, window: Duration) -> Result<S
     ))
 }
 
-/// The gaps between events of all streams, sorted.
+/// Returns the gaps between events of all streams, sorted.
 async fn streams(ours: &Ours, window: Duration) -> Result<Vec<Duration>> {
     let from = Instant::now();
     let load = Load {
@@ -99,9 +99,9 @@ async fn streams(ours: &Ours, window: Duration) -> Result<Vec<Duration>> {
     Ok(gaps)
 }
 
-/// Numbers of messages: no two are the same.
+/// The numbers of messages, which are all different.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Long replies that have ended.
+/// The number of long replies that have ended.
 static N_ENDED: AtomicU64 = AtomicU64::new(0);
 
 async fn ask_for_ever(server: String) -> Result<()> {
@@ -128,13 +128,13 @@ async fn ask_for_ever(server: String) -> Result<()> {
     }
 }
 
-/// A completion of [`LONG`] bytes in gzip.
+/// Returns a completion of [`LONG`] bytes in gzip.
 fn long_reply() -> Result<Bytes> {
     const WORDS: [&str; 8] = [
         "The ", "invoice ", "of ", "October ", "was ", "paid ", "in ", "time. ",
     ];
     let mut text = String::with_capacity(LONG);
-    // Any sequence that does not repeat itself soon.
+    // Any sequence works that does not repeat itself soon.
     let mut state = 1_u64;
     while text.len() < LONG - 200 {
         state = state

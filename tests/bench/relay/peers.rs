@@ -1,5 +1,5 @@
-//! Who is compared: started with the upstream behind them, asked where they listen and what they
-//! cost, and ended with all their processes.
+//! The compared programs: started with the upstream behind them, asked for their addresses and costs, and ended with
+//! all their processes.
 
 mod litellm;
 mod nginx;
@@ -23,13 +23,13 @@ use crate::{processes::Tree, upstream::Place};
 pub enum PeerName {
     /// The upstream itself.
     Direct,
-    /// Debian's nginx as a reverse proxy that buffers nothing.
+    /// Debian's nginx as a reverse proxy without buffering.
     Nginx,
     /// LiteLLM's proxy.
     Litellm,
-    /// Ours with `turns.enabled: false`.
+    /// MetaClaw with `turns.enabled: false`.
     Off,
-    /// Ours with the log of turns.
+    /// MetaClaw with the log of turns.
     On,
     /// The older release with `turns.enabled: false`.
     OldOff,
@@ -37,7 +37,7 @@ pub enum PeerName {
     OldOn,
 }
 
-/// Where the programs are; one that is missing is left out.
+/// The paths of the programs; a missing one is left out.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The folder of `metaclaw`.
@@ -50,21 +50,21 @@ pub struct Programs {
     pub litellm: Option<PathBuf>,
 }
 
-/// A peer that runs.
+/// A running peer.
 #[derive(Debug)]
 pub enum Peer {
-    /// Nothing stands between.
+    /// There is no proxy.
     Direct(SocketAddr),
     /// A program with its configuration.
     Program(Box<Program>),
-    /// Ours.
+    /// MetaClaw.
     Ours(Box<Ours>),
 }
 
 // === impl PeerName ===
 
 impl PeerName {
-    /// Those that need nothing of the user, in the order of the table.
+    /// Returns the peers that need nothing from the user, in the order of the table.
     pub const DEFAULT: [Self; 5] = [
         Self::Direct,
         Self::Nginx,
@@ -73,7 +73,7 @@ impl PeerName {
         Self::On,
     ];
 
-    /// In file names and tables.
+    /// Returns the name in file names and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -86,22 +86,22 @@ impl PeerName {
         }
     }
 
-    /// Whether it has to pass a reply on byte for byte. LiteLLM writes each anew.
+    /// Returns whether it must relay a reply byte for byte. LiteLLM writes each reply anew.
     pub fn is_exact(self) -> bool {
         self != Self::Litellm
     }
 
-    /// Whether it is a `metaclaw`.
+    /// Returns whether it is a `metaclaw`.
     pub fn is_ours(self) -> bool {
         matches!(self, Self::Off | Self::On | Self::OldOff | Self::OldOn)
     }
 
-    /// Whether it is measured before an upstream behind TLS: the load itself speaks no TLS.
+    /// Returns whether it is measured with an upstream behind TLS, because the load itself cannot use TLS.
     pub fn speaks_tls(self) -> bool {
         self.is_ours() || self == Self::Nginx
     }
 
-    /// Starts it; `Err` with why there is none, where it is not installed.
+    /// Starts it; returns `Err` with the reason if it is not installed.
     pub async fn start(
         self,
         programs: &Programs,
@@ -141,7 +141,7 @@ impl PeerName {
 // === impl Peer ===
 
 impl Peer {
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         match self {
             Self::Direct(address) => *address,
@@ -150,7 +150,7 @@ impl Peer {
         }
     }
 
-    /// Its processes, if it has some of its own.
+    /// Returns its processes, if it has any.
     pub fn processes(&self) -> Option<Tree> {
         let root = match self {
             Self::Direct(_) => None,

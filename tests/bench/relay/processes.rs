@@ -1,13 +1,13 @@
-//! What a peer costs: CPU time and memory of its processes, read from `/proc`.
+//! The cost of a peer: CPU time and memory of its processes, read from `/proc`.
 
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result};
 
-/// Of Linux's user interface, on every machine that we build for.
+/// This is fixed in Linux's user interface on all supported machines.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// A process and all that it started.
+/// A process and its descendants.
 #[derive(Debug, Clone)]
 pub struct Tree {
     pids: Vec<u32>,
@@ -16,7 +16,7 @@ pub struct Tree {
 // === impl Tree ===
 
 impl Tree {
-    /// The process `root` and its descendants, as they are now.
+    /// Returns the process `root` and its present descendants.
     pub fn of(root: u32) -> Self {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
@@ -37,21 +37,21 @@ impl Tree {
         }
     }
 
-    /// Their ids, the first one's first.
+    /// Returns their ids, the first one's first.
     pub fn pids(&self) -> &[u32] {
         &self.pids
     }
 
-    /// User and system time of all of them, in steps of 10 ms.
+    /// Returns the user and system time of all of them, in steps of 10 ms.
     pub fn cpu(&self) -> Duration {
         let ticks: u64 = self.pids.iter().filter_map(|pid| ticks(*pid)).sum();
         of_ticks(ticks)
     }
 
-    /// Forgets the highest memory so far.
+    /// Resets the memory maximum.
     ///
     /// # Errors
-    /// When the system does not let us.
+    /// Returns an error if the system refuses.
     pub fn forget_peak(&self) -> Result<()> {
         for pid in &self.pids {
             let path = format!("/proc/{pid}/clear_refs");
@@ -60,13 +60,13 @@ impl Tree {
         Ok(())
     }
 
-    /// The highest resident memory since, in KiB, of all of them added up.
+    /// Returns the largest resident memory since then, in KiB, summed over all of them.
     pub fn peak_kib(&self) -> u64 {
         self.pids.iter().filter_map(|pid| peak_kib(*pid)).sum()
     }
 }
 
-/// CPU time of the whole machine that was not idle.
+/// Returns the busy CPU time of the whole machine.
 pub fn machine_busy() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().next().unwrap_or_default();
@@ -74,7 +74,8 @@ pub fn machine_busy() -> Duration {
         .split_whitespace()
         .skip(1)
         .map(|it| it.parse::<u64>().unwrap_or(0));
-    // user, nice, system; idle and waiting left out; interrupts. What guests take is in user already.
+    // The fields are user, nice, system and interrupts; idle and waiting are left out. The time of guests is already
+    // contained in user.
     let busy = fields
         .enumerate()
         .filter(|(index, _)| matches!(index, 0..=2 | 5..=7));
@@ -85,7 +86,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
 }
 
-/// The fields of `/proc/PID/stat` after the name, which may hold spaces.
+/// Returns the fields of `/proc/PID/stat` after the name, which may contain spaces.
 fn fields(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -97,7 +98,7 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 fn ticks(pid: u32) -> Option<u64> {
-    // utime and stime: fields 14 and 15 of proc(5), of which the first two are gone.
+    // utime and stime are fields 14 and 15 of proc(5), and the first two are removed.
     let fields = fields(pid)?;
     let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some(field(11)? + field(12)?)

@@ -1,40 +1,40 @@
-//! One reply, read as it comes: nothing is waited for that has not been asked for, and every event
-//! has the time at which its last byte arrived.
+//! Reads one reply as it arrives: nothing waits for data that was not requested, and every event has the time of its
+//! last byte.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
-/// More than any reply's head.
+/// This is larger than any reply's head.
 const MAX_HEAD: usize = 16 << 10;
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Debug, Default)]
 pub struct Came {
-    /// From sending to the first byte of the body.
+    /// The time from sending to the first byte of the body.
     pub first_byte: Duration,
-    /// From sending to the end.
+    /// The time from sending to the end.
     pub total: Duration,
-    /// From sending to each event's end.
+    /// The time from sending to each event's end.
     pub events: Vec<Duration>,
-    /// Whether the server ends the connection now.
+    /// Whether the server closes the connection now.
     pub closes: bool,
 }
 
-/// How a reply has to be.
+/// The expected reply.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
-    /// Byte for byte this.
+    /// Exactly these bytes.
     Exactly(&'a [u8]),
-    /// A success that ends so.
+    /// A success that ends with these bytes.
     EndsWith(&'a [u8]),
 }
 
-/// A reply under way. Its buffers serve the next one as well.
+/// A reply that is being read. Its buffers are used again for the next one.
 #[derive(Debug)]
 pub struct Reading {
-    /// What came of the last one.
+    /// The result of the last one.
     pub came: Came,
     buffer: Vec<u8>,
     sent: Instant,
@@ -43,7 +43,7 @@ pub struct Reading {
     tail: Vec<u8>,
 }
 
-/// How the body's length is told.
+/// How the body's length is given.
 enum Framing {
     Length(usize),
     Chunked,
@@ -55,7 +55,7 @@ struct Head {
     length: usize,
 }
 
-/// Where in a chunked body we are.
+/// The position in a chunked body.
 enum Chunked {
     Size,
     Data(usize),
@@ -67,7 +67,7 @@ enum Chunked {
 // === impl Reading ===
 
 impl Reading {
-    /// A reader for one connection.
+    /// Creates a reader for one connection.
     pub fn new() -> Self {
         Self {
             buffer: vec![0; 64 << 10],
@@ -78,10 +78,10 @@ impl Reading {
         }
     }
 
-    /// Reads the reply to what was sent at `sent`.
+    /// Reads the reply to the request that was sent at `sent`.
     ///
     /// # Errors
-    /// When it is no success, is cut, or is not what was wanted.
+    /// Returns an error if it is no success, is cut, or differs from the expected reply.
     pub async fn reply(
         &mut self,
         stream: &mut TcpStream,
@@ -168,7 +168,7 @@ impl Reading {
         let (mut at, mut filled) = (first.start, first.end);
         loop {
             let now = self.sent.elapsed();
-            // What is left is less than one step needs.
+            // The rest is less than one step needs.
             while self.step(&mut state, &mut at, filled, now, wanted)? {}
             if matches!(state, Chunked::Over) {
                 ensure!(at == filled, "something came after the end");
@@ -180,7 +180,7 @@ impl Reading {
         }
     }
 
-    /// One step through what is there; false where more is needed.
+    /// Reads one step of what has arrived; returns `false` if more is needed.
     fn step(
         &mut self,
         state: &mut Chunked,
@@ -225,7 +225,7 @@ impl Reading {
         }
     }
 
-    /// Bytes of the body have come.
+    /// Takes bytes of the body.
     fn data(
         &mut self,
         range: std::ops::Range<usize>,
@@ -246,7 +246,7 @@ impl Reading {
             );
         }
         self.n_bytes += data.len();
-        // An event ends with an empty line, which may have begun in the piece before.
+        // An event ends with an empty line, which may have begun in the previous piece.
         let mut last = self.tail.last().copied();
         for byte in data {
             if *byte == b'\n' && last == Some(b'\n') {
@@ -262,7 +262,7 @@ impl Reading {
     }
 }
 
-/// Reads a head; none where it has not come to its end.
+/// Reads a head; returns `None` if it is incomplete.
 fn head(bytes: &[u8]) -> Result<Option<Head>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! The requests: bytes that are ready to be sent, with the few that change from one to the next.
+//! The requests: bytes that are ready to be sent, with the few that differ between requests.
 //!
-//! The large one has the shape and size of an OpenClaw turn (26 KB of system text as one string, 11
-//! tools, messages as strings and as lists, a synthetic message at the end). No two requests are the
-//! same: each has its number in the owner's last message, and every [`PER_SESSION`]th begins a new
-//! session, so that a proxy that records has as much to record as from real agents.
+//! The large one has the shape and size of an OpenClaw turn (26 KB of system text as one string, 11 tools, messages as
+//! strings and as lists, a synthetic message at the end). All requests differ: each has its number in the owner's last
+//! message, and every [`PER_SESSION`]th begins a new session, so that a recording proxy has as much to record as from
+//! real agents.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use crate::workload::{Kind, Size};
 
-/// Turns of one session.
+/// The number of turns in a session.
 const PER_SESSION: u64 = 50;
-/// Stands in the text where the request's number goes; as long as that.
+/// The placeholder for the request's number, of the same length.
 const NUMBER: &str = "@@NUMBER@@";
-/// Stands in the text where the session's number goes; as long as that.
+/// The placeholder for the session's number, of the same length.
 const SESSION: &str = "@@SESSION@@@";
-/// Bytes of the large one's system text.
+/// The size of the large request's system text, in bytes.
 const SYSTEM_BYTES: usize = 26_300;
-/// The same where OpenClaw's gateway adds the files of its workspace.
+/// The same if OpenClaw's gateway adds the files of its workspace.
 const GATEWAY_SYSTEM_BYTES: usize = 46_500;
-/// Bytes of the large one's tools.
+/// The size of the large request's tools, in bytes.
 const TOOLS_BYTES: usize = 9_600;
-/// Bytes of what had been said before.
+/// The size of the earlier conversation, in bytes.
 const HISTORY_BYTES: usize = 2_600;
 
 const TOOLS: [&str; 11] = [
@@ -49,7 +49,7 @@ const SENTENCES: [&str; 7] = [
     "If a tool fails twice in the same way, stop and tell the owner why; do not try a third time.\n",
 ];
 
-/// Numbers of requests, of the whole run: no two are the same.
+/// The numbers of the whole run's requests, which are all different.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The requests of one connection.
@@ -63,7 +63,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Requests to `host` for this kind of reply.
+    /// Creates requests to `host` for this kind of reply.
     pub fn new(size: Size, kind: Kind, host: &str) -> Self {
         let body = body(size, kind);
         let head = head(host, body.len());
@@ -77,11 +77,11 @@ impl Requests {
         }
     }
 
-    /// The next one's bytes, head and body.
+    /// Returns the next request's bytes, head and body.
     pub fn next(&mut self) -> &[u8] {
         let number = next_number();
         if self.n_sent.is_multiple_of(PER_SESSION) {
-            // Unique, as numbers are.
+            // They are unique, because numbers are.
             self.session = number;
         }
         self.n_sent += 1;
@@ -93,7 +93,7 @@ impl Requests {
     }
 }
 
-/// A request's body, with the marks [`NUMBER`] and [`SESSION`] in it.
+/// Returns a request's body, with the marks [`NUMBER`] and [`SESSION`] in it.
 pub fn body(size: Size, kind: Kind) -> String {
     let body = match size {
         Size::Small => small(kind),
@@ -103,7 +103,7 @@ pub fn body(size: Size, kind: Kind) -> String {
     body.to_string()
 }
 
-/// A number that no request had yet.
+/// Returns a number that no request had yet.
 pub fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -122,7 +122,7 @@ fn write(bytes: &mut [u8], places: &[usize], text: &str) {
     }
 }
 
-/// As the client of OpenClaw sends them.
+/// The headers are those of OpenClaw's client.
 fn head(host: &str, length: usize) -> String {
     format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nconnection: keep-alive\r\n\
@@ -182,7 +182,7 @@ fn tool(name: &str) -> Value {
             "lines": {"type": "array", "items": {"type": "string"}, "description": describe(90)}}}}})
 }
 
-/// About this many bytes of text with what JSON escapes.
+/// Returns about this many bytes of text, with characters that JSON escapes.
 fn prose(n_bytes: usize) -> String {
     let mut text = String::with_capacity(n_bytes + 128);
     let mut sentences = SENTENCES.iter().cycle();

@@ -1,10 +1,10 @@
-//! The table: medians over the repeats, with half of the range in which they lie.
+//! Prints the table: medians over the repeats, with half of their range.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use crate::{cell::Cell, peers::PeerName, workload::Workload};
 
-/// Above this, something else kept the machine busy.
+/// Above this, another program kept the machine busy.
 const NOISY_CPUS: f64 = 0.1;
 
 /// The repeats of one peer with one workload.
@@ -14,19 +14,19 @@ pub struct Repeats<'a>(Vec<&'a Cell>);
 /// All repeats, by workload and peer.
 pub type Rows<'a> = BTreeMap<(Workload, PeerName), Repeats<'a>>;
 
-/// A median, and how far its values lie apart.
+/// A median and its spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Median {
-    /// The value in the middle.
+    /// The median.
     pub value: f64,
-    /// Half of what lies between the lowest and the highest.
+    /// Half of the difference between the lowest and the highest.
     pub spread: f64,
 }
 
 // === impl Median ===
 
 impl Median {
-    /// Of some values; none where there are none.
+    /// Computes it from some values; returns `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -47,12 +47,12 @@ impl Median {
 // === impl Repeats ===
 
 impl Repeats<'_> {
-    /// One figure over the repeats.
+    /// Returns one figure over the repeats.
     pub fn median(&self, figure: impl Fn(&Cell) -> Option<f64>) -> Option<Median> {
         Median::of(self.0.iter().filter_map(|cell| figure(cell)))
     }
 
-    /// A figure against another peer's of the same repeat: what both have met falls out.
+    /// Returns a figure relative to another peer's of the same repeat, which cancels what concerns both.
     pub fn against(
         &self,
         other: &Self,
@@ -65,7 +65,7 @@ impl Repeats<'_> {
         Median::of(pairs)
     }
 
-    /// How many there are, and how many of them are not as they should be.
+    /// Returns the number of repeats, and how many of them are faulty.
     pub fn counts(&self) -> (usize, usize) {
         (
             self.0.len(),
@@ -74,7 +74,7 @@ impl Repeats<'_> {
     }
 }
 
-/// Puts cells into rows.
+/// Joins cells to rows.
 pub fn rows(cells: &[Cell]) -> Rows<'_> {
     let mut rows = Rows::new();
     for cell in cells {
@@ -86,7 +86,7 @@ pub fn rows(cells: &[Cell]) -> Rows<'_> {
     rows
 }
 
-/// One cell as it was measured.
+/// One measured cell.
 pub fn line(cell: &Cell) -> String {
     let mut line = format!(
         "{:<16} {:<9} #{}  {:>8.0}/s  p50 {:>8.3} ms  p99 {:>8.3} ms",

@@ -1,5 +1,4 @@
-//! The upstream behind every peer: it reads a request to its end and answers from memory, in the clear and
-//! behind TLS.
+//! The upstream behind every peer: it reads a request to its end and answers from memory, with and without TLS.
 
 use std::{
     convert::Infallible,
@@ -43,9 +42,9 @@ use crate::workload::{Kind, PACE, Reply};
 /// A running upstream, on threads of its own.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Where it listens in the clear.
+    /// The address without TLS.
     pub clear: Place,
-    /// Where it listens behind TLS.
+    /// The address with TLS.
     pub tls: Place,
     shared: Arc<Shared>,
     _server: JoinSet<()>,
@@ -53,34 +52,34 @@ pub struct Upstream {
     runtime: Option<Runtime>,
 }
 
-/// Where an upstream is reached.
+/// The address of an upstream.
 #[derive(Debug)]
 pub struct Place {
     pub address: SocketAddr,
-    /// Behind TLS: the file of the certificate that it is trusted by.
+    /// With TLS, the file of the certificate to trust.
     pub ca: Option<PathBuf>,
 }
 
-/// The name that its certificate has.
+/// The name in its certificate.
 pub const NAME: &str = "localhost";
 
 #[derive(Debug)]
 struct Shared {
     reply: Mutex<Reply>,
-    /// Whether requests are kept.
+    /// Whether requests are stored.
     keeps: AtomicBool,
     kept: Mutex<Vec<u8>>,
     large: Mutex<Bytes>,
 }
 
-/// The request header that asks for what [`Upstream::answers_large`] was given.
+/// The request header that selects the reply from [`Upstream::answers_large`].
 pub const LARGE: &str = "x-bench-large";
 
-/// A reply on its way.
+/// A reply that is being sent.
 struct Replying {
     reply: Reply,
     next: usize,
-    /// When the next piece is due, where there is a pace.
+    /// When the next piece is due, if the reply is paced.
     due: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,18 +1,18 @@
-//! What is asked of every peer: a kind of reply, a size of request, a number of connections.
+//! The workload of every peer: a kind of reply, a size of request, a number of connections.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Events of a burst: all of them ready when the reply begins.
+/// The number of events of a burst, which are all ready when the reply begins.
 const READY_EVENTS: usize = 64;
-/// Events of a paced stream, and the time between two.
+/// The number of events of a paced stream, and the time between two.
 const PACED_EVENTS: usize = 32;
 /// See [`PACED_EVENTS`].
 pub const PACE: Duration = Duration::from_millis(20);
 
-/// What the upstream answers.
+/// The upstream's reply.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -28,7 +28,7 @@ pub enum Kind {
     Tls,
 }
 
-/// What the client sends.
+/// The client's request.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
@@ -36,31 +36,31 @@ pub enum Kind {
 pub enum Size {
     /// One line of the user, without a system text.
     Small,
-    /// As OpenClaw sends: 40 KB, of which 26 KB system text and 10 KB tools.
+    /// Like OpenClaw's: 40 KB, of which 26 KB system text and 10 KB tools.
     Large,
-    /// As OpenClaw's gateway sends: 61 KB, of which 47 KB system text.
+    /// Like that of OpenClaw's gateway: 61 KB, of which 47 KB system text.
     Gateway,
 }
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Workload {
-    /// What the upstream answers.
+    /// The upstream's reply.
     pub kind: Kind,
-    /// What the client sends.
+    /// The client's request.
     pub size: Size,
-    /// Connections, each with one request at a time.
+    /// The number of connections, each with one request at a time.
     pub connections: usize,
 }
 
-/// A reply, prepared.
+/// A prepared reply.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Its pieces: each is one chunk on the wire, and one event of a stream.
+    /// Its pieces: each is one chunk of the transfer, and one event of a stream.
     pub pieces: Arc<[Bytes]>,
     /// All of them together.
     pub whole: Bytes,
-    /// Which kind it is.
+    /// The kind of the reply.
     pub kind: Kind,
 }
 
@@ -83,7 +83,7 @@ impl Reply {
 }
 
 impl Kind {
-    /// In file names and tables.
+    /// Returns the name in file names and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -93,12 +93,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is a stream of events.
+    /// Returns whether it is a stream of events.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::Burst | Self::Paced)
     }
 
-    /// The reply of this kind, the same bytes every time.
+    /// Returns the reply of this kind, with the same bytes every time.
     pub fn reply(self) -> Reply {
         let pieces: Vec<Bytes> = match self {
             Self::Plain | Self::Tls => vec![plain()],
@@ -114,7 +114,7 @@ impl Kind {
 }
 
 impl Size {
-    /// In file names and tables.
+    /// Returns the name in file names and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -130,7 +130,7 @@ fn plain() -> Bytes {
     )
 }
 
-/// A stream of `n` events as OpenAI sends them: the role, words, the finish, the usage, the end.
+/// Returns a stream of `n` events in OpenAI's form: the role, words, the finish, the usage, the end.
 fn events(n: usize) -> Vec<Bytes> {
     const WORDS: [&str; 8] = [
         "The", " invoice", " of", " October", " was", " paid", " in", " time.",

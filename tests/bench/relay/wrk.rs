@@ -1,7 +1,7 @@
-//! `--by-wrk`: the same cells with wrk for the load, which is nobody's here: Debian's package, one thread.
+//! `--by-wrk`: measures the same cells with wrk as an independent load generator: Debian's package, one thread.
 //!
-//! It looks at the status of a reply and not at its bytes, and tells no first byte. Of its times the bench is told
-//! hundred quantiles.
+//! It checks the status of a reply and not its bytes, and does not report the first byte. Of its times, the bench gets
+//! a hundred quantiles.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
 
 const SCRIPT: &str = include_str!("wrk.lua");
 
-/// Runs wrk for as long as what is measured lasts.
+/// Runs wrk for the time of the measurement.
 ///
 /// # Errors
-/// When it does not run, or tells nothing.
+/// Returns an error if it does not run, or reports nothing.
 pub async fn run(wrk: &Path, load: &Load) -> Result<Outcome> {
     let folder = tempfile::tempdir()?;
     let (script, body) = (folder.path().join("wrk.lua"), folder.path().join("body"));
@@ -53,7 +53,8 @@ pub async fn run(wrk: &Path, load: &Load) -> Result<Outcome> {
     outcome.with_context(|| format!("wrk: {told}{}", String::from_utf8_lossy(&ran.stderr)))
 }
 
-/// How many replies came, in how many microseconds, how many failed, and the quantiles of their times.
+/// Returns the number of replies, their total time in microseconds, the number of failures, and the quantiles of their
+/// times.
 fn read(line: &str) -> Option<Outcome> {
     let numbers = line.split(' ').map(|it| it.parse().ok());
     let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;

@@ -1,18 +1,18 @@
-//! Whether what the journal tells is what was promised.
+//! Checks whether the recorded figures keep the promises.
 
 use serde_json::{Value, json};
 
-/// What may be left at the end of what was there at the mark.
+/// The allowed size at the end, relative to the mark.
 const MAX_MEMORY: f64 = 1.05;
-/// What the disk may hold of what it held after the sixth checkpoint: names and numbers in files vary in length.
+/// The allowed disk use relative to that after the sixth checkpoint, because names and numbers in files vary in length.
 const MAX_DISK: f64 = 1.01;
 const SIXTH: usize = 6;
-/// The mark, minutes; of a soak that is shorter than three times that, a third of it.
+/// The mark in minutes; in a soak shorter than three times that, it is a third of the duration.
 const MARK: f64 = 10.0;
-/// Samples around a moment, of which the median counts: one of every five seconds for a minute.
+/// The number of samples around a moment, whose median is used: one every five seconds for a minute.
 const AROUND: usize = 12;
 
-/// The figures, and `is_kept`.
+/// Returns the figures, and `is_kept`.
 pub fn judge(journal: &[Value], minutes: f64, ended: &str) -> Value {
     let of = |what: &str| -> Vec<&Value> {
         let found = journal.iter().filter(|line| line["what"] == what);
@@ -64,8 +64,8 @@ fn median_rss(samples: &[&Value]) -> f64 {
     rss.get(rss.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Names that fewer threads have than at the mark; the pool's threads, which come and go with work, share
-/// the name of those that stay, so that they are counted as there or not.
+/// Returns names that fewer threads have than at the mark; threads of the pool, which come and go with the work, share
+/// a name with permanent ones, so only their presence counts.
 fn lost_threads(mark: Option<&&Value>, end: Option<&&Value>) -> Vec<String> {
     let threads = |sample: Option<&&Value>| sample.map(|it| it["value"]["threads"].clone());
     let (mark, end) = (threads(mark), threads(end));

@@ -1,4 +1,4 @@
-//! What the server is given to do.
+//! The server's workload.
 
 use std::{
     sync::{
@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::server::{Journal, Server};
 
-/// Turns after which a conversation is over.
+/// The number of turns after which a conversation ends.
 const TURNS: usize = 4;
-/// Every so many chats one leaves, after so long.
+/// After this many chats, one client disconnects, after this time.
 const LEAVES: u64 = 5;
 const LEAVES_AFTER: Duration = Duration::from_millis(400);
-/// Every so many steps one is called off, after so long; and an adapter and a checkpoint are saved.
+/// After this many steps, one is cancelled, after this time; and an adapter and a checkpoint are saved.
 const CALLED_OFF: u64 = 3;
 const CALLED_OFF_AFTER: Duration = Duration::from_millis(300);
 const SAVED: u64 = 2;
@@ -64,9 +64,9 @@ fn count(counter: &AtomicU64) -> u64 {
 // === impl Load ===
 
 impl Load {
-    /// A part with a connection of its own.
+    /// Creates a part with a connection of its own.
     pub fn new(server: &Server, journal: &Arc<Journal>, counts: &Arc<Counts>) -> Self {
-        // The client installs what the other one needs too.
+        // The client also installs what the other one needs.
         let client = Client::new(&server.base_url);
         let http = reqwest::Client::builder().no_proxy().build();
         Self {
@@ -78,7 +78,7 @@ impl Load {
         }
     }
 
-    /// Conversations, one after the other; some end in the middle of a reply.
+    /// Runs conversations, one after the other; some end in the middle of a reply.
     pub async fn chat(&self, number: usize) -> Result<()> {
         let questions = QUESTIONS.iter().cycle().skip(number * 7);
         let mut messages = Vec::new();
@@ -92,7 +92,7 @@ impl Load {
             let extra = json!({"model": model, "max_tokens": 48, "temperature": 0.7});
             let reply = self.client.stream(&messages, &extra);
             if count(&self.counts.chats).is_multiple_of(LEAVES) {
-                // Dropped in the middle, or ended before: both are what clients do.
+                // The connection is dropped in the middle, or the chat ended before: clients do both.
                 if tokio::time::timeout(LEAVES_AFTER, reply).await.is_err() {
                     count(&self.counts.left);
                 }
@@ -114,7 +114,7 @@ impl Load {
         Ok(())
     }
 
-    /// Steps of one run; every few a new adapter, which the chats go over to, and a checkpoint.
+    /// Makes steps of one run; every few steps, it saves a new adapter, which the chats then use, and a checkpoint.
     pub async fn train(&self) -> Result<()> {
         let run = self
             .post("/v1/lora/create", &json!({"rank": 16, "seed": 1}))
@@ -138,7 +138,7 @@ impl Load {
         }
     }
 
-    /// Four questions with an answer each, as ids.
+    /// There are four questions with an answer each, as ids.
     async fn datums(&self) -> Result<Vec<Value>> {
         let mut datums = Vec::new();
         let steps = usize::try_from(self.counts.steps.load(Ordering::Relaxed))?;
@@ -174,7 +174,7 @@ impl Load {
         .await?;
         *self.counts.adapter.lock().expect("never poisoned") = Some(name.clone());
         let swaps = count(&self.counts.swaps);
-        // As the learner does after each checkpoint. A server that does not know it keeps all of them.
+        // The learner does the same after each checkpoint. A server without this call keeps all of them.
         let pruned = self
             .post("/v1/checkpoints/prune", &json!({"keep": [name]}))
             .await;

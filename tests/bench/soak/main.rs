@@ -1,8 +1,9 @@
-//! `cargo xtask soak`: an hour of what a training server's days are made of, and what is left of its memory.
+//! `cargo xtask soak` runs an hour of a training server's typical work, and measures whether its memory grows.
 //!
-//! Chats that stream, some of which leave; training steps, some of which are called off; a new adapter and a checkpoint
-//! every few steps, to which the chats go over. Memory, threads and disk are written down all along. The server
-//! is in a process group of its own: a soak that was interrupted goes on with it, where it still runs.
+//! The load consists of chats that stream, some of which are dropped; training steps, some of which are cancelled; and
+//! a new adapter and a checkpoint every few steps, which the chats then use. Memory, threads and disk are recorded all
+//! the time. The server is in a process group of its own, so that an interrupted soak can continue with it, if it still
+//! runs.
 
 mod judge;
 mod load;
@@ -26,7 +27,7 @@ use self::{
     server::{Journal, Server},
 };
 
-/// How often memory and threads are read.
+/// The interval at which memory and threads are read.
 const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Chats at once.
 const CHATS: usize = 3;
@@ -88,7 +89,7 @@ fn finish(flags: &Flags, result: &Value) -> Result<ExitCode> {
     let text = serde_json::to_string_pretty(result)?;
     println!("{text}");
     std::fs::write(flags.out.join("result.json"), text + "\n")?;
-    // What is over is not gone on with.
+    // A finished soak is not continued.
     let state = flags.out.join(server::STATE);
     std::fs::remove_file(&state).with_context(|| format!("cannot remove {}", state.display()))?;
     Ok(if result["is_kept"] == json!(true) {

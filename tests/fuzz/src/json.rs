@@ -1,4 +1,4 @@
-//! JSON as bytes: members and elements with their text as it was written.
+//! JSON as bytes: members and elements with their original text.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The members of an object in order, duplicates included: key and value as they were written.
+/// Returns the members of an object in order, including duplicates: key and value in their original text.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(&'a RawValue, &'a RawValue)>);
 
@@ -42,12 +42,12 @@ pub fn elements(raw: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(raw).ok()
 }
 
-/// A string's text; none for one with half a surrogate pair.
+/// Returns a string's text, or `None` for one with half a surrogate pair.
 pub fn text(raw: &str) -> Option<String> {
     serde_json::from_str(raw).ok()
 }
 
-/// Whether these bytes are one JSON object.
+/// Returns whether these bytes are one JSON object.
 pub fn is_object(raw: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(raw) else {
         return false;
@@ -57,9 +57,8 @@ pub fn is_object(raw: &[u8]) -> bool {
     is_json && text.trim_start_matches(space).starts_with('{')
 }
 
-/// Whether `after` is `before` with nothing changed but that `texts` were added: at the end of a string,
-/// after a blank line; as an element before or after all others; as a member after all others; or in the
-/// place of `null`.
+/// Returns whether `after` differs from `before` only by added `texts`: at the end of a string, after a blank line; as
+/// an element before or after all others; as a member after all others; or in place of `null`.
 pub fn grew(before: &str, after: &str, texts: &[&str]) -> bool {
     if before == after {
         return true;
@@ -103,7 +102,7 @@ pub fn grew(before: &str, after: &str, texts: &[&str]) -> bool {
     }
 }
 
-/// By bytes, so that escapes stay as they were: `"text"` and `"text\n\nours"`.
+/// The comparison uses bytes, so that escapes must stay the same: `"text"` and `"text\n\nours"`.
 fn grew_string(before: &str, after: &str, texts: &[&str]) -> bool {
     let (before, after) = (&before[1..before.len() - 1], &after[1..after.len() - 1]);
     let Some(added) = after.strip_prefix(before) else {
@@ -116,14 +115,14 @@ fn grew_string(before: &str, after: &str, texts: &[&str]) -> bool {
     })
 }
 
-/// A text that became a list: the text as it was in its first part, ours after it.
+/// A text became a list: its first part is the text unchanged, followed by the added text.
 fn grew_to_list(before: &str, after: &str, texts: &[&str]) -> bool {
     let is_ours = |raw: &str| texts.iter().any(|text| raw.contains(&inside(text)));
     let parts = elements(after).unwrap_or_default();
     matches!(parts[..], [first, last] if first.get().contains(before) && is_ours(last.get()))
 }
 
-/// A text as it stands between quotes.
+/// Returns a text as it is written between quotes.
 fn inside(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()

@@ -1,20 +1,20 @@
-//! What the targets share: cutting bytes into pieces, and JSON compared by its bytes.
+//! Code that the targets share: cutting bytes into pieces, and comparing JSON by its bytes.
 
 use metaclaw_dialects::{Api, rewrite::Rewrite};
 
 pub mod json;
 
-/// One input, read from its front: choices first, the rest is the text.
+/// One input, read from its front: first choices, then the text.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// Reads `data`.
+    /// Creates a reader of `data`.
     pub fn new(data: &'a [u8]) -> Self {
         Self(data)
     }
 
-    /// The next byte; 0 where there is none left.
+    /// Returns the next byte, or 0 if there is none left.
     pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else {
             return 0;
@@ -23,7 +23,7 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// Up to `n` bytes.
+    /// Returns up to `n` bytes.
     pub fn take(&mut self, n: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
@@ -35,8 +35,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// `bytes` in pieces: each byte of `lengths` is the length of one, again and again; 0 is an empty piece.
-/// What is left when the lengths have gone round without an end is one last piece.
+/// Cuts `bytes` into pieces: each byte of `lengths` is the length of one, repeated; 0 is an empty piece. After several
+/// rounds of the lengths, the rest is one last piece.
 pub fn pieces<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
@@ -53,12 +53,12 @@ pub fn pieces<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// One of the three APIs.
+/// Returns one of the three APIs.
 pub fn api(choice: u8) -> Api {
     [Api::Chat, Api::Responses, Api::Messages][usize::from(choice % 3)]
 }
 
-/// What a rewrite makes of a reply that comes in these pieces and then ends.
+/// Returns the rewritten form of a reply that arrives in these pieces and then ends.
 pub fn rewritten(rewrite: &mut dyn Rewrite, pieces: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in pieces {

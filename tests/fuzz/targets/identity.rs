@@ -1,5 +1,5 @@
-//! Identity: whoever asks, however, is the same in the next try, never an agent that the key does not open for,
-//! and leaves nothing of ours in the headers that go upstream.
+//! Identity: any caller gets the same identity in the next try, never that of an agent that the key does not allow, and
+//! no header of the proxy is sent upstream.
 #![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use metaclaw_fuzz::{Input, api};
 use metaclaw_gateway::fuzzing::{self, Who};
 use serde_json::Value;
 
-/// Headers that say who asks, ours first.
+/// Headers that identify the caller, the proxy's first.
 const NAMES: [&str; 23] = [
     "x-turn-type",
     "x-session-done",
@@ -36,7 +36,7 @@ const NAMES: [&str; 23] = [
     "traceparent",
     "user-agent",
 ];
-/// Of those, the ones that no upstream sees where callers show keys of ours: the first so many.
+/// The first so many of these headers, which no upstream gets if callers use the proxy's keys.
 const N_OURS: usize = 10;
 
 fuzz_target!(|data: &[u8]| {
@@ -75,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
                 (&again.agent, again.chain, again.is_main, again.is_last)
             );
             let start = ChainHash::start(&first.agent);
-            // A conversation without a word of the owner's looks like any other: each is its own.
+            // Conversations without the owner's words look alike, so each counts as a different one.
             if first.chain != start {
                 assert_eq!(first.session, again.session, "a retry is the same session");
             }
@@ -85,15 +85,15 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What is read while the agent waits, where it stands, gives the hashes that the messages themselves give: the log
-/// finds a turn's place in its session by them.
+/// The hashes computed while the agent waits must equal those of the messages themselves, because the log uses them to
+/// find a turn's place in its session.
 fn compare_chains(api: Api, body: &[u8]) {
     let start = ChainHash::start(&AgentId::default_agent());
     let Ok(request) = ChatRequest::parse(api, body.to_vec().into()) else {
         return;
     };
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
-        // A number beyond f64, or half a surrogate pair.
+        // It may contain a number beyond f64, or half a surrogate pair.
         return;
     };
     let Some(messages) = messages(api, &value) else {
@@ -108,7 +108,7 @@ fn compare_chains(api: Api, body: &[u8]) {
     assert_eq!(request.to_messages().as_ref(), Some(&messages), "{api:?}");
 }
 
-/// The conversation in chat shape.
+/// Returns the conversation in the form of chat completions.
 fn messages(api: Api, body: &Value) -> Option<Vec<Message>> {
     let (beside, items) = match api {
         Api::Chat => (None, "messages"),

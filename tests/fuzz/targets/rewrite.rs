@@ -1,5 +1,5 @@
-//! Calls and thinking taken out of text, ids and log-probabilities taken out of vLLM's replies: a stream gives the
-//! same bytes however it is split, one that has nothing to take passes as it came, and no body makes them panic.
+//! Calls and thinking removed from text, ids and log-probabilities removed from vLLM's replies: a stream gives the same
+//! bytes however it is split, a stream without anything to remove passes unchanged, and no body causes a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -58,7 +58,7 @@ fn rewrite(choice: u8) -> Box<dyn Rewrite> {
     }
 }
 
-/// Bodies that are not streamed, either way.
+/// Bodies that are not streamed are tested as well.
 fn whole(choice: u8, body: &[u8]) {
     let is_json = serde_json::from_slice::<Value>(body).is_ok();
     for out in [

@@ -1,4 +1,5 @@
-//! The splice: what is JSON to others is JSON here, before and after; all but our edits is the same bytes.
+//! Adding to a body: the parser accepts what other JSON parsers accept, before and after; all bytes except the
+//! additions are the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +14,7 @@ use metaclaw_fuzz::{
 const LESSON: &str = "Answer in \"one\" sentence.\nLesson \u{1f980}";
 const LINE: &str = "Remember: be brief.";
 const MODEL: &str = "our/model";
-/// Fields that lessons are put into.
+/// Fields that lessons are added to.
 const SPOKEN: [&str; 4] = ["messages", "input", "system", "instructions"];
 /// Fields that may be added.
 const ADDED: [&str; 4] = ["model", "metaclaw_system_append", "system", "instructions"];
@@ -96,7 +97,7 @@ fn compare(raw: &str, out: &str, changes: Changes<'_>) {
             || SPOKEN.contains(&&*name) && json::grew(before, after, &texts);
         assert!(is_right, "{name} was {before} and is {after}");
     }
-    // What stands between the values: with additions alone, every byte is still there, in order.
+    // Returns the bytes between the values: with additions only, every byte is still there, in order.
     let is_addition = kept.len() == n_old && changes.model.is_none() && !raw.contains("null");
     if is_addition {
         let mut bytes = out.bytes();

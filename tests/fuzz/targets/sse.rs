@@ -1,4 +1,4 @@
-//! The SSE reader: any splitting gives the same events, and whatever comes is read without a panic.
+//! The SSE reader: any splitting gives the same events, and no input causes a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

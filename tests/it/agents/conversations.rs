@@ -1,5 +1,5 @@
-//! Whole conversations with Claude Code and Codex: each is one session, over compaction too, and its
-//! owner is heard wherever a wish is said; the files of the project and the program's own words are not.
+//! Tests of whole conversations with Claude Code and Codex: each is one session, also after compaction, and the owner's
+//! wishes are detected at any place; the files of the project and the program's own texts are not taken for wishes.
 
 use metaclaw_tests::{
     agents::{ClaudeCode, Codex},
@@ -9,20 +9,20 @@ use metaclaw_tests::{
 };
 use metaclaw_turns::{Turn, TurnKind};
 
-/// What is said in a conversation.
+/// The messages of a conversation.
 struct Talk {
     /// The first message: a wish.
     first: &'static str,
     question: &'static str,
-    /// A wish, right after the conversation was compacted.
+    /// A wish, directly after the conversation was compacted.
     middle: &'static str,
-    /// A wish, right after `/clear`.
+    /// A wish, directly after `/clear`.
     cleared: &'static str,
-    /// What the project's CLAUDE.md or AGENTS.md says.
+    /// The text of the project's CLAUDE.md or AGENTS.md.
     file: &'static str,
 }
 
-/// In CI the first two; `METACLAW_TEST_TALKS` says how many.
+/// CI uses the first two; `METACLAW_TEST_TALKS` sets the number.
 const TALKS: [Talk; 10] = [
     Talk {
         first: "From now on answer in one sentence.",
@@ -105,7 +105,7 @@ fn script(_: &Asked<'_>) -> Play {
     Play::Text("It is as it should be.")
 }
 
-/// The turns that are of the conversation itself: the owner's, and no others.
+/// Returns the turns of the conversation itself: the owner's, and no others.
 fn of_owner(turns: &[Turn]) -> Vec<&Turn> {
     let main = turns.iter().filter(|it| it.meta.kind == TurnKind::Main);
     main.collect()

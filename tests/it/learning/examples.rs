@@ -1,4 +1,4 @@
-//! The examples for researchers, against the training server with the demo model.
+//! Tests of the examples for researchers, with the training server and the demo model.
 
 use metaclaw_tests::{
     external,
@@ -7,7 +7,7 @@ use metaclaw_tests::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// What an example prints.
+/// Returns the output of an example.
 async fn printed(name: &str, url: &str) -> String {
     let program = external::bin_dir().join("examples").join(name);
     let output = Command::new(program).arg(url).output().await.unwrap();
@@ -18,7 +18,7 @@ async fn printed(name: &str, url: &str) -> String {
     said
 }
 
-/// The numbers that stand behind a word, a line each.
+/// Returns the numbers after a word, one on each line.
 fn numbers(said: &str, before: &str) -> Vec<f64> {
     let lines = said.lines().filter_map(|line| line.split_once(before));
     let number = |text: &str| text.split_whitespace().next()?.parse().ok();

@@ -1,4 +1,4 @@
-//! One step by each method, of the same conversations.
+//! Tests one step of each method, with the same conversations.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const METHODS: [&str; 6] = [
 #[tokio::test]
 #[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn every_method_makes_a_step_of_what_was_said() {
-    // Nothing is trained before it is asked for.
+    // Nothing is trained before the owner asks for it.
     let home = home_without_wishes().with_env("METACLAW__MODE", "auto");
     let proxy = home.start().await.unwrap();
     talk(&proxy.client(), 1, 6).await;

@@ -1,4 +1,4 @@
-//! From complaints to an adapter that serves, and one that may not.
+//! Tests the way from complaints to an adapter that serves, and to one that is declined.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::{STEP_WITHIN, agent, answers, home_without_wishes, known, talk};
 
-/// A hundred times the demo's: a step of it ends in nonsense.
+/// A hundred times the demo's rate: a step with it ends in nonsense.
 const RUINOUS: &str = "0.05";
-/// A tenth of the demo's: replies change, and stay as good as they were.
+/// A tenth of the demo's rate: replies change, and stay as good as they were.
 const GENTLE: &str = "0.00005";
-/// The gate's tests that are made of each adapter. `preference` is not: it is skipped where there are no turns for it.
+/// The gate's tests that are made of each adapter. `preference` is skipped if there are no turns for it.
 const TESTS: [&str; 11] = [
     "relevance",
     "fluency",
@@ -27,7 +27,7 @@ const TESTS: [&str; 11] = [
     "broken_calls",
 ];
 
-/// A home in which a step is made of what the first conversations bring.
+/// A home in which the first conversations lead to a step.
 fn home_at(learning_rate: &str) -> Home {
     home_without_wishes()
         .with_env("METACLAW__RL__LEARNING_RATE", learning_rate)
@@ -48,7 +48,8 @@ async fn weights_that_ruin_are_declined_and_serve_nobody() {
     proxy.stop().await.unwrap();
 }
 
-/// The owner talks every twenty seconds until an adapter answers, and no request fails; the adapter's name.
+/// The owner sends a message every twenty seconds until an adapter answers, and no request fails; returns the adapter's
+/// name.
 async fn talks_until_swapped(proxy: &Proxy) -> String {
     let client = proxy.client();
     let mut ticks = interval(Duration::from_secs(20));

@@ -1,4 +1,4 @@
-//! Errors: each package raises the class that its users catch, with all that they read from it.
+//! Tests of errors: each package raises the class that its users catch, with all fields that they read.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ async fn our_own_refusals_are_typed_too() {
     }
 }
 
-/// Plays every error to a package behind the proxy, in these APIs.
+/// Sends every error to a package behind the proxy, in these APIs.
 pub(super) async fn assert_raised(pair: &Pair, package: &str, apis: &[&str]) {
     let args = args(package, apis);
     let at = &pair.proxy.base_url;

@@ -1,4 +1,4 @@
-//! What the owner taught reaches the model in every API, and the program notices nothing.
+//! Tests that the owner's lessons reach the model in every API, and that the program sees no difference.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ async fn a_wish_goes_up_with_each_request_and_not_a_byte_else_changes() {
     }
 }
 
-/// What was put into a body at one place; `None` where more than that was done to it.
+/// Returns what was added to a body at one place; `None` if anything else was changed.
 fn added(before: &[u8], after: &[u8]) -> Option<String> {
     let n_same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let rest = &before[n_same..];

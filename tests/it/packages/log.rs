@@ -1,4 +1,4 @@
-//! The turns of a package stand in the log, in chat shape whatever the API.
+//! Tests that the log has a package's turns in the form of chat completions, whatever the API.
 
 use metaclaw_tests::{
     home::Home,
@@ -29,7 +29,7 @@ async fn a_call_and_the_answer_to_its_result_are_two_turns_of_one_session() {
     }
 }
 
-/// A turn that asks for a call, and the one after it, which got the result.
+/// One turn asks for a call, and the next one has the result.
 fn assert_pair(call: &Value, answer: &Value) {
     assert_eq!(call["session"], answer["session"]);
     for turn in [call, answer] {
@@ -52,7 +52,7 @@ fn assert_pair(call: &Value, answer: &Value) {
     assert!(text.starts_with("ran "), "{answer:#}");
 }
 
-/// Every turn of the log, whole.
+/// Returns every turn of the log with all its fields.
 async fn turns(home: &Home) -> Vec<Value> {
     let output = home.command(&["turns", "export"]).output().await;
     let output = output.expect("metaclaw runs");

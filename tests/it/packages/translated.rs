@@ -1,4 +1,4 @@
-//! A package of one API and an upstream that speaks only the other.
+//! Tests of a package of one API with an upstream that has only the other.
 
 use metaclaw_tests::upstream::{Asked, CACHED_TOKENS, COMPLETION_TOKENS, PROMPT_TOKENS, Play};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::{GREETING, Pair, errors, program, run, script};
 
 const TOOL_SAID: &str = "The tool said hi.";
 
-/// A server that knows chat completions and nothing else.
+/// A server that has chat completions and nothing else.
 fn only_chat(asked: &Asked<'_>) -> Play {
     match asked.path {
         "/v1/chat/completions" => script(asked),
@@ -109,7 +109,7 @@ async fn errors_of_the_other_api_raise_what_a_package_knows() {
     pair.proxy.stop().await.unwrap();
 }
 
-/// One field of all deltas of a stream, put together.
+/// Joins one field of all deltas of a stream.
 fn deltas(chunks: &[Value], field: &str) -> String {
     let texts = chunks
         .iter()
@@ -117,7 +117,7 @@ fn deltas(chunks: &[Value], field: &str) -> String {
     texts.collect()
 }
 
-/// What the upstream got: the route and the body.
+/// The route and the body that the upstream got.
 fn sent(pair: &Pair) -> Vec<(String, Value)> {
     let read = |body: &[u8]| serde_json::from_slice(body).expect("JSON");
     let all = pair.behind.received();

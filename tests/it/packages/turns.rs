@@ -1,4 +1,4 @@
-//! Replies: streamed and whole, tools, images, thoughts, and the routes beside.
+//! Tests of replies: streamed and whole, tools, images, thoughts, and other routes.
 
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().expect("a list")
 }
 
-/// The text of a streamed chat completion.
+/// Returns the text of a streamed chat completion.
 fn streamed(chunks: &Value) -> String {
     let deltas = list(chunks).iter();
     deltas

@@ -1,4 +1,4 @@
-//! Claude Code, in print mode: one process holds a conversation, `/compact` and `/clear` included.
+//! Claude Code, in print mode: one process has a conversation, including `/compact` and `/clear`.
 
 use std::{path::PathBuf, process::Stdio};
 
@@ -12,14 +12,14 @@ use tokio::{
 use super::room::{ANSWER_WITHIN, Room};
 use crate::external;
 
-/// Claude Code as it is installed.
+/// The installed Claude Code.
 #[derive(Debug, Clone)]
 pub struct ClaudeCode {
     program: PathBuf,
     node: PathBuf,
 }
 
-/// One that runs; killed when dropped.
+/// A running Claude Code; killed when dropped.
 #[derive(Debug)]
 pub struct ClaudeCodeTalk {
     pub room: Room,
@@ -31,20 +31,19 @@ pub struct ClaudeCodeTalk {
 // === impl ClaudeCode ===
 
 impl ClaudeCode {
-    /// The one that `cargo xtask test` has installed.
+    /// Returns the one that `cargo xtask test` has installed.
     pub fn installed() -> Self {
         let program = external::claude_code().join("node_modules/.bin/claude");
         let (_, node) = external::openclaw();
         Self { program, node }
     }
 
-    /// Starts one in a fresh home that asks `base_url`, `http://HOST:PORT`, with this CLAUDE.md in the
-    /// folder that it works in.
+    /// Starts one in a fresh home with `base_url`, `http://HOST:PORT`, and with this CLAUDE.md in its working folder.
     pub fn start(&self, base_url: &str, claude_md: &str) -> ClaudeCodeTalk {
         self.start_with(base_url, claude_md, &[])
     }
 
-    /// The same with more arguments.
+    /// Starts the same with more arguments.
     pub fn start_with(
         &self,
         base_url: &str,
@@ -79,8 +78,8 @@ impl ClaudeCode {
 // === impl ClaudeCodeTalk ===
 
 impl ClaudeCodeTalk {
-    /// Types this, a command as `/clear` or a message, and waits until it is done; what Claude Code
-    /// says to it.
+    /// Types this text, a command such as `/clear` or a message, and waits until it is done; returns Claude Code's
+    /// answer.
     pub async fn say(&mut self, text: &str) -> String {
         let message = json!({"type": "user", "message": {"role": "user", "content": text}});
         let line = format!("{message}\n");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::room::{Room, run};
 use crate::external;
 
-/// Fewer tokens than every reply of the scripted upstream reports.
+/// This is lower than the token count that every reply of the scripted upstream reports.
 const COMPACTS_AT: &str = "model_auto_compact_token_limit=1000";
 
 /// A conversation with Codex in a home of its own.
@@ -20,13 +20,13 @@ pub struct Codex {
 // === impl Codex ===
 
 impl Codex {
-    /// The one that `cargo xtask test` has installed, in a fresh home; it asks `base_url`,
-    /// `http://HOST:PORT`, and has this AGENTS.md in the folder that it works in.
+    /// Returns the one that `cargo xtask test` has installed, in a fresh home, with `base_url`, `http://HOST:PORT`, and
+    /// this AGENTS.md in its working folder.
     pub fn new(base_url: &str, agents_md: &str) -> Self {
         Self::configured(base_url, agents_md, "model = \"scripted\"")
     }
 
-    /// The same with these lines at the top of its configuration, which name the model.
+    /// Creates the same with these lines at the top of its configuration, which name the model.
     pub fn configured(base_url: &str, agents_md: &str, settings: &str) -> Self {
         let program = external::codex().join("node_modules/.bin/codex");
         let (_, node) = external::openclaw();
@@ -53,17 +53,17 @@ wire_api = "responses"
         }
     }
 
-    /// The folder that it works in.
+    /// Returns its working folder.
     pub fn work(&self) -> PathBuf {
         self.room.work()
     }
 
-    /// Says this; what Codex says to it.
+    /// Sends this message; returns Codex's answer.
     pub async fn say(&mut self, text: &str) -> String {
         self.exec(&[], text).await
     }
 
-    /// The same, where the conversation is found too long and compacted first.
+    /// Does the same if the conversation is too long and is compacted first.
     pub async fn say_after_compaction(&mut self, text: &str) -> String {
         assert!(self.has_begun, "there is nothing to compact");
         self.exec(&["--config", COMPACTS_AT], text).await

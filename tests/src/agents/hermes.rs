@@ -15,13 +15,12 @@ pub struct Hermes {
 // === impl Hermes ===
 
 impl Hermes {
-    /// The one that `cargo xtask test` has installed, in a fresh home; it asks `base_url`,
-    /// `http://HOST:PORT`.
+    /// Returns the one that `cargo xtask test` has installed, in a fresh home with `base_url`, `http://HOST:PORT`.
     pub fn new(base_url: &str) -> Self {
         let room = Room::new();
         let model = json!({"default": "scripted", "provider": "custom", "api_key": "sk-agent",
             "base_url": format!("{base_url}/v1")});
-        // JSON is YAML.
+        // JSON is valid YAML.
         room.configure(".hermes/config.yaml", &json!({"model": model}).to_string());
         Self {
             room,
@@ -29,7 +28,7 @@ impl Hermes {
         }
     }
 
-    /// Says this; what Hermes says to it.
+    /// Sends this message; returns Hermes's answer.
     pub async fn say(&mut self, text: &str) -> String {
         let bin = external::hermes().join("bin");
         let mut command = self.room.command(&bin.join("hermes"), &bin);

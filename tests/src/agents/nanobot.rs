@@ -1,4 +1,4 @@
-//! nanobot, one message at a time: each is a process that goes on with the conversation.
+//! nanobot, one message at a time: each is a process that continues the conversation.
 
 use serde_json::json;
 
@@ -14,8 +14,7 @@ pub struct Nanobot {
 // === impl Nanobot ===
 
 impl Nanobot {
-    /// The one that `cargo xtask test` has installed, in a fresh home; it asks `base_url`,
-    /// `http://HOST:PORT`.
+    /// Returns the one that `cargo xtask test` has installed, in a fresh home with `base_url`, `http://HOST:PORT`.
     pub fn new(base_url: &str) -> Self {
         let room = Room::new();
         let provider = json!({"apiKey": "sk-agent", "apiBase": format!("{base_url}/v1")});
@@ -25,7 +24,7 @@ impl Nanobot {
         Self { room }
     }
 
-    /// Says this; what nanobot says to it.
+    /// Sends this message; returns nanobot's answer.
     pub async fn say(&self, text: &str) -> String {
         let bin = external::nanobot().join("bin");
         let mut command = self.room.command(&bin.join("nanobot"), &bin);

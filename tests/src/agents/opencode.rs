@@ -18,8 +18,8 @@ pub struct OpenCode {
 // === impl OpenCode ===
 
 impl OpenCode {
-    /// The one that `cargo xtask test` has installed, in a fresh home; it asks `base_url`,
-    /// `http://HOST:PORT`, by chat completions.
+    /// Returns the one that `cargo xtask test` has installed, in a fresh home with `base_url`, `http://HOST:PORT`, for
+    /// chat completions.
     pub fn new(base_url: &str) -> Self {
         let program = external::opencode().join("node_modules/.bin/opencode");
         let room = Room::new();
@@ -36,14 +36,14 @@ impl OpenCode {
         }
     }
 
-    /// Says this; what opencode says to it. Each word is an argument of its own: opencode puts those
-    /// that have blanks in quotation marks.
+    /// Sends this message; returns opencode's answer. Each word is an argument of its own, because opencode puts
+    /// arguments with blanks in quotation marks.
     pub async fn say(&mut self, text: &str) -> String {
         let words: Vec<&str> = text.split(' ').collect();
         self.run(&words).await
     }
 
-    /// The same with the whole text as one argument, so that it arrives in quotation marks.
+    /// Sends the whole text as one argument, so that it arrives in quotation marks.
     pub async fn say_quoted(&mut self, text: &str) -> String {
         self.run(&[text]).await
     }

@@ -1,4 +1,4 @@
-//! Where an agent lives and works.
+//! The home and the working folder of an agent.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,10 +9,10 @@ use std::{
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-/// How long one answer may take: the slowest agent takes 20 s on a busy machine.
+/// The time limit of one answer; the slowest agent takes 20 s on a busy machine.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(180);
 
-/// A home and a folder to work in, for one agent; gone when dropped.
+/// A home and a working folder for one agent, deleted when dropped.
 #[derive(Debug)]
 pub struct Room {
     folder: TempDir,
@@ -33,7 +33,7 @@ impl Room {
         self.folder.path().join("home")
     }
 
-    /// The folder that it works in.
+    /// Returns the working folder.
     pub fn work(&self) -> PathBuf {
         self.folder.path().join("work")
     }
@@ -46,8 +46,7 @@ impl Room {
         std::fs::write(file, text).expect("a writable home");
     }
 
-    /// A program in this home and no other, with no word of the caller's environment; `path` comes
-    /// first where programs are looked for.
+    /// Creates a program in this home, without the caller's environment variables; `path` comes first in its `PATH`.
     pub(super) fn command(&self, program: &Path, path: &Path) -> Command {
         let mut command = Command::new(program);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", path.display());
@@ -63,7 +62,7 @@ impl Room {
     }
 }
 
-/// Runs a program that must work; what it prints.
+/// Runs a program that must succeed; returns its output.
 pub(super) async fn run(mut command: Command) -> String {
     let output = timeout(ANSWER_WITHIN, command.output()).await;
     let output = output.expect("it ends in time").expect("it runs");

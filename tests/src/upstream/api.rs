@@ -8,7 +8,7 @@ use super::{
     responses,
 };
 
-/// A route that replies.
+/// Returns the route for replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Api {
     Chat,
@@ -44,7 +44,7 @@ impl Api {
         }
     }
 
-    /// The body of an error.
+    /// Returns the body of an error.
     pub(super) fn error(self, failure: Failure) -> Value {
         match self {
             Self::Chat | Self::Responses => chat::error(failure),
@@ -52,7 +52,7 @@ impl Api {
         }
     }
 
-    /// The headers of an error by which a client knows how long to wait.
+    /// Returns the headers of an error that tell a client how long to wait.
     pub(super) fn limits(self, failure: Failure) -> &'static [(&'static str, &'static str)] {
         match (self, failure) {
             (_, Failure::Server | Failure::ContextOverflow) => &[],
@@ -69,7 +69,7 @@ impl Api {
         }
     }
 
-    /// Whether the conversation already holds a tool's result.
+    /// Returns whether the conversation already contains a tool's result.
     pub(super) fn has_result(self, request: &Value) -> bool {
         match self {
             Self::Chat => chat::has_result(request),

@@ -1,4 +1,4 @@
-//! A reply's body: its pieces, how it ends, and who gave it up.
+//! A reply's body: its pieces, how it ends, and whether a client gave it up.
 
 use std::{
     io,
@@ -17,12 +17,12 @@ use super::notes::{Shared, lock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,
-    /// The connection is broken off.
+    /// The connection breaks off.
     Cut,
     Silence,
 }
 
-/// Notes the time at which a reply was dropped that had not come to its end.
+/// Records the time at which an unfinished reply was dropped.
 pub(super) struct Watch {
     shared: Arc<Shared>,
     is_over: bool,
@@ -31,12 +31,12 @@ pub(super) struct Watch {
 struct Playing {
     pieces: std::vec::IntoIter<Bytes>,
     ending: Ending,
-    /// What was given has had its turn to leave.
+    /// The earlier pieces have had time to be sent.
     is_flushed: bool,
     watch: Watch,
 }
 
-/// A body of these pieces.
+/// Creates a body of these pieces.
 pub(super) fn body(pieces: Vec<Bytes>, ending: Ending, shared: &Arc<Shared>) -> Body {
     Body::from_stream(Playing {
         pieces: pieces.into_iter(),
@@ -80,7 +80,7 @@ impl Stream for Playing {
                 self.watch.is_over = true;
                 Poll::Ready(None)
             }
-            // An error at once would take back what the server has not written yet.
+            // An error at once would discard what the server has not written yet.
             Ending::Cut if !self.is_flushed => {
                 self.is_flushed = true;
                 cx.waker().wake_by_ref();

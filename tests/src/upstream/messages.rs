@@ -19,7 +19,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
     let has_usage = reply.has(Part::Usage);
     let mut start = message(reply, &json!([]), None);
     if has_usage {
-        // The reply has only begun: one token is what the provider reports here.
+        // The reply has only begun, so the provider reports one token here.
         start["usage"] = usage(1);
     }
     let mut events = vec![
@@ -84,10 +84,10 @@ pub(super) fn error(failure: Failure) -> Value {
         "request_id": "req_scripted"})
 }
 
-/// What proves to the provider that a thought is the model's own.
+/// The provider's proof that a thought is the model's own.
 const SIGNATURE: &str = "c2NyaXB0ZWQ=";
 
-/// Each block as it begins, and what it grows by.
+/// Returns each block at its beginning, and its deltas.
 fn blocks(said: &Said) -> Vec<(Value, Vec<Value>)> {
     let text = |text: &str| {
         let words = Said::words(text).map(|word| json!({"type": "text_delta", "text": word}));

@@ -1,4 +1,4 @@
-//! What an upstream notes of those who ask it.
+//! What an upstream records of its callers.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// The headers by name, without those of the one connection: what a relay must not change.
+    /// The headers by name, without those of the single connection, which a relay must not change.
     pub fn end_to_end(&self) -> BTreeMap<String, String> {
         let is_of_the_message = |name: &HeaderName| *name != HOST && *name != CONNECTION;
         let headers = self.headers.iter();
@@ -36,14 +36,14 @@ impl Received {
     }
 }
 
-/// What the server notes, and what it asks.
+/// The records of the server, and its script.
 pub(super) struct Shared {
     pub(super) script: Box<dyn Fn(&Asked<'_>) -> Play + Send + Sync>,
     pub(super) received: Mutex<Vec<Received>>,
     pub(super) hang_ups: Mutex<Vec<SystemTime>>,
 }
 
-/// A test that panicked elsewhere does not make these lists wrong.
+/// A panic of another test does not make these lists wrong.
 pub(super) fn lock<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }

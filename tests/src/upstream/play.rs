@@ -1,19 +1,19 @@
-//! What an upstream can be told to do.
+//! The actions of an upstream's script.
 
 use axum::http::HeaderMap;
 use serde_json::Value;
 
 /// The usage that every reply reports.
 pub const PROMPT_TOKENS: u64 = 1234;
-/// Of those, from the provider's cache.
+/// The part of these tokens that came from the provider's cache.
 pub const CACHED_TOKENS: u64 = 1000;
-/// And of the reply.
+/// The tokens of the reply.
 pub const COMPLETION_TOKENS: u64 = 7;
 
 /// The model that answers, whatever model was asked for.
 pub(super) const MODEL: &str = "mock-model";
 
-/// A request for a reply, as far as a script may want to know it.
+/// The parts of a request for a reply that a script may need.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub path: &'a str,
@@ -30,7 +30,7 @@ pub struct Asked<'a> {
 pub enum Play {
     /// Answers with this text.
     Text(&'static str),
-    /// Thinks this aloud, then answers with this text.
+    /// Sends this as thinking, then answers with this text.
     Thought(&'static str, &'static str),
     /// Asks for one `exec` call with this command; answers with the text once its result is there.
     Tool {
@@ -47,20 +47,20 @@ pub enum Play {
     },
     /// Answers with this text, and leaves out what providers usually send.
     Without(Part, &'static str),
-    /// Begins to answer with this text and breaks the connection off.
+    /// Begins to answer with this text, and breaks the connection off.
     Cut(&'static str),
-    /// Begins to answer with this text and falls silent; a reply that is not streamed never begins.
+    /// Begins to answer with this text and then sends nothing more; a reply that is not streamed never begins.
     Stall(&'static str),
     /// Answers with an error.
     Refuse(Failure),
-    /// Knows no such route.
+    /// Answers that there is no such route.
     Unknown,
 }
 
 /// Parts of a reply that some providers do not send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The count of tokens.
+    /// The number of tokens.
     Usage,
     /// Why the reply ended.
     Finish,
@@ -71,24 +71,24 @@ pub enum Part {
 /// Errors of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// 500.
+    /// Status 500.
     Server,
-    /// 429, with `Retry-After` of a second.
+    /// Status 429, with `Retry-After` of a second.
     RateLimit,
-    /// 400: the conversation is longer than the model's context.
+    /// Status 400: the conversation is longer than the model's context.
     ContextOverflow,
 }
 
-/// A reply, in whatever API.
+/// A reply, in any API.
 #[derive(Debug, Clone)]
 pub(super) struct Reply {
     pub said: Said,
     pub without: Option<Part>,
-    /// Its number: no two replies of a provider have the same id.
+    /// Its number, because no two replies of a provider have the same id.
     pub number: usize,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, Clone)]
 pub(super) enum Said {
     Text(&'static str),
@@ -99,28 +99,28 @@ pub(super) enum Said {
 /// A call that a reply asks for.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    /// Its number among all requests: no two calls of a conversation have the same id.
+    /// Its number among all requests, because no two calls of a conversation have the same id.
     pub number: usize,
     pub name: &'static str,
     pub arguments: String,
 }
 
 impl Reply {
-    /// Whether a part is to be sent.
+    /// Returns whether a part is sent.
     pub(super) fn has(&self, part: Part) -> bool {
         self.without != Some(part)
     }
 }
 
 impl Said {
-    /// The text in pieces, as a model says it.
+    /// Returns the text in pieces, as a model streams it.
     pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
         text.split_inclusive(' ')
     }
 }
 
 impl Call {
-    /// One call of the tool `exec`; there is never a second one in its conversation.
+    /// Returns one call of the tool `exec`; there is never a second one in its conversation.
     pub(super) fn exec(command: &str) -> Self {
         Self {
             number: 1,
@@ -129,7 +129,7 @@ impl Call {
         }
     }
 
-    /// The arguments in two pieces.
+    /// Returns the arguments in two pieces.
     pub(super) fn pieces(&self) -> [&str; 2] {
         let arguments = self.arguments.as_str();
         let ends = arguments.char_indices().map(|(at, _)| at);
@@ -140,8 +140,8 @@ impl Call {
 }
 
 impl Asked<'_> {
-    /// The newest message or item of the conversation that is no system's, as JSON: Claude Code puts a
-    /// system message behind what was typed.
+    /// Returns the newest message or item of the conversation that is not a system message, as JSON, because Claude
+    /// Code puts a system message after the typed text.
     pub fn newest(&self) -> &Value {
         let lists = ["messages", "input"];
         let list = lists.iter().find_map(|name| self.body[*name].as_array());
@@ -150,13 +150,13 @@ impl Asked<'_> {
         newest.unwrap_or(&Value::Null)
     }
 
-    /// Whether the newest message is a user's and holds this text.
+    /// Returns whether the newest message is a user's and contains this text.
     pub fn is_told(&self, text: &str) -> bool {
         let newest = self.newest();
         newest["role"] == "user" && newest["content"].to_string().contains(text)
     }
 
-    /// Whether a tool of this name is offered.
+    /// Returns whether a tool of this name is offered.
     pub fn offers(&self, tool: &str) -> bool {
         let is_named =
             |offered: &Value| offered["name"] == tool || offered["function"]["name"] == tool;

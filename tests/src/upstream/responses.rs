@@ -33,7 +33,7 @@ pub(super) fn events(reply: &Reply) -> Vec<String> {
 }
 
 pub(super) fn whole(reply: &Reply) -> Value {
-    // Why a reply ended is its status here; there is nothing else to leave out.
+    // Here the status says why a reply ended, and nothing else can be left out.
     let mut whole = response(reply, &json!(output(&reply.said)), "completed");
     if reply.has(Part::Usage) {
         whole["usage"] = json!({"input_tokens": PROMPT_TOKENS,
@@ -44,7 +44,7 @@ pub(super) fn whole(reply: &Reply) -> Value {
     whole
 }
 
-/// The items of a reply, finished.
+/// Returns the finished items of a reply.
 fn output(said: &Said) -> Vec<Value> {
     let message = |text: &str| {
         let part = json!({"type": "output_text", "text": text, "annotations": []});
@@ -64,7 +64,7 @@ fn output(said: &Said) -> Vec<Value> {
     }
 }
 
-/// The life of one item: added empty, grown, done.
+/// Returns the events of one item: added empty, extended, done.
 fn item_events(index: usize, item: &Value) -> Vec<Value> {
     let mut empty = item.clone();
     let middle = match item["type"].as_str().expect("items have a type") {

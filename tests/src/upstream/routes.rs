@@ -1,4 +1,4 @@
-//! Which route answers what.
+//! Chooses the answer by the route.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Requests on this path for a reply by this model so far.
+/// Returns the number of requests on this path for a reply by this model so far.
 fn n_asked(shared: &Shared, path: &str, model: &str) -> usize {
     let is_same = |received: &&Received| {
         let body: Value = serde_json::from_slice(&received.body).unwrap_or(Value::Null);
@@ -78,7 +78,7 @@ async fn perform(api: Api, play: Play, request: &Value, shared: &Arc<Shared>) ->
             let limits = api.limits(failure);
             return json(failure.status(), limits, &api.error(failure));
         }
-        // As the frameworks say it that such servers are made of.
+        // The message is that of common server frameworks.
         Play::Unknown => return json(404, &[], &json!({"detail": "Not Found"})),
     };
     let reply = Reply {
@@ -118,11 +118,11 @@ async fn perform(api: Api, play: Play, request: &Value, shared: &Arc<Shared>) ->
     }
 }
 
-/// Routes that are no chat.
+/// Answers routes that are not chats.
 fn beside(path: &str) -> Response {
     match path {
         "/v1/models" => {
-            // Both providers' shapes in one: each package reads its own fields.
+            // The body has the fields of both providers, of which each package reads its own.
             let model = json!({"id": MODEL, "object": "model", "created": 1, "owned_by": "nobody",
                 "type": "model", "display_name": "Mock", "created_at": "2026-01-01T00:00:00Z"});
             let list = json!({"object": "list", "data": [model], "has_more": false,

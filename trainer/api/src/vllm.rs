@@ -1,7 +1,9 @@
-//! A vLLM server that serves the policy model while another process trains it: adapters loaded and unloaded, token ids continued.
+//! A vLLM server that serves the policy model while another process trains it: loads and unloads adapters, and
+//! continues token ids.
 //!
-//! Prompts go as ids to `/v1/completions`, and ids come back, so that no template or parser of the server stands in between.
-//! Log-probabilities are at temperature 1 as long as the server runs with its default `--logprobs-mode raw_logprobs`.
+//! Prompts are sent as ids to `/v1/completions`, and ids come back, so that no template or parser of the server is
+//! involved. Log-probabilities are at temperature 1 as long as the server runs with its default
+//! `--logprobs-mode raw_logprobs`.
 
 mod body;
 mod client;

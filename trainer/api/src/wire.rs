@@ -1,7 +1,7 @@
-//! Requests and replies of the REST API: `spec/remote-training.md`, and what is ours besides.
+//! Requests and replies of the REST API: `spec/remote-training.md`, and MetaClaw's extensions.
 //!
-//! Field names and defaults are those of the community fork's `remote` backend. Fields that only our
-//! server has are optional in what a client reads, so that the fork's replies are understood too.
+//! Field names and defaults are those of the community fork's `remote` backend. Fields that only this server sends are
+//! optional for a client, so that the fork's replies are understood too.
 
 mod adapters;
 mod health;

@@ -1,5 +1,9 @@
 //! Loads a model, answers a question and prints the speed:
-//! `cargo run --release -p metaclaw-engine --example generate -- MODEL [--f32] [--threads N] [--adapter DIR NAME] [PROMPT]`.
+//!
+//! ```text
+//! cargo run --release -p metaclaw-engine --example generate -- \
+//!     MODEL [--f32] [--threads N] [--adapter DIR NAME] [PROMPT]
+//! ```
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Flags and environment: the fork's, kept, and ours.
+//! Flags and environment variables: those of the fork, and additional ones.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -103,16 +103,16 @@ pub(crate) enum QuantizationArg {
     Int8,
 }
 
-/// Why flags or environment are refused.
+/// Why flags or environment variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArgsError {
-    /// No number.
+    /// The value is not a number.
     #[error("METACLAW_PORT is {value:?}: a port from 0 to 65535")]
     Port {
         /// The given value.
         value: String,
     },
-    /// Listening beyond this machine without a key.
+    /// An address beyond this machine without a key.
     #[error(
         "--host {host} can be reached by others and no key is set: set METACLAW_API_KEY, or listen on 127.0.0.1"
     )]
@@ -123,17 +123,17 @@ pub(crate) enum ArgsError {
     /// An error in the settings of the server that answers chats.
     #[error(transparent)]
     Inference(#[from] InferenceError),
-    /// Devices that are not there, or words that name none.
+    /// Devices that do not exist, or an unknown word.
     #[error("{flag} ({name}): {wrong}")]
     Devices {
-        /// Which flag.
+        /// The flag.
         flag: &'static str,
         /// The environment variable that has the same setting.
         name: &'static str,
         /// What is wrong with the devices.
         wrong: DeviceError,
     },
-    /// No place for files.
+    /// There is no folder for files.
     #[error(
         "there is neither METACLAW_CACHE, XDG_CACHE_HOME nor HOME: give --cache-dir and --checkpoint-dir"
     )]
@@ -147,13 +147,13 @@ pub(crate) struct Resolved {
     pub(crate) address: SocketAddr,
     /// The key that callers must send.
     pub(crate) key: Option<ApiKey>,
-    /// Adapters and checkpoints.
+    /// The folder of adapters and checkpoints.
     pub(crate) checkpoint_dir: PathBuf,
-    /// Converted models.
+    /// The folder of converted models.
     pub(crate) cache_dir: PathBuf,
     /// The cache of `huggingface_hub`.
     pub(crate) hub: Option<PathBuf>,
-    /// Compute threads; 0 is one a core.
+    /// Compute threads; 0 means one for each core.
     pub(crate) n_threads: u16,
     /// The devices of training.
     pub(crate) training: Devices,
@@ -166,10 +166,10 @@ pub(crate) struct Resolved {
 // === impl Args ===
 
 impl Args {
-    /// Fills in what the flags leave to the environment, `env`, and checks.
+    /// Takes missing flags from the environment `env`, and checks all values.
     ///
     /// # Errors
-    /// [`ArgsError`] names the flag or variable, what was given and what is allowed.
+    /// Returns [`ArgsError`] with the flag or variable, its value and what is allowed.
     pub(crate) fn resolve(
         &self,
         env: impl Fn(&str) -> Option<String>,
@@ -255,7 +255,7 @@ impl Args {
     }
 }
 
-/// The product's cache folder.
+/// Returns MetaClaw's cache folder.
 fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let ours = env("METACLAW_CACHE").map(PathBuf::from);
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));

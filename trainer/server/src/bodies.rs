@@ -1,5 +1,5 @@
-//! Bodies of training calls: they count until they are answered, so that batches queue in their callers' memory and
-//! not in ours.
+//! Limits the bodies of training calls: they count until they are answered, so that batches wait in their callers'
+//! memory and not in the server's.
 
 use axum::{
     extract::{Request, State},

@@ -1,4 +1,4 @@
-//! The training server's process: everything that links libtorch. Started by `metaclaw-trainer`.
+//! The training server's process, which contains everything that links libtorch. `metaclaw-trainer` starts it.
 
 use std::process::ExitCode;
 

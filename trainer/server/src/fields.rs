@@ -1,4 +1,4 @@
-//! The fields of the routes that are the trainer's own; those of chats are `metaclaw_trainer_chat::fields`'.
+//! The fields of the trainer's own routes; those of chats are in `metaclaw_trainer_chat::fields`.
 
 mod sample;
 mod training;

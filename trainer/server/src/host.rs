@@ -1,7 +1,6 @@
-//! The engine, in the API's terms.
+//! The engine, with the types of the API.
 //!
-//! Everything that a handler needs of the engine goes through here, and every error of the engine becomes an
-//! answer here.
+//! Handlers call the engine only through this module, which turns every error of the engine into an answer.
 
 mod adapters;
 mod base;
@@ -41,16 +40,16 @@ use crate::error::ApiError;
 pub(crate) struct HostConfig {
     /// A GGUF file, a Hugging Face directory, or a name at the hub. If it is missing, the first run names the model.
     pub(crate) model: Option<PathBuf>,
-    /// Who finds and fetches models by their names.
+    /// Finds and downloads models by their names.
     pub(crate) fetcher: Fetcher,
     pub(crate) cache_dir: PathBuf,
     /// The folder of `adapters/` and `checkpoints/`.
     pub(crate) checkpoint_dir: PathBuf,
     /// The number format; `None` chooses the fastest on this processor.
     pub(crate) dtype: Option<Dtype>,
-    /// How the base's matrices are rounded, if they are.
+    /// How the base model's matrices are rounded, if they are.
     pub(crate) quantization: Option<Quantization>,
-    /// Compute threads; 0 is one a physical core.
+    /// Compute threads; 0 means one for each physical core.
     pub(crate) n_threads: u16,
     /// The devices of training.
     pub(crate) training: Devices,
@@ -58,11 +57,11 @@ pub(crate) struct HostConfig {
     pub(crate) inference: Devices,
     /// Memory beside the weights, in bytes; `None` leaves it to the engine.
     pub(crate) memory: Option<usize>,
-    /// Bytes of them for keys and values; `None` leaves it to the engine.
+    /// The part of it for keys and values, in bytes; `None` lets the engine choose.
     pub(crate) kv_budget: Option<usize>,
-    /// Requests for text that may wait.
+    /// The number of requests for text that may wait.
     pub(crate) n_waiting: u16,
-    /// Checkpoints of each line that a prune leaves at least.
+    /// The least number of checkpoints of each line of training that a prune keeps.
     pub(crate) n_kept: usize,
 }
 
@@ -98,11 +97,11 @@ impl HostConfig {
 // === impl Host ===
 
 impl Host {
-    /// Loads the model, if one is given; takes seconds, minutes when a GGUF is converted first, and longer when it is
-    /// fetched from the hub.
+    /// Loads the model if one is given; this takes seconds, minutes if a GGUF is converted first, and longer if it is
+    /// downloaded from the hub.
     ///
     /// # Errors
-    /// Names the file or setting that cannot be used.
+    /// Returns an error with the file or setting that cannot be used.
     pub(crate) fn start(config: HostConfig) -> Result<Self> {
         let engine = EngineCell::new(config.engine());
         if let Some(model) = &config.model {
@@ -125,17 +124,17 @@ impl Host {
         Ok(host)
     }
 
-    /// The base model's name; empty before there is one.
+    /// Returns the base model's name; empty before there is one.
     pub(crate) fn base(&self) -> &str {
         self.engine.info().map_or("", |info| &info.name)
     }
 
-    /// The architecture, as `llama`; empty before there is a model.
+    /// Returns the architecture, for example `llama`; empty before there is a model.
     pub(crate) fn family(&self) -> &'static str {
         self.engine.info().map_or("", |info| info.family)
     }
 
-    /// Ids that end a reply; none before there is a model.
+    /// Returns the ids that end a reply; none before there is a model.
     pub(crate) fn end_ids(&self) -> Vec<u32> {
         let info = self.engine.info();
         info.map_or_else(Vec::new, |info| info.end_ids.clone())
@@ -146,19 +145,19 @@ impl Host {
         self.engine.info().map(|info| info.dtype)
     }
 
-    /// The model's folder in Hugging Face form; empty before there is one.
+    /// Returns the model's folder in Hugging Face form; empty before there is one.
     pub(crate) fn model_folder(&self) -> &Path {
         let info = self.engine.info();
         info.map_or_else(|| Path::new(""), |info| &info.dir)
     }
 
-    /// Which base model it is, by content; none before there is one.
+    /// Returns the base model's fingerprint, or `None` before there is one.
     pub(crate) fn base_fingerprint(&self) -> Option<String> {
         let engine = self.engine.get().ok()?;
         Some(engine.base().id.fingerprint.clone())
     }
 
-    /// The devices that are computed on, each once, and what memory they have.
+    /// Returns the devices that are used, each once, and their memory.
     pub(crate) fn devices(&self) -> Vec<DeviceInfo> {
         let (training, inference) = self.engine.devices();
         let mut all: Vec<_> = training.as_slice().to_vec();
@@ -181,15 +180,15 @@ impl Host {
         infos
     }
 
-    /// The model, as far as it is text.
+    /// Returns the text part of the model.
     ///
     /// # Errors
-    /// 503 `no_model`.
+    /// Returns 503 `no_model`.
     pub(crate) fn model(&self) -> Result<Arc<Model>, ApiError> {
         self.engine.model()
     }
 
-    /// Makes the next work on the disk say when it begins, and wait.
+    /// Makes the next work on the disk report when it begins, and wait.
     #[cfg(test)]
     pub(crate) fn hold_next_write(&self, closed: store::Closed) {
         self.store.gate.close(closed);

@@ -1,4 +1,4 @@
-//! Reading JSON bodies of the trainer's own routes.
+//! Reads JSON bodies of the trainer's own routes.
 
 use axum::extract::{FromRequest, Request};
 use metaclaw_trainer_api::wire::{
@@ -26,7 +26,7 @@ pub(crate) trait ReadApiJson: Sized + Send + 'static {
     /// Reads the fields that are used.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// Returns 400 with the field.
     fn read(body: &[u8]) -> Result<Self, ApiError>;
 }
 
@@ -57,7 +57,7 @@ impl ReadApiJson for OptimStepRequest {
     const FIELDS: &'static [Field] = fields::OPTIM_STEP;
 
     fn read(body: &[u8]) -> Result<Self, ApiError> {
-        // First by themselves: of flattened fields an error does not know the name.
+        // The fields are first read one by one, because the error of a flattened field does not contain its name.
         parse::<AdamSettings>(body)?;
         parse(body)
     }
@@ -71,7 +71,7 @@ impl<S: Send + Sync, T: ReadApiJson> FromRequest<S> for ApiJson<T> {
     }
 }
 
-/// Reads a body, whose every field must be one of its route.
+/// Reads a body in which every field must belong to the route.
 ///
 /// # Errors
 /// 400 naming the field.

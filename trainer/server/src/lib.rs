@@ -1,8 +1,8 @@
-//! The training server: the training API over the engine.
+//! The training server: the training API, carried out by the engine.
 //!
-//! One process with one model that serves and learns. `process` is its life, `app` the routes and
-//! their layers, `host` the engine in the API's terms; a handler reads, checks, asks the host, answers. The chat routes
-//! are `metaclaw_trainer_chat`'s, over the engine as a sampler (`serving`).
+//! One process with one model serves and trains. `process` is its lifecycle, `app` the routes and their layers, `host`
+//! the engine with the types of the API; a handler reads, checks, asks the host, answers. The chat routes are in
+//! `metaclaw_trainer_chat`, with the engine as a sampler (`serving`).
 
 mod app;
 mod args;

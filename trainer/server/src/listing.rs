@@ -1,4 +1,4 @@
-//! Which adapters there are.
+//! Lists the adapters.
 
 use std::path::Path as FsPath;
 
@@ -41,7 +41,7 @@ pub(crate) async fn load(
     Ok(Json(loaded))
 }
 
-/// vLLM opens any path; here it is the adapter's own or none.
+/// vLLM opens any path; here the path must be the adapter's own.
 fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result<(), ApiError> {
     let own = folder.join(name.as_str());
     match path {

@@ -8,16 +8,16 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// The lock file's name in the checkpoint folder. It stays when the process ends; the lock does not.
+/// The lock file's name in the checkpoint folder. The file stays when the process ends; the lock does not.
 const NAME: &str = ".lock";
 
-/// The lock of a checkpoint folder; free again when dropped, or when the process ends in any way.
+/// The lock of a checkpoint folder; released on drop, or when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
 }
 
-/// Why the folder cannot be had.
+/// Why the folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderLockError {
     /// Another trainer has it.
@@ -30,7 +30,7 @@ pub(crate) enum FolderLockError {
         /// The holder's process id, or the text that could be read of it.
         holder: String,
     },
-    /// The folder cannot be made or written.
+    /// The folder cannot be created or written.
     #[error("checkpoint folder {}: {source}", .folder.display())]
     Io {
         folder: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) enum FolderLockError {
 // === impl FolderLock ===
 
 impl FolderLock {
-    /// Makes the folder if need be and locks it.
+    /// Creates the folder if necessary and locks it.
     ///
     /// # Errors
     /// [`FolderLockError`] names the folder, and the process that holds it.

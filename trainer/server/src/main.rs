@@ -1,8 +1,7 @@
-//! The training server's launcher: sees to what must be right before the first line of the engine runs.
+//! The training server's launcher, which prepares the environment before the engine's program is loaded.
 //!
-//! OpenMP reads its environment when it is loaded; a library that is missing ends a process before its `main`. So
-//! the engine is a program of its own, beside this one, and this one replaces itself with it: same process,
-//! same pipes, same arguments.
+//! OpenMP reads its environment when it is loaded, and a missing library ends a process before its `main`. So the
+//! engine is a separate program, and the launcher replaces itself with it: same process, same pipes, same arguments.
 
 use std::{
     ffi::OsString,
@@ -12,16 +11,15 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// What libraries read when they are loaded.
+/// The variables that libraries read when they are loaded.
 ///
-/// Threads that wait by spinning stall each other tenfold where other programs want the cores too; threads that sleep at each
-/// of the 10,000 barriers a second make a reply half as long again. So they spin for a moment, then sleep: 64 tokens of one
-/// reply and of eight at once (two cores, f32) take 2.4 and 7.4 s in place of 3.4 and 10.1, and 4.0 and 13.6 in place of 3.6
-/// and 11.7 while another program keeps one of the cores.
+/// Threads that wait actively slow each other down tenfold if other programs use the cores too; threads that sleep at
+/// each of the 10,000 barriers a second make a reply take half as long again. So they wait actively for a moment, then
+/// sleep: 64 tokens of one reply and of eight at once (two cores, f32) take 2.4 and 7.4 s instead of 3.4 and 10.1, and
+/// 4.0 and 13.6 instead of 3.6 and 11.7 while another program uses one of the cores.
 ///
-/// glibc's allocator gives every large buffer of a step back and takes it
-/// anew, in pages that the kernel clears; kept up to 256 MiB, a step takes 10 to 15 % less of the processor's time, a
-/// token of a reply 7 %.
+/// glibc's allocator returns every large buffer of a step to the kernel and takes a new one, whose pages the kernel
+/// clears; keeping buffers up to 256 MiB saves 10 to 15 % of a step's processor time, and 7 % of a token's.
 const ENVIRONMENT: [(&str, &str); 5] = [
     ("OMP_WAIT_POLICY", "passive"),
     ("GOMP_SPINCOUNT", "1000"),
@@ -31,7 +29,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
 ];
 /// The program that links libtorch.
 const ENGINE: &str = "metaclaw-trainer-engine";
-/// The library that it cannot start without.
+/// The library that it needs to start.
 const LIBTORCH: &str = "libtorch_cpu.so";
 /// The link in the checkout, relative to the build; `None` in a program for distribution.
 const IN_CHECKOUT: Option<&str> = if cfg!(feature = "portable") {
@@ -56,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Becomes the engine; returns only to say why not.
+/// Becomes the engine; returns only an error.
 fn start() -> String {
     let own = match std::env::current_exe() {
         Ok(own) => own,

@@ -1,4 +1,4 @@
-//! Which adapter requests go to that name no model.
+//! Chooses the adapter for requests that name no model.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use metaclaw_trainer_chat::{BASE, DEFAULT};
 
 use crate::{error::ApiError, host::Host};
 
-/// Which adapter serves requests that name none.
+/// The adapter that serves requests without a model's name.
 #[derive(Debug, Default)]
 pub(crate) struct DefaultAdapter {
     /// The adapter that this process saved last, as the fork's server serves it. After a restart it is the base until a
@@ -26,10 +26,10 @@ impl DefaultAdapter {
             .unwrap_or_else(PoisonError::into_inner) = Some(name);
     }
 
-    /// Whether an adapter may go: not the one that requests go to that name none.
+    /// Checks that an adapter may be deleted, which is not allowed for the default adapter.
     ///
     /// # Errors
-    /// 409.
+    /// Returns 409.
     pub(crate) fn check_unused(&self, name: &AdapterName) -> Result<(), ApiError> {
         if self.last_saved().as_ref() != Some(name) {
             return Ok(());
@@ -40,16 +40,16 @@ impl DefaultAdapter {
         Err(ApiError::adapter_in_use(text))
     }
 
-    /// The adapter that requests go to that name none.
+    /// Returns the default adapter.
     pub(crate) fn last_saved(&self) -> Option<AdapterName> {
         let last = self.last_saved.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether an adapter may have this name: one that means the base could never be asked for.
+    /// Checks an adapter's name: a name that means the base model could never be requested.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// Returns 400 with the field.
     pub(crate) fn check_free(name: &AdapterName, host: &Host) -> Result<(), ApiError> {
         let name = name.as_str();
         if name != BASE && name != DEFAULT && name != host.base() {

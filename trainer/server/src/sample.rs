@@ -15,10 +15,10 @@ use crate::{
     state::TrainerApp,
 };
 
-/// The most continuations of one request.
+/// The largest number of continuations of one request.
 const MAX_SAMPLES: u32 = 64;
 
-/// The fork's fields, and what else is known of drawing.
+/// The fork's fields, and additional sampling settings.
 #[derive(Debug)]
 pub(crate) struct SampleBody {
     own: SampleRequest,

@@ -17,20 +17,20 @@ use crate::{
     vllm::{Link, VllmServing},
 };
 
-/// Bounds of the server.
+/// Limits of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerLimits {
     /// Requests for text that may wait or run.
     pub(crate) n_queue: usize,
-    /// Bytes of a body. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
+    /// The size of a body, in bytes. A batch of 64 sequences of 8,192 tokens is about 40 MB as lists of numbers.
     pub(crate) body: usize,
-    /// Bytes of training bodies that are being worked on.
+    /// The size of all training bodies in progress, in bytes.
     pub(crate) training_bodies: usize,
-    /// Bytes of other bodies that are being read.
+    /// The size of all other bodies that are being read, in bytes.
     pub(crate) text_bodies: usize,
-    /// Training calls that may wait or run.
+    /// The number of training calls that may wait or run.
     pub(crate) n_training: usize,
-    /// Bytes of sampled records.
+    /// The size of sampled records, in bytes.
     pub(crate) sampled: usize,
     /// The limits of Tinker's dialect.
     pub(crate) tinker: TinkerLimits,
@@ -59,7 +59,7 @@ pub(crate) struct ServerState {
 #[derive(Debug, Clone)]
 pub(crate) struct Behind {
     pub(crate) link: Arc<Link>,
-    /// The command and the log of its process, where that is ours.
+    /// The command and the log of its process, if it was started here.
     pub(crate) process: Option<(String, String)>,
 }
 
@@ -153,7 +153,7 @@ impl TrainerApp {
         u64::try_from(behind.map_or(own, |it| it.min(own))).ok()
     }
 
-    /// The key that callers must show.
+    /// Returns the key that callers must send.
     pub(crate) fn key(&self) -> Option<ApiKey> {
         self.key.clone()
     }

@@ -1,9 +1,9 @@
-//! Tinker's protocol below `/api/v1/`: the SDK and what is written against it, on our own engine.
+//! Tinker's protocol below `/api/v1/`, for the SDK and its programs, with MetaClaw's engine.
 //!
 //! `calls` puts each call of a model into its `lane`, where they are executed by their numbers (`work`) whatever order
 //! they arrive in; `about` is what a model is; `futures` keeps promises and results; `sampling` draws; `sessions` are
 //! the clients, whose end gives their models back; `listing` shows runs and checkpoints, whose names on disk are
-//! `stored`'s. All of the engine is reached through the host, as by the REST API's routes.
+//! `stored`'s. All calls of the engine go through the host, as for the REST API's routes.
 
 mod about;
 mod asked;

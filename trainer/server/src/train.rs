@@ -1,8 +1,7 @@
 //! The training routes: runs, gradients, steps, adapters, checkpoints.
 //!
-//! Losses are sums over tokens and datums, as Tinker's are; `total_tokens` lets a client that thinks in
-//! means convert. Nothing is retried here and nothing is deduplicated: a client that got no answer asks the
-//! checkpoints what was done.
+//! Losses are sums over tokens and datums, as in Tinker; `total_tokens` lets a client compute means. Nothing is
+//! repeated or deduplicated here: a client that got no answer finds out from the checkpoints what was done.
 
 use std::str::FromStr;
 
@@ -40,7 +39,7 @@ pub(crate) async fn create(
     app.host.create_run(request).await.map(Json)
 }
 
-/// Gives a run's memory back.
+/// Frees a run's memory.
 pub(crate) async fn close(
     State(app): State<TrainerApp>,
     ApiJson(request): ApiJson<CloseRunRequest>,
@@ -51,7 +50,7 @@ pub(crate) async fn close(
     }))
 }
 
-/// Log-probabilities; touches no gradient.
+/// Computes log-probabilities without changing a gradient.
 pub(crate) async fn forward(
     State(app): State<TrainerApp>,
     ApiJson(request): ApiJson<ForwardRequest>,
@@ -66,7 +65,7 @@ pub(crate) async fn forward_backward(
     app.host.forward_backward(request).await.map(Json)
 }
 
-/// Applies gradients and drops them.
+/// Applies gradients and clears them.
 pub(crate) async fn optim_step(
     State(app): State<TrainerApp>,
     ApiJson(request): ApiJson<OptimStepRequest>,
@@ -74,7 +73,7 @@ pub(crate) async fn optim_step(
     app.host.optim_step(request).await.map(Json)
 }
 
-/// Saves the run's adapter; requests that name no model go to it from now on.
+/// Saves the run's adapter; requests without a model's name use it from now on.
 pub(crate) async fn save_weights(
     State(app): State<TrainerApp>,
     ApiJson(request): ApiJson<SaveWeightsRequest>,
@@ -119,7 +118,7 @@ pub(crate) async fn save_checkpoint(
     app.host.save_checkpoint(request).await.map(Json)
 }
 
-/// The name that was given, or else the run and its step.
+/// Returns the given name, or else the run and its step.
 async fn name_of<T: FromStr<Err = NameError>>(
     app: &TrainerApp,
     run: &RunId,
@@ -133,7 +132,7 @@ async fn name_of<T: FromStr<Err = NameError>>(
         .map_err(|error: NameError| ApiError::field("name", error.to_string()))
 }
 
-/// Makes a run what a checkpoint holds.
+/// Sets a run to the state of a checkpoint.
 pub(crate) async fn load_checkpoint(
     State(app): State<TrainerApp>,
     ApiJson(request): ApiJson<CheckpointLoadRequest>,
@@ -159,7 +158,7 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName, ApiError> 
     })
 }
 
-/// Every complete checkpoint, oldest first.
+/// Lists every complete checkpoint, oldest first.
 pub(crate) async fn checkpoints(
     State(app): State<TrainerApp>,
 ) -> Result<Json<CheckpointsReply>, ApiError> {

@@ -1,22 +1,22 @@
-//! One training sequence and what a loss needs beside it.
+//! One training sequence and the inputs of its loss.
 //!
-//! Alignment is Tinker's: `model_input_tokens` has N ids, and entry i of every other field is about
-//! predicting the token after position i, so that of a whole sequence `model_input_tokens` is all
-//! but the last and `target_tokens` all but the first. What must not count has weight or advantage 0.
+//! The alignment is Tinker's: `model_input_tokens` has N ids, and entry i of every other field is about predicting the
+//! token after position i, so that of a whole sequence `model_input_tokens` is all but the last and `target_tokens` all
+//! but the first. Positions that must not count have weight or advantage 0.
 
 mod read;
 
 use crate::Tensor2;
 
-/// A sequence, checked: lengths agree, numbers are finite, there is at least one position.
+/// A checked sequence: lengths agree, numbers are finite, there is at least one position.
 ///
-/// What a loss needs of it, and which ids a vocabulary has, only the server can check.
+/// Only the server can check what a loss needs of it, and which ids a vocabulary has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Datum {
     parts: DatumParts,
 }
 
-/// The fields of a [`Datum`], to be checked by [`Datum::new`].
+/// The fields of a [`Datum`], which [`Datum::new`] checks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DatumParts {
     /// Token ids the model reads, `[N]`.
@@ -31,14 +31,13 @@ pub struct DatumParts {
     pub advantages: Option<Vec<f32>>,
 }
 
-/// Why a datum is refused. The field is named; the datum's index is put before it by the reader of
-/// the list.
+/// Why a datum is refused. The message names the field; the reader of a list adds the datum's index.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DatumError {
     /// The datum has no tokens.
     #[error("model_input_tokens is empty: at least one token")]
     Empty,
-    /// A field is not there.
+    /// A field is missing.
     #[error("{field} is missing")]
     Missing { field: &'static str },
     /// Two fields must have one shape.
@@ -50,7 +49,7 @@ pub enum DatumError {
         given: Vec<usize>,
         expected: Vec<usize>,
     },
-    /// A token id that no vocabulary holds.
+    /// A token id that no vocabulary has.
     #[error("{field}[{at}] is {value}: a token id from 0 to {max}")]
     Id {
         field: &'static str,
@@ -59,7 +58,7 @@ pub enum DatumError {
         value: i64,
         max: u32,
     },
-    /// Infinite, or not a number.
+    /// A number that is infinite or NaN.
     #[error("{field}[{at}] is {value}: a finite number")]
     NotFinite {
         field: &'static str,
@@ -81,7 +80,7 @@ impl Datum {
     /// Checks the parts of a datum.
     ///
     /// # Errors
-    /// [`DatumError`] names the field, what was given and what is allowed.
+    /// Returns [`DatumError`] with the field, its value and what is allowed.
     pub fn new(parts: DatumParts) -> Result<Self, DatumError> {
         let n = parts.model_input_tokens.len();
         if n == 0 {
@@ -116,10 +115,10 @@ impl Datum {
         Ok(Self { parts })
     }
 
-    /// A sequence for cross_entropy: one target and one weight per position.
+    /// Creates a sequence for cross_entropy: one target and one weight for each position.
     ///
     /// # Errors
-    /// As [`Datum::new`].
+    /// Returns the errors of [`Datum::new`].
     ///
     /// # Examples
     /// ```
@@ -145,10 +144,10 @@ impl Datum {
         })
     }
 
-    /// A sequence for importance_sampling, ppo, cispo and dro.
+    /// Creates a sequence for importance_sampling, ppo, cispo and dro.
     ///
     /// # Errors
-    /// As [`Datum::new`].
+    /// Returns the errors of [`Datum::new`].
     ///
     /// # Examples
     /// ```
@@ -182,7 +181,7 @@ impl Datum {
         self.parts
     }
 
-    /// N: how many positions it has.
+    /// Returns N, the number of positions.
     pub fn n_tokens(&self) -> usize {
         self.parts.model_input_tokens.len()
     }

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// `loss_fn_config`: a number per key. Its defaults, and what a key may be, are the server's business.
+/// `loss_fn_config`: a number for each key. The server defines its defaults and the allowed keys.
 pub type LossConfig = BTreeMap<String, f64>;
 
-/// The name of a loss. All are sums over tokens and datums, to be minimised.
+/// The name of a loss. All are sums over tokens and datums, which training minimises.
 ///
-/// With w = `weights`, l = log p(target), q = `logprobs`, A = `advantages`, r = exp(l - q); formulas after
-/// Tinker's documentation. `clip` keeps r within lo and hi, which are absolute bounds, not distances from 1.
+/// With w = `weights`, l = log p(target), q = `logprobs`, A = `advantages`, r = exp(l - q); formulas after Tinker's
+/// documentation. `clip` limits r to lo and hi, which are absolute bounds, not distances from 1.
 ///
 /// # Examples
 /// ```
@@ -27,7 +27,8 @@ pub enum LossFn {
     ImportanceSampling,
     /// -sum min(r A, clip(r) A) (<https://arxiv.org/abs/1707.06347>).
     Ppo,
-    /// -sum stop_gradient(clip(r)) l A (<https://arxiv.org/abs/2506.13585>): bounds a token's pull, never removes it.
+    /// -sum stop_gradient(clip(r)) l A (<https://arxiv.org/abs/2506.13585>): limits a token's gradient, and never
+    /// removes it.
     Cispo,
     /// -sum (l A - beta/2 (l - q)^2) (<https://arxiv.org/abs/2405.19107>).
     Dro,
@@ -51,7 +52,7 @@ impl LossFn {
         Self::Dro,
     ];
 
-    /// The name on the wire.
+    /// Returns its name in requests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CrossEntropy => "cross_entropy",

@@ -4,15 +4,15 @@ use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// The longest adapter or checkpoint name, in bytes: with a suffix it still fits a file name.
+/// The longest adapter or checkpoint name, in bytes: with a suffix it still fits in a file name.
 const MAX_NAME: usize = 96;
-/// Hex digits of a run id.
+/// The number of hex digits of a run id.
 const RUN_DIGITS: usize = 8;
 
-/// Why a text is no name.
+/// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not a legal adapter or checkpoint name.
+    /// It is not an allowed adapter or checkpoint name.
     #[error(
         "{kind} name {value:?} is not allowed: 1 to 96 of a-z A-Z 0-9 _ - . @, beginning with a letter, a digit or _"
     )]
@@ -21,21 +21,21 @@ pub enum NameError {
         kind: &'static str,
         value: String,
     },
-    /// Not a run id.
+    /// It is not a run id.
     #[error("session_id {value:?} is not allowed: 8 of 0-9 a-f, as lora/create returned it")]
     Run { value: String },
 }
 
-/// The name of saved adapter weights: a directory below `adapters/`, and what `model` asks for.
+/// The name of saved adapter weights: a directory below `adapters/`, and a value of `model` in requests.
 ///
-/// 1 to 96 of `a-z A-Z 0-9 _ - . @`, beginning with a letter, a digit or `_`; so it can hold no path
-/// separator and is never `.` or `..`.
+/// It has 1 to 96 of `a-z A-Z 0-9 _ - . @`, and begins with a letter, a digit or `_`; so it contains no path separator
+/// and is never `.` or `..`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AdapterName(Arc<str>);
 
 /// The name of a checkpoint (adapter, optimiser, step): a directory below `checkpoints/`.
 ///
-/// The same alphabet as [`AdapterName`].
+/// The allowed characters are those of [`AdapterName`].
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CheckpointName(Arc<str>);
 
@@ -43,7 +43,7 @@ pub struct CheckpointName(Arc<str>);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(Arc<str>);
 
-/// Whether `value` is one harmless path component of our alphabet.
+/// Returns whether `value` is one harmless path component of the allowed characters.
 fn is_component(value: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
     let starts = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
@@ -69,7 +69,7 @@ impl FromStr for AdapterName {
 }
 
 impl From<&CheckpointName> for AdapterName {
-    /// The adapter that goes with a checkpoint: both alphabets are one.
+    /// Returns the adapter that belongs to a checkpoint, which may have the same name.
     fn from(checkpoint: &CheckpointName) -> Self {
         Self(Arc::clone(&checkpoint.0))
     }
@@ -85,7 +85,7 @@ impl FromStr for CheckpointName {
     }
 }
 
-/// Both are kept under one name where both are of one step.
+/// If both are of one step, they are stored under one name.
 impl From<&AdapterName> for CheckpointName {
     fn from(name: &AdapterName) -> Self {
         Self(Arc::clone(&name.0))
@@ -114,7 +114,7 @@ impl FromStr for RunId {
     }
 }
 
-/// What all names share: text in, text out, and a check at the one door.
+/// Code that all names share: conversion from and to text, with a check.
 macro_rules! text_name {
     ($name:ident) => {
         impl $name {

@@ -2,22 +2,22 @@
 
 use crate::DEFAULT_TEMPERATURE;
 
-/// How the tokens of one sequence are drawn; meanings and defaults are vLLM's, but for the temperature.
+/// The sampling settings of one sequence; meanings and defaults are vLLM's, except for the temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingParams {
-    /// 0 takes the likeliest token.
+    /// 0 takes the most probable token.
     pub temperature: f64,
-    /// The smallest set of likeliest tokens that holds this much probability; 1 is all.
+    /// Draws from the smallest set of most probable tokens with this total probability; 1 means all.
     pub top_p: f64,
     /// How many of the likeliest tokens may be sampled; 0 is all.
     pub top_k: usize,
-    /// Leaves out tokens less likely than this share of the likeliest one; 0 is off.
+    /// Leaves out tokens whose probability is below this share of the highest one; 0 is off.
     pub min_p: f64,
-    /// Logits of ids seen in prompt or reply are divided by it where positive, else multiplied; 1 is off.
+    /// Positive logits of ids in the prompt or reply are divided by it, negative ones multiplied; 1 is off.
     pub repetition_penalty: f64,
-    /// Taken from the logits of ids that the reply holds; 0 is off.
+    /// Subtracted from the logits of ids that the reply contains; 0 is off.
     pub presence_penalty: f64,
-    /// Taken from the logits of ids once for each time that the reply holds them; 0 is off.
+    /// Subtracted from the logits of ids once for each time that the reply contains them; 0 is off.
     pub frequency_penalty: f64,
     /// The number of tokens before which nothing ends the reply.
     pub min_tokens: usize,
@@ -34,11 +34,12 @@ pub struct ParamError {
     pub allowed: String,
 }
 
-/// Beyond this temperature replies are noise, and small ones overflow; either is a mistake of the caller.
+/// Above this temperature, replies are noise; below the lower bound, numbers overflow; either is a mistake of the
+/// caller.
 const TEMPERATURES: std::ops::RangeInclusive<f64> = 1e-3..=100.0;
-/// OpenAI's and vLLM's bound.
+/// This is the limit of OpenAI and vLLM.
 const PENALTIES: std::ops::RangeInclusive<f64> = -2.0..=2.0;
-/// OpenAI's and vLLM's bound.
+/// This is the limit of OpenAI and vLLM.
 const MAX_TOP_LOGPROBS: usize = 20;
 
 // === impl SamplingParams ===
@@ -61,7 +62,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// The likeliest token each time.
+    /// Takes the most probable token each time.
     pub fn greedy() -> Self {
         Self {
             temperature: 0.0,
@@ -72,7 +73,7 @@ impl SamplingParams {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// The first parameter that is out of its range.
+    /// Returns the first parameter that is out of its range.
     pub fn check(&self) -> Result<(), ParamError> {
         let error = |field, value: String, allowed: String| {
             Err(ParamError {
@@ -116,10 +117,10 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// Refuses what few samplers can do: all but temperature, top-p and top-k.
+    /// Refuses settings that many samplers lack: all but temperature, top-p and top-k.
     ///
     /// # Errors
-    /// The first parameter that is not at its default.
+    /// Returns the first parameter that is not at its default.
     pub fn check_common(&self) -> Result<(), ParamError> {
         let off = Self::default();
         let only = |field, value: String, off: String| {

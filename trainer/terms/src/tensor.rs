@@ -1,8 +1,8 @@
-//! Small dense tables of one value, or of several, per position.
+//! Small dense tables with one or several values for each position.
 
 /// A row-major tensor of shape `[N]` or `[N, K]`.
 ///
-/// `[N]` and `[N, 1]` are kept apart: they differ on the wire.
+/// `[N]` and `[N, 1]` are distinguished, because they are written differently.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor2<T> {
     data: Vec<T>,
@@ -10,17 +10,17 @@ pub struct Tensor2<T> {
     width: Option<usize>,
 }
 
-/// Why values and shape do not fit.
+/// Why values and shape do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// Neither `[N]` nor `[N, K]`.
+    /// The shape is neither `[N]` nor `[N, K]`.
     #[error("shape {shape:?} is not allowed: [N] or [N, K] with K of at least 1")]
     Rank { shape: Vec<usize> },
     /// The product of the shape is not the number of values.
     #[error("shape {shape:?} does not fit its {len} values")]
     Length {
         shape: Vec<usize>,
-        /// How many values came.
+        /// The number of values.
         len: usize,
     },
 }
@@ -38,10 +38,10 @@ impl<T> Tensor2<T> {
         }
     }
 
-    /// `data` in row-major order under `shape`.
+    /// Creates a tensor from `data` in row-major order and `shape`.
     ///
     /// # Errors
-    /// [`ShapeError`] when the shape is neither `[N]` nor `[N, K]`, or does not fit.
+    /// Returns [`ShapeError`] if the shape is neither `[N]` nor `[N, K]`, or does not fit.
     pub fn shaped(data: Vec<T>, shape: &[usize]) -> Result<Self, ShapeError> {
         let (rows, width) = match *shape {
             [rows] => (rows, None),
@@ -58,22 +58,22 @@ impl<T> Tensor2<T> {
         Ok(Self { data, rows, width })
     }
 
-    /// `N`.
+    /// Returns `N`.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Values per position: `K`, or 1 of a vector.
+    /// Returns the number of values for each position: `K`, or 1 for a vector.
     pub fn width(&self) -> usize {
         self.width.unwrap_or(1)
     }
 
-    /// Whether the shape is `[N, K]`.
+    /// Returns whether the shape is `[N, K]`.
     pub fn is_matrix(&self) -> bool {
         self.width.is_some()
     }
 
-    /// `[N]` or `[N, K]`.
+    /// Returns `[N]` or `[N, K]`.
     pub fn shape(&self) -> Vec<usize> {
         std::iter::once(self.rows).chain(self.width).collect()
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench cookbook`: the recipes of Tinker's cookbook as they are, against our training server.
+//! `cargo xtask bench cookbook` runs the unmodified recipes of Tinker's cookbook with MetaClaw's training server.
 
 use std::process::Command;
 
@@ -31,10 +31,11 @@ const PACKAGES: [&str; 19] = [
     "tqdm",
     "transformers",
 ];
-/// Without what it asks for itself: among that are packages that no recipe here imports and not every index has.
+/// It is installed without its own requirements, because these contain packages that no recipe here imports and that
+/// some indexes lack.
 const COOKBOOK: &str = "tinker-cookbook==0.6.1";
 
-/// Installs, builds and runs; arguments name the parts (`sl`, `rl`, `peft`), without any it is all.
+/// Installs, builds and runs; arguments name the parts (`sl`, `rl`, `peft`), and without any all run.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;

@@ -1,7 +1,7 @@
-//! `cargo xtask bench engine`: our engine beside transformers and PEFT on the PyTorch that it links, and beside vLLM.
+//! `cargo xtask bench engine` compares MetaClaw's engine with transformers and PEFT on the same PyTorch, and with vLLM.
 //!
-//! Same weights, threads and inputs; a process a run, ours and theirs in turn, the median of all runs. What has
-//! been run is not run again, unless program, input or settings are others by now.
+//! Weights, threads and inputs are the same; each run is a process, the programs take turns, and the result is the
+//! median of all runs. A run with a result is not repeated, unless program, input or settings have changed.
 
 mod cell;
 mod cells;
@@ -25,7 +25,7 @@ use crate::places::Places;
 use crate::report::StageReport;
 use crate::vllm;
 
-/// Sets up, measures, judges. A promise that is not kept is in the table and in the exit status.
+/// Sets up, measures, and compares with the promises. A broken promise appears in the table and in the exit status.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     if args.iter().any(|it| it == "--help") {
         println!("{USAGE}\n\n{}", cells::list());

@@ -1,4 +1,4 @@
-//! `cargo xtask bench learn`: whether the product learns what its user likes, and keeps what it knew.
+//! `cargo xtask bench learn` measures whether the product learns what its user likes, and keeps what it knew.
 
 use anyhow::Result;
 use metaclaw_fetch::command;
@@ -7,7 +7,7 @@ use super::program::{build, program, quick_or};
 use crate::places::Places;
 use crate::report::StageReport;
 
-/// Builds as a user would run it and measures; arguments go to the bench.
+/// Makes a release build and measures; arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench tinker-peer`: the learning loop at a SkyRL server from the package index.
+//! `cargo xtask bench tinker-peer` runs the learning loop with a SkyRL server from the package index.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ const PACKAGES: [&str; 4] = [
 /// The Python versions that SkyRL supports, the newest last. Newer ones are not tested.
 const PYTHONS: [&str; 2] = ["python3.12", "python3.13"];
 
-/// Installs, builds and runs; `--venv PATH` is an installation that is there, the other arguments go to the bench.
+/// Installs, builds and runs; `--venv PATH` is an existing installation, the other arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
@@ -75,7 +75,7 @@ fn venv(args: &[String]) -> Result<(Option<PathBuf>, Vec<String>)> {
     Ok((Some(venv), args))
 }
 
-/// A Python that SkyRL runs on: by its name, or among pyenv's.
+/// Finds a Python that SkyRL supports: by its name, or among pyenv's.
 fn python() -> Result<PathBuf> {
     for name in PYTHONS {
         // pyenv may have a shim without the Python behind it.

@@ -1,4 +1,4 @@
-//! The programs that measure, built and called.
+//! Builds and runs the programs that measure.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use metaclaw_fetch::command;
 use crate::cargo::{cargo, features_for_use};
 use crate::places::Places;
 
-/// Builds programs for release as a user would run them, by one call, so that what they share is compiled once.
+/// Makes release builds of programs in one call, so that common dependencies are compiled once.
 pub(crate) fn build(places: &Places, packages: &[&str], programs: &[&str]) -> Result<()> {
     let packages = packages.iter().flat_map(|name| ["-p", name]);
     let programs = programs.iter().flat_map(|name| ["--bin", name]);
@@ -40,7 +40,7 @@ pub(crate) fn program(places: &Places, name: &str, out: &str, args: &[String]) -
     program
 }
 
-/// The folder's name, or another one where a few minutes are to do.
+/// The folder's name; a quick run has another one.
 pub(crate) fn quick_or(name: &str, args: &[String]) -> String {
     if args.iter().any(|it| it == "--quick") {
         format!("{name}-quick")

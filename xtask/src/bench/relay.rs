@@ -1,7 +1,7 @@
-//! `cargo xtask bench relay`: the proxy beside nginx and LiteLLM.
+//! `cargo xtask bench relay` compares the proxy with nginx and LiteLLM.
 //!
-//! nginx is the system's, else Debian's package unpacked into the cache folder; LiteLLM lives in a
-//! virtual environment there. Who cannot be had is left out, with a note.
+//! nginx is the system's, or Debian's package unpacked into the cache folder; LiteLLM is in a virtual environment
+//! there. A program that cannot be installed is left out, with a note.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::program::{build, program, quick_or};
 use crate::places::Places;
 use crate::report::{Stage, StageReport};
 
-/// Newer ones may be slower or faster: a table compares with this one.
+/// Newer releases may be slower or faster, but the table compares with this one.
 const LITELLM: &str = "litellm[proxy]==1.106.2";
 
-/// Builds as a user would run it, prepares the peers, and measures; arguments go to the bench.
+/// Makes a release build, prepares the peers, and measures; arguments go to the bench.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let (nginx, litellm) = {
@@ -50,7 +50,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     command::run(&mut bench)
 }
 
-/// A peer that cannot be had is no reason to measure nothing.
+/// If a peer cannot be installed, the others are still measured.
 fn or_note(stage: &mut Stage, found: Result<PathBuf>) -> Option<PathBuf> {
     match found {
         Ok(program) => Some(program),
@@ -61,12 +61,12 @@ fn or_note(stage: &mut Stage, found: Result<PathBuf>) -> Option<PathBuf> {
     }
 }
 
-/// The one on this machine, else Debian's package without installing it.
+/// Returns the nginx of this machine, else that of Debian's package without installing it.
 fn nginx(places: &Places) -> Result<PathBuf> {
     let folder = places.cache.join("nginx");
     let unpacked = folder.join("usr/sbin/nginx");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Debian's folder for servers is on no user's PATH.
+    // Debian's folder for servers is not in a user's PATH.
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let candidates = folders
         .map(|folder| folder.join("nginx"))
@@ -91,7 +91,7 @@ fn runs(nginx: PathBuf) -> Result<PathBuf> {
     Ok(nginx)
 }
 
-/// Fetches a package by apt, which checks its signature, and unpacks it; needs no root.
+/// Downloads a package with apt, which checks its signature, and unpacks it; this needs no root.
 fn unpack_debian(package: &str, folder: &Path) -> Result<()> {
     writing(fs::create_dir_all(folder), folder)?;
     command::output(

@@ -1,10 +1,10 @@
-//! Circles of arrows.
+//! Finds circles in a graph.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::imports::Arrows;
 
-/// For each file that stands in a circle, a shortest one that leads through it; each once, the shortest first.
+/// Returns for each file in a circle a shortest circle through it; each once, the shortest first.
 pub(super) fn circles(n_files: usize, arrows: &Arrows) -> Vec<Vec<usize>> {
     let circles: BTreeSet<(usize, Vec<usize>)> = (0..n_files)
         .filter_map(|file| shortest(file, n_files, arrows))
@@ -13,7 +13,7 @@ pub(super) fn circles(n_files: usize, arrows: &Arrows) -> Vec<Vec<usize>> {
     circles.into_iter().map(|(_, circle)| circle).collect()
 }
 
-/// The shortest way from `start` back to it, as the files on it.
+/// Returns the files on the shortest way from `start` back to it.
 fn shortest(start: usize, n_files: usize, arrows: &Arrows) -> Option<Vec<usize>> {
     let mut came_from = vec![None; n_files];
     let mut queue = VecDeque::from([start]);
@@ -37,7 +37,7 @@ fn shortest(start: usize, n_files: usize, arrows: &Arrows) -> Option<Vec<usize>>
     None
 }
 
-/// The same circle begun at its first file, so that one found twice is seen to be one.
+/// Returns the same circle from its first file, so that duplicates are recognised.
 fn from_its_least(mut circle: Vec<usize>) -> Vec<usize> {
     let least = circle.iter().enumerate().min_by_key(|(_, file)| **file);
     let at = least.map_or(0, |(at, _)| at);

@@ -1,4 +1,4 @@
-//! Looking at what was built, and making it small.
+//! Checks built programs, and makes them small.
 
 use std::fmt;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
     command::output(&mut strip).map(drop)
 }
 
-/// The oldest glibc that a program runs with.
+/// Returns the oldest glibc that a program runs with.
 pub(super) fn glibc(program: &Path) -> Result<Version> {
     let mut nm = Command::new("nm");
     nm.args(["-D", "--undefined-only", "--with-symbol-versions"]);
@@ -41,7 +41,7 @@ fn newest(symbols: &str) -> Option<Version> {
     versions.max()
 }
 
-/// Refuses a program that looks for libraries in a folder of this machine.
+/// Refuses a program that searches libraries in a folder of this machine.
 pub(super) fn check_run_path(program: &Path) -> Result<()> {
     let mut readelf = Command::new("readelf");
     let dynamic = command::output(readelf.arg("-d").arg(program))?;
@@ -54,7 +54,7 @@ pub(super) fn check_run_path(program: &Path) -> Result<()> {
     }
 }
 
-/// A folder of the run path that is not relative to the program.
+/// Returns a folder of the run path that is not relative to the program.
 fn foreign(dynamic: &str) -> Option<&str> {
     let lines = dynamic
         .lines()

@@ -1,4 +1,4 @@
-//! The builds that are handed out.
+//! The builds for releases.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,13 +10,13 @@ use super::binary::Version;
 use crate::cargo::cargo;
 use crate::places::Places;
 
-/// The C library that the proxy is linked against: that of Debian 10 and of all systems of the last years.
+/// The C library that the proxy is linked with: that of Debian 10 and of all systems of the last years.
 pub(super) const GLIBC: Version = Version(2, 28);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// A linker, and a C compiler, that know old C libraries.
+/// A linker and a C compiler that know old C libraries.
 const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
-/// Builds the proxy; where the program is.
+/// Builds the proxy; returns the program's path.
 pub(super) fn proxy(places: &Places, profile: &str) -> Result<PathBuf> {
     let python = pip::environment(&places.cache.join("dist-tools"), &TOOLS)?;
     let tools = python.parent().context("Python lies in no folder")?;
@@ -31,12 +31,12 @@ pub(super) fn proxy(places: &Places, profile: &str) -> Result<PathBuf> {
     Ok(places.target.join(TARGET).join(profile).join("metaclaw"))
 }
 
-/// Builds the training server's two programs, which look for libtorch beside themselves alone; where they are.
+/// Builds the training server's two programs, which search libtorch only next to themselves; returns their paths.
 ///
-/// It is linked against the C library of this machine: libtorch is made by GCC's C++ library, which zig's cannot take the
-/// place of.
+/// It is linked with the C library of this machine, because libtorch uses GCC's C++ library, which zig's cannot
+/// replace.
 pub(super) fn trainer(places: &Places, profile: &str) -> Result<PathBuf> {
-    // In a folder of its own: the same programs, linked for this checkout, stay as they are.
+    // It has a folder of its own, so that the same programs linked for this checkout stay as they are.
     let target = places.target.join("portable");
     let mut build = cargo(places, &["build", "--profile", profile]);
     build
@@ -51,7 +51,7 @@ fn run(build: &mut Command) -> Result<()> {
     command::run(build).context("an archive is made from a build that succeeds")
 }
 
-/// `PATH` with one folder more before the others.
+/// Returns `PATH` with one more folder before the others.
 fn with_first(folder: &Path) -> Result<std::ffi::OsString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));

@@ -12,8 +12,8 @@ use metaclaw_fetch::{command, writing};
 use crate::cargo::cargo;
 use crate::places::Places;
 
-/// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns what
-/// bytes are looked for. As cargo-fuzz passes them; the `sancov-module` pass is LLVM's and needs no nightly.
+/// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns which
+/// bytes to try. The flags are those of cargo-fuzz; the `sancov-module` pass is LLVM's and needs no nightly.
 const FLAGS: [&str; 9] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -27,7 +27,7 @@ const FLAGS: [&str; 9] = [
     "--cfg=fuzzing",
 ];
 
-/// Builds one target; where its binary is.
+/// Builds one target; returns the path of its binary.
 pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
     let krate = locked(places)?;
     let host = host()?;
@@ -46,7 +46,7 @@ pub(super) fn build(places: &Places, folder: &Path, target: &str) -> Result<Path
     Ok(out.join(host).join("release").join(target))
 }
 
-/// Compiles every target as far as types and names go, and runs none.
+/// Checks every target without building it.
 pub(super) fn check(places: &Places, folder: &Path) -> Result<()> {
     let krate = locked(places)?;
     let mut check = cargo(places, &["check", "--bins", "--all-features"]);
@@ -58,7 +58,7 @@ pub(super) fn check(places: &Places, folder: &Path) -> Result<()> {
     command::run(&mut check)
 }
 
-/// The folder of the targets, with a lock file that has the versions that are shipped; cargo adds what fuzzing needs.
+/// The folder of the targets, with a lock file of the released versions; cargo adds what fuzzing needs.
 fn locked(places: &Places) -> Result<PathBuf> {
     let krate = places.root.join("tests/fuzz");
     let lock = krate.join("Cargo.lock");

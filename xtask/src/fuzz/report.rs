@@ -15,15 +15,15 @@ use serde_json::{Map, Value, json};
 pub(super) struct FuzzOutcome {
     /// sha256 of the binary.
     pub(super) binary: String,
-    /// How long it has run, in seconds.
+    /// The time that it has run, in seconds.
     pub(super) seconds: u64,
-    /// Inputs that were tried.
+    /// The number of inputs that were tried.
     pub(super) executions: u64,
-    /// Edges of the program that some input has reached.
+    /// The number of the program's edges that some input has reached.
     pub(super) edges: u64,
     /// The number of kept inputs. Each reaches code that the others do not.
     pub(super) corpus: u64,
-    /// Files that each hold one input that ended badly.
+    /// The files of inputs that caused a failure.
     pub(super) findings: Vec<String>,
 }
 

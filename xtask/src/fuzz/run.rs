@@ -14,13 +14,13 @@ use sha2::{Digest, Sha256};
 
 use super::report::{FuzzOutcome, FuzzReport};
 
-/// An input longer than this reaches nothing that a shorter one does not.
+/// A longer input reaches nothing that a shorter one does not.
 const MAX_LEN: &str = "-max_len=4096";
 /// The limits of an input: one that takes more seconds or MiB is a finding.
 const LIMITS: [&str; 2] = ["-timeout=10", "-rss_limit_mb=2048"];
-/// Lines of a panic that are shown.
+/// The number of a panic's lines that are shown.
 const COMPLAINT: usize = 12;
-/// How often the report on disk is brought up to date.
+/// The interval at which the report on disk is written.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// A target to run.
@@ -32,7 +32,7 @@ pub(super) struct FuzzJob<'a> {
     pub(super) seeds: &'a Path,
     /// The folder of found inputs, crashing inputs and the report.
     pub(super) folder: &'a Path,
-    /// How long it is to run, with what it has run already.
+    /// How long it has to run, including the time that it has run already.
     pub(super) seconds: u64,
 }
 
@@ -157,7 +157,7 @@ impl FuzzJob<'_> {
     }
 }
 
-/// Lines that need not be UTF-8: libFuzzer shows bytes of the inputs.
+/// Reads lines that may not be UTF-8, because libFuzzer shows bytes of the inputs.
 trait SplitLines: BufRead + Sized {
     fn split_lines(self) -> impl Iterator<Item = String> {
         self.split(b'\n')

@@ -1,4 +1,4 @@
-//! The report: figures to Markdown.
+//! Writes the report: figures as Markdown.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::options::GpuOptions;
 
-/// Of a token of a LoRA step, floating-point operations a weight of the base: a product on the way up, and one for the
-/// gradient by the input on the way down; the base's own weights have no gradient.
+/// Floating-point operations for a token of a LoRA step and a weight of the base model: one product in the forward
+/// pass, and one in the backward pass for the gradient by the input; the base model's weights have no gradient.
 const A_WEIGHT: f64 = 4.0;
 
 /// The report. A figure that is missing is a dash.
@@ -109,7 +109,7 @@ impl Figures<'_> {
     }
 }
 
-/// Three digits that mean something.
+/// Prints three significant digits.
 fn shown(figure: Option<f64>) -> String {
     match figure {
         None => "-".to_owned(),
@@ -140,7 +140,7 @@ mod tests {
         let step = json!({"wall_s": 2.0, "tokens": 10_000, "n_params": 1_500_000_000_u64});
         let found = [("golden", json!({"passed": false})), ("step", step)];
         let text = markdown(&options, &found);
-        // 4 * 1.5e9 * 5000 a second is 30 TFLOP/s of 100.
+        // 4 * 1.5e9 * 5000 a second is 30 of 100 TFLOP/s.
         assert!(
             text.contains("| LoRA step, share of the peak (MFU) | 0.300 |"),
             "{text}"

@@ -1,9 +1,9 @@
-//! What the wheel's libraries want beside them on a machine without CUDA.
+//! Libraries that those of the wheel need on a machine without CUDA.
 //!
-//! * `libtorch.so`: the wheel's wants libtorch_cuda, and torch-sys links `-ltorch`; an empty library stands in.
+//! * * `libtorch.so`: the wheel's needs libtorch_cuda, and torch-sys links `-ltorch`; an empty library replaces it.
 //! * `libgomp.so`: torch-sys links `-lgomp`; a link to the wheel's own.
 //! * `libcudart.so.13`, `libcupti.so.13`: the profiler in libtorch_cpu.so names a few of their functions, as
-//!   versioned symbols that the loader looks up. Every stub answers with an error, as the real ones do without a driver.
+//!   versioned symbols that the loader looks up. Every stub returns an error, as the real ones do without a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -40,7 +40,8 @@ pub(super) fn complete(lib: &Path) -> Result<()> {
     check_loads(lib, &torch_cpu)
 }
 
-/// The undefined symbols whose version is named like a library (`cudaGetDeviceCount@libcudart.so.13`), by library.
+/// Returns the undefined symbols whose version has the name of a library (`cudaGetDeviceCount@libcudart.so.13`), by
+/// library.
 fn versioned_symbols(nm: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut wanted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in nm.lines() {
@@ -61,8 +62,8 @@ fn versioned_symbols(nm: &str) -> BTreeMap<String, BTreeSet<String>> {
     wanted
 }
 
-/// C without headers: the prototypes do not matter to functions that look at no argument, but for the two that
-/// hand out a text, which a caller prints.
+/// Returns C code without headers: the prototypes do not matter to functions that read no argument, except for the two
+/// that return a text, which a caller prints.
 fn source(symbols: &BTreeSet<String>) -> String {
     let mut source = String::new();
     for symbol in symbols {
@@ -83,13 +84,13 @@ fn source(symbols: &BTreeSet<String>) -> String {
     source
 }
 
-/// A linker version script: one node, named like the library, as NVIDIA's own have.
+/// Returns a linker version script with one node of the library's name, like NVIDIA's own.
 fn version_script(library: &str, symbols: &BTreeSet<String>) -> String {
     let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
     format!("{library} {{ global: {}; local: *; }};\n", names.join("; "))
 }
 
-/// Compiles C text to `<lib>/<name>`, which has `name` as its soname.
+/// Compiles C code to `<lib>/<name>`, with the soname `name`.
 fn compile(lib: &Path, name: &str, source: &str, script: Option<&str>) -> Result<()> {
     let c = lib.join(format!("{name}.c"));
     let map = lib.join(format!("{name}.map"));
@@ -110,7 +111,7 @@ fn compile(lib: &Path, name: &str, source: &str, script: Option<&str>) -> Result
     Ok(())
 }
 
-/// The loader finds every library and every versioned symbol.
+/// Checks that the loader finds every library and every versioned symbol.
 fn check_loads(lib: &Path, library: &Path) -> Result<()> {
     let mut ldd = Command::new("ldd");
     let listing = command::output(ldd.arg(library).env("LD_LIBRARY_PATH", lib))?;

@@ -1,4 +1,5 @@
-//! A reward function: `{"turns": [..]}` there, `{"scores": [..]}` back (docs/extending/reward-functions.md).
+//! A reward function: it receives `{"turns": [..]}` and returns `{"scores": [..]}`
+//! (docs/extending/reward-functions.md).
 
 use std::{
     collections::BTreeMap,
@@ -12,11 +13,11 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::owner::{Owner, THANKS};
 
-/// What the owner of each agent wishes by now.
+/// The present wishes of each agent's owner.
 #[derive(Debug, Clone, Default)]
 pub struct Owners(Arc<Mutex<BTreeMap<String, Owner>>>);
 
-/// The function, on a port of the system's choice; gone when dropped.
+/// The function, on a port that the system chooses; it ends on drop.
 #[derive(Debug)]
 pub struct Function {
     pub url: String,
@@ -27,14 +28,14 @@ pub struct Function {
 // === impl Owners ===
 
 impl Owners {
-    /// From now on the owner of this agent wishes this.
+    /// Sets the wish of this agent's owner from now on.
     pub fn set(&self, agent: &str, owner: &Owner) {
         let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         owners.insert(agent.to_owned(), owner.clone());
     }
 
-    /// One score a turn: whether its reply is as the owner of its agent wishes it. None of a reply to her thanks, which
-    /// is no answer to a question, nor of somebody unknown.
+    /// Returns one score for each turn: whether its reply does what its agent's owner wishes. A reply to thanks, which
+    /// answers no question, and a turn of an unknown agent get none.
     fn scores(&self, body: &Value) -> Vec<Option<i8>> {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let turns = body["turns"].as_array().into_iter().flatten();
@@ -48,7 +49,7 @@ impl Owners {
     }
 }
 
-/// What the owner said before the reply: her own words, where a line of ours stands below them.
+/// Returns what the owner said before the reply: only the owner's words, if MetaClaw added lines below them.
 fn said_last(turn: &Value) -> Option<&str> {
     let messages = turn["request"]["messages"].as_array()?;
     let last = messages.iter().rfind(|it| it["role"] == "user")?;

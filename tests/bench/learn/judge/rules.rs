@@ -1,11 +1,11 @@
-//! Judging by rules. With one wish they are the wish's own, about the reply: a teacher's draws are judged by them as well.
-//! With several that come one after the other no rule about replies holds all the time, so the owner's next words decide.
+//! Judges by rules. With one wish, they are the wish's own rules about the reply, and also judge the teacher's draws.
+//! With several wishes one after the other, no rule about replies holds all the time, so the owner's next words decide.
 
 use serde_json::{Value, json};
 
 use crate::{owner::THANKS, rows::Phase};
 
-/// `judge.*` of the product whose agents have these wishes.
+/// Returns `judge.*` for a product whose agents have these wishes.
 pub fn config(phases: &[Phase]) -> Value {
     let rules = match phases {
         [one] => json!(one.wish.rules),
@@ -23,7 +23,7 @@ pub fn config(phases: &[Phase]) -> Value {
     json!({"kind": "rules", "rules": rules})
 }
 
-/// A text as a regular expression that matches it.
+/// Returns a regular expression that matches a text.
 fn escaped(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for c in text.chars() {

@@ -25,12 +25,12 @@ pub async fn start(litellm: &Path, upstream: SocketAddr) -> Result<Program> {
             "False",
         ])
         .env("LITELLM_LOG", "ERROR")
-        // Without a key of its own it asks nobody for one, as the others do not.
+        // Without a key of its own, it asks callers for none, like the others.
         .env(
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
             "true",
         )
-        // Its prices come with it; fetching newer ones is no part of what is measured.
+        // It contains a price list, and downloading a newer one must not be measured.
         .env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
     Program::run(command, address, folder).await
 }

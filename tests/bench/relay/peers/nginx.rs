@@ -1,5 +1,5 @@
-//! nginx as people put it before a model server: one worker per CPU, keep-alive on both sides,
-//! nothing buffered on the way back, no access log.
+//! nginx as it is usually configured for a model server: one worker per CPU, keep-alive on both sides, no buffering of
+//! replies, no access log.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -15,7 +15,7 @@ pub async fn start(nginx: &Path, upstream: &Place) -> Result<Program> {
     let config = folder.path().join("nginx.conf");
     std::fs::write(&config, settings(address, upstream))?;
     let mut command = Command::new(nginx);
-    // The prefix ends in a slash: nginx only joins the two.
+    // The prefix ends in a slash, because nginx only joins the two.
     command
         .arg("-p")
         .arg(format!("{}/", folder.path().display()));
@@ -24,7 +24,7 @@ pub async fn start(nginx: &Path, upstream: &Place) -> Result<Program> {
 }
 
 fn settings(address: SocketAddr, upstream: &Place) -> String {
-    // As root, workers would become a user that may not enter the folder.
+    // As root, workers would change to a user that may not enter the folder.
     let user = if rustix::process::getuid().is_root() {
         "user root;"
     } else {
@@ -41,8 +41,8 @@ fn settings(address: SocketAddr, upstream: &Place) -> String {
         ),
     };
     let upstream = upstream.address;
-    // A request must fit the body buffer, or it goes through a file; and connections are kept for
-    // more than the 1,000 requests that are the default.
+    // A request must fit into the body buffer, or it is written to a file; and connections are kept for more than the
+    // 1,000 requests of the default.
     format!(
         "{user}
 daemon off;

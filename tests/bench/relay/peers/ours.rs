@@ -1,4 +1,4 @@
-//! Ours, with lessons to give: wishes and skills in its home.
+//! MetaClaw with lessons: wishes and skills in its home.
 
 use std::{
     fs,
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::upstream::Place;
 
-/// In every system text that has our lessons.
+/// A text in every system text with MetaClaw's lessons.
 pub const LESSON: &str = "Amounts are in euros";
-/// How long the log may take for what is left when the load ends.
+/// How long the log may take for the remaining turns when the load ends.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -25,7 +25,7 @@ const SKILLS: [(&str, &str); 3] = [
     ("travel", "Booking a train or a hotel"),
 ];
 
-/// A proxy of ours that runs.
+/// A running MetaClaw proxy.
 #[derive(Debug)]
 pub struct Ours {
     proxy: Proxy,
@@ -33,21 +33,21 @@ pub struct Ours {
     records: bool,
 }
 
-/// How many turns the log has had so far, and how many were lost.
+/// The number of turns in the log so far, and of lost turns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     n_recorded: u64,
     n_lost: u64,
 }
 
-/// What became of the turns of a while.
+/// The turns of one measurement.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Recorded {
     /// Turns that the log has acknowledged.
     pub n_turns: u64,
-    /// Turns that were lost, in whatever way.
+    /// Turns that were lost in any way.
     pub n_lost: u64,
-    /// From the last reply until the log had all turns, in milliseconds.
+    /// The time from the last reply until the log had all turns, in milliseconds.
     pub lag_ms: f64,
 }
 
@@ -58,7 +58,7 @@ impl Ours {
         Self::with_skills(bin_dir, upstream, records, 0).await
     }
 
-    /// The same with `n_more` skills beside those that it has to have.
+    /// Does the same with `n_more` additional skills.
     pub async fn with_skills(
         bin_dir: &Path,
         upstream: &Place,
@@ -66,7 +66,7 @@ impl Ours {
         n_more: usize,
     ) -> Result<Self> {
         let home = Home::new(bin_dir, &settings(upstream, records));
-        // A line for every turn is its access log; the others run without theirs.
+        // A line for every turn is its access log, and the others run without theirs.
         let mut home = home.with_env("RUST_LOG", "warn");
         if let Some(ca) = &upstream.ca {
             home = home.with_env("SSL_CERT_FILE", ca.display().to_string());
@@ -93,7 +93,7 @@ impl Ours {
         self.proxy.pid()
     }
 
-    /// How many turns the log has had.
+    /// Returns the number of turns in the log.
     pub async fn counts(&self) -> Result<Counts> {
         let status = self.home.ask(&["status", "--json"]).await?;
         let counts = &status["counts"];
@@ -159,7 +159,7 @@ turns:
 }
 
 fn teach(skills: &Path) -> Result<()> {
-    // Wishes are an agent's own: the small requests name none, the large ones OpenClaw's first.
+    // Wishes belong to an agent: the small requests name none, and the large ones name OpenClaw's first.
     for agent in ["_default", "main"] {
         let folder = skills.join(agent);
         fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! A server that refuses: by its key, by its account, by what it has room for.
+//! Tests with a server that refuses requests because of its key, its account, or its capacity.
 
 use std::sync::{
     Arc,
@@ -26,17 +26,17 @@ use super::{
     user,
 };
 
-/// What a server says by its status, as an owner is told.
+/// The message to the owner about a server's status.
 const REFUSALS: [(u16, &str); 4] = [
     (402, "the account has no credit"),
     (401, "the key is refused"),
     (429, "too many requests"),
     (503, "the server has no room for now"),
 ];
-/// The largest body of a test's.
+/// The largest body of a test.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Stands before a training server, and answers in its place while it is to refuse.
+/// A proxy before a training server that answers in its place while it has to refuse.
 struct Door {
     url: String,
     shared: Arc<Shared>,
@@ -46,9 +46,9 @@ struct Door {
 struct Shared {
     behind: String,
     http: reqwest::Client,
-    /// From when a model is made on, if it is armed.
+    /// Refuses from the creation of a model on, if it is armed.
     is_armed: AtomicBool,
-    /// 0: it lets all through.
+    /// With 0, it lets all through.
     refuses: AtomicU16,
 }
 
@@ -56,7 +56,7 @@ struct Shared {
 
 impl Door {
     async fn before(behind: &str) -> Self {
-        // Another test of the same process may have installed it already; either way it is there.
+        // Another test of the same process may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -76,12 +76,12 @@ impl Door {
         }
     }
 
-    /// Refuses whatever comes with this status; 0 lets it through.
+    /// Refuses every request with this status; 0 lets it through.
     fn refuse(&self, status: u16) {
         self.shared.refuses.store(status, Ordering::SeqCst);
     }
 
-    /// Refuses by 402 from the next step on.
+    /// Refuses with 402 from the next step on.
     fn arm(&self) {
         self.shared.is_armed.store(true, Ordering::SeqCst);
     }
@@ -115,7 +115,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     (status, headers, Body::from(body)).into_response()
 }
 
-/// What is of one connection.
+/// The state of one connection.
 fn without_length(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         header::HOST,
@@ -159,7 +159,7 @@ async fn a_server_that_refuses_is_named_its_turns_wait_and_somebody_else_answers
         assert!(agent(&home).await["last_step"].is_null(), "{status}");
     }
     door.refuse(0);
-    // Its owner has settled it with the provider, and does not wait.
+    // The owner has settled it with the provider, and does not wait.
     let steps = home.ask(&["train-step", "--json"]).await.unwrap();
     assert_eq!(steps.as_array().map(Vec::len), Some(1), "{steps}");
     let step = known(&home, "last_step").await;
@@ -168,7 +168,7 @@ async fn a_server_that_refuses_is_named_its_turns_wait_and_somebody_else_answers
     trainer.stop().await;
 }
 
-/// A home that has somebody else to ask as well.
+/// A home that also has another upstream.
 fn with_another(home: Home, upstream: &Upstream) -> Home {
     let url = format!("{}/v1", upstream.base_url);
     home.with_env("METACLAW__LLM__API_BASE", url)
@@ -177,7 +177,7 @@ fn with_another(home: Home, upstream: &Upstream) -> Home {
         .with_env("METACLAW__RL__MAX_STEPS", "1")
 }
 
-/// Asks something, which somebody else answers.
+/// Sends a request, which the other upstream answers.
 async fn assert_another_answers(proxy: &Proxy) {
     let asked = json!({"max_tokens": 8});
     let reply = proxy.client().stream(&user("What is tea?"), &asked).await;

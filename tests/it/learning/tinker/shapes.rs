@@ -1,4 +1,5 @@
-//! Chats by Tinker's API: packages and OpenClaw are answered as by our own training server's chat route.
+//! Tests of chats by Tinker's API: packages and OpenClaw get the same answers as from MetaClaw's own training server's
+//! chat route.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::packages::{program, run};
 
 const GREETING: &str = "Hello from the model.";
 const TOOL_SAID: &str = "The tool said hi.";
-/// What no two replies have in common, and what tells of the server's cache and not of the reply.
+/// Fields that differ between any two replies, and fields that concern the server's cache and not the reply.
 const OWN: [&str; 11] = [
     "id",
     "item_id",
@@ -33,7 +34,7 @@ const OWN: [&str; 11] = [
     "input_tokens",
 ];
 
-/// The same, but for what no two replies have in common: of that its kind is left.
+/// Returns the reply with only the kind of the fields that always differ.
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -63,7 +64,7 @@ fn kind(value: &Value) -> Value {
     })
 }
 
-/// What the demo model is asked, so that it thinks and calls a tool, each time the same.
+/// The request to the demo model, which makes it think and call a tool, each time in the same way.
 fn asked() -> Value {
     let call =
         "<tool_call>\n{\"name\": \"exec\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
@@ -83,7 +84,7 @@ fn asked() -> Value {
     })
 }
 
-/// A home that has chats answered by this training server's own route, and trains nothing.
+/// A home whose chats are answered by this training server's own route, without training.
 fn home_of_chat_route(url: &str) -> Home {
     home_without_wishes()
         .with_env("METACLAW__RL__REMOTE_URL", url)
@@ -97,7 +98,7 @@ async fn seen(python: &Path, script: &str, proxy: &Proxy, scenes: &[&str]) -> Va
     shape(&run(command).await)
 }
 
-/// One training server, asked by its own chat route and by Tinker's API; nothing is trained.
+/// One training server, asked by its own chat route and by Tinker's API, without training.
 struct Both {
     trainer: Trainer,
     route: Proxy,
@@ -166,7 +167,7 @@ async fn packages_are_answered_as_by_our_own_chat_route() {
     both.stop().await;
 }
 
-/// What the model says in OpenClaw's turns: it thinks, calls the tool, and tells of its result.
+/// The model's answers in OpenClaw's turns: it thinks, calls the tool, and reports its result.
 fn script(prompt: &str) -> String {
     if prompt.contains("hi-from-tool") {
         return TOOL_SAID.to_owned();
@@ -190,7 +191,7 @@ fn play(asked: &Asked<'_>) -> Play {
     }
 }
 
-/// What OpenClaw made of a turn; of what it counted the names.
+/// Returns OpenClaw's view of a turn; of its counters only the names.
 fn outcome(run: &Run) -> Value {
     let mut said = run.said.clone();
     let fields = said.as_object_mut().expect("an object");

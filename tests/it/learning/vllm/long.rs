@@ -1,7 +1,8 @@
-//! A request of OpenClaw's of 15,000 tokens and its next turn, at a model of Qwen3-4B's shape: by our engine and by vLLM.
+//! Sends an OpenClaw request of 15,000 tokens and its next turn to a model of Qwen3-4B's shape, with MetaClaw's engine
+//! and with vLLM.
 //!
-//! It takes minutes and 5 GB of memory, so that it is run by hand: `METACLAW_TEST_LAYERS=2` says how many of the 36 layers the model
-//! has. Its weights are random.
+//! It takes minutes and 5 GB of memory, so it is run by hand: `METACLAW_TEST_LAYERS=2` sets how many of the 36 layers
+//! the model has. Its weights are random.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -19,9 +20,9 @@ use super::{api::Api, ready};
 use crate::learning::home_without_wishes;
 
 const SCRIPT: &str = include_str!("random_model.py");
-/// Tokens of the request.
+/// The number of tokens of the request.
 const TOKENS: u64 = 15_000;
-/// Blocks of vLLM's prefix cache on a CPU have 128 tokens; the last one is never whole.
+/// Blocks of vLLM's prefix cache on a CPU have 128 tokens, and the last one is never full.
 const NOT_CACHED: u64 = 256;
 
 /// A turn as its agent and the log saw it.
@@ -46,7 +47,7 @@ fn model(python: &Path, folder: &Path, n_layers: usize) {
     }
 }
 
-/// What OpenClaw sends: its messages and its tools.
+/// OpenClaw's messages and tools.
 async fn request() -> (Vec<Value>, Value) {
     let provider = Upstream::start(Play::Text("Hello.")).await;
     let run = OpenClaw::installed()
@@ -68,7 +69,7 @@ async fn request() -> (Vec<Value>, Value) {
     (messages, body["tools"].clone())
 }
 
-/// Lengthens the system text, as a workspace with more files in it would, until the request has enough tokens.
+/// Lengthens the system text, as more files in a workspace would, until the request has enough tokens.
 async fn lengthen(api: &Api, messages: &mut [Value], tools: &Value) {
     let system = messages[0]["content"]
         .as_str()
@@ -111,7 +112,7 @@ async fn turn(proxy: &Proxy, home: &Home, messages: &[Value], tools: &Value) -> 
     )
 }
 
-/// Both turns at a training server that is started so.
+/// Runs both turns with a training server that is started like this.
 async fn two_turns(start: &Start, log: &Path) -> [Measured; 2] {
     let trainer = Trainer::start(start).await;
     let api = Api::of(&trainer);
@@ -120,7 +121,7 @@ async fn two_turns(start: &Start, log: &Path) -> [Measured; 2] {
     }
     let home = home_without_wishes().with_env("METACLAW__RL__REMOTE_URL", &trainer.url);
     let proxy = home.start().await.unwrap();
-    // What is computed at the first request of all is not counted.
+    // The first request of all is not measured.
     api.chat("base", "Hello?", 2).await.unwrap();
     let (mut messages, tools) = request().await;
     lengthen(&api, &mut messages, &tools).await;

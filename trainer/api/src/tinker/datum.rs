@@ -1,6 +1,6 @@
 //! A datum of either dialect, to and from [`ProtoDatum`].
 //!
-//! What is refused is named by its field: pictures, sound, and inputs that no loss of ours reads.
+//! The error names the field of anything unsupported: pictures, sound, and inputs that no loss reads.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl TensorInput for TensorData {
     }
 }
 
-/// The datums of a protobuf request.
+/// Reads the datums of a protobuf request.
 ///
 /// # Errors
 /// [`WireError`] naming the datum and the field.
@@ -55,10 +55,10 @@ pub fn from_proto(data: Vec<proto::ProtoDatum>) -> Result<Vec<Datum>, WireError>
     read.collect()
 }
 
-/// The datums of a JSON request.
+/// Reads the datums of a JSON request.
 ///
 /// # Errors
-/// [`WireError`] naming the datum and the field.
+/// Returns [`WireError`] with the datum and the field.
 pub fn from_json(data: Vec<JsonDatum>) -> Result<Vec<Datum>, WireError> {
     let mut room = Room(MAX_ELEMENTS);
     let read = data.into_iter().enumerate().map(|(at, datum)| {
@@ -191,7 +191,7 @@ impl ModelInput {
         Self { chunks }
     }
 
-    /// How many ids it has; chunks that are no text count nothing.
+    /// Returns the number of its ids; chunks that are not text have none.
     pub fn n_tokens(&self) -> usize {
         let count = |chunk: &JsonChunk| match chunk {
             JsonChunk::EncodedText { tokens } => tokens.len(),
@@ -203,7 +203,7 @@ impl ModelInput {
     /// The ids of all chunks.
     ///
     /// # Errors
-    /// In words, where a chunk is no text.
+    /// Returns a message for a chunk that is not text.
     pub fn into_tokens(self) -> Result<Vec<u32>, String> {
         let mut all = Vec::new();
         for chunk in self.chunks {

@@ -1,4 +1,4 @@
-//! The JSON bodies. What the SDK leaves out is absent; what a newer SDK adds is not read.
+//! The JSON bodies. Fields that the SDK omits are absent; fields that a newer SDK adds are not read.
 
 mod checkpoints;
 mod datum;

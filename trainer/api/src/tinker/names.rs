@@ -1,4 +1,4 @@
-//! Ids and paths. None can hold a slash, so that each is one component of a URL and of a `tinker://` path.
+//! Ids and paths. None can contain a slash, so that each is one component of a URL and of a `tinker://` path.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{CheckpointName, NameError};
 const MAX_ID: usize = 160;
 const SCHEME: &str = "tinker://";
 
-/// Why a text is no id.
+/// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{field} {value:?} is not allowed: 1 to {MAX_ID} of a-z A-Z 0-9 _ - . : @, beginning with a letter, a digit or _"
@@ -29,7 +29,7 @@ pub struct TinkerSessionId(Arc<str>);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelId(Arc<str>);
 
-/// Weights to sample from: `{session}:sample:{n}`.
+/// Weights for sampling: `{session}:sample:{n}`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SamplerId(Arc<str>);
 
@@ -50,13 +50,13 @@ pub struct TinkerPath {
 pub enum WeightsKind {
     /// Weights and optimiser, to continue training.
     Training,
-    /// Weights to sample from.
+    /// Weights for sampling.
     Sampler,
     /// Weights in the form of another system.
     External,
 }
 
-/// Why a text is no `tinker://` path.
+/// Why a text is not a `tinker://` path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path does not have three parts, or its kind is unknown.
@@ -73,7 +73,7 @@ pub enum PathError {
     Name(#[from] NameError),
 }
 
-/// The beginning of what a caller gave, for an error.
+/// Returns the beginning of what a caller gave, for an error.
 fn cut(value: &str) -> String {
     value.chars().take(MAX_ID).collect()
 }
@@ -96,14 +96,14 @@ fn parts(text: &str, word: &str) -> Option<(TinkerSessionId, u32)> {
     let (rest, n) = text.rsplit_once(':')?;
     let session = rest.strip_suffix(word)?.strip_suffix(':')?;
     let number: u32 = n.parse().ok()?;
-    // `+1` and `01` are other texts for the same number.
+    // `+1` and `01` are different texts for the same number.
     (number.to_string() == n).then_some((session.parse().ok()?, number))
 }
 
 // === impl ModelId ===
 
 impl ModelId {
-    /// A session's `n`th model.
+    /// Returns the id of a session's `n`th model.
     ///
     /// # Errors
     /// [`IdError`] where the session's id is too long for it.
@@ -120,7 +120,7 @@ impl ModelId {
 // === impl SamplerId ===
 
 impl SamplerId {
-    /// A session's `n`th sampler.
+    /// Returns the id of a session's `n`th sampler.
     ///
     /// # Errors
     /// [`IdError`] where the session's id is too long for it.
@@ -165,7 +165,7 @@ impl WeightsKind {
 // === impl TinkerPath ===
 
 impl TinkerPath {
-    /// `weights/step-1`: what names it among its run's.
+    /// Returns its name within its run, for example `weights/step-1`.
     pub fn checkpoint_id(&self) -> String {
         format!("{}/{}", self.kind.segment(), self.name)
     }

@@ -18,7 +18,7 @@ const LOSS: &str = "loss:sum";
 /// The result of forward or forward_backward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainOutput {
-    /// Log-probabilities of the targets, one tensor per datum, of the shape of its targets.
+    /// Log-probabilities of the targets, one tensor for each datum, in the shape of its targets.
     pub logprobs: Vec<Tensor2<f32>>,
     /// Metrics by names with one colon, such as `loss:sum`.
     pub metrics: BTreeMap<String, f64>,
@@ -52,7 +52,7 @@ impl TrainOutput {
     /// Converts from protobuf.
     ///
     /// # Errors
-    /// [`WireError`] where bytes, offsets and shapes do not fit.
+    /// Returns [`WireError`] if bytes, offsets and shapes do not fit together.
     pub fn from_proto(output: ForwardBackwardOutput) -> Result<Self, WireError> {
         let mut logprobs = Vec::new();
         for (at, mut record) in output.loss_fn_outputs.into_iter().enumerate() {
@@ -81,7 +81,7 @@ impl TrainOutput {
     /// Converts from JSON.
     ///
     /// # Errors
-    /// [`WireError`] where a datum has no log-probabilities that can be read.
+    /// Returns [`WireError`] if a datum has no readable log-probabilities.
     pub fn from_json(output: JsonTrainOutput) -> Result<Self, WireError> {
         let mut room = Room(MAX_ELEMENTS);
         let read = output.loss_fn_outputs.into_iter().enumerate();
@@ -124,7 +124,7 @@ fn record(tensors: &[Tensor2<f32>]) -> ArrayRecord {
     }
 }
 
-/// The datums of a record.
+/// Returns the datums of a record.
 fn split(batch: &BatchedTensor) -> Result<Vec<Tensor2<f32>>, String> {
     if batch.dtype() != DType::Float32 {
         return Err(format!("dtype is {:?}: float32 is needed", batch.dtype()));

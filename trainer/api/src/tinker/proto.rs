@@ -1,6 +1,7 @@
-//! The protobuf messages of package `tinker_public`; numbers are those of the SDK's descriptor.
+//! The protobuf messages of package `tinker_public`; the numbers are those of the SDK's descriptor.
 //!
-//! Arrays are raw little-endian bytes. Maps are written in order of their keys, so that equal messages are equal bytes.
+//! Arrays are raw little-endian bytes. Maps are written in order of their keys, so that equal messages have equal
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ pub enum DType {
 pub enum SequenceEnd {
     /// The sequence ended at a stop token or stop text.
     Stop = 0,
-    /// At `max_tokens`.
+    /// It reached `max_tokens`.
     Length = 1,
 }
 
@@ -98,7 +99,7 @@ pub struct ImageChunk {
     /// `png` or `jpeg`.
     #[prost(string, tag = "2")]
     pub format: String,
-    /// How many tokens the caller takes it for.
+    /// The number of tokens that the caller assumes for it.
     #[prost(int32, optional, tag = "3")]
     pub expected_tokens: Option<i32>,
     /// Size to scale to.
@@ -216,13 +217,13 @@ pub struct ProtoForwardBackward {
 pub struct BatchedTensor {
     #[prost(bytes = "vec", tag = "1")]
     pub data: Vec<u8>,
-    /// int64: where in `data` a datum begins, in bytes; one more than there are datums.
+    /// int64: the byte in `data` where each datum begins; one more than there are datums.
     #[prost(bytes = "vec", tag = "2")]
     pub offsets: Vec<u8>,
     /// The type of the values.
     #[prost(enumeration = "DType", tag = "3")]
     pub dtype: i32,
-    /// The shape behind the first dimension.
+    /// The shape after the first dimension.
     #[prost(int64, repeated, tag = "4")]
     pub trailing_shape: Vec<i64>,
 }
@@ -252,7 +253,7 @@ pub struct ForwardBackwardOutput {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// The likeliest ids at each position.
+/// The most probable ids at each position.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct TopkLogprobs {
     /// int32, `[length, k]`.

@@ -3,10 +3,10 @@
 use metaclaw_trainer_terms::SamplerRequest;
 use serde::Serialize;
 
-/// Seeds are sent within the numbers that every reader of JSON takes.
+/// Seeds are limited to the numbers that every JSON parser accepts.
 const SEEDS: u64 = 0x7fff_ffff;
 
-/// A request for continuations. Each field that the server has a default for is given: its defaults come from the model's
+/// A request for continuations. Every field with a default is sent, because the server's defaults come from the model's
 /// `generation_config.json`.
 #[derive(Debug, Serialize)]
 #[expect(
@@ -33,7 +33,7 @@ pub(super) struct Completions<'a> {
     /// How many of the likeliest ids to return; 0 returns the sampled ids only.
     logprobs: usize,
     return_token_ids: bool,
-    /// Ids in place of texts as keys of the likeliest.
+    /// Uses ids instead of texts as keys of the most probable ids.
     return_tokens_as_token_ids: bool,
     stream: bool,
     stream_options: VllmStreamOptions,

@@ -16,14 +16,14 @@ use crate::ApiKey;
 
 /// The deadline of short calls. A server that is busy with a long prompt still answers these.
 const SHORT: Duration = Duration::from_secs(10);
-/// Weights are read from the disk.
+/// The timeout for reading weights from the disk.
 const LOADING: Duration = Duration::from_secs(120);
 
 /// A vLLM server; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct VllmClient {
     http: reqwest::Client,
-    /// Without `/v1` and without a slash at the end.
+    /// It has no `/v1` and no slash at the end.
     url: String,
     key: Option<ApiKey>,
 }
@@ -35,7 +35,7 @@ pub struct VllmModels {
     pub base: String,
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// The adapters that are loaded: the name and the folder of each.
+    /// The loaded adapters: the name and the folder of each.
     pub adapters: Vec<(String, String)>,
 }
 
@@ -58,7 +58,7 @@ struct ModelCard {
 // === impl VllmClient ===
 
 impl VllmClient {
-    /// A client of the server at `url`, as in `http://127.0.0.1:8000`.
+    /// Creates a client of the server at `url`, for example `http://127.0.0.1:8000`.
     pub fn new(http: reqwest::Client, url: &str, key: Option<ApiKey>) -> Self {
         let url = url.trim_end_matches('/');
         let url = url.strip_suffix("/v1").unwrap_or(url).to_owned();
@@ -69,19 +69,19 @@ impl VllmClient {
         &self.url
     }
 
-    /// Whether the server and its engine work.
+    /// Checks whether the server and its engine work.
     ///
     /// # Errors
-    /// [`SamplerFailure::Unavailable`] while they do not.
+    /// Returns [`SamplerFailure::Unavailable`] while they do not.
     pub async fn health(&self) -> Result<(), SamplerError> {
         let request = self.http.get(format!("{}/health", self.url));
         self.send(request.timeout(SHORT)).await.map(|_| ())
     }
 
-    /// The base model and the adapters that are loaded.
+    /// Returns the base model and the loaded adapters.
     ///
     /// # Errors
-    /// When the server does not answer, or lists no base model.
+    /// Returns an error if the server does not answer, or lists no base model.
     pub async fn models(&self) -> Result<VllmModels, SamplerError> {
         let request = self.http.get(format!("{}/v1/models", self.url));
         let answer = self.send(request.timeout(SHORT)).await?;
@@ -100,11 +100,11 @@ impl VllmClient {
         })
     }
 
-    /// Loads the adapter in `folder` under a name that was never used at this server: its prefix cache knows adapters by
-    /// name and folder, not by weights.
+    /// Loads the adapter in `folder` under a name that was never used at this server, because its prefix cache
+    /// identifies adapters by name and folder, not by weights.
     ///
     /// # Errors
-    /// In the server's words, as of a rank over its maximum.
+    /// Returns the server's message, for example about a rank over its maximum.
     pub async fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), SamplerError> {
         let body = json!({"lora_name": name, "lora_path": folder});
         let request = self.http.post(format!("{}/v1/load_lora_adapter", self.url));
@@ -116,7 +116,7 @@ impl VllmClient {
     /// Unloads an adapter. Its running replies continue to their ends.
     ///
     /// # Errors
-    /// [`SamplerFailure::UnknownModel`] where it is not loaded.
+    /// Returns [`SamplerFailure::UnknownModel`] if it is not loaded.
     pub async fn unload_adapter(&self, name: &str) -> Result<(), SamplerError> {
         let body = json!({"lora_name": name});
         let url = format!("{}/v1/unload_lora_adapter", self.url);
@@ -124,15 +124,16 @@ impl VllmClient {
         self.send(request.json(&body)).await.map(|_| ())
     }
 
-    /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls `model`.
+    /// Begins replies to `request`, at most `max_tokens` long, by the base model or the adapter that the server calls
+    /// `model`.
     ///
-    /// The adapter of `request` is not looked at, and neither are its stop texts: no token has a text.
+    /// The adapter and the stop texts of `request` are ignored: no token has a text.
     ///
     /// # Errors
-    /// What the server refuses at once. What fails later is the stream's last item.
+    /// Returns what the server refuses at once. A later failure is the stream's last item.
     ///
     /// # Cancel safety
-    /// Dropping the future or the stream closes the connection, by which the server ends the request.
+    /// Dropping the future or the stream closes the connection, which makes the server end the request.
     pub async fn sample(
         &self,
         model: &str,

@@ -1,4 +1,4 @@
-//! Server-sent events of `POST /v1/completions`, as events of a sampler.
+//! Converts the server-sent events of `POST /v1/completions` to events of a sampler.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,13 +11,13 @@ use super::said::Said;
 const LONGEST: usize = 16 << 20;
 const ID: &str = "token_id:";
 
-/// Bytes in, events out.
+/// Converts bytes to events.
 ///
-/// The ends are held back until the usage has come, which tells how much of the prompt was cached.
+/// The ends of replies are held back until the usage arrives, which contains the number of cached tokens.
 #[derive(Debug)]
 pub(super) struct VllmEvents {
     n_top: usize,
-    /// Replies that have not ended.
+    /// The number of unfinished replies.
     n_open: u32,
     line: Vec<u8>,
     ready: VecDeque<SampleEvent>,
@@ -73,7 +73,7 @@ impl VllmEvents {
         }
     }
 
-    /// The next event that is known.
+    /// Returns the next complete event.
     pub(super) fn pop(&mut self) -> Option<SampleEvent> {
         self.ready.pop_front()
     }
@@ -83,10 +83,10 @@ impl VllmEvents {
         self.is_complete
     }
 
-    /// Takes bytes as they came, cut anywhere.
+    /// Takes bytes, cut anywhere.
     ///
     /// # Errors
-    /// The server's own failure, or what cannot be read.
+    /// Returns the server's own failure, or an error for what cannot be read.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
@@ -144,7 +144,7 @@ impl VllmEvents {
                 id,
                 text: None,
                 logprob,
-                // The server tells one of the two.
+                // The server sends one of the two.
                 sampling_logprob: logprob,
                 top: likeliest(top.unwrap_or_default(), self.n_top)?,
             };
@@ -180,7 +180,7 @@ impl VllmEvents {
     }
 }
 
-/// The `n` likeliest ids, the likeliest first. The server adds the sampled id to them.
+/// Returns the `n` most probable ids, the most probable first. The server adds the sampled id to them.
 fn likeliest(top: BTreeMap<String, f32>, n: usize) -> Result<Vec<(u32, f32)>, String> {
     let mut likely = Vec::with_capacity(top.len());
     for (token, logprob) in top.into_iter().filter(|_| n > 0) {

@@ -1,4 +1,4 @@
-//! What goes over the wire.
+//! Tests of what is sent and received.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tokio::{
 use super::VllmClient;
 use crate::ApiKey;
 
-/// A client of a server that answers one request so; and the request line with the body that it was sent.
+/// Creates a client of a server that answers one request like this; returns also the request line with the body.
 async fn asked_once(answer: &'static str) -> (VllmClient, JoinHandle<(String, Value)>) {
     // Another test of the same process may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -24,7 +24,7 @@ async fn asked_once(answer: &'static str) -> (VllmClient, JoinHandle<(String, Va
         let body = loop {
             socket.read_buf(&mut came).await.unwrap();
             let text = std::str::from_utf8(&came).unwrap();
-            // The body comes whole or not at all: it is JSON.
+            // The body arrives completely or not at all, because it is JSON.
             let body = text.split_once("\r\n\r\n").map(|(_, body)| body);
             if let Some(Ok(body)) = body.map(serde_json::from_str::<Value>) {
                 break body;
@@ -44,7 +44,8 @@ async fn asked_once(answer: &'static str) -> (VllmClient, JoinHandle<(String, Va
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// vLLM swaps the weights of running replies where it is asked to load in place, and reads the folder anew at each token.
+/// If vLLM is asked to load in place, it replaces the weights of running replies, and reads the folder again at each
+/// token.
 #[tokio::test]
 async fn an_adapter_is_never_loaded_in_the_place_of_another() {
     let (client, asked) = asked_once(OK).await;
@@ -52,7 +53,7 @@ async fn an_adapter_is_never_loaded_in_the_place_of_another() {
     client.load_adapter("a~1-0", folder).await.unwrap();
     let (line, body) = asked.await.unwrap();
     assert_eq!(line, "POST /v1/load_lora_adapter HTTP/1.1");
-    // No other field, `load_inplace` least of all.
+    // There is no other field, least of all `load_inplace`.
     let expected = json!({"lora_name": "a~1-0", "lora_path": "/checkpoints/vllm/a~1-0"});
     assert_eq!(body, expected);
 }

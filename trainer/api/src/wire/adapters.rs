@@ -1,11 +1,11 @@
-//! Adapters and checkpoints that a server keeps: which there are, in memory and on disk, and what may go.
+//! Adapters and checkpoints of a server: the lists of those in memory and on disk, and deletion.
 
 use serde::{Deserialize, Serialize};
 
 use super::ok;
 use crate::{AdapterName, CheckpointName, RunId};
 
-/// `GET /v1/adapters`. Ours.
+/// `GET /v1/adapters`. Not in the fork's API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptersReply {
     /// Every adapter on disk, by name.
@@ -17,11 +17,11 @@ pub struct AdapterInfo {
     pub name: AdapterName,
     /// Whether it is in memory now.
     pub loaded: bool,
-    /// Optimiser steps in it; 0 where it does not say.
+    /// The number of optimiser steps in it; 0 if it does not say.
     #[serde(default)]
     pub step: u64,
-    /// SHA-256 of what it holds (rank, alpha, every parameter by name), in hexadecimal digits; the same content has
-    /// the same, whatever it is called. Null in what others wrote, until it is loaded.
+    /// SHA-256 of its content (rank, alpha, every parameter by name), in hexadecimal digits; the same content has the
+    /// same hash under any name. Null for files of other programs, until the adapter is loaded.
     #[serde(default)]
     pub sha256: Option<String>,
     /// Bytes of memory that it takes while it is loaded.
@@ -29,30 +29,31 @@ pub struct AdapterInfo {
     pub bytes: Option<u64>,
 }
 
-/// `POST /v1/load_lora_adapter`, vLLM's: into memory before the first request asks for it.
+/// `POST /v1/load_lora_adapter`, as in vLLM: loads it into memory before the first request needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadAdapterRequest {
     pub lora_name: AdapterName,
-    /// What weights/save returned as `adapter_path`, if anything; no other path is opened.
+    /// The `adapter_path` that weights/save returned, if given; no other path is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_path: Option<String>,
 }
 
-/// Answer to [`LoadAdapterRequest`]; a second request for one that is loaded has the same.
+/// Answer to [`LoadAdapterRequest`]; a second request for a loaded adapter gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadAdapterReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// As [`AdapterInfo::step`].
+    /// The same as [`AdapterInfo::step`].
     pub step: u64,
-    /// As [`AdapterInfo::sha256`].
+    /// The same as [`AdapterInfo::sha256`].
     pub sha256: String,
-    /// As [`AdapterInfo::bytes`].
+    /// The same as [`AdapterInfo::bytes`].
     pub bytes: u64,
 }
 
-/// `POST /v1/unload_lora_adapter`, vLLM's: out of memory once the replies that use it have ended; the files stay.
+/// `POST /v1/unload_lora_adapter`, as in vLLM: frees its memory once the replies that use it have ended; the files
+/// stay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnloadAdapterRequest {
     pub lora_name: AdapterName,
@@ -61,13 +62,14 @@ pub struct UnloadAdapterRequest {
 /// Answer to [`UnloadAdapterRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnloadReply {
-    /// Whether it had been in memory.
+    /// Whether it was in memory.
     pub unloaded: bool,
 }
 
-/// `DELETE /v1/adapters/{name}` and `DELETE /v1/checkpoints/{name}`: its files. Ours.
+/// `DELETE /v1/adapters/{name}` and `DELETE /v1/checkpoints/{name}`: delete its files. Not in the fork's API.
 ///
-/// 409 while it is in use: by a reply, by requests that name no model, by an open run that stands there.
+/// 409 while it is in use: by a reply, as the default of requests without a model, or by an open run that is at this
+/// checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteReply {
     /// `ok`.
@@ -75,14 +77,14 @@ pub struct DeleteReply {
     pub status: String,
 }
 
-/// `POST /v1/checkpoints/prune`: deletes what nobody needs any more. Ours.
+/// `POST /v1/checkpoints/prune`: deletes unneeded files. Not in the fork's API.
 ///
-/// Of each line of checkpoints (a run's, and those of runs that went on from one of them) the last ones stay, as many
-/// as the server was told by `--keep`; besides them what is named here, and whatever is in use. A checkpoint goes with
-/// the adapter of its name. Nothing is ever deleted but by this call and by `DELETE`: who does not ask loses nothing.
+/// Of each line of checkpoints (a run's, and those of runs that continued from one of them), the last ones stay, as
+/// many as `--keep` says; the checkpoints named here and those in use stay too. A checkpoint is deleted together with
+/// the adapter of its name. Only this call and `DELETE` delete anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneRequest {
-    /// What serves, and what a step may go back to.
+    /// The checkpoints that serve, and those that a step may start from.
     #[serde(default)]
     pub keep: Vec<CheckpointName>,
 }
@@ -90,11 +92,11 @@ pub struct PruneRequest {
 /// Answer to [`PruneRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PruneReply {
-    /// What was deleted, oldest first.
+    /// The deleted names, oldest first.
     pub deleted: Vec<CheckpointName>,
 }
 
-/// `POST /v1/lora/close`: gives a run's memory back; its checkpoints stay. Ours.
+/// `POST /v1/lora/close`: frees a run's memory; its checkpoints stay. Not in the fork's API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseRunRequest {
     pub session_id: RunId,

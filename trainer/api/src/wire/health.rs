@@ -1,42 +1,42 @@
-//! What there is: health, capabilities.
+//! The server's state: health, capabilities.
 
 use serde::{Deserialize, Serialize};
 
 use crate::LossFn;
 
-/// `GET /v1/health`; open, no key.
+/// `GET /v1/health`, which needs no key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// `healthy` while the engine takes work.
+    /// `healthy` while the engine accepts work.
     pub status: String,
-    /// GPUs in use; 0 on a CPU.
+    /// The number of GPUs in use; 0 on a CPU.
     #[serde(default)]
     pub gpu_count: u32,
-    /// What is computed on, and its memory. Ours.
+    /// The devices that are used, and their memory. Not in the fork's API.
     #[serde(default)]
     pub devices: Vec<DeviceInfo>,
     /// The model; empty before one is loaded, which the fork does with its first run.
     #[serde(default)]
     pub model: String,
-    /// Which base model is loaded, by content: another file of the same name has another one, and the same model under
-    /// another name the same. Null before a model is loaded. Ours.
+    /// The fingerprint of the loaded base model's content: another file of the same name has another one, and the same
+    /// model under another name has the same. Null before a model is loaded. Not in the fork's API.
     #[serde(default)]
     pub base_fingerprint: Option<String>,
-    /// The longest conversation with its reply, in tokens. Null where it is not known. Ours.
+    /// The longest conversation with its reply, in tokens. Null if it is not known. Not in the fork's API.
     #[serde(default)]
     pub context: Option<u64>,
-    /// Optimiser steps of the newest run; 0 before one exists.
+    /// The optimiser steps of the newest run; 0 before one exists.
     #[serde(default)]
     pub step: u64,
-    /// `builtin` for our engine.
+    /// `builtin` for MetaClaw's engine.
     #[serde(default)]
     pub inference_backend: String,
-    /// The server that answers chats, where it is not our engine. Ours.
+    /// The server that answers chats, if it is not MetaClaw's engine. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inference: Option<Inference>,
     #[serde(default)]
     pub version: String,
-    /// What this server can do; a fork's server says nothing.
+    /// The capabilities of this server; a fork's server sends none.
     #[serde(default)]
     pub capabilities: Capabilities,
 }
@@ -44,7 +44,7 @@ pub struct Health {
 /// A device that a training server computes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// As PyTorch writes it: `cpu`, `cuda:0`.
+    /// In PyTorch's form: `cpu`, `cuda:0`.
     pub name: String,
     /// Whether layers are trained there.
     #[serde(default)]
@@ -52,10 +52,10 @@ pub struct DeviceInfo {
     /// Whether replies are computed there.
     #[serde(default)]
     pub inference: bool,
-    /// Bytes, by the device's own count; null where it does not tell.
+    /// Bytes, by the device's own count; null if it does not report them.
     #[serde(default)]
     pub memory_total: Option<u64>,
-    /// Bytes that can still be had; of a GPU, what libtorch keeps for itself is not free.
+    /// The free bytes; on a GPU, memory that libtorch keeps for itself is not free.
     #[serde(default)]
     pub memory_free: Option<u64>,
 }
@@ -64,32 +64,32 @@ pub struct DeviceInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inference {
     pub url: String,
-    /// Whether it may be asked.
+    /// Whether it can be used.
     pub state: InferenceState,
     #[serde(default)]
     pub why: Option<String>,
-    /// How it was started, where the training server has started it.
+    /// The command that started it, if the training server did.
     #[serde(default)]
     pub command: Option<String>,
-    /// Where its output is, in the same case.
+    /// The file of its output, in the same case.
     #[serde(default)]
     pub log: Option<String>,
 }
 
-/// Whether a server may be asked.
+/// Whether a server can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InferenceState {
     /// It does not answer: it is being started, or has ended.
     Away,
-    /// It answers, and what it computes is not what the training server's engine computes.
+    /// It answers, but its results differ from those of the training server's engine.
     Refused,
     Ready,
 }
 
 /// What a training server can do beyond the fork's API.
 ///
-/// The default is the fork's server.
+/// The default describes the fork's server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(
@@ -97,17 +97,17 @@ pub enum InferenceState {
     reason = "independent yes-or-no facts, named on the wire"
 )]
 pub struct Capabilities {
-    /// The losses it has.
+    /// The available losses.
     pub losses: Vec<LossFn>,
-    /// Whether `loss_fn_config` is read. A fork's server has bounds of its own, which it does not tell.
+    /// Whether `loss_fn_config` is read. A fork's server has limits of its own, which it does not report.
     pub loss_config: bool,
     /// Whether cross_entropy takes `[N, K]` targets.
     pub matrix_targets: bool,
-    /// Whether `/v1/train/forward` answers.
+    /// Whether `/v1/train/forward` exists.
     pub forward: bool,
-    /// Whether checkpoints keep a manifest and can be listed; without it a step is at most once.
+    /// Whether checkpoints have a manifest and can be listed; without it, a step is made at most once.
     pub manifests: bool,
-    /// Whether `/v1/sampled/{id}` and `/tokenize` answer.
+    /// Whether `/v1/sampled/{id}` and `/tokenize` exist.
     pub sampled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Text and ids: sample, tokenise, what was sampled.
+//! Text and ids: sampling, tokenising, sampled ids of replies.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,25 +12,25 @@ pub struct SampleRequest {
     pub tokens: Vec<u32>,
     #[serde(default = "sample_defaults::num_samples")]
     pub num_samples: u32,
-    /// 0 is greedy.
+    /// 0 means greedy.
     #[serde(default = "sample_defaults::temperature")]
     pub temperature: f64,
     /// At most this many new tokens.
     #[serde(default = "sample_defaults::max_tokens")]
     pub max_tokens: u32,
-    /// Only the likeliest; 0 or -1 is off.
+    /// The number of most probable ids to draw from; 0 or -1 switches it off.
     #[serde(default = "sample_defaults::top_k")]
     pub top_k: i64,
-    /// Only the likeliest that hold this much probability; 1 is off.
+    /// The most probable ids with this total probability are drawn from; 1 switches it off.
     #[serde(default = "sample_defaults::top_p")]
     pub top_p: f64,
-    /// Ends a continuation; not part of it.
+    /// The text that ends a continuation, and is not part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
-    /// An adapter, `base`, or the one last saved. Ours.
+    /// An adapter, `base`, or (if absent) the last saved one. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Of the first continuation; the others count up from it. Ours.
+    /// The seed of the first continuation; each further one adds 1. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
@@ -53,7 +53,7 @@ impl SampleRequest {
         }
     }
 
-    /// The shortest use of a model (an adapter, or `base`) that there is.
+    /// The shortest possible use of a model (an adapter, or `base`).
     pub fn one_token(model: String) -> Self {
         Self {
             temperature: 0.0,
@@ -92,7 +92,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// The strings, empty ones left out.
+    /// Returns the strings without empty ones.
     pub fn into_strings(self) -> Vec<String> {
         let strings = match self {
             Self::One(one) => vec![one],
@@ -105,7 +105,7 @@ impl Stop {
 /// Answer to [`SampleRequest`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleReply {
-    /// As many as were asked for.
+    /// As many as were requested.
     pub sequences: Vec<SampledSequence>,
 }
 
@@ -114,30 +114,30 @@ pub struct SampledSequence {
     pub tokens: Vec<u32>,
     /// Their log-probabilities at temperature 1 over the full vocabulary.
     pub logprobs: Vec<f32>,
-    /// Their log-probabilities in the distribution they were drawn from. Ours.
+    /// Their log-probabilities in the distribution they were drawn from. Not in the fork's API.
     #[serde(default)]
     pub sampling_logprobs: Vec<f32>,
     /// `stop` or `length`.
     pub stop_reason: String,
-    /// What the ids say, without special tokens and without the stop text. Ours.
+    /// The text of the ids, without special tokens and without the stop text. Not in the fork's API.
     #[serde(default)]
     pub text: String,
 }
 
-/// `POST /tokenize`, in vLLM's shape: a text, or messages through the chat template. Ours.
+/// `POST /tokenize`, as in vLLM: converts a text, or messages with the chat template. Not in the fork's API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TokenizeRequest {
-    /// Read by nobody here: there is one tokenizer.
+    /// Ignored here, because there is one tokenizer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<Value>>,
-    /// Tools that the template shows.
+    /// Tools for the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Value>,
-    /// Whether the text ends where the assistant begins.
+    /// Whether the text ends where the assistant's message begins.
     #[serde(default = "yes")]
     pub add_generation_prompt: bool,
     /// Variables of the template, such as `enable_thinking`.
@@ -148,7 +148,7 @@ pub struct TokenizeRequest {
 // === impl TokenizeRequest ===
 
 impl TokenizeRequest {
-    /// A text as it is.
+    /// Creates a request for a text without a template.
     pub fn text(prompt: impl Into<String>) -> Self {
         Self {
             prompt: Some(prompt.into()),
@@ -157,7 +157,7 @@ impl TokenizeRequest {
         }
     }
 
-    /// A conversation, which ends where the assistant begins.
+    /// Creates a request for a conversation that ends where the assistant's message begins.
     pub fn messages(messages: Vec<Value>) -> Self {
         Self {
             model: None,
@@ -178,28 +178,28 @@ pub struct TokenizeReply {
     pub tokens: Vec<u32>,
 }
 
-/// `GET /v1/sampled/{reply id}`: what was sampled for a reply, exactly. Ours.
+/// `GET /v1/sampled/{reply id}`: the exact sampled ids of a reply. Not in the fork's API.
 ///
-/// Kept for callers with the trainer key, in memory bounded in bytes, for 15 minutes.
+/// Stored for callers with the trainer key, in a limited part of memory, for 15 minutes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
     /// The reply's `id`.
     pub id: String,
-    /// What the model read.
+    /// The model's input.
     pub prompt_ids: Vec<u32>,
-    /// What it said, the ending token included if one was drawn.
+    /// The model's output, including the ending token if one was drawn.
     pub ids: Vec<u32>,
     /// Log-probabilities of `ids` at temperature 1 over the full vocabulary.
     pub logprobs: Vec<f32>,
     /// Log-probabilities of `ids` in the distribution they were drawn from.
     pub sampling_logprobs: Vec<f32>,
-    /// The adapter that sampled; null is the base.
+    /// The adapter that sampled; null for the base model.
     pub adapter: Option<AdapterName>,
-    /// The adapter's optimiser steps, if it says.
+    /// The adapter's optimiser steps, if it has the number.
     #[serde(default)]
     pub version: Option<u64>,
     pub base: String,
-    /// The same by content, as [`Health`](super::Health) has it.
+    /// The fingerprint of its content, as in [`Health`](super::Health).
     #[serde(default)]
     pub base_fingerprint: Option<String>,
 }

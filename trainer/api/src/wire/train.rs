@@ -1,4 +1,4 @@
-//! Runs: create, gradients, steps, adapters, checkpoints.
+//! Runs: creation, gradients, steps, adapters, checkpoints.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,18 +23,19 @@ fn importance_sampling() -> LossFn {
 /// `POST /v1/lora/create`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CreateRequest {
-    /// Name or path of the base model, or `owner/name`; empty or `base` for the one that is loaded.
+    /// Name or path of the base model, or `owner/name`; empty or `base` for the loaded one.
     #[serde(default)]
     pub base_model: String,
     #[serde(default = "rank")]
     pub rank: u32,
-    /// LoRA alpha, a whole number; 32 when absent, whatever the rank. Ours.
+    /// LoRA alpha, a whole number; 32 if absent, whatever the rank. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lora_alpha: Option<f64>,
-    /// Seed of the first weights; drawn when absent. Ours.
+    /// The seed of the initial weights; random if absent. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Maps to adapt, as in `q_proj` or `lm_head`; the seven projections of a layer when absent. Ours.
+    /// The matrices to adapt, for example `q_proj` or `lm_head`; the seven projections of a layer if absent. Not in the
+    /// fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
 }
@@ -50,12 +51,12 @@ pub struct CreateReply {
     pub model: String,
     #[serde(default)]
     pub rank: u32,
-    /// Trainable and all parameters, as in `328.60M / 3890.12M`.
+    /// The number of trainable and of all parameters, for example `328.60M / 3890.12M`.
     #[serde(default)]
     pub trainable_params: String,
 }
 
-/// `POST /v1/train/forward_backward`. Gradients add up; weights do not move.
+/// `POST /v1/train/forward_backward`. Gradients add up; weights do not change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardBackwardRequest {
     pub session_id: RunId,
@@ -72,17 +73,19 @@ pub struct ForwardBackwardReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// The loss. Our server sums over tokens and datums; the fork averages over tokens.
+    /// The loss. This server sums over tokens and datums; the fork averages over tokens.
     pub loss: f64,
-    /// Positions with a non-zero weight or advantage; lets a client convert between sum and mean.
+    /// The number of positions with a non-zero weight or advantage, with which a client can convert between sum and
+    /// mean.
     pub total_tokens: u64,
     pub num_datums: u64,
-    /// What the loss was computed from, one entry per datum, as Tinker's. Empty from a fork's server. Ours.
+    /// The log-probabilities behind the loss, one entry for each datum, as in Tinker. Empty from a fork's server. Not
+    /// in the fork's API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loss_fn_outputs: Vec<LossFnOutput>,
 }
 
-/// What forward_backward found of one datum.
+/// The results of forward_backward for one datum.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LossFnOutput {
     /// Log-probabilities of `target_tokens` under the weights before the step, at temperature 1 over the full
@@ -91,7 +94,7 @@ pub struct LossFnOutput {
     pub logprobs: Vec<Option<f32>>,
 }
 
-/// `POST /v1/train/optim_step`: AdamW, then gradients to zero.
+/// `POST /v1/train/optim_step`: makes an AdamW step, then sets the gradients to zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OptimStepRequest {
     pub session_id: RunId,
@@ -101,7 +104,7 @@ pub struct OptimStepRequest {
     pub adam: AdamSettings,
 }
 
-/// What AdamW takes besides the learning rate; an absent one has Tinker's default.
+/// AdamW's settings besides the learning rate; absent ones have Tinker's defaults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdamSettings {
     /// Decay of the first moment, 0.9.
@@ -110,16 +113,17 @@ pub struct AdamSettings {
     /// Decay of the second moment, 0.95.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta2: Option<f64>,
-    /// Added to the root of the second moment, 1e-12.
+    /// Added to the square root of the second moment, 1e-12.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f64>,
     /// Decoupled decay, 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
-    /// Bound of the global gradient norm; 0 is off, the default.
+    /// The largest global gradient norm; 0 switches it off, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_clip_norm: Option<f64>,
-    /// A step whose gradient norm is over so many times the median of the run's last 32 is skipped, 20; 0 skips none.
+    /// A step is skipped if its gradient norm is more than this many times the median of the run's last 32, 20; 0 skips
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_over: Option<f64>,
 }
@@ -130,17 +134,18 @@ pub struct OptimStepReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// Optimiser steps of this run so far.
+    /// The number of optimiser steps of this run so far.
     pub step: u64,
     /// Global 2-norm of the gradient before clipping.
     pub grad_norm: f64,
-    /// Whether the gradient was so far out of line that it was dropped and no step was taken. Ours.
+    /// Whether the gradient was so large that it was dropped and no step was made. Not in the fork's API.
     #[serde(default)]
     pub skipped: bool,
-    /// Median of the norms before this one, which it was measured by; absent while there are too few. Ours.
+    /// The median of the earlier norms with which this one was compared; absent while there are too few. Not in the
+    /// fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median_grad_norm: Option<f64>,
-    /// Mean over the forward_backward calls since the last step, per token.
+    /// The mean over the forward_backward calls since the last step, for each token.
     #[serde(default)]
     pub avg_loss: f64,
     /// The rate that was used.
@@ -148,7 +153,7 @@ pub struct OptimStepReply {
     pub learning_rate: f64,
 }
 
-/// `POST /v1/weights/save`: the run's adapter, ready to serve under `name`.
+/// `POST /v1/weights/save`: saves the run's adapter, ready to serve under `name`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveWeightsRequest {
     pub session_id: RunId,
@@ -164,19 +169,19 @@ pub struct SaveWeightsReply {
     #[serde(default = "ok")]
     pub status: String,
     pub adapter_path: String,
-    /// Optimiser steps in it.
+    /// The number of optimiser steps in it.
     pub step: u64,
-    /// SHA-256 of what it holds, as [`super::AdapterInfo::sha256`]. Ours.
+    /// SHA-256 of its content, as in [`super::AdapterInfo::sha256`]. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 
-/// `POST /v1/checkpoint/save`: adapter, optimiser, step.
+/// `POST /v1/checkpoint/save`: saves adapter, optimiser and step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointSaveRequest {
     pub session_id: RunId,
     pub name: CheckpointName,
-    /// Kept verbatim and listed again. Ours.
+    /// Stored unchanged and returned in lists. Not in the fork's API.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub manifest: Value,
 }
@@ -190,11 +195,11 @@ pub struct CheckpointSaveReply {
     pub path: String,
 }
 
-/// `POST /v1/checkpoint/load`: the run becomes what was saved; gradients are dropped.
+/// `POST /v1/checkpoint/load`: sets the run to the saved state; gradients are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointLoadRequest {
     pub session_id: RunId,
-    /// What checkpoint/save returned as `path`, or the checkpoint's name.
+    /// The `path` that checkpoint/save returned, or the checkpoint's name.
     pub path: String,
 }
 
@@ -204,11 +209,11 @@ pub struct CheckpointLoadReply {
     /// `ok`.
     #[serde(default = "ok")]
     pub status: String,
-    /// Optimiser steps in it.
+    /// The number of optimiser steps in it.
     pub step: u64,
 }
 
-/// `GET /v1/checkpoints`. Ours.
+/// `GET /v1/checkpoints`. Not in the fork's API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointsReply {
     /// Every complete checkpoint, oldest first.
@@ -220,34 +225,35 @@ pub struct CheckpointsReply {
 pub struct CheckpointInfo {
     pub name: CheckpointName,
     pub path: String,
-    /// Optimiser steps in it.
+    /// The number of optimiser steps in it.
     pub step: u64,
-    /// SHA-256 of what its adapter holds, as [`super::AdapterInfo::sha256`].
+    /// SHA-256 of its adapter's content, as in [`super::AdapterInfo::sha256`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// What checkpoint/save was given; null if nothing.
+    /// The text that checkpoint/save was given; null if none.
     #[serde(default)]
     pub manifest: Value,
-    /// When it was written, unix milliseconds.
+    /// When it was written, in Unix milliseconds.
     #[serde(default)]
     pub created_ms: u64,
 }
 
-/// `POST /v1/train/forward`: log-probabilities of given ids; touches no gradient. Ours.
+/// `POST /v1/train/forward`: computes log-probabilities of given ids without changing a gradient. Not in the fork's
+/// API.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardRequest {
-    /// The run whose weights to use.
+    /// The run whose weights are used.
     pub session_id: RunId,
-    /// The sequences; weights, logprobs and advantages are not looked at.
+    /// The sequences; weights, logprobs and advantages are ignored.
     pub datums: Vec<Datum>,
-    /// With the run's adapter, or the base alone.
+    /// Whether the run's adapter is used, or the base model alone.
     #[serde(default = "yes")]
     pub adapter: bool,
-    /// Positions of each datum, counted from 0, ascending; every position when absent. Only there is the
-    /// vocabulary gone through: a reply behind a long prompt costs its own length.
+    /// Positions of each datum, counted from 0, ascending; every position if absent. Logits are computed only there, so
+    /// the cost of a reply after a long prompt depends on its own length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positions: Option<Vec<Vec<usize>>>,
-    /// How many of the likeliest ids to return at each position; 0 for none.
+    /// The number of most probable ids to return at each position; 0 for none.
     #[serde(default)]
     pub top_k: u32,
 }

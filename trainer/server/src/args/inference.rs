@@ -1,11 +1,12 @@
-//! Which server answers chats: the engine of this process, or vLLM, found running or started by us.
+//! Chooses the server that answers chats: the engine of this process, or vLLM, which is running already or is started
+//! here.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use metaclaw_trainer_api::ApiKey;
 
-/// The ranks that vLLM reserves memory for.
+/// The ranks that vLLM can reserve memory for.
 const RANKS: [u32; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
 /// The default rank of adapters.
 const USUAL_RANK: u32 = 32;
@@ -45,7 +46,7 @@ pub(crate) enum InferenceServer {
         python: PathBuf,
         arguments: Vec<String>,
         max_rank: u32,
-        /// Numbers of the GPUs that it may use, as in `1` or `0,1`; none: all.
+        /// The numbers of the GPUs that it may use, for example `1` or `0,1`; `None` means all.
         devices: Option<String>,
     },
 }
@@ -95,10 +96,11 @@ pub(crate) enum InferenceError {
 // === impl InferenceArgs ===
 
 impl InferenceArgs {
-    /// The server that is to answer chats; none for the engine. `has_model` is whether the base model is known at the start.
+    /// Returns the server that answers chats, or `None` for the engine. `has_model`: whether the base model is known at
+    /// the start.
     ///
     /// # Errors
-    /// [`InferenceError`] names the flag or variable.
+    /// Returns [`InferenceError`] with the flag or variable.
     pub(super) fn resolve(
         &self,
         env: &impl Fn(&str) -> Option<String>,
@@ -140,7 +142,7 @@ impl InferenceArgs {
         let more = more.or_else(|| env("METACLAW_INFERENCE_ARGS"));
         let words = more.as_deref().unwrap_or_default().split_whitespace();
         let wanted = self.max_rank(env)?.unwrap_or(USUAL_RANK);
-        // Checked: no rank is over the last one.
+        // The check above excludes ranks over the last one.
         let max_rank = RANKS.into_iter().find(|rank| *rank >= wanted);
         Ok(InferenceServer::Started {
             python: python.unwrap_or_else(|| PathBuf::from("python3")),

@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_in_words() {
     ]
     .map(|result| result.unwrap_err().to_string());
     let shown = errors.join("\n");
-    // The messages name what this machine has.
+    // The messages name this machine's devices.
     let seen = cuda().to_string();
     insta::assert_snapshot!(shown.replace(&seen, "[what libtorch and the machine have]"));
     assert!(

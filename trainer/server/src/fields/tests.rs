@@ -15,7 +15,7 @@ use crate::{
     train::SaveCheckpointBody,
 };
 
-/// Values of every kind: whatever a field is, one of them is wrong.
+/// Values of every JSON type, so that one of them is wrong for any field.
 fn wrong() -> [Value; 5] {
     [
         json!(-7.5),
@@ -79,7 +79,7 @@ fn a_field_that_nobody_knows_is_refused() {
     );
 }
 
-/// The tables of `docs/extending/trainer-api.md` as they must be.
+/// Returns the tables that `docs/extending/trainer-api.md` must contain.
 fn tables() -> String {
     let routes: [(&str, &[Field]); 14] = [
         ("POST /v1/chat/completions", CHAT),
@@ -104,7 +104,7 @@ fn tables() -> String {
     routes.iter().map(table).collect()
 }
 
-/// What the documentation says is what is done; `METACLAW_WRITE_EXAMPLE=1` writes the tables anew.
+/// The documentation must match the code; `METACLAW_WRITE_EXAMPLE=1` writes the tables.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how a person asks for it")]
 fn the_documentation_says_what_the_tables_say() {

@@ -31,7 +31,7 @@ pub(crate) const FORWARD_BACKWARD: &[Field] = &[
     done("loss_fn_config", "numbers by name, as the loss has them"),
 ];
 
-/// `/v1/train/forward`. Ours.
+/// `/v1/train/forward`. Not in the fork's API.
 pub(crate) const FORWARD: &[Field] = &[
     RUN,
     DATUMS,

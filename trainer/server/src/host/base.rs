@@ -16,8 +16,8 @@ impl Host {
     /// Checks that the requested model is the loaded one. If no model is loaded, it loads this one.
     ///
     /// # Errors
-    /// 400 `base_model`: another one is loaded, or it is nowhere, or cannot be used. 503 `model_fetching`: it is being
-    /// fetched from the hub.
+    /// Returns 400 `base_model` if another one is loaded, or it cannot be found or used. Returns 503 `model_fetching`
+    /// while it is downloaded from the hub.
     pub(crate) async fn load_base(&self, wanted: &str) -> Result<(), ApiError> {
         if self.engine.info().is_none() {
             let (path, name) = self.find(wanted)?;
@@ -43,12 +43,12 @@ impl Host {
             let loaded = self.engine.path().and_then(|it| it.canonicalize().ok());
             return loaded == Some(real);
         }
-        // No path here: the name of a file or folder elsewhere, or at a hub.
+        // It is no path here: the name of a file or folder elsewhere, or at a hub.
         let name = path.file_name().and_then(|name| name.to_str());
         name == Some(self.base())
     }
 
-    /// A path, or the folder of a hub's model and the name it goes by.
+    /// Returns a path, or the folder of a hub's model and its name.
     fn find(&self, wanted: &str) -> Result<(PathBuf, Option<String>), ApiError> {
         if LOADED.contains(&wanted) {
             let text = "base_model is not given and no model is loaded: a folder in Hugging Face form, a GGUF file, or owner/name of one at the Hugging Face hub";

@@ -1,4 +1,4 @@
-//! Between the API's terms and the engine's.
+//! Converts between the types of the API and the engine.
 
 use metaclaw_engine::{
     head::TopTokens,
@@ -13,7 +13,7 @@ use metaclaw_trainer_api::{
 
 use crate::error::ApiError;
 
-/// The loss with its constants.
+/// Returns the loss with its constants.
 pub(super) fn loss(name: LossFn, config: &LossConfig) -> Result<Loss, ApiError> {
     Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
@@ -33,7 +33,7 @@ pub(super) fn adam(request: &OptimStepRequest) -> AdamConfig {
     }
 }
 
-/// Rank, alpha and targets of a new run.
+/// Returns rank, alpha and targets of a new run.
 pub(super) fn lora_spec(request: &CreateRequest) -> Result<LoraSpec, ApiError> {
     let default = LoraSpec::default();
     let targets = match &request.targets {
@@ -65,10 +65,10 @@ fn named(names: &[String]) -> Result<LoraTargets, ApiError> {
     targets.map_err(|error| ApiError::field("targets", error.to_string()))
 }
 
-/// The sum of a loss over one datum's targets, from their log-probabilities in row-major order.
+/// Returns the sum of a loss over one datum's targets, from their log-probabilities in row-major order.
 ///
 /// # Errors
-/// The field that the loss reads and the datum lacks.
+/// Returns the name of a field that the loss reads and the datum lacks.
 pub(super) fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f64, &'static str> {
     let parts = datum.parts();
     let (weights, sampled) = match loss.loss_fn() {

@@ -14,13 +14,13 @@ use super::failure::RunError;
 /// Prepares a pass on the engine's thread, and returns the parameters that it uses.
 type Begin =
     Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;
-/// Makes an answer of what a pass found.
+/// Builds an answer from the result of a pass.
 type Finish<T> =
     Box<dyn FnOnce(&mut EngineState, ParamsVersion, TrainOut) -> Result<T, RunError> + Send>;
 
-/// A forward_backward or forward on its way.
+/// A forward_backward or forward in progress.
 ///
-/// A caller that hangs up ends it, and nothing of it remains: what was not answered was not done.
+/// If the caller disconnects, the pass ends without an effect: what was not answered was not done.
 pub(super) struct PassJob<T> {
     stage: Stage,
     finish: Option<Finish<T>>,
@@ -36,7 +36,7 @@ enum Stage {
 // === impl PassJob ===
 
 impl<T> PassJob<T> {
-    /// The job, and where its answer comes; closed without one when the job failed inside the engine.
+    /// The job, and the channel for its answer, which closes without one if the job failed inside the engine.
     pub(super) fn new(
         begin: Begin,
         finish: Finish<T>,
@@ -55,7 +55,7 @@ impl<T> PassJob<T> {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
-    /// The answer, once there is one.
+    /// Sends the answer, if there is one.
     fn work(&mut self, state: &mut EngineState, slice: Duration) -> Option<Result<T, RunError>> {
         let job = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Waiting(begin) => begin(state),

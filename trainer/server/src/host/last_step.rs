@@ -1,8 +1,8 @@
-//! How far the run is that was last used.
+//! The number of steps of the last used run.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Steps of the run that was last used, for `/v1/health`; `None` before there is one.
+/// Returns the steps of the last used run, for `/v1/health`, or `None` before there is one.
 #[derive(Debug, Default)]
 pub(super) struct LastStep(Mutex<Option<u64>>);
 

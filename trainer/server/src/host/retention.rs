@@ -1,14 +1,14 @@
-//! Which checkpoints may go.
+//! Chooses the checkpoints that may be deleted.
 
 use std::collections::BTreeMap;
 
 use metaclaw_engine::checkpoint::CheckpointEntry;
 use metaclaw_trainer_api::CheckpointName;
 
-/// Those that are not among the last `n` of their line and are not needed, oldest first.
+/// Returns those that are not among the last `n` of their line of training and are not needed, oldest first.
 ///
-/// A line is a run's checkpoints and those of the runs that went on from one of them: an agent's, in general. So one
-/// that trains often does not push out the checkpoints of one that seldom does.
+/// A line of training consists of a run's checkpoints and those of the runs that continued from one of them; usually it
+/// is an agent's. So an agent that trains often does not displace the checkpoints of one that trains seldom.
 pub(super) fn outdated(
     oldest_first: &[CheckpointEntry],
     n: usize,
@@ -54,7 +54,7 @@ mod tests {
             outdated.into_iter().map(CheckpointName::as_str).collect()
         };
         assert_eq!(outdated(2, ""), ["a-1", "a-2", "a-4"]);
-        // One that is needed takes nobody's place.
+        // A checkpoint that is needed does not count against the limit.
         assert_eq!(outdated(2, "a-2"), ["a-1", "a-4"]);
         assert_eq!(outdated(2, "a-5"), ["a-1", "a-2", "a-4"]);
         assert!(outdated(5, "").is_empty());

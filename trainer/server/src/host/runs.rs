@@ -26,7 +26,7 @@ fn ended<T>(answer: Result<Result<T, RunError>, RecvError>) -> Result<T, RunErro
 // === impl Host ===
 
 impl Host {
-    /// Steps of the run that was last used; `None` before there is one.
+    /// Returns the steps of the last used run, or `None` before there is one.
     pub(crate) fn last_step(&self) -> Option<u64> {
         self.last_step.get()
     }
@@ -34,13 +34,13 @@ impl Host {
     /// Opens a run.
     ///
     /// # Errors
-    /// 400 for a rank, alpha or targets that cannot be.
+    /// Returns 400 for an invalid rank, alpha or targets.
     pub(crate) async fn create_run(&self, request: CreateRequest) -> Result<CreateReply, ApiError> {
         let config = RunConfig {
             lora: convert::lora_spec(&request)?,
             seed: request.seed.unwrap_or_else(rand::random),
         };
-        // A successor's first call waits for what its predecessor had begun to write.
+        // The first call of a new client waits for what the previous client had begun to write.
         drop(self.store.turn().await);
         let n_base = usize::try_from(self.engine.get()?.info().n_params).unwrap_or(usize::MAX);
         let create = move |state: &mut EngineState| -> Result<_, RunError> {
@@ -65,10 +65,10 @@ impl Host {
         })
     }
 
-    /// Log-probabilities; touches no gradient.
+    /// Computes log-probabilities without changing a gradient.
     ///
     /// # Errors
-    /// 404 for an unknown run, 400 for a datum that cannot be.
+    /// Returns 404 for an unknown run, and 400 for an invalid datum.
     pub(crate) async fn forward(&self, request: ForwardRequest) -> Result<ForwardReply, ApiError> {
         let top_k = request.top_k as usize;
         let wanted = Wanted {
@@ -93,10 +93,10 @@ impl Host {
     /// Adds the gradients of a loss.
     ///
     /// # Errors
-    /// 404 for an unknown run, 400 for a loss or datum that cannot be.
+    /// Returns 404 for an unknown run, and 400 for an invalid loss or datum.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the pass; its gradients are not added.
+    /// If the future is dropped, the pass ends and its gradients are not added.
     pub(crate) async fn forward_backward(
         &self,
         request: ForwardBackwardRequest,
@@ -132,10 +132,11 @@ impl Host {
         })
     }
 
-    /// A loss of log-probabilities that were computed without gradients; the same sum as forward_backward's.
+    /// Returns the loss of log-probabilities that were computed without gradients; the sum is the same as
+    /// forward_backward's.
     ///
     /// # Errors
-    /// 400 for a setting that the loss does not have, or a datum that lacks what it reads.
+    /// Returns 400 for a setting that the loss does not have, or a datum that lacks a field.
     pub(crate) fn loss_of(
         loss_fn: LossFn,
         config: &LossConfig,
@@ -153,10 +154,10 @@ impl Host {
         sums.sum()
     }
 
-    /// Applies the gradients that wait.
+    /// Applies the waiting gradients.
     ///
     /// # Errors
-    /// 404 for an unknown run, 400 without gradients or for a setting out of range.
+    /// Returns 404 for an unknown run, and 400 without gradients or for a setting out of range.
     pub(crate) async fn optim_step(
         &self,
         request: OptimStepRequest,
@@ -185,10 +186,10 @@ impl Host {
         })
     }
 
-    /// Steps behind a run.
+    /// Returns the number of a run's steps.
     ///
     /// # Errors
-    /// 404 for an unknown run.
+    /// Returns 404 for an unknown run.
     pub(crate) async fn step_of(&self, run: RunId) -> Result<u64, ApiError> {
         let step = move |state: &mut EngineState| -> Result<_, RunError> {
             Ok(state.runs.get(&run)?.step())
@@ -196,10 +197,10 @@ impl Host {
         Ok(self.engine.call(step).await??)
     }
 
-    /// Closes a run: its memory is given back.
+    /// Closes a run and frees its memory.
     ///
     /// # Errors
-    /// 404 for an unknown run.
+    /// Returns 404 for an unknown run.
     pub(crate) async fn close_run(&self, run: RunId) -> Result<(), ApiError> {
         let id = run.clone();
         let close =

@@ -1,8 +1,8 @@
-//! The checkpoint folder: who may write there, and in which order.
+//! The checkpoint folder, which one caller at a time may use.
 //!
-//! Whoever reads or writes checkpoints, or saves an adapter, waits for its turn, in the order of asking. A write keeps
-//! its turn until it has ended, even when its caller has gone: so a successor, whose first call waits for its own turn,
-//! finds what its predecessor wrote, and nothing of that lands later.
+//! Callers that read or write checkpoints, or save an adapter, wait for their turn, in the order of their requests. A
+//! write keeps its turn until it has ended, even if its caller has gone; so a new client, whose first call waits for
+//! its own turn, finds what the previous one wrote, and nothing of that arrives later.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -16,14 +16,14 @@ use crate::error::ApiError;
 pub(super) struct CheckpointFolder {
     /// Holds `adapters/` and `checkpoints/`.
     pub(super) folder: PathBuf,
-    /// Checkpoints of each line that a prune leaves at least.
+    /// The least number of checkpoints of each line of training that a prune keeps.
     pub(super) keep: usize,
     index: Arc<Mutex<CheckpointIndex>>,
     #[cfg(test)]
     pub(super) gate: Gate,
 }
 
-/// The turn of one caller; the next has its when this drops.
+/// The turn of one caller, which passes to the next on drop.
 #[derive(Debug)]
 pub(super) struct StoreTurn {
     index: OwnedMutexGuard<CheckpointIndex>,
@@ -47,7 +47,7 @@ impl CheckpointFolder {
         }
     }
 
-    /// Waits until all have ended who asked before.
+    /// Waits until all earlier callers have ended.
     ///
     /// # Cancel safety
     /// Who leaves before its turn takes none.
@@ -66,10 +66,10 @@ impl StoreTurn {
     /// Runs work on the disk on a blocking thread, so replies continue meanwhile.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Returns the errors of the work.
     ///
     /// # Cancel safety
-    /// Dropping the future ends neither the work nor the turn.
+    /// If the future is dropped, the work and the turn still continue to their end.
     pub(super) async fn work<T: Send + 'static>(
         mut self,
         work: impl FnOnce(&mut CheckpointIndex) -> Result<T, AdapterError> + Send + 'static,
@@ -91,7 +91,7 @@ impl StoreTurn {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gate(Arc<std::sync::Mutex<Option<Closed>>>);
 
-/// Told when the work begins, and tells it to go on.
+/// Receives the beginning of the work, and releases it.
 #[cfg(test)]
 pub(crate) type Closed = (
     tokio::sync::oneshot::Sender<()>,
@@ -100,7 +100,7 @@ pub(crate) type Closed = (
 
 #[cfg(test)]
 impl Gate {
-    /// Holds up the next piece of work.
+    /// Delays the next piece of work.
     pub(super) fn close(&self, closed: Closed) {
         *self.0.lock().unwrap() = Some(closed);
     }
@@ -109,7 +109,7 @@ impl Gate {
         let closed = self.0.lock().unwrap().take();
         if let Some((begun, go_on)) = closed {
             begun.send(()).unwrap();
-            // A test that has ended holds nothing up.
+            // A test that has ended delays nothing.
             let _ = go_on.blocking_recv();
         }
     }

@@ -1,4 +1,4 @@
-//! Replies as they come.
+//! Replies as they are generated.
 
 use futures_util::future::try_join_all;
 use metaclaw_engine::{
@@ -11,21 +11,21 @@ use metaclaw_trainer_terms::{
 
 use super::{Host, failure};
 
-/// A reply on its way. Dropping it ends it.
+/// A reply in progress. Dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct Generation {
     stream: GenerationStream,
-    /// An event that was waited for already.
+    /// An event that was received already.
     first: Option<GenerateEvent>,
 }
 
 // === impl Host ===
 
 impl Host {
-    /// Checks how a reply is to be drawn, before anything is made of its prompt.
+    /// Checks the sampling settings before anything is computed for the prompt.
     ///
     /// # Errors
-    /// Names the parameter that is out of its range, as `name` calls it.
+    /// Returns an error with the parameter that is out of its range, by the name from `name`.
     pub(crate) fn check_draw(
         &self,
         mut draw: GenerateRequest,
@@ -43,11 +43,12 @@ impl Host {
         })
     }
 
-    /// Begins `n` replies to one prompt; with a seed, each has the one after the last one's. The others begin when the
-    /// first has its first token, and find the prompt's keys and values there. The first alone tells the prompt.
+    /// Begins `n` replies to one prompt; with a seed, each reply's seed is one higher than the one before. The others
+    /// begin when the first has its first token, and find the prompt's keys and values in the cache. Only the first
+    /// reports the prompt.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// Returns the engine's refusals.
     pub(crate) async fn generate(
         &self,
         draw: GenerateRequest,
@@ -77,7 +78,7 @@ impl Host {
 // === impl Generation ===
 
 impl Generation {
-    /// Optimiser steps behind the adapter that draws it; `None` of the base.
+    /// Returns the number of optimiser steps of its adapter, or `None` for the base model.
     pub(crate) fn version(&self) -> Option<u64> {
         self.stream.adapter_step()
     }
@@ -88,13 +89,13 @@ impl Generation {
         self.stream.prompt().await
     }
 
-    /// The next event, as one of reply `choice`; nothing may be asked for after the end.
+    /// Returns the next event, as one of reply `choice`; must not be called after the end.
     ///
     /// # Errors
-    /// What ended the reply early.
+    /// Returns why the reply ended early.
     ///
     /// # Cancel safety
-    /// No event is lost when the future is dropped.
+    /// No event is lost if the future is dropped.
     pub(crate) async fn next(&mut self, choice: u32) -> Result<SampleEvent, SamplerError> {
         let event = match self.first.take() {
             Some(first) => first,

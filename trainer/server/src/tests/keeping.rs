@@ -1,4 +1,4 @@
-//! What is kept: adapters in memory and on disk, checkpoints, and who may write when.
+//! Tests of what is stored: adapters in memory and on disk, checkpoints, and who may write when.
 
 use std::{fs::File, io::Write as _, path::Path, pin::pin, time::Duration};
 
@@ -56,8 +56,8 @@ async fn delete(rig: &Rig, path: &str) -> (StatusCode, Value) {
     read(rig.send(request).await).await
 }
 
-/// C5: a learner that is killed while its trainer writes on a slow disk. What its successor asks for waits for that
-/// write, and what it writes itself comes after it: no time at which the older folder takes the place of the newer.
+/// A learner is killed while its trainer writes on a slow disk. The requests of its successor wait for that write, and
+/// what it writes itself comes after it, so that the older folder never replaces the newer one.
 #[tokio::test]
 async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
     let rig = rig();
@@ -72,7 +72,7 @@ async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
             reply = late => panic!("it was not held: {reply:?}"),
             begun = has_begun => begun.unwrap(),
         }
-        // Its connection is cut here.
+        // Its connection is closed here.
     }
     let mut created = pin!(create(&rig));
     let second = checkpoint(&run, "main@1", "second");
@@ -84,7 +84,7 @@ async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
     assert!(poll!(&mut saved).is_pending());
     assert!(poll!(&mut listed).is_pending());
     assert!(poll!(&mut loaded).is_pending());
-    // Were one of them with the engine, it would be answered before this, which is behind it there.
+    // If one of them had reached the engine, it would be answered before this request, which comes after it.
     let forward = json!({"session_id": run, "datums": [datum()]});
     rig.ok("/v1/train/forward", &forward).await;
     assert!(poll!(&mut created).is_pending());
@@ -99,7 +99,7 @@ async fn a_late_write_of_a_client_that_has_gone_is_waited_for() {
     assert_eq!(reply["checkpoints"][0]["manifest"], "second");
 }
 
-/// B9: what is read from disk for one run or one request stops no other.
+/// A read from disk for one run or one request delays no other.
 #[tokio::test]
 async fn replies_go_on_while_an_adapter_and_a_checkpoint_are_read() {
     let rig = rig();
@@ -113,14 +113,14 @@ async fn replies_go_on_while_an_adapter_and_a_checkpoint_are_read() {
         rustix::fs::mknodat(CWD, &file, FileType::Fifo, mode, 0).unwrap();
         file
     };
-    // Whoever opens one of these to read waits until somebody opens it to write.
+    // Opening one of these to read waits until somebody opens it to write.
     let config = pipe("adapters/slow/adapter_config.json");
     let state = pipe("checkpoints/slow/state.json");
     let body = chat(&json!({"model": "slow"}));
     let mut asked = pin!(rig.post("/v1/chat/completions", &body));
     let load = json!({"session_id": run, "path": "slow"});
     let mut loaded = pin!(rig.post("/v1/checkpoint/load", &load));
-    // Opened to write, which succeeds once somebody reads: from then on both readers wait for what is written.
+    // Opening it to write succeeds once somebody reads; from then on, both readers wait for data.
     let opened = async |file: &Path| {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK;
         loop {
@@ -213,7 +213,7 @@ async fn what_is_deleted_is_gone_and_what_is_in_use_is_not() {
         )
     };
     let conflict = |code: &str| (409, Some(code.to_owned()));
-    // A reply on its way holds its adapter; it ends on it.
+    // A running reply keeps its adapter to its end.
     let body = chat(&json!({"model": "one", "stream": true, "max_tokens": 100}));
     let running = rig
         .send(post("/v1/chat/completions", body.to_string()))
@@ -243,7 +243,7 @@ async fn what_is_deleted_is_gone_and_what_is_in_use_is_not() {
         .post("/v1/chat/completions", &chat(&json!({"model": "one"})))
         .await;
     assert_eq!(code(gone), (404, Some("model_not_found".to_owned())));
-    // Requests that name none go to the last; the run stands at its checkpoint.
+    // Requests without a model's name use the last adapter; the run is at its checkpoint.
     assert_eq!(
         code(delete(&rig, "/v1/adapters/two").await),
         conflict("adapter_in_use")
@@ -270,7 +270,7 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
         save(&rig, &run, &format!("main@{n}")).await;
     }
     assert_eq!(checkpoints(&rig).await.len(), 9, "nothing goes unasked");
-    // One that its owner serves with, and one that is loaded by a run of its own.
+    // One adapter serves the owner, and one is loaded by a run of its own.
     let other = create(&rig).await;
     let load = json!({"session_id": other, "path": "main@3"});
     rig.ok("/v1/checkpoint/load", &load).await;
@@ -285,7 +285,7 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
         .await;
     let pruned = rig.ok("/v1/checkpoints/prune", &json!({})).await;
     assert_eq!(pruned["deleted"], json!(["main@1", "main@3"]));
-    // From then on the disk is flat.
+    // From then on, the disk has no more space.
     for n in 9..=11 {
         step(&rig, &run).await;
         save(&rig, &run, &format!("main@{n}")).await;
@@ -299,7 +299,7 @@ async fn what_nobody_needs_is_pruned_with_its_adapter() {
     }
 }
 
-/// An adapter whose numbers were lost is told from a server that fails.
+/// An adapter whose numbers are damaged is distinguished from a server that fails.
 #[tokio::test]
 async fn an_adapter_of_no_numbers_says_so() {
     let rig = rig();
@@ -325,7 +325,7 @@ async fn an_adapter_of_no_numbers_says_so() {
     assert_eq!(reply["error"]["code"], "weights_not_finite", "{reply}");
 }
 
-/// A file may be renamed, and another take its name.
+/// A file may be renamed, and another may get its name.
 #[tokio::test]
 async fn the_base_model_is_told_by_its_content() {
     let rig = rig();

@@ -1,4 +1,4 @@
-//! What is wrong with a request, in words. Each message is a promise to whoever reads it.
+//! Tests of the messages about invalid requests. Callers rely on each message.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -7,7 +7,7 @@ use axum::{middleware, routing};
 use super::*;
 use metaclaw_trainer_chat::answers::catch_panic;
 
-/// Each refusal as `STATUS code param: message`.
+/// Returns each refusal as `STATUS code param: message`.
 fn line(rig: &Rig, (status, body): &(StatusCode, Value)) -> String {
     let error = &body["error"];
     let text = |field: &str| error[field].as_str().unwrap_or("-").to_owned();
@@ -73,7 +73,7 @@ async fn a_list_of_parts_is_a_text() {
     );
 }
 
-/// What is answered to each body, a line each; `run` is the id of a run, which varies.
+/// Returns the answer to each body, one on each line; `run` is the id of a run, which varies.
 async fn refusals(rig: &Rig, run: &str, calls: Vec<(&str, Value)>) -> String {
     let mut lines = String::new();
     for (path, body) in calls {
@@ -234,7 +234,8 @@ async fn a_panic_is_answered_without_its_insides() {
     insta::assert_snapshot!(body["error"]["message"].as_str().unwrap(), @"GET /broken failed inside the server; its log says where");
 }
 
-/// A site whose name means this machine has everything otherwise: its page needs no leave to read.
+/// A site whose name resolves to this machine would otherwise have full access, because its page needs no permission to
+/// read.
 #[tokio::test]
 async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
     let asked_by_a_page = |path: &str, host: &'static str, origin: Option<&'static str>| {
@@ -271,7 +272,7 @@ async fn a_page_of_another_site_gets_nothing_from_a_server_without_a_key() {
     );
 }
 
-/// A copy of `kept` with one file changed; of what is linked, too, only this copy.
+/// Makes a copy of `kept` with one file changed; of linked files, only this copy changes.
 fn changed_copy(of: &Path, name: &str, file: &str, change: &dyn Fn(String) -> String) {
     let folder = of.join(name);
     std::fs::create_dir_all(&folder).unwrap();

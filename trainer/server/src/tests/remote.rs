@@ -1,4 +1,4 @@
-//! Our client against our server, over a socket: what the learner will see.
+//! Tests of the client with the server over a socket, as the learner uses them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,7 +33,7 @@ fn backend(url: String) -> RemoteBackend {
     })
 }
 
-/// Runs `work` against a server that listens.
+/// Runs `work` with a server that listens.
 async fn with_server(work: impl AsyncFnOnce(RemoteBackend)) {
     let rig = rig_with(ServerLimits::default(), Some(KEY));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! Tinker's dialect over the real engine: order, repetition, bounds, and what is refused.
+//! Tests of Tinker's API with the real engine: order, repetition, limits, and refusals.
 
 mod weights;
 
@@ -13,7 +13,7 @@ use prost::Message as _;
 use super::*;
 use crate::tinker::shared::TinkerLimits;
 
-/// With a hold that no test waits for.
+/// No test waits for this hold.
 fn rig_of_tinker(hold: Duration, session_idle: Duration) -> Rig {
     let limits = ServerLimits {
         tinker: TinkerLimits {
@@ -53,7 +53,7 @@ impl Rig {
         session["session_id"].as_str().unwrap().to_owned()
     }
 
-    /// A model of its own session.
+    /// Creates a model in its own session.
     async fn model(&self, rank: u32) -> String {
         self.model_of(json!({"rank": rank, "seed": 5})).await
     }
@@ -74,7 +74,7 @@ impl Rig {
         read(self.send(sent).await).await
     }
 
-    /// What a promise became, in JSON.
+    /// Returns the result of a promise, in JSON.
     async fn result(&self, promise: &Value) -> Value {
         let body = json!({"request_id": promise["request_id"], "allow_metadata_only": true});
         self.ok("/api/v1/retrieve_future", &body).await
@@ -141,7 +141,7 @@ async fn a_result_that_is_not_there_yet_is_a_408_with_words_and_one_that_never_w
         "lora_config": {"rank": 4}});
     let promise = rig.ok("/api/v1/create_model", &body).await;
     let model = promise["model_id"].as_str().unwrap();
-    // Number 1 never comes.
+    // Number 1 never arrives.
     let waiting = rig.step(model, 2).await;
     let (status, again) = rig.post("/api/v1/retrieve_future", &waiting).await;
     assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
@@ -267,7 +267,7 @@ async fn a_silent_session_expires_and_its_place_is_anothers() {
     let rig = rig_of_tinker(Duration::from_secs(30), Duration::from_secs(1));
     let model = rig.model(4).await;
     let mut asked = 0;
-    // Until whoever looks after sessions has looked.
+    // This waits for the next check of the sessions.
     while rig.get(&format!("/api/v1/training_runs/{model}")).await.0 == StatusCode::OK {
         tokio::task::yield_now().await;
         asked += 1;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A sequence that says 5 after everything, for cross_entropy.
+/// Returns a sequence that continues with 5 after everything, for cross_entropy.
 fn datum() -> Value {
     json!({"model_input_tokens": [104, 105, 5, 5], "target_tokens": [5, 5, 5, 5], "weights": [1, 1, 1, 1]})
 }
@@ -22,7 +22,7 @@ async fn step(rig: &Rig, run: &str) -> (f64, Value) {
     (reply["loss"].as_f64().unwrap(), stepped)
 }
 
-/// Log-probabilities of the datum's targets, with the run's adapter or without.
+/// Returns the log-probabilities of the datum's targets, with the run's adapter or without.
 async fn forward(rig: &Rig, run: &str, adapter: bool) -> Value {
     let body = json!({"session_id": run, "datums": [datum()], "adapter": adapter, "top_k": 2});
     rig.ok("/v1/train/forward", &body).await
@@ -71,7 +71,7 @@ async fn a_run_learns_is_saved_and_serves() {
         .collect();
     assert_eq!(names, ["tiny", "main@5"]);
 
-    // By its name, and for whoever names none.
+    // It is used by its name, and by requests without one.
     for model in ["main@5", "default"] {
         let body = chat(&json!({"model": model})).to_string();
         let response = rig.send(post("/v1/chat/completions", body)).await;
@@ -85,7 +85,7 @@ async fn a_run_learns_is_saved_and_serves() {
             .get(&format!("/v1/sampled/{}", reply["id"].as_str().unwrap()))
             .await;
         assert_eq!(record["adapter"], "main@5");
-        // From the stream that drew it, not from a second question.
+        // They come from the stream that drew it, not from a second request.
         assert_eq!(record["version"], 5);
     }
     let base = rig
@@ -132,7 +132,7 @@ async fn the_lm_head_learns_is_saved_comes_back_and_serves() {
     let load = json!({"session_id": other, "path": saved["path"]});
     rig.ok("/v1/checkpoint/load", &load).await;
     assert_eq!(forward(&rig, &other, true).await, after);
-    // A reply is drawn by what was trained: the likeliest token after the datum's first two.
+    // The reply shows the training: it is the most probable token after the datum's first two.
     let body = json!({"tokens": [104, 105], "model": "h@3", "temperature": 0, "max_tokens": 1});
     let sampled = rig.ok("/v1/sample", &body).await;
     let drawn = &sampled["sequences"][0];
@@ -164,7 +164,7 @@ async fn a_checkpoint_brings_a_run_back() {
     );
     assert_eq!(listed["manifest"], manifest);
 
-    // Into another run, by name and by path; then the same step does the same.
+    // It is loaded into another run, by name and by path; then the same step has the same result.
     for path in ["main@1", saved["path"].as_str().unwrap()] {
         let other = create(&rig).await;
         assert_ne!(other, run);
@@ -236,7 +236,7 @@ async fn two_runs_do_not_touch_each_other() {
 async fn a_batch_whose_caller_left_adds_nothing() {
     let rig = rig();
     let run = create(&rig).await;
-    // No two begin alike, or they would be computed once.
+    // No two sequences begin alike, because they would be computed once.
     let datum = |first: u32| {
         let long: Vec<u32> = (first..first + 500).map(|n| n % 250).collect();
         json!({"model_input_tokens": long, "target_tokens": long, "weights": vec![1; 500]})
@@ -262,7 +262,7 @@ async fn forward_backward_says_what_its_loss_is_made_of() {
     let outputs = reply["loss_fn_outputs"].as_array().unwrap();
     assert_eq!((outputs.len(), &outputs[0]), (2, &outputs[1]));
     let logprobs = outputs[0]["logprobs"].as_array().unwrap();
-    // Not 0, which would be certainty: nothing was computed there.
+    // The value is not 0, which would mean certainty: nothing was computed there.
     assert!(logprobs[0].is_null());
     let logprob = |i: usize| logprobs[i].as_f64().unwrap();
     let loss = -2.0 * (logprob(1) + logprob(2) + 0.5 * logprob(3));
@@ -287,7 +287,7 @@ async fn a_step_far_out_of_line_is_skipped_unless_told_otherwise() {
         let datum = json!({"model_input_tokens": [104, 105], "target_tokens": [5, 5], "weights": [weight, weight]});
         let body = json!({"session_id": run, "datums": [datum], "loss_fn": "cross_entropy"});
         rig.ok("/v1/train/forward_backward", &body).await;
-        // So slow that the gradients stay what they are.
+        // The learning rate is so small that the gradients stay the same.
         let mut body = json!({"session_id": run, "learning_rate": 1e-9});
         if let Some(factor) = skip_over {
             body["skip_over"] = json!(factor);

@@ -49,7 +49,7 @@ impl About {
         LoraTargets::groups(self.train_attn, self.train_mlp, self.train_unembed)
     }
 
-    /// A run of this rank with these modules.
+    /// Returns the shape of a run of this rank with these modules.
     pub(crate) fn run(self, seed: Option<u64>) -> CreateRequest {
         let names = self.targets().names().into_iter();
         CreateRequest {

@@ -15,7 +15,7 @@ use crate::{error::ApiError, fields::cut};
 /// A request to a model.
 pub(super) struct Asked {
     pub(super) work: Work,
-    /// Tells the same call from another one of its number.
+    /// A hash that distinguishes two calls of one number.
     pub(super) hash: blake3::Hash,
     pub(super) n_bytes: usize,
 }
@@ -50,7 +50,7 @@ pub(super) fn from_proto(bytes: &[u8]) -> Result<ParsedPass, ApiError> {
         let text = format!("the body is no ForwardBackwardRequest: {error}");
         ApiError::bad(text)
     })?;
-    // The order of a map's entries is the writer's, and may be another when it writes again: ours is always the same.
+    // A writer may order the entries of a map differently when it writes again, so they are sorted here.
     let hash = blake3::hash(&request.encode_to_vec());
     let id = request
         .model_id

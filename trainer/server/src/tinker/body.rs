@@ -1,4 +1,4 @@
-//! Bodies of Tinker's routes: JSON or protobuf, as they are or compressed by zstd.
+//! Bodies of Tinker's routes: JSON or protobuf, uncompressed or compressed by zstd.
 
 use std::{io::Read as _, sync::Arc};
 
@@ -117,10 +117,10 @@ impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Js
     }
 }
 
-/// Reads a JSON body, on a thread that may take its time.
+/// Reads a JSON body, on a thread that may take long.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Returns 400 with the field.
 pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
 ) -> Result<Json<T>, ApiError> {
@@ -135,7 +135,7 @@ pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     done.map_err(|error| ApiError::internal(format!("reading failed: {error}")))?
 }
 
-/// The media type, in lower case.
+/// Returns the media type, in lower case.
 pub(crate) fn media(headers: &HeaderMap) -> String {
     let given = headers.get(header::CONTENT_TYPE);
     let given = given.and_then(|it| it.to_str().ok()).unwrap_or("");
@@ -143,7 +143,7 @@ pub(crate) fn media(headers: &HeaderMap) -> String {
     media.trim().to_ascii_lowercase()
 }
 
-/// Whether the caller reads protobuf.
+/// Returns whether the caller reads protobuf.
 pub(crate) fn takes_protobuf(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|it| it.to_str().ok());

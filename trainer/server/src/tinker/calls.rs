@@ -1,4 +1,4 @@
-//! The calls of models: each is put into its model's lane and answers a promise.
+//! The calls of models: each goes into its model's lane and is answered with a promise.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn begin(app: &TrainerApp, model: SessionModel, first: Work, hash: blake3::Hash)
     put(app, &model, 0, promise, Asked::small(first, hash))
 }
 
-/// `POST load_weights`: makes a model, or loads into one.
+/// `POST load_weights`: creates a model, or loads into one.
 pub(crate) async fn load_weights(
     State(app): State<TrainerApp>,
     Json { body, hash, .. }: Json<LoadWeights>,
@@ -110,7 +110,7 @@ pub(crate) async fn load_weights(
     }
 }
 
-/// `POST forward_backward` by protobuf, or by JSON as SDK 0.24 and older send it.
+/// `POST forward_backward` in protobuf, or in JSON as SDK 0.24 and older send it.
 pub(crate) async fn forward_backward(
     State(app): State<TrainerApp>,
     headers: HeaderMap,
@@ -264,7 +264,7 @@ fn no_place(model: &SessionModel, seq: u32, why: NoPlace) -> ApiError {
     }
 }
 
-/// `POST get_info`; of a model that is being loaded once it is.
+/// `POST get_info`; while a model is being loaded, the call waits.
 pub(crate) async fn get_info(
     State(app): State<TrainerApp>,
     Json { body, .. }: Json<GetInfo>,

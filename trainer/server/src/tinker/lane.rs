@@ -8,10 +8,10 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Calls that may wait for one another.
+/// The number of calls that may wait for each other.
 const MAX_WAITING: usize = 4096;
 
-/// The calls of one model that wait, by number.
+/// The waiting calls of one model, by number.
 #[derive(Debug)]
 pub(crate) struct Lane<C> {
     state: Mutex<State<C>>,
@@ -26,7 +26,7 @@ struct State<C> {
     running: bool,
 }
 
-/// Why a call did not get its place.
+/// Why a call cannot be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// The number was executed, or another call has it.
@@ -39,7 +39,7 @@ pub(crate) enum NoPlace {
 // === impl Lane ===
 
 impl<C> Lane<C> {
-    /// Calls are executed from number 0 on.
+    /// Creates a lane that begins with call 0.
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -63,17 +63,17 @@ impl<C> Lane<C> {
         !state.running && state.next == seq
     }
 
-    /// The number of a call that names none: behind all that are known.
+    /// Returns the number for a call without one: after all known numbers.
     pub(crate) fn behind_all(&self) -> u32 {
         let state = self.lock();
         let last = state.waiting.keys().next_back();
         last.map_or(state.next, |last| last.saturating_add(1))
     }
 
-    /// Gives a call its place.
+    /// Queues a call.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// Returns [`NoPlace`] if the call cannot be queued.
     pub(crate) fn put(&self, seq: u32, call: C) -> Result<(), NoPlace> {
         if self.closed.is_cancelled() {
             return Err(NoPlace::Closed);
@@ -91,10 +91,10 @@ impl<C> Lane<C> {
         Ok(())
     }
 
-    /// The next call, once it is there; none after the end.
+    /// Returns the next call once it arrives, or `None` after the end.
     ///
     /// # Cancel safety
-    /// No call is lost when the future is dropped. One caller at a time.
+    /// No call is lost if the future is dropped. Only one caller at a time may wait.
     pub(crate) async fn next(&self) -> Option<C> {
         self.lock().running = false;
         loop {
@@ -117,7 +117,7 @@ impl<C> Lane<C> {
         }
     }
 
-    /// Ends it; returns the calls that waited.
+    /// Ends the lane; returns the calls that waited.
     pub(crate) fn close(&self) -> Vec<C> {
         self.closed.cancel();
         std::mem::take(&mut self.lock().waiting)
@@ -125,7 +125,7 @@ impl<C> Lane<C> {
             .collect()
     }
 
-    /// Returns once it was ended.
+    /// Returns once the lane has ended.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }

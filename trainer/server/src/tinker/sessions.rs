@@ -1,4 +1,4 @@
-//! Clients: configuration, sessions, promises, what there is.
+//! Clients: configuration, sessions, promises, and the server's capabilities.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use super::{
 };
 use crate::{error::ApiError, state::TrainerApp};
 
-/// How often a client asks for [`DynamicConfig`] again.
+/// The interval at which a client asks for [`DynamicConfig`] again.
 const REFRESH_S: u32 = 300;
-/// How often sessions are looked at that may have expired.
+/// The interval at which expired sessions are searched.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// `POST client/config`. SDK 0.24 and older are asked to do as the newer ones do.
+/// `POST client/config`. SDK 0.24 and older are asked to behave like newer ones.
 pub(crate) async fn client_config(Json { .. }: Json<ClientConfigRequest>) -> Reply<ClientConfig> {
     Reply(ClientConfig {
         parallel_fwdbwd_chunks: Some(true),
@@ -145,7 +145,7 @@ pub(crate) async fn heartbeat(
     Ok(Reply(HeartbeatReply {}))
 }
 
-/// `POST sessions/{id}/finish`. One that has ended is finished.
+/// `POST sessions/{id}/finish`. A session that has ended counts as finished.
 pub(crate) async fn finish(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
@@ -159,14 +159,14 @@ pub(crate) async fn finish(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST retrieve_future`: waits for a while, then 408 and the same again.
+/// `POST retrieve_future`: waits for a while, then answers 408, and the client asks again.
 pub(crate) async fn retrieve(
     State(app): State<TrainerApp>,
     headers: HeaderMap,
     Json { body, .. }: Json<RetrieveFuture>,
 ) -> Result<Response, ApiError> {
     let id = body.request_id;
-    // Who waits lives, even if it sends no heartbeat.
+    // A waiting client is alive, even if it sends no heartbeat.
     if let Some(session) = stored::session_of(&id) {
         let _ = app.tinker.registry.touch(&session);
     }
@@ -201,7 +201,7 @@ fn answer(outcome: &PromiseOutcome, protobuf: bool) -> Response {
     }
 }
 
-/// `POST cancel_future`: ends a sample. What changes a model is not taken back: later calls count on it.
+/// `POST cancel_future`: ends a sample. A change of a model is not cancelled, because later calls depend on it.
 pub(crate) async fn cancel(
     State(app): State<TrainerApp>,
     Json { body, .. }: Json<CancelFuture>,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::ApiError;
 
-/// Unit of the room for waiting calls.
+/// The unit of the space for waiting calls.
 const UNIT: usize = 1 << 10;
 
 /// The most bodies that are decompressed in parallel.
@@ -23,20 +23,20 @@ const UNPACKING: usize = 2;
 /// The most continuations that are sampled in parallel for Tinker's clients; others wait.
 pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 
-/// Bounds of Tinker's dialect.
+/// Limits of Tinker's API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TinkerLimits {
     /// How long `retrieve_future` waits for a result, at most half of `session_idle`. Clients wait 45 s.
     pub(crate) hold: Duration,
-    /// A session ends whose client was silent for so long; clients send a heartbeat every 10 s.
+    /// A session ends if its client is silent for this long; clients send a heartbeat every 10 s.
     pub(crate) session_idle: Duration,
-    /// Bytes of the bodies of calls that wait for their turn.
+    /// The size of the bodies of waiting calls, in bytes.
     pub(crate) queued: usize,
-    /// Bytes of a body; the SDK makes several of what has more than 5 MB.
+    /// The size of a body, in bytes; the SDK splits what is larger than 5 MB.
     pub(crate) body: usize,
-    /// Bytes of bodies that are being read.
+    /// The size of all bodies that are being read, in bytes.
     pub(crate) bodies: usize,
-    /// Bodies that are being read.
+    /// The number of bodies that are being read.
     pub(crate) n_bodies: usize,
     /// The most continuations that are sampled in parallel; others wait.
     pub(crate) n_samples: u32,
@@ -52,10 +52,10 @@ pub(crate) struct Tinker {
     pub(crate) samples: Arc<Semaphore>,
     /// Bodies that are being decompressed.
     pub(crate) unpacking: Arc<Semaphore>,
-    /// Models at work, samples, and who looks after sessions.
+    /// The tasks of models, samples and sessions.
     pub(crate) tasks: TaskTracker,
     pub(crate) limits: TinkerLimits,
-    /// Set once somebody looks after sessions that expire.
+    /// Set once a task ends expired sessions.
     pub(crate) watched: OnceLock<()>,
     room: Arc<Semaphore>,
 }
@@ -99,7 +99,7 @@ impl Tinker {
     /// other.
     ///
     /// # Errors
-    /// 429 where there is none.
+    /// Returns 429 if there is no space.
     pub(crate) fn room(
         &self,
         n_bytes: usize,

@@ -1,4 +1,4 @@
-//! vLLM's own process, where it is ours: started, started again when it ends, and ended with us.
+//! vLLM's own process, if it is started here: started, restarted when it ends, and ended together with this one.
 
 use std::{
     fs::File,
@@ -15,7 +15,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Runs the rest of its arguments, and ends them when its stdin closes, as it does when we end in whatever way.
+/// A script that runs the rest of its arguments, and ends them when its stdin closes, which happens however this
+/// process ends.
 const KEEPER: &str = r#"exec 3<&0 </dev/null
 "$@" 3<&- &
 server=$!
@@ -26,12 +27,12 @@ status=$?
 kill "$keeper" 2>/dev/null
 exit "$status"
 "#;
-/// Not `vllm serve`, which asks for the version of a package that vLLM's build for CPUs does not have.
+/// It is not `vllm serve`, which asks for the version of a package that vLLM's build for CPUs does not have.
 const MODULE: [&str; 2] = ["-m", "vllm.entrypoints.openai.api_server"];
-/// Pause before it is started again; doubles up to [`LONGEST_PAUSE`].
+/// The pause before it is started again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Whoever ran this long was started well.
+/// After this uptime, the start counts as successful.
 const RAN_WELL: Duration = Duration::from_secs(300);
 /// How long it may take to end.
 const GRACE: Duration = Duration::from_secs(20);
@@ -41,23 +42,23 @@ const GRACE: Duration = Duration::from_secs(20);
 pub(crate) struct ProcessConfig {
     /// A Python that has vLLM.
     pub(crate) python: PathBuf,
-    /// What its server is called with.
+    /// The arguments of its server.
     pub(crate) arguments: Vec<String>,
-    /// What it wants to be shown.
+    /// The key that it expects.
     pub(crate) key: String,
-    /// Numbers of the GPUs that it may use; none: all.
+    /// The numbers of the GPUs that it may use; `None` means all.
     pub(crate) devices: Option<String>,
-    /// Where its output goes.
+    /// The file of its output.
     pub(crate) log: PathBuf,
-    /// For how long a server that has answered may not answer before it is killed, though its process runs.
+    /// If a server that has answered is silent for this long, it is killed although its process runs.
     pub(crate) hangs_after: Duration,
 }
 
-/// How a life of it ended.
+/// How one run of the process ended.
 enum Ended {
     ByItself(io::Result<ExitStatus>),
     Hanging,
-    /// It is to end.
+    /// It has to end.
     Told,
 }
 
@@ -71,7 +72,7 @@ impl Process {
         Self(config)
     }
 
-    /// As it would be typed.
+    /// Returns the command as it would be typed.
     pub(crate) fn command(&self) -> String {
         let python = self.0.python.to_string_lossy();
         let words = std::iter::once(&*python).chain(MODULE);
@@ -79,7 +80,7 @@ impl Process {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Where its output is.
+    /// Returns the path of its output.
     pub(crate) fn log(&self) -> String {
         self.0.log.to_string_lossy().into_owned()
     }
@@ -118,14 +119,14 @@ impl Process {
         }
     }
 
-    /// Waits for the end of a life, and says how it ended; none where it is to end.
+    /// Waits for the end of one run, and returns how it ended, or `None` if it has to end.
     async fn live(
         &self,
         mut child: Child,
         is_away: impl Fn() -> bool + Send + Sync,
         ending: &CancellationToken,
     ) -> Option<String> {
-        // Waiting would close it, by which vLLM ends.
+        // Waiting would close its stdin, which ends vLLM.
         let stdin = child.stdin.take();
         let ended = tokio::select! {
             status = child.wait() => Ended::ByItself(status),
@@ -166,11 +167,11 @@ impl Process {
             .env("VLLM_API_KEY", &self.0.key)
             .env("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
             .env("VLLM_NO_USAGE_STATS", "1")
-            // The model is a folder: nothing is to be asked of a hub.
+            // The model is a folder, so no hub has to be asked.
             .env("HF_HUB_OFFLINE", "1")
             .env_remove("METACLAW_API_KEY")
-            // The engine's waiting threads are not vLLM's, and without bytecode on disk each of its three processes compiles all of
-            // Python at each start.
+            // vLLM must not use the engine's thread settings; and without bytecode on disk, each of its three processes
+            // compiles all of Python at each start.
             .env_remove("OMP_NUM_THREADS")
             .env_remove("PYTHONDONTWRITEBYTECODE")
             .envs(self.0.devices.iter().map(|it| ("CUDA_VISIBLE_DEVICES", it)))
@@ -195,12 +196,13 @@ async fn end(mut child: Child, stdin: Option<ChildStdin>) {
 
 fn kill_group(child: &Child) {
     if let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-        // Only fails where it has ended meanwhile.
+        // This fails only if it has ended meanwhile.
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-/// Resolves when a server that had answered has not for so long. One that was never ready may be loading its model.
+/// Resolves when a server that had answered has been silent for this long. A server that was never ready may still be
+/// loading its model.
 async fn hangs(is_away: impl Fn() -> bool, after: Duration) {
     let (mut has_answered, mut away_since) = (false, None);
     loop {
@@ -226,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that stands in for vLLM: a script called as its Python.
+    /// A process that replaces vLLM: a script called as its Python.
     fn process(folder: &Path, script: &str) -> Process {
         let program = folder.join("python");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -296,7 +298,7 @@ mod tests {
             [ $(wc -l < starts) = 1 ] && trap '' TERM\n\
             echo \"life $(wc -l < starts)\"; while :; do sleep 0.05; done";
         let n_looks = AtomicUsize::new(0);
-        // The first life answers once, the second never: it may be loading its model.
+        // The first process answers once, the second never, because it may be loading its model.
         let is_away = move || n_looks.fetch_add(1, Ordering::Relaxed) > 0;
         let running =
             tokio::task::JoinSet::from_iter([process(folder, script).run(is_away, ending.clone())]);

@@ -1,4 +1,4 @@
-//! vLLM as the sampler behind the chat routes.
+//! vLLM as the sampler of the chat routes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,7 +12,7 @@ use metaclaw_trainer_terms::{
 use super::link::Link;
 use crate::{error::ApiError, serving::EngineSampler};
 
-/// vLLM, asked for samples. What a request may ask for, the engine knows.
+/// vLLM, which is asked for samples. The engine knows which requests are allowed.
 #[derive(Debug)]
 pub(crate) struct VllmServing {
     link: Arc<Link>,
@@ -23,9 +23,9 @@ pub(crate) struct VllmServing {
 /// Why a reply did not begin.
 enum Unbegun {
     Failed(SamplerError),
-    /// The adapter was unloaded between the look at it and the request.
+    /// The adapter was unloaded between its check and the request.
     Unloaded(SamplerError),
-    /// The server does not have what it had: it was started anew.
+    /// The server lost what it had, because it was restarted.
     Lost(SamplerError),
 }
 
@@ -88,7 +88,7 @@ impl VllmServing {
         })
     }
 
-    /// The same, of a server that may have been started anew since it was last looked at.
+    /// Does the same for a server that may have been restarted since its last check.
     async fn begin_again(&self, request: &SamplerRequest) -> Result<Sampling, SamplerError> {
         self.link
             .lost("it was started anew, and is looked at".to_owned());
@@ -103,7 +103,7 @@ impl ModelSource for VllmServing {
             return Ok(Arc::clone(model));
         }
         let model = self.engine.model()?;
-        // vLLM gives ids alone: which of them end a reply, the front has to know.
+        // vLLM returns ids only, so the caller has to know which of them end a reply.
         let end_ids = self.link.host.end_ids();
         let model = Arc::new(Model::clone(&model).with_end_ids(end_ids));
         Ok(Arc::clone(self.model.get_or_init(|| model)))

@@ -1,4 +1,4 @@
-//! vLLM as the flags ask for it.
+//! Configures vLLM from the flags.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -17,21 +17,21 @@ use super::{
 };
 use crate::{args::InferenceServer, host::Host};
 
-/// Below the checkpoint folder: what vLLM loads.
+/// The folder below the checkpoint folder that vLLM loads from.
 const FOLDER: &str = "vllm";
-/// Below the same: what vLLM prints.
+/// The file below the checkpoint folder with vLLM's output.
 const LOG: &str = "vllm.log";
-/// After its engine has died, vLLM's process has been seen to wait for ever for its own tasks.
+/// After a crash of its engine, vLLM's process was seen to wait for ever for its own tasks.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
-/// Adapters that may answer at once; more wait for one another.
+/// The number of adapters that may answer at once; more wait.
 const SLOTS: u32 = 4;
-/// Adapters in memory; more are read from their folders again.
+/// The number of adapters in memory; more are read from their folders again.
 const IN_MEMORY: u32 = 32;
 
-/// The link to vLLM, and its process where that is to be ours.
+/// Returns the link to vLLM, and its process if it is started here.
 ///
 /// # Errors
-/// Where no port is free, or no client can be built.
+/// Returns an error if no port is free, or no client can be built.
 pub(crate) fn prepare(
     inference: InferenceServer,
     checkpoint_dir: &Path,
@@ -78,9 +78,9 @@ pub(crate) fn prepare(
     Ok((Link::new(config, http()?, host), process))
 }
 
-/// A client without redirects, proxies and retries: what is asked twice is decided by whoever asks.
+/// The client has no redirects, proxies and retries, because callers decide what is repeated.
 fn http() -> Result<reqwest::Client> {
-    // Plain HTTP alone is spoken; the client is not built without one all the same. Set already where this is a test.
+    // Only plain HTTP is used, but the client cannot be built without a TLS provider. In a test, it is set already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder()
         .tls_certs_only([])
@@ -91,7 +91,7 @@ fn http() -> Result<reqwest::Client> {
     client.context("no client for vLLM")
 }
 
-/// A port that was free a moment ago: vLLM does not tell which one it takes.
+/// Returns a port that was free a moment ago, because vLLM does not report a port that it chose.
 fn free_port() -> std::io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

@@ -1,8 +1,8 @@
 //! The two wire forms of a datum.
 //!
-//! Form 1 has plain lists beside `model_input_tokens`. Form 2 has `loss_fn_inputs`: named tensors of
-//! `{dtype, shape, data}`, where `data` is base64 of little-endian values (or, as older SDKs of
-//! Tinker send it, a list). A field may come in either.
+//! Form 1 has plain lists next to `model_input_tokens`. Form 2 has `loss_fn_inputs`: named tensors of
+//! `{dtype, shape, data}`, where `data` is base64 of little-endian values (or, as older SDKs of Tinker send it, a
+//! list). Each field may have either form.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const WEIGHTS: &str = "weights";
 const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
 
-/// A datum as it is written, unchecked.
+/// An unchecked datum, as it is written.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DatumWire {
@@ -106,8 +106,8 @@ impl NumberElement for f32 {
 // === impl Datum ===
 
 impl Serialize for Datum {
-    /// Vectors go as plain lists, which every server of the fork reads; a datum with an `[N, K]`
-    /// tensor goes in the second form, the only one that has a shape.
+    /// Vectors are written as plain lists, which every server of the fork reads; a datum with an `[N, K]` tensor is
+    /// written in the second form, the only one with a shape.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         DatumWire::from(self).serialize(serializer)
     }
@@ -202,7 +202,7 @@ fn field<T: NumberElement>(
     }
 }
 
-/// A field that has one value per position.
+/// Returns a field with one value for each position.
 fn vector(
     name: &'static str,
     tensor: Option<Tensor2<f32>>,

@@ -9,7 +9,7 @@ fn both_forms_read_to_the_same_datum() {
     let lists = read(
         r#"{"model_input_tokens":[1,2],"target_tokens":[2,3],"logprobs":[-0.5,-1.25],"advantages":[0,1]}"#,
     );
-    // struct.pack('<2q', 2, 3), '<2f' of the others, in base64.
+    // The text is struct.pack('<2q', 2, 3), and '<2f' for the others, in base64.
     let tensors = read(
         r#"{"model_input_tokens":[1,2],"loss_fn_inputs":{
             "target_tokens":{"dtype":"int64","shape":[2],"data":"AgAAAAAAAAADAAAAAAAAAA=="},

@@ -1,4 +1,4 @@
-//! Inputs that both sides read: ids drawn from a seed, and folders of the model.
+//! Inputs that all programs read: random ids from a seed, and folders of the model.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,17 +8,17 @@ use anyhow::{Context, Result};
 use metaclaw_fetch::writing;
 use serde_json::{Value, json};
 
-/// Positions of the copy of the model whose context is raised.
+/// The context length of the model's copy with a longer context.
 const LONG_CONTEXT: u64 = 16_384;
 
-/// The model as it is, and with a longer context.
+/// The model unchanged, and with a longer context.
 #[derive(Debug)]
 pub(super) struct BenchModels {
     pub(super) own: PathBuf,
     pub(super) long: PathBuf,
 }
 
-/// Draws ids; what they are does not matter to the time, and both sides get the same.
+/// Draws ids; their values do not affect the time, and all programs get the same.
 #[derive(Debug)]
 pub(crate) struct Ids(u64);
 

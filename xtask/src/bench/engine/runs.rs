@@ -113,8 +113,8 @@ impl BenchPrograms {
                 vllm
             }
         };
-        // As the trainer's launcher sets them. Both are PyTorch's best too: with active waiting a step of 4 x 256 took
-        // it 4 times the CPU on a busy machine of two cores, with glibc's own thresholds 3 % more.
+        // The values are those of the trainer's launcher. Both are best for PyTorch too: with active waiting, a step of
+        // 4 x 256 took 4 times the CPU on a busy machine of two cores, and with glibc's own thresholds 3 % more.
         command
             .env("OMP_WAIT_POLICY", "passive")
             .env("GOMP_SPINCOUNT", "1000")
@@ -156,7 +156,7 @@ impl RunRecord {
         }
     }
 
-    /// A number it found.
+    /// Returns one number of the result.
     pub(super) fn figure(&self, field: &str) -> Option<f64> {
         self.figures[field].as_f64()
     }
@@ -179,18 +179,18 @@ impl RunRecord {
     }
 }
 
-/// CPU seconds of the whole machine.
+/// Returns the CPU seconds of the whole machine.
 fn machine_busy() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = stat.lines().next().unwrap_or_default();
     let fields = line.split_whitespace().skip(1).enumerate();
-    // user, nice, system; idle and waiting left out; interrupts and what other machines take.
+    // The fields are user, nice and system; idle, waiting, interrupts and other machines' time are left out.
     let busy = fields.filter(|(index, _)| matches!(index, 0..=2 | 5..=7));
     let ticks = busy.map(|(_, ticks)| ticks.parse::<f64>());
     Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
 }
 
-/// CPU seconds of the processes that this one has waited for.
+/// Returns the CPU seconds of the processes that this one has waited for.
 fn children() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     let (_, fields) = stat

@@ -38,7 +38,7 @@ pub struct TinkerConfig {
     pub heartbeat: Duration,
     /// The folder of manifests for servers that store none. Without it, manifests are lost with the process.
     pub folder: Option<PathBuf>,
-    /// The number of checkpoints of each lineage that remain when old ones are deleted.
+    /// The number of checkpoints of each line of training that remain when old ones are deleted.
     pub keep: usize,
     /// Answers the calls that Tinker's API does not have.
     pub text: Arc<dyn LocalText>,

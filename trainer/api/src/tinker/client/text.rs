@@ -7,28 +7,28 @@ use crate::{
     wire::{Sampled, TokenizeReply, TokenizeRequest},
 };
 
-/// Answers from this process where Tinker has no call: it knows token ids only.
+/// Answers in this process what Tinker has no call for, because Tinker knows token ids only.
 ///
 /// # Cancel safety
-/// Nothing is changed by any of these calls.
+/// None of these calls changes anything.
 pub trait LocalText: fmt::Debug + Send + Sync {
     /// Whether the other calls can be answered.
     ///
     /// # Errors
-    /// Why not yet, in words.
+    /// Returns why not yet, in words.
     fn ready(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
-    /// Ids that a reply ends with; none where they are not known.
+    /// Returns the ids that end a reply; empty if they are not known.
     fn end_ids(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Messages or text to ids, by the model's own template.
+    /// Converts messages or text to ids, by the model's own template.
     fn tokenize(&self, request: TokenizeRequest) -> BackendFuture<'_, TokenizeReply>;
 
-    /// The text of ids, without special tokens.
+    /// Returns the text of ids, without special tokens.
     fn decode(&self, ids: Vec<u32>) -> BackendFuture<'_, String>;
 
     /// The sampled ids and log-probabilities of a reply; `None` if they are not kept, or no longer.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tokens since the process began. All counts go up only.
+/// The tokens since the process began. All counts only grow.
 #[derive(Debug, Default)]
 pub struct TinkerUsage {
     trained: AtomicU64,
@@ -23,7 +23,7 @@ pub struct TinkerTokens {
 // === impl TinkerUsage ===
 
 impl TinkerUsage {
-    /// The counts of now.
+    /// Returns the present counts.
     pub fn now(&self) -> TinkerTokens {
         TinkerTokens {
             trained: self.trained.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! Runs and checkpoints, listed.
+//! Lists of runs and checkpoints.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -10,9 +10,9 @@ use super::OptimizerConfig;
 pub struct Cursor {
     /// The first entry's number.
     pub offset: u64,
-    /// How many were asked for.
+    /// The requested number of entries.
     pub limit: u64,
-    /// How many there are.
+    /// The number of all entries.
     pub total_count: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct TrainingRunsReply {
     pub cursor: Cursor,
 }
 
-/// `GET training_runs/{id}`: a model, open or gone.
+/// `GET training_runs/{id}`: a model, open or closed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRun {
     pub training_run_id: String,
@@ -35,12 +35,12 @@ pub struct TrainingRun {
     pub corrupted: bool,
     #[serde(default)]
     pub lora_rank: Option<u32>,
-    /// ISO 8601.
+    /// In ISO 8601.
     pub last_request_time: String,
-    /// The last one of kind `training`.
+    /// The last checkpoint of kind `training`.
     #[serde(default)]
     pub last_checkpoint: Option<Checkpoint>,
-    /// The last one of kind `sampler`.
+    /// The last checkpoint of kind `sampler`.
     #[serde(default)]
     pub last_sampler_checkpoint: Option<Checkpoint>,
     #[serde(default)]
@@ -52,18 +52,18 @@ pub struct TrainingRun {
 pub struct CheckpointList {
     /// The checkpoints of one page, or all.
     pub checkpoints: Vec<Checkpoint>,
-    /// Which page; null for all.
+    /// The page; null for all.
     #[serde(default)]
     pub cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// `weights/step-1`.
+    /// For example `weights/step-1`.
     pub checkpoint_id: String,
     /// `training`, `sampler` or `external`.
     pub checkpoint_type: String,
-    /// When it was written, ISO 8601.
+    /// When it was written, in ISO 8601.
     pub time: String,
     pub tinker_path: String,
     #[serde(default)]
@@ -73,7 +73,7 @@ pub struct Checkpoint {
     pub public: bool,
     #[serde(default)]
     pub user_metadata: Option<Map<String, Value>>,
-    /// When it goes, ISO 8601; null is never.
+    /// When it expires, in ISO 8601; null means never.
     #[serde(default)]
     pub expires_at: Option<String>,
 }

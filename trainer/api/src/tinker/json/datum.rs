@@ -1,4 +1,4 @@
-//! Sequences and what forward and forward_backward find of them, as SDK 0.24 and older write them.
+//! Sequences and the results of forward and forward_backward, as SDK 0.24 and older write them.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::tinker::ModelId;
 /// `POST forward_backward` and `forward` of SDK 0.24 and older.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForwardBackward {
-    /// What; `forward_input` of forward.
+    /// The input; `forward_input` for forward.
     #[serde(alias = "forward_input")]
     pub forward_backward_input: ForwardBackwardInput,
     pub model_id: ModelId,
@@ -63,7 +63,7 @@ pub struct TensorData {
     pub data: Vec<Number>,
     /// `float32` or `int64`.
     pub dtype: String,
-    /// `[N]` when absent.
+    /// `[N]` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<usize>>,
     /// The row offsets of a sparse tensor, as in the protobuf form.

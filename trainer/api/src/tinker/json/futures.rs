@@ -1,4 +1,4 @@
-//! Promises and what becomes of them.
+//! Promises and their results.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::tinker::{ModelId, RequestId};
 pub struct Promise {
     /// The id for `retrieve_future`.
     pub request_id: RequestId,
-    /// The model that is to be, of a call that makes one.
+    /// The model that a call creates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
     /// The sample ids of an asample call. SkyRL leaves them out.
@@ -17,11 +17,11 @@ pub struct Promise {
     pub sample_sequence_ids: Option<Vec<String>>,
 }
 
-/// `POST retrieve_future`: held for up to 30 s, then 408 with [`TryAgain`].
+/// `POST retrieve_future`: waits up to 30 s, then answers 408 with [`TryAgain`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetrieveFuture {
     pub request_id: RequestId,
-    /// Whether only the size of a large result may be answered.
+    /// Whether the server may answer with only the size of a large result.
     #[serde(default)]
     pub allow_metadata_only: bool,
 }
@@ -53,18 +53,18 @@ pub enum QueueState {
     PausedRateLimit,
 }
 
-/// The result of a promise that was broken, with status 200.
+/// The result of a failed promise, with status 200.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedPromise {
     pub error: String,
     pub category: FailureCategory,
 }
 
-/// Whose fault a failure is.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureCategory {
-    /// The request's: the same one fails again.
+    /// The request: the same one fails again.
     User,
     Server,
     #[serde(other)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ModelInput, TensorData};
 use crate::tinker::{SamplerId, TinkerSessionId};
 
-/// The likeliest ids of one position, and their log-probabilities.
+/// The most probable ids of one position, and their log-probabilities.
 pub type TopK = Vec<(u32, f32)>;
 
 /// Why a continuation ended.
@@ -15,7 +15,7 @@ pub enum StopReason {
     /// The sequence ended at a stop token or stop text.
     #[default]
     Stop,
-    /// At `max_tokens`.
+    /// It reached `max_tokens`.
     Length,
 }
 
@@ -26,7 +26,7 @@ pub struct CreateSamplingSession {
     pub session_id: TinkerSessionId,
     /// The sampler's number in its session, from 0. Ephemeral saves count too.
     pub sampling_session_seq_id: u32,
-    /// The base model, sampled as it is.
+    /// The base model, if it is sampled unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
     /// Or saved weights, `tinker://…`.
@@ -64,7 +64,7 @@ pub struct SampleCall {
     /// Without a sampler: the base model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
-    /// Without a sampler: saved weights.
+    /// Saved weights, if there is no sampler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,22 +72,22 @@ pub struct SampleCall {
     /// The number of the call, from 0, in any order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u64>,
-    /// Whether to answer log-probabilities of the prompt.
+    /// Whether to return log-probabilities of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<bool>,
-    /// How many of the likeliest ids at each token of the prompt.
+    /// The number of most probable ids to return at each token of the prompt.
     #[serde(default)]
     pub topk_prompt_logprobs: u32,
-    /// How many of the likeliest ids at each sampled token.
+    /// The number of most probable ids to return at each sampled token.
     #[serde(default)]
     pub topk_sample_logprobs: u32,
-    /// Ids whose log-probabilities are wanted.
+    /// Ids whose log-probabilities are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_prompt_logprobs: Option<TensorData>,
-    /// Ids to draw at each position of the prompt.
+    /// The number of ids to draw at each position of the prompt.
     #[serde(default)]
     pub prompt_alt_tokens_k: u32,
-    /// Score only the last tokens of the prompt.
+    /// Scores only the last tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs_last_n: Option<u32>,
     /// Data for losses that the server computes from its own records.
@@ -99,7 +99,7 @@ fn one() -> u32 {
     1
 }
 
-/// How continuations are drawn.
+/// The sampling settings of continuations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TinkerSamplingParams {
@@ -112,11 +112,11 @@ pub struct TinkerSamplingParams {
     /// The stop condition. If absent, the model's own end tokens; an empty list means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<SampleStop>,
-    /// 0 is greedy.
+    /// 0 means greedy.
     pub temperature: f64,
-    /// Only the likeliest; -1 is off.
+    /// The number of most probable ids to draw from; -1 switches it off.
     pub top_k: i64,
-    /// Only the likeliest that hold this much probability; 1 is off.
+    /// The most probable ids with this total probability are drawn from; 1 switches it off.
     pub top_p: f64,
 }
 
@@ -140,7 +140,7 @@ impl Default for TinkerSamplingParams {
 #[serde(untagged, expecting = "a text, a list of texts or a list of token ids")]
 pub enum SampleStop {
     Text(String),
-    /// Tokens; an empty list is of no kind, and nothing ends it.
+    /// Tokens; an empty list has no type, and nothing ends the continuation.
     Tokens(Vec<u32>),
     Texts(Vec<String>),
 }
@@ -154,10 +154,10 @@ pub struct JsonSample {
     /// The log-probability of each prompt token; null for a token that has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Option<f32>>>,
-    /// The likeliest at each.
+    /// The most probable ids at each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topk_prompt_logprobs: Option<Vec<Option<TopK>>>,
-    /// Tokens of the prompt that were not computed again.
+    /// The number of the prompt's tokens from the cache.
     #[serde(default)]
     pub prompt_cache_hit_tokens: u32,
 }
@@ -168,7 +168,7 @@ pub struct JsonSequence {
     pub tokens: Vec<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<f32>>,
-    /// The likeliest at each.
+    /// The most probable ids at each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topk_logprobs: Option<Vec<Option<TopK>>>,
     /// The id that the promise gave.

@@ -1,4 +1,4 @@
-//! Clients: configuration, sessions, what there is.
+//! Clients: configuration, sessions, capabilities.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -8,28 +8,28 @@ use crate::tinker::TinkerSessionId;
 /// `POST client/config` and `client/dynamic_config`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientConfigRequest {
-    /// As `0.38.0`.
+    /// For example `0.38.0`.
     #[serde(default)]
     pub sdk_version: String,
 }
 
-/// How the server wants to be spoken to. An absent flag has the SDK's default.
+/// The server's requirements for requests. An absent flag has the SDK's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClientConfig {
-    /// The key is exchanged for a token of short life first.
+    /// The key is first exchanged for a short-lived token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pjwt_auth_enabled: Option<bool>,
     /// Whether the chunks of one forward_backward are sent in parallel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_fwdbwd_chunks: Option<bool>,
-    /// Protobuf bodies come compressed by zstd.
+    /// Protobuf bodies are compressed by zstd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proto_compress_fwdbwd: Option<bool>,
-    /// Datums of one chunk.
+    /// The number of datums in one chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fwdbwd_max_chunk_len: Option<u32>,
-    /// Bytes of one chunk before compression.
+    /// The size of one chunk before compression, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fwdbwd_max_chunk_bytes_count: Option<u64>,
     /// The most samples that one client may request in parallel.
@@ -38,13 +38,13 @@ pub struct ClientConfig {
     /// Whether the client makes one long poll for each sampler, in place of one for each sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample_use_retrieve_futures: Option<bool>,
-    /// SDK 0.24 and older: forward_backward by protobuf.
+    /// SDK 0.24 and older: forward_backward uses protobuf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proto_write_fwdbwd: Option<bool>,
-    /// SDK 0.24 and older: forward by forward_backward.
+    /// SDK 0.24 and older: forward uses forward_backward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fwd_via_fwdbwd: Option<bool>,
-    /// SDK 0.24 and older: a model is made by load_weights.
+    /// SDK 0.24 and older: load_weights creates a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub create_model_via_load_weights: Option<bool>,
 }
@@ -53,7 +53,7 @@ pub struct ClientConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicConfig {
     pub refresh_interval_sec: u32,
-    /// Whether `cancel_future` is answered.
+    /// Whether `cancel_future` exists.
     #[serde(default)]
     pub sample_cancel_enabled: bool,
 }
@@ -62,15 +62,15 @@ pub struct DynamicConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_session")]
 pub struct CreateSession {
-    /// The user's own words.
+    /// Free text of the user.
     #[serde(default)]
     pub tags: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_metadata: Option<Map<String, Value>>,
-    /// As `0.38.0`.
+    /// For example `0.38.0`.
     #[serde(default)]
     pub sdk_version: String,
-    /// Whose bill it is.
+    /// The project that pays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_id: Option<String>,
     /// Text that a console shows.
@@ -78,7 +78,7 @@ pub struct CreateSession {
     pub display_name: Option<String>,
 }
 
-/// Answer to [`CreateSession`]; the messages are shown to the user.
+/// Answer to [`CreateSession`]; the user sees the messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "create_session")]
 pub struct CreatedSession {
@@ -129,7 +129,7 @@ pub struct HealthStatus {
 /// `GET get_server_capabilities`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerCapabilities {
-    /// Which base models there are.
+    /// The available base models.
     pub supported_models: Vec<SupportedModel>,
 }
 
@@ -139,7 +139,7 @@ pub struct SupportedModel {
     /// The model's name, as create_model accepts it.
     pub model_name: Option<String>,
     pub max_context_length: Option<u32>,
-    /// Whether a run can be made of it.
+    /// Whether a run can use it.
     pub trainable: Option<bool>,
     /// Whether it can be sampled from.
     pub sampleable: Option<bool>,

@@ -1,4 +1,4 @@
-//! Models: create, gradients, steps, weights.
+//! Models: creation, gradients, steps, weights.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub struct LoraConfig {
     pub seed: Option<i64>,
     pub train_unembed: bool,
     pub train_mlp: bool,
-    /// q, k, v, o.
+    /// The projections q, k, v, o.
     pub train_attn: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for LoraConfig {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OptimizerConfig {
-    /// `adamw`.
+    /// For example `adamw`.
     #[serde(rename = "type")]
     pub kind: String,
 }
@@ -110,7 +110,7 @@ pub struct ModelInfo {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelData {
-    /// As `llama`.
+    /// For example `llama`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
     /// The model's name, as create_model accepts it. The SDK needs it.
@@ -144,10 +144,10 @@ pub struct AdamParams {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
     pub weight_decay: f64,
-    /// Bound of the global gradient norm; 0 is off.
+    /// The largest global gradient norm; 0 switches it off.
     pub grad_clip_norm: f64,
 }
 
@@ -179,16 +179,16 @@ pub struct OptimStepped {
 #[serde(tag = "type", rename = "save_weights")]
 pub struct SaveWeights {
     pub model_id: ModelId,
-    /// The checkpoint's name; the server makes one when it is absent.
+    /// The checkpoint's name; if absent, the server chooses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The model's call, from 1.
+    /// The number of the model's call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// When it may go.
+    /// When it may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
-    /// Whether one of this name is replaced.
+    /// Whether a checkpoint of this name is replaced.
     #[serde(default)]
     pub overwrite: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,23 +203,23 @@ pub struct SavedWeights {
     /// `save_weights` or `load_weights`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The model that the weights are in now, of load_weights.
+    /// For load_weights, the model that now has the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
 }
 
-/// `POST load_weights`: a promise of [`SavedWeights`]. With a session it makes a model, whose rank and targets are
-/// the checkpoint's; with a model it is the older form.
+/// `POST load_weights`: a promise of [`SavedWeights`]. With a session it creates a model, with the checkpoint's rank
+/// and targets; with a model it is the older form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "load_weights")]
 pub struct LoadWeights {
     /// Older form: the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_id: Option<ModelId>,
-    /// Older form: its call, from 1.
+    /// Older form: the number of its call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// Whose the new model is.
+    /// The session of the new model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<TinkerSessionId>,
     /// The new model's number.
@@ -244,7 +244,7 @@ pub struct LoadWeights {
 #[serde(tag = "type", rename = "save_weights_for_sampler")]
 pub struct SaveForSampler {
     pub model_id: ModelId,
-    /// The name to keep them under.
+    /// The name of the saved weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Or the session's next sampler.
@@ -253,10 +253,10 @@ pub struct SaveForSampler {
     /// `snapshot`, or `inflight` for a sampler that follows the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The model's call, from 1.
+    /// The number of the model's call, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq_id: Option<u32>,
-    /// When it may go.
+    /// When they may be deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

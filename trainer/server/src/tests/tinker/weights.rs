@@ -1,4 +1,4 @@
-//! Which modules of a model have an adapter, and what samplers say of a prompt.
+//! Tests of which modules of a model have an adapter, and of a prompt's log-probabilities from samplers.
 
 use super::*;
 
@@ -10,7 +10,7 @@ impl Rig {
         result
     }
 
-    /// What a model that was saved to sample from has on disk: its `target_modules`.
+    /// Returns the `target_modules` on disk of a model that was saved for sampling.
     async fn targets_on_disk(&self, model: &str, seq_id: u32) -> Vec<String> {
         let body = json!({"model_id": model, "path": "served", "seq_id": seq_id});
         self.done("save_weights_for_sampler", &body).await;
@@ -89,7 +89,7 @@ async fn a_model_has_rank_and_targets_of_the_checkpoint_that_it_was_loaded_from(
     );
     let state = format!("tinker://{usual}/weights/state");
 
-    // A new model, and one that was of another rank and had other targets.
+    // One model is new, and one had another rank and other targets.
     let made = json!({"session_id": rig.session().await, "model_seq_id": 0, "path": state, "optimizer": true});
     let made = rig.done("load_weights", &made).await;
     let made = made["model_id"].as_str().unwrap();
@@ -136,7 +136,7 @@ async fn a_model_that_cannot_be_loaded_is_none() {
         promise["model_id"].as_str().unwrap()
     );
     let mut asked = 0;
-    // Its result is told before its place is given back.
+    // Its result is reported before its place is freed.
     while rig.get(&run).await.0 == StatusCode::OK {
         tokio::task::yield_now().await;
         asked += 1;

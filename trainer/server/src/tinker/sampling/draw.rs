@@ -11,7 +11,7 @@ use metaclaw_trainer_api::{
 
 use crate::{error::ApiError, state::TrainerApp};
 
-/// Tokens of the prompt that are scored, if any: none, all, or the last ones.
+/// The prompt's tokens that are scored: none, all, or the last ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scoring {
     /// The index of the first scored token, counted from the second token on.
@@ -30,10 +30,10 @@ pub(super) struct TinkerDraw {
     pub(super) scoring: Option<Scoring>,
 }
 
-/// Reads how it is to be drawn.
+/// Reads the sampling settings.
 ///
 /// # Errors
-/// 400 naming the field.
+/// Returns 400 with the field.
 pub(super) fn draw(
     app: &TrainerApp,
     body: SampleCall,
@@ -69,7 +69,7 @@ pub(super) fn draw(
     })
 }
 
-/// How Tinker calls a parameter of the engine's.
+/// Returns Tinker's name of an engine's parameter.
 fn tinkers_name(field: &'static str) -> &'static str {
     match field {
         "top_logprobs" => "topk_sample_logprobs",

@@ -24,7 +24,7 @@ use crate::error::ApiError;
 // === impl Worker ===
 
 impl Worker {
-    /// The path of a name; without one the model's steps name it.
+    /// Returns the path of a name; without a name, the model's step count is used.
     pub(super) async fn path(
         &self,
         name: Option<String>,

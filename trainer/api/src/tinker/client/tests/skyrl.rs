@@ -60,7 +60,7 @@ async fn an_adapter_answers_again_after_a_restart() {
     server.restart();
     ask(&backend, &name).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
-    // The same by the chat's way, and by a process that has not seen it before.
+    // The same holds with the chat's call, and for a process that has not seen the adapter before.
     server.restart();
     let mut request = chat(1);
     request.adapter = Some(name.parse().unwrap());
@@ -74,7 +74,7 @@ async fn an_adapter_answers_again_after_a_restart() {
     assert_eq!(listed.len(), 1, "{listed:?}");
     ask(&other, &name).await.unwrap();
     assert_eq!(last_answered(&server), [11]);
-    // What was trained is a run that is not known any more, and is loaded again.
+    // The trained run is not known any more, and is loaded again.
     let error = pass(&backend, &run, &[12]).await.unwrap_err();
     assert!(error.is_unknown_run(), "{error}");
     let loaded = backend.load_checkpoint(run.clone(), name.clone()).await;
@@ -89,7 +89,7 @@ async fn gradients_that_a_slot_was_left_with_are_applied_to_no_other_model() {
     let (server, backend) = world(SKYRL).await;
     let run = open(&backend).await;
     made(&backend, &run, 11).await;
-    // Gradients without a step: the run is closed, as after a failure.
+    // There are gradients without a step, so the run is closed, as after a failure.
     pass(&backend, &run, &[99]).await.unwrap();
     backend.close_run(run).await.unwrap();
     let fresh = open(&backend).await;
@@ -116,7 +116,7 @@ async fn the_adapter_that_was_not_asked_longest_makes_room() {
         let expected: Vec<u32> = (11..=mark).collect();
         assert_eq!(last_answered(&server), expected, "{name}");
     }
-    // Other clients take what room there is; then the server has none.
+    // Other clients take the free capacity; then the server has none.
     let other = TinkerBackend::new(super::config(&server));
     backend.finish().await;
     server.restart();
